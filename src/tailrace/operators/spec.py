@@ -1,0 +1,131 @@
+"""What a state server needs to know to run one operator: plain data that travels as JSON.
+
+The plan makes it, the driver sends it, tasks lift rows by it, servers build their stores from it, and its
+``fingerprint`` is kept with the checkpoint so that a changed query is refused. Nothing here touches Spark or Arrow.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from tailrace.ids import Micros
+from tailrace.state.layout import Merge, RecordLayout, record_layout
+from tailrace.types import DataType, Field, Kind
+
+
+class Lift(StrEnum):
+    """What one row contributes to an accumulator."""
+
+    ONE = "one"  # 1
+    PRESENT = "present"  # 1 where the input is not null, else 0
+    VALUE = "value"  # the input; null contributes nothing
+    DOUBLE = "double"  # the input as a double; null contributes nothing
+    TIMED = "timed"  # (event time, input); a null input is a value
+    TIMED_PRESENT = "timed_present"  # (event time, input); null contributes nothing
+
+
+class Result(StrEnum):
+    """How accumulators become an output column."""
+
+    VALUE = "value"  # the accumulator as it is
+    QUOTIENT = "quotient"  # accumulator 0 / accumulator 1, null where that is 0 (avg)
+    STDDEV = "stddev"  # sample standard deviation, null below two rows
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """One mergeable value of a state record. ``type`` is the type of the value kept."""
+
+    merge: Merge
+    lift: Lift
+    column: str | None  # the input column; None for Lift.ONE
+    type: DataType
+
+    @property
+    def kind(self) -> Kind:
+        kind = self.type.kind
+        assert kind is not None, self.type
+        return kind
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output column. ``accumulators`` are indexes into ``OperatorSpec.accumulators``."""
+
+    name: str
+    result: Result
+    accumulators: tuple[int, ...]
+    type: DataType
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """Windows ``[start, start + size)`` with ``start = offset + k * slide``; tumbling where slide equals size."""
+
+    size: Micros
+    slide: Micros
+    offset: Micros
+
+    @property
+    def pane(self) -> Micros:
+        """The width of a pane: the widest span that no window edge ever cuts."""
+        a, b = self.size, self.slide
+        while b:
+            a, b = Micros(b), Micros(a % b)
+        return a
+
+    @property
+    def tumbling(self) -> bool:
+        return self.size == self.slide
+
+
+@dataclass(frozen=True)
+class OperatorSpec:
+    name: str
+    keys: tuple[Field, ...]
+    accumulators: tuple[Accumulator, ...]
+    outputs: tuple[Output, ...]
+    window: WindowSpec | None
+    window_name: str  # name of the output struct column (start, end) and, with keys, where it stands:
+    window_position: int  # before keys[window_position]
+    time_column: Field | None  # event time; None without a watermark and without a window
+    emit_changed: bool  # True: rows that changed (update); False: closed windows (append)
+    watermarked: bool  # False: windows never close
+    ansi: bool  # integer and decimal sums raise on overflow instead of wrapping (decimals: null)
+    shards: int
+
+    def layout(self) -> RecordLayout:
+        return record_layout(self.keys, [(a.merge, a.type) for a in self.accumulators], self.ansi)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> OperatorSpec:
+        raw = json.loads(text)
+
+        def field(part: dict) -> Field:
+            return Field(part["name"], DataType(part["type"]["name"]))
+
+        return cls(
+            name=raw["name"],
+            keys=tuple(field(key) for key in raw["keys"]),
+            accumulators=tuple(
+                Accumulator(Merge(a["merge"]), Lift(a["lift"]), a["column"], DataType(a["type"]["name"]))
+                for a in raw["accumulators"]
+            ),
+            outputs=tuple(
+                Output(o["name"], Result(o["result"]), tuple(o["accumulators"]), DataType(o["type"]["name"]))
+                for o in raw["outputs"]
+            ),
+            window=WindowSpec(**raw["window"]) if raw["window"] else None,
+            window_name=raw["window_name"],
+            window_position=raw["window_position"],
+            time_column=field(raw["time_column"]) if raw["time_column"] else None,
+            emit_changed=raw["emit_changed"],
+            watermarked=raw["watermarked"],
+            ansi=raw["ansi"],
+            shards=raw["shards"],
+        )
