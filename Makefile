@@ -1,0 +1,48 @@
+# Everything runs from .venv, which `setup` makes; nothing is installed outside this folder.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Run once per command that needs Spark: fails with instructions where there is no Java.
+JAVA = export JAVA_HOME="$$(scripts/java_home.sh $(BIN)/python $(VENV)/java)"
+
+.PHONY: help setup demo test test-long check bench clean
+.DEFAULT_GOAL := help
+
+help: ## say what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+setup: $(STAMP) ## make .venv with all that is needed
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "Tailrace needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 ..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@echo "compiling the kernels (once; they are kept) ..."
+	@$(BIN)/tailrace warm
+	@touch $@
+
+demo: setup ## a windowed query live, then the same stream through Spark's RocksDB store
+	@$(JAVA) && $(BIN)/tailrace demo
+
+check: setup ## lint, format, types, import law
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python scripts/import_law.py
+
+test: setup check ## all checks and all tests but the long ones
+	@$(JAVA) && $(BIN)/python -m pytest -m "not long"
+
+test-long: setup check ## all tests, with many more examples and kills
+	@$(JAVA) && TAILRACE_TEST_LONG=1 $(BIN)/python -m pytest
+
+bench: setup ## the benchmarks at full size: about ten minutes, and best with nothing else running
+	@$(JAVA) && $(BIN)/tailrace bench rmw && $(BIN)/tailrace bench overhead
+
+clean: ## remove what make made, .venv too
+	rm -rf $(VENV) .pytest_cache .hypothesis .mypy_cache .ruff_cache build dist spark-warehouse artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,244 @@
+"""The import law: which part of Tailrace may know which, and who may touch disk, clock and randomness.
+
+Run as ``python scripts/import_law.py [source folder]``: prints each violation as ``file:line: what``, exits with 1 if
+there is one. It reads the syntax tree only, so it needs nothing installed and imports nothing of what it checks.
+Imports inside functions and under ``TYPE_CHECKING`` count like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = "tailrace"
+
+FLOOR = ("errors", "ids", "types")
+"""Below all: everybody may import these, and they import nothing of ours."""
+
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    # The longest name that matches the importer counts. A package may always import its own modules.
+    "errors": (),
+    "ids": (),
+    "types": (),
+    "env": (),
+    "log": ("env",),
+    "cache": ("log", "env"),
+    "state": ("cache", "log", "env"),
+    "operators": ("state", "cache", "log", "env"),
+    "operators.spec": ("state.layout",),  # a record's layout is plain data, like the spec that names it
+    "commit": ("state", "log", "env"),  # stores do not know commit, nor does commit know operators
+    "server": ("operators", "commit", "state", "cache", "log", "env"),
+    "server.client": ("server.protocol", "operators.frame", "operators.spec", "env"),
+    "server.protocol": ("operators.frame", "operators.spec", "commit", "env"),
+    "api": (),
+    "plan": ("api", "operators.spec"),
+    "spark": ("plan", "api", "operators", "server.client", "server.protocol", "server.process", "commit", "env"),
+    "testing": ("",),
+    "lab": ("",),  # "" is the package itself: public names only, as a user has them
+    "cli": ("", "lab"),
+    "": ("api", "plan", "spark"),
+}
+
+OWN_MODULES_ARE_RESTRICTED = ("server.client", "server.protocol", "operators.spec")
+"""Modules that may not even import their neighbours, unless listed: they are loaded where the rest is not wanted."""
+
+FOREIGN: dict[str, tuple[str, ...]] = {
+    "pyspark": ("spark", "lab", "testing"),
+    "py4j": ("spark", "lab", "testing"),
+    "pyarrow.flight": ("server",),
+    "typer": ("cli",),
+    "rich": ("cli", "lab"),
+    "obstore": ("env",),
+    "time": ("env", "lab", "testing"),
+    "random": ("env", "lab", "testing"),
+    "uuid": ("env", "lab", "testing"),
+    "secrets": ("env", "lab", "testing"),
+    "tempfile": ("env", "lab", "testing", "cli"),
+    "shutil": ("env", "lab", "testing", "cli"),
+    "fcntl": ("env",),
+    "mmap": ("env",),
+    "numpy.random": ("env", "lab", "testing"),
+    "importlib": ("cli", "lab"),  # an import that the law could not see
+}
+"""Who may import what is not ours. Lab and testing stand outside the engine, as a user's program does."""
+
+OWN_DISK_AND_CLOCK = ("env", "lab", "testing", "cli")
+
+OS_CALLS = frozenset(
+    "open fdopen read write writev pread pwrite fsync fdatasync replace rename renames link symlink unlink remove rmdir mkdir "
+    "makedirs removedirs listdir scandir walk truncate ftruncate utime chmod chown urandom getrandom times".split()
+)
+PATH_METHODS = frozenset("read_text write_text read_bytes write_bytes hardlink_to symlink_to iterdir touch".split())
+CLOCK_METHODS = frozenset({"now", "utcnow", "today"})
+NUMPY_NAMES = ("np", "numpy")
+BUILTINS = {"open": "opens a file", "__import__": "imports where the law cannot see it"}
+
+
+@dataclass(frozen=True)
+class Violation:
+    path: Path
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.what}"
+
+
+def module_name(path: Path, source: Path) -> str:
+    """The module's name below the package: ``server.client``, or ``""`` for the package itself."""
+    parts = list(path.relative_to(source / PACKAGE).with_suffix("").parts)
+    if parts[-1] == "__init__":
+        parts.pop()
+    return ".".join(parts)
+
+
+def within(name: str, parent: str) -> bool:
+    return name == parent or name.startswith(parent + ".")
+
+
+def _rule(importer: str) -> tuple[str, ...]:
+    parts = importer.split(".")
+    for length in range(len(parts), 0, -1):
+        found = MAY_IMPORT.get(".".join(parts[:length]))
+        if found is not None:
+            return found
+    raise LookupError(importer)
+
+
+def _may_import(importer: str, target: str) -> bool:
+    if importer == target or any(within(target, floor) for floor in FLOOR):
+        return importer not in FLOOR or importer == target
+    top = importer.split(".")[0]
+    if importer and within(target, top) and importer not in OWN_MODULES_ARE_RESTRICTED:
+        return True
+    allowed = _rule(importer)
+    return any(target == "" if name == "" else within(target, name) for name in allowed)
+
+
+class _Check(ast.NodeVisitor):
+    def __init__(self, path: Path, name: str, lines: list[str], modules: frozenset[str]) -> None:
+        self.path = path
+        self.name = name
+        self.lines = lines
+        self.modules = modules
+        self.part = name.split(".")[0]
+        self.functions = 0
+        self.found: set[Violation] = set()  # a set: one line may import several names of one module
+
+    def _tell(self, node: ast.AST, what: str) -> None:
+        self.found.add(Violation(self.path, getattr(node, "lineno", 0), what))
+
+    # Imports.
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self._hidden(node)
+        for alias in node.names:
+            self._imported(node, alias.name)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self._hidden(node)
+        base = node.module or ""
+        if node.level:
+            self._tell(node, "relative import: write the full name, so that the law can be read off it")
+            return
+        for alias in node.names:
+            full = f"{base}.{alias.name}"
+            if within(base, PACKAGE):
+                # `from tailrace.server import client` imports the module tailrace.server.client.
+                known = full.removeprefix(PACKAGE + ".") in self.modules
+                self._imported(node, full if known else base)
+            else:
+                self._foreign(node, full)
+                if base == "os" and alias.name in OS_CALLS and self.part not in OWN_DISK_AND_CLOCK:
+                    self._tell(node, f"os.{alias.name} belongs to env/")
+
+    def _hidden(self, node: ast.stmt) -> None:
+        if not self.functions:
+            return
+        if self.part == "cli" and "# lazy:" in self.lines[node.lineno - 1]:
+            return
+        self._tell(node, "import inside a function: move it to the top (in cli.py: say why, in a `# lazy:` comment)")
+
+    def _imported(self, node: ast.AST, full: str) -> None:
+        if not within(full, PACKAGE):
+            self._foreign(node, full)
+            return
+        target = full.removeprefix(PACKAGE).removeprefix(".")
+        try:
+            allowed = _may_import(self.name, target)
+        except LookupError:
+            self._tell(node, f"{PACKAGE}.{self.name} has no place in the import law: add it to MAY_IMPORT")
+            return
+        if not allowed:
+            self._tell(node, f"{_shown(self.name)} may not import {_shown(target)}")
+
+    def _foreign(self, node: ast.AST, full: str) -> None:
+        for library, parts in FOREIGN.items():
+            if within(full, library) and self.part not in parts:
+                self._tell(node, f"only {', '.join(part + '/' for part in parts)} may import {library}")
+
+    # What may be called.
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.functions += 1
+        self.generic_visit(node)
+        self.functions -= 1
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self.functions += 1
+        self.generic_visit(node)
+        self.functions -= 1
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if self.part not in OWN_DISK_AND_CLOCK:
+            self._call(node)
+        self.generic_visit(node)
+
+    def _call(self, node: ast.Call) -> None:
+        called = node.func
+        if isinstance(called, ast.Name):
+            if called.id in BUILTINS:
+                self._tell(node, f"{called.id}() {BUILTINS[called.id]}: that belongs to env/")
+        elif isinstance(called, ast.Attribute):
+            owner = ast.unparse(called.value)
+            if owner == "os" and called.attr in OS_CALLS:
+                self._tell(node, f"os.{called.attr} belongs to env/")
+            elif called.attr in PATH_METHODS:
+                self._tell(node, f".{called.attr}() touches the disk: that belongs to env/")
+            elif called.attr in CLOCK_METHODS and owner.split(".")[-1] in ("datetime", "date"):
+                self._tell(node, f"{owner}.{called.attr}() reads the clock: that belongs to env/")
+            elif owner in {f"{name}.random" for name in NUMPY_NAMES}:
+                self._tell(node, f"{owner}.{called.attr}() is randomness: that belongs to env/")
+
+
+def _shown(name: str) -> str:
+    return f"{PACKAGE}.{name}" if name else f"{PACKAGE}/__init__.py"
+
+
+def check(source: Path) -> Iterator[Violation]:
+    """Every violation under ``source`` (the folder that holds the package), in order of files and lines."""
+    paths = sorted((source / PACKAGE).rglob("*.py"))
+    modules = frozenset(module_name(path, source) for path in paths)
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        name = module_name(path, source)
+        visitor = _Check(path, name, text.splitlines(), modules)
+        visitor.visit(ast.parse(text, filename=str(path)))
+        yield from sorted(visitor.found, key=lambda violation: (violation.line, violation.what))
+
+
+def main(arguments: list[str]) -> int:
+    source = Path(arguments[0]) if arguments else Path(__file__).parent.parent / "src"
+    violations = list(check(source))
+    for violation in violations:
+        print(violation)
+    if violations:
+        print(f"import law: {len(violations)} violation(s); the law is the table MAY_IMPORT in scripts/import_law.py")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,150 @@
+"""``tailrace bench rmw``: read-modify-write of keyed state, Tailrace against Spark's stores and two stateless floors.
+
+All engines live at the same time, one process each, and take turns: batch *k* is given to every engine before batch
+*k + 1* to any, in an order that rotates, so that a slow minute of the machine hits all alike. Every key exists before
+measuring begins. At the end every exact engine is restarted from its checkpoint, made to tell the aggregates of every
+key, and compared with an answer computed from the files alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tailrace.lab import measure
+from tailrace.lab.engine_process import EngineError, EngineProcess
+from tailrace.lab.events import KeyedEvents, keyed_answer, write_batch
+
+ALL_ENGINES = ("spark-rocksdb", "spark-memory", "tailrace", "shuffle-floor", "transfer-floor")
+FLOORS = ("shuffle-floor", "transfer-floor")
+
+Report = Callable[[str, int, int], None]
+"""Told (what is going on, steps done, steps in all)."""
+
+
+@dataclass(frozen=True)
+class RmwOptions:
+    rows: int = 500_000
+    keys: int = 3_000_000
+    batches: int = 9
+    warmup: int = 2
+    engines: tuple[str, ...] = ALL_ENGINES
+    seed: int = 1
+    check: bool = True
+    confs: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def engines_running(names: tuple[str, ...], work: Path, confs: dict[str, str]) -> Iterator[dict[str, EngineProcess]]:
+    """The engines, each with its query started; all are ended on the way out, whatever happened."""
+    running: dict[str, EngineProcess] = {}
+    try:
+        for name in names:
+            running[name] = EngineProcess(name, work, confs)
+        for engine in running.values():
+            engine.answer()
+        for engine in running.values():
+            engine.ask("start", out=None)
+        yield running
+    finally:
+        for engine in running.values():
+            engine.close()
+
+
+def in_turns(names: tuple[str, ...], number: int) -> tuple[str, ...]:
+    turn = number % len(names)
+    return names[turn:] + names[:turn]
+
+
+def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
+    events = KeyedEvents(options.keys, options.rows, options.seed)
+    files: list[Path] = []
+    timings: dict[str, list[dict[str, Any]]] = {name: [] for name in options.engines}
+    steps = events.prefill_batches + options.warmup + options.batches + options.check
+
+    def make(table: Any) -> Path:
+        files.append(write_batch(table, work / "events", f"{len(files):06d}", measure.cores()))
+        return files[-1]
+
+    confs = {"spark.sql.files.openCostInBytes": "0", **options.confs}  # one piece of a file per core
+    with engines_running(options.engines, work, confs) as engines:
+        for number in range(events.prefill_batches):
+            report("filling the state", number, steps)
+            path = make(events.prefill(number))
+            for name in options.engines:
+                engines[name].ask("batch", file=str(path))
+        done = events.prefill_batches
+        for number in range(options.warmup + options.batches):
+            report("warming up" if number < options.warmup else "measuring", done + number, steps)
+            path = make(events.batch(number))
+            for name in in_turns(options.engines, number):
+                timings[name].append(engines[name].ask("batch", file=str(path)))
+        if options.check:
+            report("checking every key", steps - 1, steps)
+            _check_answers(engines, files, make(events.every_key()), work)
+    report("done", steps, steps)
+    measured = {name: series[options.warmup :] for name, series in timings.items()}
+    return _result(options, measured)
+
+
+def _check_answers(engines: dict[str, EngineProcess], files: list[Path], last: Path, work: Path) -> None:
+    expected = keyed_answer(files)
+    for name, engine in engines.items():
+        if name in FLOORS:
+            continue
+        out = work / "answers" / name
+        engine.ask("stop")
+        engine.ask("start", out=str(out))
+        engine.ask("batch", file=str(last))
+        found = pq.read_table(out, columns=["key", "total", "n", "top"]).sort_by("key").cast(expected.schema)
+        if not found.equals(expected):
+            raise EngineError(
+                f"{name} gives a wrong answer: {found.num_rows:,} keys, expected {expected.num_rows:,}; "
+                f"its rows are kept in {out}"
+            )
+
+
+def _result(options: RmwOptions, measured: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    medians = {name: measure.median([batch["ms"] for batch in series]) for name, series in measured.items()}
+    result: dict[str, Any] = {"bench": "rmw"}
+    mine = medians.get("tailrace")
+    for field_name, peer, ours_below in (
+        ("speedup_rocksdb", "spark-rocksdb", True),
+        ("speedup_memory", "spark-memory", True),
+        ("over_shuffle_floor", "shuffle-floor", False),
+        ("over_transfer_floor", "transfer-floor", False),
+    ):
+        if mine is not None and peer in medians:
+            result[field_name] = measure.ratio(medians[peer], mine) if ours_below else measure.ratio(mine, medians[peer])
+    return {
+        **result,
+        "median_ms": medians,
+        "spread": {name: measure.spread([batch["ms"] for batch in series]) for name, series in measured.items()},
+        "series_ms": {name: [batch["ms"] for batch in series] for name, series in measured.items()},
+        "durations_ms": {name: _median_durations(series) for name, series in measured.items()},
+        "own": [batch["own"] for batch in measured.get("tailrace", [])][-1:],
+        "rows": options.rows,
+        "keys": options.keys,
+        "batches": options.batches,
+        "warmup": options.warmup,
+        "seed": options.seed,
+        "answers_equal": True if options.check else None,
+        "machine": measure.machine(),
+        "versions": measure.versions(),
+        "confs": options.confs,
+    }
+
+
+def _median_durations(series: list[dict[str, Any]]) -> dict[str, float]:
+    names = {name for batch in series for name in batch["durations_ms"]}
+    return {name: measure.median([batch["durations_ms"].get(name, 0) for batch in series]) for name in sorted(names)}
+
+
+def to_json_line(result: dict[str, Any]) -> str:
+    return json.dumps(result, separators=(",", ":"))

@@ -1,0 +1,94 @@
+"""One engine in one process of its own: so engines can take turns in one run and share no heap, cache or JIT.
+
+The parent holds an ``EngineProcess``; the child runs ``engine_child``. They speak JSON lines: commands on the child's
+standard input, answers on its standard output. The child's own noise (Spark's log, stack traces) goes to a file.
+The child is in a session of its own: Ctrl-C reaches the parent only, which then ends its children in order. A parent
+that dies leaves a closed standard input behind, and that ends the child too. Not thread-safe: one command at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tailrace.errors import TailraceError
+
+_STOP_TIMEOUT_S = 30
+
+
+class EngineError(TailraceError):
+    """An engine in the lab failed or ended: the run cannot go on."""
+
+
+class EngineProcess:
+    def __init__(self, engine: str, work: Path, extra_confs: dict[str, str]) -> None:
+        self.engine = engine
+        self.work = work / engine
+        self.work.mkdir(parents=True)
+        self.log = self.work / "log.txt"
+        arguments = {"engine": engine, "work": str(self.work), "confs": extra_confs}
+        with self.log.open("wb") as log:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "tailrace.lab.engine_child", json.dumps(arguments)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                cwd=self.work,
+            )
+
+    def send(self, do: str, **arguments: object) -> None:
+        """Gives a command without waiting for its answer, so that several children can start at the same time."""
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+            self._child.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+
+    def answer(self) -> dict[str, Any]:
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        if not line:
+            raise self._ended()
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise EngineError(f"{self.engine} failed: {answer['error']}")
+        return answer
+
+    def ask(self, do: str, **arguments: object) -> dict[str, Any]:
+        self.send(do, **arguments)
+        return self.answer()
+
+    def close(self) -> None:
+        """Ends the child: by closing its standard input, and by signal where that does not help in time."""
+        if self._child.stdin is not None and not self._child.stdin.closed:
+            try:
+                self._child.stdin.close()
+            except BrokenPipeError:
+                pass
+        try:
+            self._child.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            pass
+        # Also after a clean end: whatever the child started and left (its JVM, Python workers) is in its session.
+        try:
+            os.killpg(self._child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._child.wait()
+        if self._child.stdout is not None:
+            self._child.stdout.close()
+
+    def _ended(self) -> EngineError:
+        self._child.wait()
+        lines = self.log.read_text(errors="replace").splitlines()[-15:]
+        return EngineError(
+            f"{self.engine} ended early with code {self._child.returncode}; the last it said:\n" + "\n".join(lines)
+        )

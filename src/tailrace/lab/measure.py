@@ -1,0 +1,63 @@
+"""Numbers out of series of timings, and the facts about the machine that they were taken on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from importlib import metadata
+
+import numpy as np
+
+
+def median(series: Sequence[float]) -> float:
+    return round(float(np.median(series)), 2)
+
+
+def percentile(series: Sequence[float], q: float) -> float:
+    return round(float(np.percentile(series, q)), 2)
+
+
+def ratio(a: float, b: float) -> float:
+    return round(a / b, 3)
+
+
+def spread(series: Sequence[float]) -> float:
+    """Interquartile range over median: how far a median can be trusted. Above 0.25 the machine was busy."""
+    low, mid, high = np.percentile(series, [25, 50, 75])
+    return round(float((high - low) / mid), 3)
+
+
+def cores() -> int:
+    """The cores this process may use, which in a container is fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def machine() -> dict[str, object]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cores": cores(),
+        "memory_gib": round(memory / 2**30, 1),
+        "system": platform.platform(),
+        "load_1m": round(os.getloadavg()[0], 2),
+    }
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "java": _java_version()}
+    for name in ("tailrace", "pyspark", "pyarrow", "numpy", "numba"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _java_version() -> str:
+    java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    except OSError:
+        return "not found"
+    return said.splitlines()[0] if said else "unknown"

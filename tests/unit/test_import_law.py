@@ -1,0 +1,91 @@
+"""The import law holds for the package, and a breach of any of its kinds is caught."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def _load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("import_law", ROOT / "scripts" / "import_law.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["import_law"] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    return module
+
+
+law = _load()
+
+
+def breaches(tmp_path: Path, name: str, code: str) -> list[str]:
+    """What the law says of a package that holds one module with this code, beside the modules it may name."""
+    for neighbour in ("__init__", "errors", "env/clock", "state/table", "server/client", "server/service", "commit/log", name):
+        path = tmp_path / "tailrace" / f"{neighbour}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(code if neighbour == name else "")
+    return [violation.what for violation in law.check(tmp_path)]
+
+
+def test_the_package_keeps_the_law() -> None:
+    assert [str(violation) for violation in law.check(ROOT / "src")] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("state/rmw", "from tailrace.commit import log", "tailrace.state.rmw may not import tailrace.commit.log"),
+        ("state/rmw", "import tailrace.commit.log", "tailrace.state.rmw may not import tailrace.commit.log"),
+        ("plan/stores", "from tailrace.server.client import StateClient", "may not import tailrace.server.client"),
+        ("spark/driver", "from tailrace.server import service", "may not import tailrace.server.service"),
+        ("lab/bench", "from tailrace.state.table import Table", "may not import tailrace.state.table"),
+        ("ids", "from tailrace.errors import TailraceError", "tailrace.ids may not import tailrace.errors"),
+        ("server/client", "from tailrace.server import service", "may not import tailrace.server.service"),
+        ("api/streams", "import pyspark.sql", "may import pyspark"),
+        ("operators/frame", "import pyarrow.flight as flight", "may import pyarrow.flight"),
+        ("operators/frame", "from pyarrow import flight", "may import pyarrow.flight"),
+        ("state/rmw", "def f():\n    import json", "import inside a function"),
+        ("cli", "def f():\n    import json", "import inside a function"),
+        ("state/rmw", "def f():\n    from tailrace.commit import log", "may not import tailrace.commit.log"),
+        ("state/rmw", "from . import table", "relative import"),
+        ("state/rmw", "import time", "may import time"),
+        ("state/rmw", "from random import random", "may import random"),
+        ("state/rmw", "from os import replace", "os.replace belongs to env/"),
+        ("state/rmw", "import os\nos.replace('a', 'b')", "os.replace belongs to env/"),
+        ("state/rmw", "def f(p):\n    return open(p)", "open() opens a file"),
+        ("state/rmw", "def f(p):\n    return p.read_bytes()", ".read_bytes() touches the disk"),
+        ("state/rmw", "import datetime\ndatetime.datetime.now()", "reads the clock"),
+        ("state/rmw", "import numpy as np\nnp.random.default_rng()", "is randomness"),
+        ("unheard/of", "import tailrace.errors\nfrom tailrace.env import clock", "has no place in the import law"),
+    ],
+)
+def test_a_breach_is_caught(tmp_path: Path, name: str, code: str, said: str) -> None:
+    found = breaches(tmp_path, name, code)
+    assert any(said in what for what in found), found
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("state/rmw", "from tailrace.env import clock\nfrom tailrace.state import table\nfrom tailrace.errors import X"),
+        ("env/disk", "import os, time, random, tempfile\nopen('x')\nos.replace('a', 'b')"),
+        ("lab/bench", "import time\nimport pyspark\nimport tailrace as tr\nfrom tailrace.errors import TailraceError"),
+        ("server/process", "from tailrace.server import service\nimport pyarrow.flight"),
+        ("spark/driver", "from tailrace.server.client import StateClient\nimport os\nos.getpid()"),
+        ("cli", "def f():\n    import json  # lazy: quick start of --help"),
+    ],
+)
+def test_what_is_lawful_passes(tmp_path: Path, name: str, code: str) -> None:
+    assert breaches(tmp_path, name, code) == []
+
+
+def test_the_script_exits_with_1_and_names_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    breaches(tmp_path, "state/rmw", "\nimport time\n")
+    assert law.main([str(tmp_path)]) == 1
+    assert "rmw.py:2: only env/" in capsys.readouterr().out
