@@ -1,0 +1,73 @@
+"""What an oracle is asked: a streaming aggregation as plain data, with no engine in it.
+
+The words follow the public interface, but nothing here imports it: an oracle that shared code with what it judges would
+share its mistakes. All spans and points in time are whole microseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last", "stddev")
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One output column. ``column`` is ``None`` only for ``count``, which then counts rows."""
+
+    function: str
+    column: str | None
+    name: str
+    ignore_nulls: bool = False
+
+    def __post_init__(self) -> None:
+        if self.function not in FUNCTIONS:
+            raise ValueError(f"unknown aggregate {self.function!r}; known are {', '.join(FUNCTIONS)}")
+        if self.column is None and self.function != "count":
+            raise ValueError(f"{self.function} needs a column")
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows ``[start, start + size)`` where ``start = offset + k * slide`` for every integer k."""
+
+    size: int
+    slide: int
+    offset: int = 0
+
+    def starts(self, time: int) -> list[int]:
+        """Starts of all windows that hold ``time``, smallest first. Floor division, so negative times need no care."""
+        newest = time - (time - self.offset) % self.slide
+        starts = []
+        start = newest
+        while start > time - self.size:
+            starts.append(start)
+            start -= self.slide
+        return starts[::-1]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A streaming aggregation.
+
+    ``rule`` says which watermark closes windows: ``"tailrace"`` closes by the watermark that includes the batch at hand,
+    ``"spark"`` by the one before it, in whole milliseconds, and never below 1970.
+    """
+
+    keys: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    windows: Windows | None = None
+    time_column: str | None = None
+    delay: int | None = None
+    output_mode: str = "append"
+    rule: str = "tailrace"
+
+    def __post_init__(self) -> None:
+        if self.output_mode not in ("append", "update"):
+            raise ValueError(f"output mode {self.output_mode!r} is neither append nor update")
+        if self.rule not in ("tailrace", "spark"):
+            raise ValueError(f"watermark rule {self.rule!r} is neither tailrace nor spark")
+        if self.windows is not None and self.time_column is None:
+            raise ValueError("windows need a time column")
+        if self.output_mode == "append" and (self.windows is None or self.delay is None):
+            raise ValueError("append emits closed windows: it needs windows and a delay")

@@ -1,0 +1,61 @@
+"""What every test may use: one Spark session for the whole run, and the profile of the property-based tests.
+
+One session, because starting a JVM costs as much as ten tests. Tests that must kill a driver, or that need another
+master, run a script of their own in a child process (``support.processes``) and never touch this one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+sys.path.insert(0, str(Path(__file__).parent))  # `support` is shared by the folders of tests
+
+from pyspark.sql import SparkSession
+from support.session import session_builder
+
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
+
+# A failing example costs seconds of Spark, so shrinking it costs minutes: only the long profile does.
+_PHASES = [Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if LONG else [])]
+settings.register_profile(
+    "tailrace",
+    print_blob=True,
+    derandomize=False,
+    deadline=None,
+    phases=_PHASES,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("tailrace")
+
+
+def pytest_report_header() -> str:
+    return f"tailrace profile: {'long' if LONG else 'quick'} (TAILRACE_TEST_LONG=1 for the long one)"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The shared session: two cores, tasks retried up to four times."""
+    warehouse = tempfile.mkdtemp(prefix="tr-warehouse-")
+    session = session_builder("local[2,4]").config("spark.sql.warehouse.dir", warehouse).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    for query in session.streams.active:
+        query.stop()
+    session.stop()
+    shutil.rmtree(warehouse, ignore_errors=True)
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory with a short name: a Unix socket's path ends at 107 bytes."""
+    path = Path(tempfile.mkdtemp(prefix="tr-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,33 @@
+"""How a test's Spark session is made: the recommended settings, small, and quiet."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+CONFS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # Spark would add an empty batch after the last to move its own watermark; then epochs would not be the script's.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def session_builder(master: str) -> SparkSession.Builder:
+    # Workers must be this Python, not the first one on the path.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).appName("tailrace-tests")
+    for name, value in CONFS.items():
+        builder = builder.config(name, value)
+    return builder
