@@ -1,0 +1,104 @@
+"""Finding a user's columns in a schema, by Spark's default rules: case does not matter, backticks may quote a name.
+
+A resolved name is always the schema's own spelling, so that everything behind the API compares names exactly.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from tailrace.errors import AnalysisError
+from tailrace.types import DataType, Field
+
+_COLLATED = "string collate"
+KEY_TYPES = "integers, string, boolean, date, timestamp, timestamp_ntz, decimal, binary"
+
+
+def resolve(name: object, schema: Sequence[Field], where: str) -> Field:
+    """The field a user means by ``name``; ``where`` names the call in an error.
+
+    >>> resolve("PRICE", [Field("price", DataType("int"))], "sum").name
+    'price'
+    """
+    if not isinstance(name, str):
+        raise AnalysisError(
+            f"{where} takes column names, but got {name!r} ({type(name).__name__}): give the name as a string, and "
+            f"compute expressions before tailrace.stream(...), for example with df.withColumn"
+        )
+    wanted = unquoted(name)
+    exact = [field for field in schema if field.name == wanted]
+    found = exact or [field for field in schema if field.name.lower() == wanted.lower()]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise AnalysisError(
+            f"{where}: column {name!r} is ambiguous, it may be any of {', '.join(f.name for f in found)}: "
+            f"rename one before tailrace.stream(...)"
+        )
+    raise AnalysisError(f"{where}: there is no column {name!r}. {_advice(wanted, schema)}")
+
+
+def unquoted(name: str) -> str:
+    """A name without the backticks that Spark lets a user put around it.
+
+    >>> unquoted("`a.b`")
+    'a.b'
+    """
+    if len(name) > 2 and name.startswith("`") and name.endswith("`"):
+        return name[1:-1].replace("``", "`")
+    return name
+
+
+def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The name most like ``name``, whatever the case, or ``None`` where none is near."""
+    by_lower = {candidate.lower(): candidate for candidate in names}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[near[0]] if near else None
+
+
+def _advice(wanted: str, schema: Sequence[Field]) -> str:
+    names = [field.name for field in schema]
+    advice = f"The columns are: {', '.join(names)}." if names else "The stream has no columns."
+    near = closest(wanted, names)
+    if near is not None:
+        return f"Did you mean {near!r}? {advice}"
+    outer = wanted.partition(".")[0]
+    if any(field.name.lower() == outer.lower() for field in schema) and outer != wanted:
+        return (
+            f"A field of a struct must become a column first, for example df.withColumn('x', df['{wanted}']). {advice}"
+        )
+    return advice
+
+
+def check_collation(field: Field, where: str) -> None:
+    """Refuse a string whose equality is not the equality of its bytes: state compares bytes."""
+    if field.type.name.startswith(_COLLATED):
+        raise AnalysisError(
+            f"{where}: column {field.name!r} is a {field.type}, and only strings compared by their bytes are "
+            f"supported: cast it before tailrace.stream(...), for example df.withColumn({field.name!r}, "
+            f"F.collate({field.name!r}, 'UTF8_BINARY'))"
+        )
+
+
+def check_key(field: Field, where: str) -> None:
+    """Refuse a column that cannot be part of a key."""
+    check_collation(field, where)
+    if field.type.kind is not None and not field.type.is_float:
+        return
+    raise AnalysisError(
+        f"{where}: column {field.name!r} is a {field.type} and cannot be a group column. "
+        f"Supported are: {KEY_TYPES}. {_key_advice(field.type)}"
+    )
+
+
+def _key_advice(type_: DataType) -> str:
+    if type_.is_float:
+        return (
+            "Equality of floating-point numbers is treacherous: round it to a decimal, or group by an integer bucket."
+        )
+    if type_.name.startswith("struct<"):
+        return "Make the struct's fields columns of their own and group by those."
+    if type_.name.startswith(("array<", "map<", "variant")):
+        return "Make a column that stands for it, for example F.to_json(...) or F.xxhash64(...), and group by that."
+    return "Cast it to one of these first."

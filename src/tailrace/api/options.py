@@ -1,0 +1,214 @@
+"""Tailrace's own options of ``writeStream``: their names, defaults and limits.
+
+Names are compared without regard to case, as Spark does. What is not ours goes to the sink's format untouched, except
+what looks like a misspelling of ours: silently passed on, it would leave a query with a setting its user did not mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from tailrace.api.columns import closest
+from tailrace.errors import AnalysisError
+
+
+class Route(StrEnum):
+    """How rows reach the server that owns their key."""
+
+    DIRECT = "direct"  # each task sends to every server
+    SHUFFLE = "shuffle"  # through Spark's shuffle, so that each task sends to one server
+
+
+class Combine(StrEnum):
+    """Whether a task merges rows of the same key before it sends them."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+class WatermarkRule(StrEnum):
+    """By which rule rows are late and windows close. The names are kept in checkpoints."""
+
+    TAILRACE = "tailrace"  # late: all its windows ended before this epoch; closing by this epoch's rows included
+    SPARK = "spark"  # as Spark's own aggregation: both by what was seen before this epoch
+
+
+class Transport(StrEnum):
+    """How a task talks to a server."""
+
+    AUTO = "auto"
+    UNIX = "unix"
+    TCP = "tcp"
+
+
+class CommitMode(StrEnum):
+    """When an epoch is durable."""
+
+    SYNC = "sync"  # before its rows reach the sink
+
+
+CHECKPOINT_LOCATION = "checkpointLocation"
+STATE_LOCATION = "stateLocation"
+SHARDS_MAX = 4096
+MEMORY_BYTES_MIN = 1 << 20
+_NAMES = (
+    CHECKPOINT_LOCATION,
+    STATE_LOCATION,
+    "shards",
+    "route",
+    "combine",
+    "watermark",
+    "memory",
+    "transport",
+    "commit",
+    "retain",
+    "epochTries",
+)
+_BY_LOWER = {name.lower(): name for name in _NAMES}
+_NOT_YET = ("async", "async-checkpoint")
+_SPARK_ONLY = "asyncprogresstracking"
+_TYPO_CUTOFF = 0.8
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_MEMORY = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.ASCII)
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a query runs. Only ``shards`` and ``watermark`` may not change between two runs on one checkpoint.
+
+    >>> Options().shards
+    64
+    """
+
+    shards: int = 64
+    route: Route = Route.DIRECT
+    combine: Combine = Combine.AUTO
+    watermark: WatermarkRule = WatermarkRule.TAILRACE
+    memory_bytes: int = 1 << 30  # of each state server
+    transport: Transport = Transport.AUTO
+    commit: CommitMode = CommitMode.SYNC
+    retain: int = 2  # durable versions kept
+    epoch_tries: int = 3  # of one epoch inside one run
+
+
+def split_options(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Ours (by their proper spelling), and the rest, which is the sink's.
+
+    >>> split_options({"SHARDS": "8", "compression": "zstd"})
+    ({'shards': '8'}, {'compression': 'zstd'})
+    """
+    ours: dict[str, str] = {}
+    rest: dict[str, str] = {}
+    for name, value in given.items():
+        proper = _BY_LOWER.get(name.lower())
+        if proper is not None:
+            ours[proper] = value
+            continue
+        if name.lower().startswith(_SPARK_ONLY):
+            raise AnalysisError(f"option {name!r} belongs to Spark's own engine and has no effect here: remove it")
+        near = closest(name, _NAMES, _TYPO_CUTOFF)
+        if near is not None:
+            raise AnalysisError(
+                f"there is no option {name!r}; did you mean {near!r}? Tailrace's are: {', '.join(_NAMES)}"
+            )
+        rest[name] = value
+    return ours, rest
+
+
+def parse_options(ours: Mapping[str, str]) -> Options:
+    """Values checked. ``ours`` has proper names, as :func:`split_options` gives them; locations are left alone.
+
+    >>> parse_options({"memory": "512MB", "route": "shuffle"}).memory_bytes
+    536870912
+    """
+    default = Options()
+    return Options(
+        shards=_integer(ours, "shards", default.shards, 1, SHARDS_MAX),
+        route=_choice(ours, "route", default.route),
+        combine=_choice(ours, "combine", default.combine),
+        watermark=_choice(ours, "watermark", default.watermark),
+        memory_bytes=_memory(ours, default.memory_bytes),
+        transport=_choice(ours, "transport", default.transport),
+        commit=_commit(ours, default.commit),
+        retain=_integer(ours, "retain", default.retain, 2, 1000),
+        epoch_tries=_integer(ours, "epochTries", default.epoch_tries, 1, 100),
+    )
+
+
+def parse_locations(ours: Mapping[str, str]) -> tuple[str, str]:
+    """Where Spark's checkpoint and our state lie. State of a local checkpoint lies in a folder of it by default.
+
+    >>> parse_locations({"checkpointLocation": "/data/q1"})
+    ('/data/q1', '/data/q1/tailrace')
+    """
+    checkpoint = ours.get(CHECKPOINT_LOCATION, "").strip()
+    if not checkpoint:
+        raise AnalysisError(
+            f"a query needs a {CHECKPOINT_LOCATION}, a folder of its own that outlives it: "
+            f'.option("{CHECKPOINT_LOCATION}", "/path/of/this/query")'
+        )
+    if STATE_LOCATION in ours:
+        state = ours[STATE_LOCATION].strip()
+        if not state:
+            raise AnalysisError(
+                f'option "{STATE_LOCATION}" is empty: give a path or the URI of an object store, or remove it'
+            )
+        return checkpoint, state
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", checkpoint)
+    if scheme is not None and scheme.group(1).lower() != "file":
+        raise AnalysisError(
+            f"{CHECKPOINT_LOCATION} is {checkpoint!r}, which is not a local path, so Tailrace cannot tell where to "
+            f"keep its state: "
+            f'add .option("{STATE_LOCATION}", ...), a local path or s3://, gs:// or az:// URI of this query alone'
+        )
+    return checkpoint, checkpoint.rstrip("/") + "/tailrace"
+
+
+def _choice(ours: Mapping[str, str], name: str, default: _Choice) -> _Choice:
+    if name not in ours:
+        return default
+    choices = type(default)
+    try:
+        return choices(ours[name].strip().lower())
+    except ValueError:
+        raise AnalysisError(
+            f"option {name!r} must be one of {', '.join(repr(c.value) for c in choices)}, but is {ours[name]!r}"
+        ) from None
+
+
+def _commit(ours: Mapping[str, str], default: CommitMode) -> CommitMode:
+    if ours.get("commit", "").strip().lower() in _NOT_YET:
+        raise AnalysisError(
+            f"option 'commit': {ours['commit']!r} is not available yet; remove the option or use 'sync', which makes "
+            f"an epoch durable before its rows reach the sink"
+        )
+    return _choice(ours, "commit", default)
+
+
+def _integer(ours: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    if name not in ours:
+        return default
+    text = ours[name].strip()
+    if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII) or not least <= int(text) <= most:
+        raise AnalysisError(f"option {name!r} must be an integer from {least} to {most}, but is {ours[name]!r}")
+    return int(text)
+
+
+def _memory(ours: Mapping[str, str], default: int) -> int:
+    if "memory" not in ours:
+        return default
+    found = _MEMORY.fullmatch(ours["memory"].strip().lower())
+    if found is None:
+        raise AnalysisError(f"option 'memory' must be a size such as '512MB' or '4GB', but is {ours['memory']!r}")
+    size = int(found.group(1)) * _UNITS[found.group(2)]
+    if not MEMORY_BYTES_MIN <= size < 1 << 60:
+        raise AnalysisError(
+            f"option 'memory' must be at least 1MB, but is {ours['memory']!r}: for example '512MB' or '4GB'"
+        )
+    return size

@@ -1,0 +1,43 @@
+"""What the API needs of the layer that knows Spark. That layer hands in an implementation with each stream."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from tailrace.api.definition import Aggregation, OutputMode, QueryDefinition
+from tailrace.api.options import Options
+
+
+class StreamingQuery(Protocol):
+    """A started query, with the names of PySpark's."""
+
+    @property
+    def name(self) -> str | None: ...
+
+    @property
+    def isActive(self) -> bool: ...
+
+    @property
+    def lastProgress(self) -> Any: ...
+
+    @property
+    def status(self) -> Any: ...
+
+    def explain(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None: ...
+
+
+class Runtime(Protocol):
+    """Starts and explains queries."""
+
+    @property
+    def ansi(self) -> bool:
+        """Whether the session follows ANSI rules: then an overflowing sum is an error."""
+
+    def start(self, query: QueryDefinition) -> StreamingQuery: ...
+
+    def explain(self, stream: Aggregation, output_mode: OutputMode, options: Options) -> str:
+        """The plan such a query would have, before a sink and a checkpoint are chosen."""

@@ -1,0 +1,216 @@
+"""A stream, grouped, aggregated: three frozen steps, each checked when it is called, before Spark sees anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tailrace.api import aggregates
+from tailrace.api.aggregates import Aggregate
+from tailrace.api.columns import check_key, resolve
+from tailrace.api.definition import Aggregation, OutputMode, Watermark
+from tailrace.api.duration import Duration, parse_duration
+from tailrace.api.options import Options
+from tailrace.api.runtime import Runtime
+from tailrace.api.windows import Window
+from tailrace.api.writer import DataStreamWriter
+from tailrace.errors import AnalysisError
+from tailrace.types import Field
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A streaming DataFrame in Tailrace's hands."""
+
+    source: object
+    schema: tuple[Field, ...]
+    runtime: Runtime
+    watermark: Watermark | None = None
+
+    def withWatermark(self, eventTime: str, delayThreshold: Duration) -> Stream:
+        """Rows may come up to ``delayThreshold`` behind the largest event time; later, their windows are closed."""
+        if self.watermark is not None:
+            raise AnalysisError(
+                f"withWatermark: the stream already has a watermark, on {self.watermark.column.name!r}, and takes one "
+                f"only: remove one of the two calls"
+            )
+        column = resolve(eventTime, self.schema, "withWatermark")
+        _check_time(column, "withWatermark")
+        delay = parse_duration(delayThreshold, "withWatermark: delayThreshold", zero_ok=True)
+        return replace(self, watermark=Watermark(column, delay))
+
+    def groupBy(self, *cols: str | Window | Sequence[str | Window]) -> GroupedStream:
+        """Groups by columns and at most one window. Without any: one group of all rows."""
+        keys: list[Field] = []
+        window: Window | None = None
+        window_position = 0
+        for col in _flat(cols):
+            if not isinstance(col, Window):
+                keys.append(self._key(col))
+            elif window is not None:
+                raise AnalysisError(
+                    "groupBy takes one window, but got two: aggregate by the shorter one in this query and by the "
+                    "longer in another"
+                )
+            else:
+                window = self._resolve_window(col)
+                window_position = len(keys)
+        return GroupedStream(self, tuple(keys), window, window_position)
+
+    groupby = groupBy
+
+    def agg(self, *exprs: Aggregate | dict[str, str]) -> AggregatedStream:
+        """Aggregates all rows as one group."""
+        return self.groupBy().agg(*exprs)
+
+    def _key(self, col: object) -> Field:
+        if not isinstance(col, str):
+            raise AnalysisError(
+                f"groupBy takes column names and tailrace.window(...), but got {col!r} ({type(col).__name__}): compute "
+                f"expressions before tailrace.stream(...), for example with df.withColumn, and name the column here"
+            )
+        field = resolve(col, self.schema, "groupBy")
+        check_key(field, "groupBy")
+        return field
+
+    def _resolve_window(self, window: Window) -> Window:
+        column = resolve(window.time_column, self.schema, "window")
+        _check_time(column, "window")
+        if self.watermark is not None and column != self.watermark.column:
+            raise AnalysisError(
+                f"window is over {column.name!r} but the watermark is on {self.watermark.column.name!r}, so its "
+                f"windows would never close: use the same column for both"
+            )
+        return replace(window, time_column=column.name)
+
+
+@dataclass(frozen=True)
+class GroupedStream:
+    """A stream and the columns it is grouped by."""
+
+    stream: Stream
+    keys: tuple[Field, ...]
+    window: Window | None
+    window_position: int
+
+    def agg(self, *exprs: Aggregate | dict[str, str]) -> AggregatedStream:
+        """One output column for each aggregate; ``{"price": "max"}`` is understood as in PySpark."""
+        wanted = [aggregate for expr in exprs for aggregate in _aggregates(expr)]
+        if not wanted:
+            raise AnalysisError("agg needs at least one aggregate: .agg(tailrace.count(), tailrace.max('price'))")
+        stream = self.stream
+        aggregation = Aggregation(
+            source=stream.source,
+            schema=stream.schema,
+            watermark=stream.watermark,
+            window=self.window,
+            window_position=self.window_position,
+            keys=self.keys,
+            aggregates=tuple(self._resolve(aggregate) for aggregate in wanted),
+            ansi=stream.runtime.ansi,
+        )
+        _check_names(aggregation.columns)
+        return AggregatedStream(aggregation, stream.runtime)
+
+    def count(self) -> AggregatedStream:
+        """Rows of each group, in a column ``count``."""
+        return self.agg(aggregates.count().alias("count"))
+
+    def sum(self, *cols: str) -> AggregatedStream:
+        return self._each("sum", cols)
+
+    def min(self, *cols: str) -> AggregatedStream:
+        return self._each("min", cols)
+
+    def max(self, *cols: str) -> AggregatedStream:
+        return self._each("max", cols)
+
+    def avg(self, *cols: str) -> AggregatedStream:
+        return self._each("avg", cols)
+
+    def mean(self, *cols: str) -> AggregatedStream:
+        return self._each("avg", cols)
+
+    def _each(self, function: str, cols: tuple[str, ...]) -> AggregatedStream:
+        if not cols:
+            raise AnalysisError(f"{function} needs the columns' names: .{function}('price')")
+        return self.agg(*(aggregates.BY_NAME[function](col) for col in cols))
+
+    def _resolve(self, aggregate: Aggregate) -> Aggregate:
+        if aggregate.column is None:
+            return aggregate
+        field = resolve(aggregate.column, self.stream.schema, aggregate.name)
+        resolved = replace(aggregate, column=field.name)
+        resolved.check_input(field)
+        if resolved.needs_time and self.stream.watermark is None and self.window is None:
+            raise AnalysisError(
+                f"{aggregate.name}: {aggregate.function} is by event time (then by value), so that a replay gives the "
+                f"same row, and this stream has no event time: name it with .withWatermark('ts', '10 seconds') before "
+                f"groupBy, or use min or max"
+            )
+        return resolved
+
+
+@dataclass(frozen=True)
+class AggregatedStream:
+    """A query but for its sink."""
+
+    definition: Aggregation
+    runtime: Runtime
+
+    @property
+    def columns(self) -> list[str]:
+        """The output's columns, in order."""
+        return list(self.definition.columns)
+
+    @property
+    def writeStream(self) -> DataStreamWriter:
+        return DataStreamWriter(self.definition, self.runtime)
+
+    def explain(self) -> None:
+        """Prints the plan this has with default options; a started query's ``explain()`` shows its own."""
+        closes = self.definition.window is not None and self.definition.watermark is not None
+        mode = OutputMode.APPEND if closes else OutputMode.UPDATE
+        print(self.runtime.explain(self.definition, mode, Options()))
+
+
+def _flat(cols: tuple[str | Window | Sequence[str | Window], ...]) -> list[object]:
+    if len(cols) == 1 and isinstance(cols[0], list | tuple):
+        return list(cols[0])
+    return list(cols)
+
+
+def _aggregates(expr: object) -> list[Aggregate]:
+    if isinstance(expr, Aggregate):
+        return [expr]
+    if isinstance(expr, dict):
+        unknown = [name for name in expr.values() if name not in aggregates.BY_NAME]
+        if unknown:
+            raise AnalysisError(f"agg: there is no aggregate {unknown[0]!r}; there are {', '.join(aggregates.BY_NAME)}")
+        return [aggregates.BY_NAME[name](column) for column, name in expr.items()]
+    if callable(expr):
+        raise AnalysisError(f"agg: {expr!r} is a function, not an aggregate: call it, for example tailrace.count()")
+    raise AnalysisError(
+        f"agg takes Tailrace's aggregates, but got {expr!r} ({type(expr).__name__}): use tailrace.max('price') in "
+        f"place of pyspark.sql.functions.max('price')"
+    )
+
+
+def _check_time(column: Field, where: str) -> None:
+    if not column.type.is_time:
+        raise AnalysisError(
+            f"{where}: event time must be a timestamp, but column {column.name!r} is a {column.type}: cast it before "
+            f"tailrace.stream(...), for example df.withColumn({column.name!r}, "
+            f"F.col({column.name!r}).cast('timestamp'))"
+        )
+
+
+def _check_names(names: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.lower() in seen:
+            raise AnalysisError(
+                f"two output columns would be called {name!r} (names differ by more than case): the output is "
+                f"{', '.join(names)}. Give one another name with .alias(...)"
+            )
+        seen[name.lower()] = name

@@ -1,0 +1,243 @@
+"""``writeStream``: where a stream's rows go and how the query runs, with PySpark's methods.
+
+As in PySpark a writer is changed by its methods, which return it. Each method checks what it is given; ``start``
+checks what only holds for all of it together. Not thread-safe, as any builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from tailrace.api.columns import resolve
+from tailrace.api.definition import (
+    Aggregation,
+    AvailableNow,
+    ForeachBatch,
+    Format,
+    OutputMode,
+    ProcessingTime,
+    QueryDefinition,
+    Sink,
+    Trigger,
+)
+from tailrace.api.duration import Duration, parse_duration
+from tailrace.api.options import parse_locations, parse_options, split_options
+from tailrace.api.runtime import Runtime, StreamingQuery
+from tailrace.errors import AnalysisError
+from tailrace.ids import Micros
+from tailrace.types import DataType, Field
+
+FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "avro", "xml")
+_FLAT_FORMATS = ("csv", "text")
+_OWN_FORMATS = ("memory", "console", "noop")
+_DEFAULT_FORMAT = "parquet"
+OptionValue = str | int | float | bool | None
+
+
+class DataStreamWriter:
+    """Collects what :meth:`start` needs."""
+
+    def __init__(self, stream: Aggregation, runtime: Runtime) -> None:
+        self._stream = stream
+        self._runtime = runtime
+        self._mode = OutputMode.APPEND
+        self._function: Callable[..., object] | None = None
+        self._format: str | None = None
+        self._options: dict[str, str] = {}
+        self._partition_by: tuple[str, ...] = ()
+        self._name: str | None = None
+        self._trigger: Trigger = ProcessingTime(Micros(0))
+
+    def outputMode(self, outputMode: str) -> DataStreamWriter:
+        """``append``: the rows of closed windows. ``update``: the rows that changed."""
+        mode = outputMode.strip().lower() if isinstance(outputMode, str) else outputMode
+        if mode == "complete":
+            raise AnalysisError(
+                "outputMode 'complete' is not supported: it writes all of the state again in every epoch. Use "
+                "'update' and let the sink keep the newest row of each key, for example with a merge in foreachBatch"
+            )
+        try:
+            self._mode = OutputMode(mode)
+        except ValueError:
+            raise AnalysisError(f"outputMode must be 'append' or 'update', but is {outputMode!r}") from None
+        return self
+
+    def foreachBatch(self, func: Callable[..., object]) -> DataStreamWriter:
+        """Calls ``func(DataFrame, epoch)`` once an epoch, and again with the same rows when an epoch is replayed."""
+        if not callable(func):
+            raise AnalysisError(f"foreachBatch takes a function of (DataFrame, epoch), but got {func!r}")
+        self._function = func
+        return self
+
+    def foreach(self, f: object) -> NoReturn:
+        """Refused: it runs Python once a row."""
+        raise AnalysisError(
+            "foreach is not supported, it runs Python once a row: use foreachBatch, and df.foreach(...) in it if need "
+            "be"
+        )
+
+    def format(self, source: str) -> DataStreamWriter:
+        """One of Spark's batch formats by name, or ``memory``, ``console``, ``noop``."""
+        if not isinstance(source, str) or not source.strip():
+            raise AnalysisError(f"format takes a format's name, for example 'parquet', but got {source!r}")
+        name = source.strip()
+        known = name.lower() in (*FILE_FORMATS, *_OWN_FORMATS)
+        self._format = name.lower() if known else name
+        return self
+
+    def option(self, key: str, value: OptionValue) -> DataStreamWriter:
+        """One of Tailrace's options, or one of the sink's format. ``None`` unsets it."""
+        if not isinstance(key, str) or not key:
+            raise AnalysisError(f"option takes a name and a value, but the name is {key!r}")
+        # Names differ without regard to case, so that a later spelling replaces an earlier one, as in Spark.
+        self._options = {name: old for name, old in self._options.items() if name.lower() != key.lower()}
+        if isinstance(value, bool):
+            self._options[key] = "true" if value else "false"
+        elif value is not None:
+            self._options[key] = str(value)
+        return self
+
+    def options(self, **options: OptionValue) -> DataStreamWriter:
+        """Several of :meth:`option`."""
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def queryName(self, queryName: str) -> DataStreamWriter:
+        """The query's name in progress reports, and of the table where the format is ``memory``."""
+        if not isinstance(queryName, str) or not queryName.strip():
+            raise AnalysisError(f"queryName takes a name that is not empty, but got {queryName!r}")
+        self._name = queryName
+        return self
+
+    def trigger(
+        self,
+        *,
+        processingTime: Duration | None = None,
+        once: bool | None = None,
+        continuous: Duration | None = None,
+        availableNow: bool | None = None,
+        realTime: Duration | None = None,
+    ) -> DataStreamWriter:
+        """``processingTime="1 second"``, or ``availableNow=True``."""
+        if once is not None:
+            raise AnalysisError(
+                "trigger(once=True) is not supported: use availableNow=True, which replaces it in Spark too"
+            )
+        if continuous is not None or realTime is not None:
+            raise AnalysisError(
+                "only micro-batches are supported, no continuous or real-time trigger: use processingTime='0 seconds' "
+                "for an epoch as soon as the one before is done"
+            )
+        if (processingTime is None) == (availableNow is None):
+            raise AnalysisError("trigger takes exactly one of processingTime='1 second' and availableNow=True")
+        if processingTime is not None:
+            self._trigger = ProcessingTime(parse_duration(processingTime, "trigger: processingTime", zero_ok=True))
+        elif availableNow is True:
+            self._trigger = AvailableNow()
+        else:
+            raise AnalysisError(f"trigger: availableNow must be True where it is given, but is {availableNow!r}")
+        return self
+
+    def partitionBy(self, *cols: str | list[str]) -> DataStreamWriter:
+        """Folders by these output columns, where the format writes files."""
+        names = cols[0] if len(cols) == 1 and isinstance(cols[0], list) else cols
+        output = [Field(name, DataType("")) for name in self._stream.columns]
+        self._partition_by = tuple(resolve(name, output, "partitionBy").name for name in names)
+        window = self._stream.window
+        if window is not None and window.name in self._partition_by:
+            raise AnalysisError(
+                f"partitionBy: {window.name!r} is a struct, and folders need plain columns: use foreachBatch and make "
+                f"a column of {window.name}.start in it"
+            )
+        return self
+
+    def toTable(self, tableName: str, *_: object, **__: object) -> NoReturn:
+        """Refused: see the message."""
+        raise AnalysisError(
+            f"toTable({tableName!r}) is not supported: a table takes no epoch number, so a replayed epoch would be "
+            f"written twice. Use foreachBatch with a write that is idempotent by epoch, or format('parquet') with a "
+            f"path"
+        )
+
+    def start(
+        self,
+        path: str | None = None,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: str | list[str] | None = None,
+        queryName: str | None = None,
+        **options: OptionValue,
+    ) -> StreamingQuery:
+        """Checks the whole and starts the query."""
+        self.options(**options)
+        if outputMode is not None:
+            self.outputMode(outputMode)
+        if partitionBy is not None:
+            self.partitionBy(partitionBy)
+        if format is not None:
+            self.format(format)
+        if queryName is not None:
+            self.queryName(queryName)
+        if path is not None:
+            self.option("path", str(path))
+        return self._runtime.start(self._definition())
+
+    def _definition(self) -> QueryDefinition:
+        ours, rest = split_options(self._options)
+        options = parse_options(ours)
+        self._check_mode()
+        sink = self._sink(rest)
+        checkpoint, state = parse_locations(ours)
+        return QueryDefinition(self._stream, self._mode, sink, options, self._trigger, self._name, checkpoint, state)
+
+    def _check_mode(self) -> None:
+        if self._mode is not OutputMode.APPEND:
+            return
+        missing = []
+        if self._stream.window is None:
+            missing.append("a window: .groupBy(tailrace.window('ts', '10 seconds'), ...)")
+        if self._stream.watermark is None:
+            missing.append("a watermark: .withWatermark('ts', '10 seconds')")
+        if missing:
+            raise AnalysisError(
+                f"outputMode 'append' gives the rows of windows that have closed, so it needs {' and '.join(missing)}; "
+                f"or use .outputMode('update') for the rows that changed"
+            )
+
+    def _sink(self, rest: dict[str, str]) -> Sink:
+        if self._function is None:
+            return self._format_sink(rest)
+        if self._format is not None and self._format.lower() != "foreachbatch":
+            raise AnalysisError(
+                f"both foreachBatch and format({self._format!r}) are set, and a query has one sink: remove one"
+            )
+        if rest or self._partition_by:
+            extra = ", ".join([*rest, *(["partitionBy"] if self._partition_by else [])])
+            raise AnalysisError(f"with foreachBatch nothing reads {extra}: remove it, or use it inside your function")
+        return ForeachBatch(self._function)
+
+    def _format_sink(self, rest: dict[str, str]) -> Format:
+        path = next((value for name, value in rest.items() if name.lower() == "path"), None)
+        name = self._format
+        if name is None and path is None:
+            raise AnalysisError(
+                "the query has no sink: add .foreachBatch(function), or .format('parquet') and a path, or "
+                ".format('console')"
+            )
+        name = name or _DEFAULT_FORMAT
+        if name in FILE_FORMATS and not path:
+            raise AnalysisError(f"format {name!r} needs a path: .start('/path/of/the/output') or .option('path', ...)")
+        if name == "memory" and self._name is None:
+            raise AnalysisError("format 'memory' needs the name of its table: .queryName('results')")
+        window = self._stream.window
+        if name in _FLAT_FORMATS and window is not None:
+            raise AnalysisError(
+                f"format {name!r} cannot hold the struct column {window.name!r}: use 'parquet', 'orc' or 'json', or "
+                f"foreachBatch where you select {window.name}.start and {window.name}.end"
+            )
+        if self._partition_by and name in _OWN_FORMATS:
+            raise AnalysisError(f"format {name!r} writes no folders: remove partitionBy")
+        others = tuple(sorted((key, value) for key, value in rest.items() if key.lower() != "path"))
+        return Format(name, path, others, self._partition_by)

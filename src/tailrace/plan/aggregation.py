@@ -1,0 +1,107 @@
+"""Aggregates to accumulators: which mergeable values a state record keeps, and how they become output columns.
+
+Accumulators are shared: two aggregates that need the same value of the same column keep it once. The order of
+accumulators follows the query, so that the same query always gives the same state layout.
+"""
+
+from __future__ import annotations
+
+from tailrace.api.aggregates import Aggregate, Function
+from tailrace.api.definition import Aggregation, OutputMode
+from tailrace.errors import AnalysisError
+from tailrace.operators.spec import Accumulator, Lift, Merge, OperatorSpec, Output, Result, WindowSpec
+from tailrace.types import BIGINT, DOUBLE, DataType, decimal
+
+OPERATOR = "aggregate"
+NULLABLE_MAX = 60
+"""Bits left for nulls in the one word a record has for them."""
+
+_ORDERED = {
+    Function.MIN: Merge.MIN,
+    Function.MAX: Merge.MAX,
+    Function.FIRST: Merge.FIRST,
+    Function.LAST: Merge.LAST,
+}
+
+
+def plan_operator(stream: Aggregation, output_mode: OutputMode, shards: int) -> OperatorSpec:
+    """The operator that a state server runs for this aggregation."""
+    accumulators: list[Accumulator] = []
+    outputs: list[Output] = []
+    for aggregate in stream.aggregates:
+        needed, result, type_ = _decompose(aggregate, stream)
+        outputs.append(Output(aggregate.name, result, tuple(_share(one, accumulators) for one in needed), type_))
+    _check_width(stream, accumulators)
+    window = stream.window
+    return OperatorSpec(
+        name=OPERATOR,
+        keys=stream.keys,
+        accumulators=tuple(accumulators),
+        outputs=tuple(outputs),
+        window=None if window is None else WindowSpec(window.size, window.slide, window.offset),
+        window_name="" if window is None else window.name,
+        window_position=stream.window_position,
+        time_column=stream.time_column,
+        emit_changed=output_mode is OutputMode.UPDATE,
+        # Without a window nothing ever closes and no row is late, whatever the watermark: as in Spark.
+        watermarked=stream.watermark is not None and window is not None,
+        ansi=stream.ansi,
+        shards=shards,
+    )
+
+
+def _decompose(aggregate: Aggregate, stream: Aggregation) -> tuple[list[Accumulator], Result, DataType]:
+    """What one aggregate needs, how its output is made of it, and the output's type (Spark's own)."""
+    column = aggregate.column
+    if column is None:
+        return [Accumulator(Merge.ADD, Lift.ONE, None, BIGINT)], Result.VALUE, BIGINT
+    type_ = stream.field(column).type
+    match aggregate.function:
+        case Function.COUNT:
+            return [_present(column)], Result.VALUE, BIGINT
+        case Function.SUM:
+            total = _total(column, type_)
+            return [total], Result.VALUE, total.type
+        case Function.AVG if type_.is_decimal:
+            mean = decimal(type_.precision + 4, type_.scale + 4)
+            return [_total(column, type_), _present(column)], Result.QUOTIENT, mean
+        case Function.AVG:
+            total = Accumulator(Merge.ADD, Lift.DOUBLE, column, DOUBLE)
+            return [total, _present(column)], Result.QUOTIENT, DOUBLE
+        case Function.STDDEV:
+            return [Accumulator(Merge.MOMENTS, Lift.DOUBLE, column, DOUBLE)], Result.STDDEV, DOUBLE
+        case Function.MIN | Function.MAX:
+            return [Accumulator(_ORDERED[aggregate.function], Lift.VALUE, column, type_)], Result.VALUE, type_
+        case Function.FIRST | Function.LAST:
+            lift = Lift.TIMED_PRESENT if aggregate.ignore_nulls else Lift.TIMED
+            return [Accumulator(_ORDERED[aggregate.function], lift, column, type_)], Result.VALUE, type_
+
+
+def _present(column: str) -> Accumulator:
+    return Accumulator(Merge.ADD, Lift.PRESENT, column, BIGINT)
+
+
+def _total(column: str, type_: DataType) -> Accumulator:
+    if type_.is_float:
+        return Accumulator(Merge.ADD, Lift.DOUBLE, column, DOUBLE)
+    if type_.is_decimal:
+        return Accumulator(Merge.ADD, Lift.VALUE, column, decimal(type_.precision + 10, type_.scale))
+    return Accumulator(Merge.ADD, Lift.VALUE, column, BIGINT)
+
+
+def _share(wanted: Accumulator, accumulators: list[Accumulator]) -> int:
+    """The index of an accumulator equal to ``wanted``, added where there is none."""
+    if wanted not in accumulators:
+        accumulators.append(wanted)
+    return accumulators.index(wanted)
+
+
+def _check_width(stream: Aggregation, accumulators: list[Accumulator]) -> None:
+    timed = sum(accumulator.merge in (Merge.FIRST, Merge.LAST) for accumulator in accumulators)
+    width = len(stream.keys) + len(accumulators) + timed
+    if width > NULLABLE_MAX:
+        raise AnalysisError(
+            f"the query keeps {width} values in each state record ({len(stream.keys)} group columns, "
+            f"{len(accumulators)} aggregated values, first and last counted twice), and at most {NULLABLE_MAX} are "
+            f"possible: split the aggregates over two queries, or group by one column that stands for several"
+        )

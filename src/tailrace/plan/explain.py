@@ -1,0 +1,120 @@
+"""A plan as a tree that a user can read: from the sink down to the source, as Spark's own ``explain`` goes."""
+
+from __future__ import annotations
+
+from tailrace.api.definition import ForeachBatch, ProcessingTime, QueryDefinition, Sink, Trigger
+from tailrace.api.duration import format_duration
+from tailrace.api.options import Combine, Route, WatermarkRule
+from tailrace.plan.describe import field_text, output_text, window_text
+from tailrace.plan.physical import PhysicalPlan
+
+_ROUTES = {
+    Route.DIRECT: "direct: each task sends rows straight to the servers that own their keys",
+    Route.SHUFFLE: "shuffle: Spark's shuffle brings rows together by shard, each task then sends to one server",
+}
+_COMBINES = {
+    Combine.AUTO: "auto: tasks merge rows of the same key before sending, where that pays",
+    Combine.ON: "on: tasks merge rows of the same key before sending",
+    Combine.OFF: "off: every row is sent",
+}
+_RULES = {
+    WatermarkRule.TAILRACE: "tailrace: windows close by all rows seen, this epoch's included",
+    WatermarkRule.SPARK: "spark: windows close as in Spark's own aggregation, an epoch later",
+}
+
+
+def explain(plan: PhysicalPlan, query: QueryDefinition | None = None) -> str:
+    """The plan; with the query also its sink and its places."""
+    head, sink = _sink_lines(plan, query)
+    levels = [(head, sink), ("Aggregate", _operator_lines(plan)), ("State", _state_lines(plan, query))]
+    levels += [
+        ("Ingest", _ingest_lines(plan)),
+        ("Source", [f"reads {_listed(map(field_text, plan.columns), 'no column')}"]),
+    ]
+    lines: list[str] = []
+    for depth, (title, details) in enumerate(levels):
+        indent = "   " * (depth - 1) + "+- " if depth else ""
+        lines.append(indent + title)
+        below = "   " * depth + ("|  " if depth + 1 < len(levels) else "   ")
+        lines += [below + detail for detail in details]
+    return "\n".join(lines)
+
+
+def _sink_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> tuple[str, list[str]]:
+    mode = {"append": "append: the rows of windows that closed", "update": "update: the rows that changed"}
+    lines = [f"output mode {mode[plan.output_mode.value]}"]
+    if query is None:
+        return "Sink (not chosen yet)", lines
+    lines.append(f"trigger {_trigger_text(query.trigger)}")
+    return f"Sink {_sink_text(query.sink)}" + (f" of query {query.name!r}" if query.name else ""), lines
+
+
+def _operator_lines(plan: PhysicalPlan) -> list[str]:
+    operator = plan.operator
+    lines = [f"group by {_listed(map(field_text, operator.keys), 'nothing: one group')}"]
+    if operator.window is not None:
+        lines.append(f"window {window_text(operator.window)}, on {operator.window_name!r}")
+        lines.append(f"panes of {format_duration(operator.window.pane)}, {_panes(plan)}")
+    lines += [f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs]
+    return [*lines, *_watermark_lines(plan)]
+
+
+def _panes(plan: PhysicalPlan) -> str:
+    window = plan.operator.window
+    assert window is not None
+    count = window.size // window.pane
+    return "one a window" if count == 1 else f"{count} a window; a row is kept in one pane, windows are merged of panes"
+
+
+def _watermark_lines(plan: PhysicalPlan) -> list[str]:
+    operator = plan.operator
+    if plan.delay is None:
+        return ["no watermark: no row is late and state is never dropped"]
+    assert operator.time_column is not None
+    line = f"watermark on {operator.time_column.name}, {format_duration(plan.delay)} behind the largest event time"
+    if operator.window is None:
+        return [line, "no window: no row is late and state is never dropped"]
+    return [line, f"watermark rule {_RULES[plan.watermark_rule]}"]
+
+
+def _state_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> list[str]:
+    lines = [
+        f"store {plan.store.pattern}: {plan.store.reason}",
+        f"shards {plan.shards}",
+        f"memory {_bytes_text(plan.memory_bytes)} for each state server",
+        f"commit {plan.commit}: an epoch is durable before its rows reach the sink",
+        f"keeps {plan.retain} durable versions, gives an epoch {plan.epoch_tries} tries",
+    ]
+    if query is not None:
+        lines += [f"state location {query.state_location}", f"checkpoint location {query.checkpoint_location}"]
+    return lines
+
+
+def _ingest_lines(plan: PhysicalPlan) -> list[str]:
+    return [f"route {_ROUTES[plan.route]}", f"combine {_COMBINES[plan.combine]}", f"transport {plan.transport}"]
+
+
+def _sink_text(sink: Sink) -> str:
+    if isinstance(sink, ForeachBatch):
+        return f"foreachBatch {getattr(sink.function, '__name__', 'function')}"
+    text = sink.name if sink.path is None else f"{sink.name} {sink.path}"
+    return f"{text} partitioned by {', '.join(sink.partition_by)}" if sink.partition_by else text
+
+
+def _trigger_text(trigger: Trigger) -> str:
+    if not isinstance(trigger, ProcessingTime):
+        return "available now: what is there, then stop"
+    if trigger.interval == 0:
+        return "as soon as the last epoch is done"
+    return f"every {format_duration(trigger.interval)}"
+
+
+def _listed(texts: map[str], none: str) -> str:
+    return ", ".join(texts) or none
+
+
+def _bytes_text(size: int) -> str:
+    for unit, width in (("GB", 30), ("MB", 20), ("KB", 10)):
+        if size >> width and not size & ((1 << width) - 1):
+            return f"{size >> width}{unit}"
+    return f"{size} bytes"
