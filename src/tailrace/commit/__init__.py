@@ -1,0 +1,1 @@
+"""What makes an epoch durable, and what a restart lands on. See docs/commit-protocol.md."""

@@ -1,0 +1,241 @@
+"""The driver's side of the commit: start, an epoch's commit, cleaning.
+
+Order of a start, and why: the lock (so that nobody on this machine works here), the probe (so that put-if-absent can be
+relied on), the plan (so that a changed query is refused before it disturbs anything), the fence (so that no older run
+can publish after it), *then* the newest entries (so that what was read cannot be overtaken), the landing, the orphans.
+
+Cleaning keeps the newest durable entry and its ``retain - 1`` predecessors by parent. Of what goes, log entries go
+first, then objects: a crash between the two leaves objects that nobody lists, which the next start deletes. The other
+way round it would leave an entry that lists missing objects. Deleting again what is gone is harmless, so a crash at any
+point is too. Epoch *e* is committed here only when Spark has committed *e - 1*, and ``retain`` is at least 2: so
+cleaning never passes min(c, d).
+
+One thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tailrace.commit.landing import Landing, decide, land
+from tailrace.commit.lock import QueryLock
+from tailrace.commit.log import CommitLog, History
+from tailrace.commit.manifest import NO_ENTRY, Fold, Manifest, next_objects
+from tailrace.commit.objects import ObjectRef
+from tailrace.commit.phases import Phase, Phases
+from tailrace.commit.plan_file import plan_digest, read_plan, refuse_other_plan, write_plan
+from tailrace.env.objects import PROBE_PREFIX, probe_put_if_absent
+from tailrace.env.randomness import new_run_id
+from tailrace.env.store import ObjectStore, locate
+from tailrace.errors import CheckpointError, CorruptionError
+from tailrace.ids import Attempt
+from tailrace.log import filenames
+from tailrace.log.format import damaged
+
+RETAIN_MIN = 2
+
+ComparePlans = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+"""Stored plan, plan now; raises where the state cannot serve the query."""
+
+
+class Controller:
+    """One run of one query. Made by ``start``; ``close`` when the query stops."""
+
+    def __init__(self, store: ObjectStore, lock: QueryLock, run: str, retain: int) -> None:
+        self._store = store
+        self._lock = lock
+        self._log = CommitLog(store)
+        self._run = run
+        self._retain = retain
+        self._plan = ""
+        self._phases = Phases()
+        self._floor = 0
+        self._known: dict[int, Manifest] = {}  # durable entries that are in the log, by number
+        self._newest: Manifest | None = None
+        self._landing: Landing | None = None
+
+    @classmethod
+    def start(
+        cls,
+        store: ObjectStore,
+        fingerprint: Mapping[str, Any],
+        spark_commits: Sequence[int],
+        spark_offsets: Sequence[int],
+        run: str | None = None,
+        retain: int = RETAIN_MIN,
+        compare: ComparePlans = refuse_other_plan,
+    ) -> Controller:
+        """Take over the state location.
+
+        ``fingerprint``: the plan as JSON-able data, kept with the state and compared.
+        """
+        if retain < RETAIN_MIN:
+            raise CheckpointError(f"At least {RETAIN_MIN} durable epochs must be kept, not {retain}.")
+        run = run or new_run_id()
+        lock = QueryLock(store, run)
+        try:
+            controller = cls(store, lock, run, retain)
+            controller._take_over(fingerprint, spark_commits, spark_offsets, compare)
+        except BaseException:
+            lock.release()
+            raise
+        return controller
+
+    @property
+    def run(self) -> str:
+        return self._run
+
+    @property
+    def landing(self) -> Landing:
+        assert self._landing is not None
+        return self._landing
+
+    def commit(
+        self,
+        epoch: int,
+        try_: int,
+        deltas: Sequence[ObjectRef] = (),
+        folds: Sequence[Fold] = (),
+        watermarks: Mapping[str, Any] | None = None,
+        rows: Mapping[str, Any] | None = None,
+        decisions: Mapping[str, Any] | None = None,
+        horizons: Mapping[str, int] | None = None,
+    ) -> Manifest:
+        """Make the epoch durable. All deltas are already in the store. At most once per (epoch, try).
+
+        A later try of the same epoch starts again from the manifest of the epoch before. A fold that no longer fits is
+        left out: the manifest that is returned tells which were used.
+        """
+        attempt = Attempt(epoch, try_)
+        self._phases.step(attempt, Phase.SEALED)
+        self._phases.step(attempt, Phase.REMOTE)
+        before = self._before(epoch)
+        objects, _ = next_objects(before, epoch, deltas, folds)
+        manifest = Manifest(
+            epoch=epoch,
+            run=self._run,
+            try_=try_,
+            objects=objects,
+            watermarks=watermarks or {},
+            rows=rows or {},
+            decisions=decisions or {},
+            horizons={**before.horizons, **(horizons or {})},
+            plan=self._plan,
+            parent=before.number,
+            floor=self._floor,
+        )
+        manifest = self._log.append_durable(self._run, manifest)
+        self._phases.step(attempt, Phase.DURABLE)
+        self._known[manifest.number] = manifest
+        self._newest = manifest
+        return manifest
+
+    def manifest(self, epoch: int) -> Manifest:
+        """The manifest of a retained epoch (or the one landed on)."""
+        if epoch == self.landing.epoch and epoch < 0:
+            return self.landing.manifest
+        found = [each for each in self._chain() if each.epoch == epoch]
+        if not found:
+            raise CheckpointError(f"Epoch {epoch} is not kept at {self._store.uri}; kept: {self._kept_text()}.")
+        return found[0]
+
+    def clean(self) -> None:
+        """Delete entries and objects that only older epochs need. No listing: cheap enough for every epoch."""
+        kept = {manifest.number for manifest in self._chain()[: self._retain]}
+        dropped = [self._known[number] for number in sorted(self._known) if number not in kept]
+        if not dropped:
+            return
+        needed = {ref.name for number in kept for ref in self._known[number].objects}
+        unneeded = sorted({ref.name for manifest in dropped for ref in manifest.objects} - needed)
+        self._log.delete([manifest.number for manifest in dropped])
+        self._store.delete(unneeded)
+        for manifest in dropped:
+            del self._known[manifest.number]
+        self._floor = min(self._known)
+
+    def close(self) -> None:
+        """Release the lock. Idempotent."""
+        self._lock.release()
+
+    def _take_over(
+        self, fingerprint: Mapping[str, Any], commits: Sequence[int], offsets: Sequence[int], compare: ComparePlans
+    ) -> None:
+        probe_put_if_absent(self._store)
+        self._check_plan(self._log.read(), fingerprint, compare)
+        self._log.fence(self._run)
+        history = self._log.read()
+        self._check_plan(history, fingerprint, compare)
+        wanted = decide(commits, offsets, history, self._store.uri)
+        manifest = wanted.manifest if wanted.manifest is not None else self._log.manifest(wanted.parent)
+        self._landing = land(wanted, manifest, self._store.uri)
+        self._newest = history.newest
+        self._load_known(history)
+        if not self._known:
+            write_plan(self._store, fingerprint, replace=True)
+        self._plan = plan_digest(fingerprint if self._newest is None else read_plan(self._store) or {})
+        self._delete_orphans()
+
+    def _check_plan(self, history: History, fingerprint: Mapping[str, Any], compare: ComparePlans) -> None:
+        """Only where there is state: a plan that never made an epoch durable binds nobody."""
+        newest = history.newest
+        if newest is None:
+            return
+        where = locate(self._store, filenames.PLAN_NAME)
+        stored = read_plan(self._store)
+        if stored is None:
+            raise CorruptionError(damaged(where, "it is missing, and there is state of a query"))
+        if plan_digest(stored) != newest.plan:
+            raise CorruptionError(damaged(where, f"it is not the plan of durable epoch {newest.epoch}"))
+        compare(stored, fingerprint)
+
+    def _load_known(self, history: History) -> None:
+        """Every durable entry that exists, by reading down to the floor of the newest one."""
+        if history.newest is None:
+            return
+        self._floor = history.newest.floor
+        self._known[history.newest.number] = history.newest
+        for number in history.numbers:
+            if self._floor <= number < history.newest.number:
+                try:
+                    entry = self._log.entry(number)
+                except FileNotFoundError:
+                    continue
+                if isinstance(entry, Manifest):
+                    self._known[number] = entry
+        self._known[self.landing.manifest.number] = self.landing.manifest
+        self._known.pop(NO_ENTRY, None)
+
+    def _delete_orphans(self) -> None:
+        """After the fence: what no kept entry lists was left by earlier runs."""
+        self._store.sweep()
+        self.clean()
+        needed = {ref.name for manifest in self._known.values() for ref in manifest.objects}
+        found = [each.name for each in self._store.list(filenames.OBJECT_PREFIX) if each.name not in needed]
+        found += [each.name for each in self._store.list(PROBE_PREFIX)]
+        self._store.delete(found)
+
+    def _before(self, epoch: int) -> Manifest:
+        """The manifest that ``epoch`` is built on."""
+        if epoch == self.landing.epoch + 1:
+            return self.landing.manifest
+        if self._newest is not None:
+            if self._newest.epoch == epoch - 1:
+                return self._newest
+            if self._newest.epoch == epoch and self._newest.parent in self._known:
+                return self._known[self._newest.parent]
+        raise CheckpointError(
+            f"Epoch {epoch} cannot be committed: the epoch before it is not kept ({self._kept_text()})."
+        )
+
+    def _chain(self) -> list[Manifest]:
+        """The newest durable manifest and its predecessors by parent, as far as they are in the log."""
+        chain: list[Manifest] = []
+        manifest = self._newest
+        while manifest is not None:
+            chain.append(manifest)
+            manifest = self._known.get(manifest.parent)
+        return chain
+
+    def _kept_text(self) -> str:
+        return ", ".join(f"epoch {manifest.epoch}" for manifest in self._chain()) or "none"

@@ -1,0 +1,103 @@
+"""Where a start lands: a pure decision from Spark's logs and ours.
+
+``c`` is Spark's newest commit, ``d`` our newest durable epoch, -1 where there is none. In mode ``sync`` an epoch is
+durable before Spark commits it, so ``d`` is ``c`` or ``c + 1``:
+
+- ``d = c``: go on after ``c``.
+- ``d = c + 1``: the crash came after our entry and before Spark's commit. Open the manifest of ``c``; Spark replays
+  epoch ``c + 1`` with the same offsets. What was recorded for it (rows, decisions) goes to the driver, to repeat and
+  compare.
+
+Anything else is refused, with an error that says which epochs are where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tailrace.commit.log import History
+from tailrace.commit.manifest import EMPTY, NO_ENTRY, Manifest
+from tailrace.errors import CheckpointError
+from tailrace.ids import NO_EPOCH
+
+
+@dataclass(frozen=True)
+class Landing:
+    """``manifest`` is the state to open, that of ``epoch``; ``replay`` is what was recorded of the next epoch, if it was."""
+
+    epoch: int
+    manifest: Manifest
+    replay: Manifest | None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The decision before the manifest of ``c`` is read:
+
+    ``parent`` is the number of its entry, where it must be read.
+    """
+
+    epoch: int
+    manifest: Manifest | None
+    parent: int
+    replay: Manifest | None
+
+
+def decide(commits: Sequence[int], offsets: Sequence[int], history: History, uri: str) -> Wanted:
+    """Which manifest to land on, or the refusal."""
+    c, o = max(commits, default=NO_EPOCH), max(offsets, default=NO_EPOCH)
+    newest = history.newest
+    d = newest.epoch if newest is not None else NO_EPOCH
+    where = _where(c, o, d, uri)
+    if o not in (c, c + 1):
+        raise CheckpointError(
+            f"Spark's own checkpoint does not fit together: {where} The newest offset must be that of the newest "
+            "commit or of the next epoch. Restore Spark's checkpoint from a copy, or start with new locations."
+        )
+    if history.damaged and d != c:
+        # The damaged entry may be the one of epoch c, or a fence: only where the entry below it is exactly c is it
+        # clear that nothing is missed (the damaged one is then epoch c + 1, which Spark replays, or a fence).
+        raise history.damaged[0].error
+    if d == c:
+        return Wanted(c, newest if newest is not None else EMPTY, NO_ENTRY, None)
+    if d == c + 1 and o == d:
+        assert newest is not None
+        if c == NO_EPOCH:
+            return Wanted(c, EMPTY, NO_ENTRY, newest)
+        return Wanted(c, None, newest.parent, newest)
+    if d == NO_EPOCH:
+        raise CheckpointError(
+            f"There is no state for the epochs that Spark has committed: {where} The state location is empty, was "
+            "moved, or belongs to another query. Set the option stateLocation to the right place, or start with new "
+            "locations."
+        )
+    if o == NO_EPOCH:
+        raise CheckpointError(
+            f"There is state but Spark's checkpoint is empty: {where} Set checkpointLocation to the checkpoint that "
+            "belongs to this state, or start with new locations for both."
+        )
+    raise CheckpointError(
+        f"Spark's checkpoint and the state do not belong together: {where} The state may be at the epoch of Spark's "
+        "newest commit or one ahead. One of the two was restored from a copy or is another query's; use the pair "
+        "that belongs together, or start with new locations."
+    )
+
+
+def land(wanted: Wanted, manifest: Manifest, uri: str) -> Landing:
+    """The landing on ``manifest``, which must be of the epoch that was decided on."""
+    if manifest.epoch != wanted.epoch:
+        raise CheckpointError(
+            f"The log at {uri} does not fit together: entry {manifest.number} should hold epoch {wanted.epoch} and "
+            f"holds epoch {manifest.epoch}. Restore the state from a copy, or start with new locations."
+        )
+    return Landing(wanted.epoch, manifest, wanted.replay)
+
+
+def _where(c: int, o: int, d: int, uri: str) -> str:
+    def said(epoch: int) -> str:
+        return "none" if epoch == NO_EPOCH else f"epoch {epoch}"
+
+    return (
+        f"Spark's newest commit: {said(c)}; Spark's newest offset: {said(o)}; newest durable state at {uri}: {said(d)}."
+    )

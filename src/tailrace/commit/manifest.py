@@ -1,0 +1,174 @@
+"""The manifest: what a durable epoch consists of. It is the body of a ``durable`` log entry.
+
+Invariants, checked whenever a manifest is made from another:
+
+- For every shard, the epochs of the objects valid for it are disjoint. An object with no shard left is not listed.
+- A manifest of epoch *e* follows one of epoch *e - 1*; it adds objects of epoch *e* only, and folds only objects that
+  the manifest before it already had. So no fold reaches past a durable epoch.
+- A fold stands for *all* that its shards had between its first and last epoch: otherwise newest-wins would go wrong.
+
+Changes are data (``Fold``, ``ObjectRef``) with preconditions, checked before they are applied. Everything is frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.commit import ranges
+from tailrace.commit.objects import ObjectRef
+from tailrace.ids import NO_EPOCH
+
+NO_ENTRY = -1
+"""The log number of the empty manifest, which is not in the log."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A finished merge: ``ref`` stands for the objects named in ``replaces``, for the shards of ``ref``."""
+
+    replaces: tuple[str, ...]
+    ref: ObjectRef
+
+    def to_json(self) -> dict[str, Any]:
+        return {"replaces": list(self.replaces), "ref": self.ref.to_json()}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Fold:
+        return cls(tuple(raw["replaces"]), ObjectRef.from_json(raw["ref"]))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    epoch: int
+    run: str
+    try_: int
+    objects: tuple[ObjectRef, ...] = ()
+    watermarks: Mapping[str, Any] = field(default_factory=dict)
+    rows: Mapping[str, Any] = field(default_factory=dict)  # of this epoch: input rows, late rows, ...
+    decisions: Mapping[str, Any] = field(default_factory=dict)  # of this epoch: what a replay must repeat
+    horizons: Mapping[str, int] = field(default_factory=dict)  # operator -> panes below are gone
+    plan: str = ""  # digest of the plan that this state belongs to
+    number: int = NO_ENTRY  # of the log entry that holds this manifest
+    parent: int = NO_ENTRY  # number of the entry of the manifest this one was made from
+    floor: int = 0  # no entry below this number is a durable one: where a later start may stop looking
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "run": self.run,
+            "try": self.try_,
+            "objects": [ref.to_json() for ref in self.objects],
+            "watermarks": dict(self.watermarks),
+            "rows": dict(self.rows),
+            "decisions": dict(self.decisions),
+            "horizons": dict(self.horizons),
+            "plan": self.plan,
+            "parent": self.parent,
+            "floor": self.floor,
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any], number: int) -> Manifest:
+        return cls(
+            epoch=raw["epoch"],
+            run=raw["run"],
+            try_=raw["try"],
+            objects=tuple(ObjectRef.from_json(each) for each in raw["objects"]),
+            watermarks=raw["watermarks"],
+            rows=raw["rows"],
+            decisions=raw["decisions"],
+            horizons=raw["horizons"],
+            plan=raw["plan"],
+            number=number,
+            parent=raw["parent"],
+            floor=raw["floor"],
+        )
+
+    def objects_for(self, shards: Iterable[int]) -> tuple[ObjectRef, ...]:
+        """The objects that hold something of these shards: what a server is given to open them."""
+        wanted = ranges.of_shards(shards)
+        return tuple(ref for ref in self.objects if ranges.common(ref.shards, wanted))
+
+    def with_delta(self, delta: ObjectRef, epoch: int) -> tuple[ObjectRef, ...]:
+        """This manifest's objects and the delta of the next epoch."""
+        return add_delta(self.objects, delta, epoch)
+
+    def with_fold(self, fold: Fold) -> tuple[ObjectRef, ...]:
+        """This manifest's objects with the fold in place of what it stands for."""
+        return apply_fold(self.objects, fold)
+
+
+EMPTY = Manifest(epoch=NO_EPOCH, run="", try_=0)
+"""Before the first epoch: no objects, nothing seen."""
+
+
+class StaleFold(ValueError):
+    """A fold that no longer fits: its objects were replaced meanwhile. Its maker drops it; nothing is lost."""
+
+
+def fold_problem(objects: Iterable[ObjectRef], fold: Fold) -> str | None:
+    """Why the fold may not be applied, or ``None``."""
+    replaced, seen = set(fold.replaces), set()
+    ref = fold.ref
+    for each in objects:
+        if each.name == ref.name:
+            return f"{ref.name} is already listed"
+        apart = each.last_epoch < ref.first_epoch or each.first_epoch > ref.last_epoch
+        if each.name in replaced:
+            seen.add(each.name)
+            if each.first_epoch < ref.first_epoch or each.last_epoch > ref.last_epoch:
+                return f"{each.name} reaches beyond the epochs of {ref.name}"
+        elif not apart and ranges.common(each.shards, ref.shards):
+            return f"{each.name} overlaps {ref.name}, which was made without it"
+    if missing := sorted(replaced - seen):
+        return f"{missing[0]} is not listed"
+    return None
+
+
+def apply_fold(objects: Iterable[ObjectRef], fold: Fold) -> tuple[ObjectRef, ...]:
+    """The objects with the fold's shards taken out of what it replaces; objects with no shard left are dropped."""
+    objects = tuple(objects)
+    if problem := fold_problem(objects, fold):
+        raise StaleFold(problem)
+    kept = [
+        each.narrowed(ranges.without(each.shards, fold.ref.shards)) if each.name in fold.replaces else each
+        for each in objects
+    ]
+    return in_order([*(each for each in kept if each.shards), fold.ref])
+
+
+def add_delta(objects: Iterable[ObjectRef], delta: ObjectRef, epoch: int) -> tuple[ObjectRef, ...]:
+    objects = tuple(objects)
+    if (delta.first_epoch, delta.last_epoch) != (epoch, epoch):
+        raise ValueError(f"{delta.name} covers epochs {delta.first_epoch} to {delta.last_epoch}, not epoch {epoch}")
+    for each in objects:
+        if each.name == delta.name:
+            raise ValueError(f"{delta.name} is already listed")
+        if each.last_epoch >= epoch and ranges.common(each.shards, delta.shards):
+            raise ValueError(f"{delta.name} and {each.name} both hold epoch {epoch} of the same shards")
+    return in_order([*objects, delta])
+
+
+def in_order(objects: Iterable[ObjectRef]) -> tuple[ObjectRef, ...]:
+    """Oldest first, then by shard: the order in which manifests list and readers read."""
+    return tuple(sorted(objects, key=lambda ref: (ref.first_epoch, ref.shards, ref.name)))
+
+
+def next_objects(
+    before: Manifest, epoch: int, deltas: Sequence[ObjectRef], folds: Sequence[Fold]
+) -> tuple[tuple[ObjectRef, ...], tuple[Fold, ...]]:
+    """The objects of ``epoch`` and the folds that could be applied; a stale fold is left out."""
+    if epoch != before.epoch + 1:
+        raise ValueError(f"epoch {epoch} cannot follow epoch {before.epoch}")
+    objects, applied = before.objects, []
+    for fold in folds:
+        try:
+            objects = apply_fold(objects, fold)
+        except StaleFold:
+            continue
+        applied.append(fold)
+    for delta in deltas:
+        objects = add_delta(objects, delta, epoch)
+    return objects, tuple(applied)

@@ -1,0 +1,187 @@
+"""State objects: what one server wrote for a span of epochs, and reading it back shard by shard.
+
+An object covers epochs ``[first_epoch, last_epoch]`` and some shards. For each shard, the objects of a manifest are
+disjoint in epochs; their sections, oldest first, newest value of a record winning, are that shard's state. A delta
+covers one epoch, a fold several; nothing reads them differently.
+
+Functions here hold no state: safe from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.commit import ranges
+from tailrace.commit.ranges import Ranges
+from tailrace.env.store import ObjectStore, locate
+from tailrace.errors import CorruptionError
+from tailrace.log import filenames
+from tailrace.log.format import damaged
+from tailrace.log.reader import ObjectReader
+from tailrace.log.writer import Section, object_parts
+
+NO_HORIZON = -(2**63)
+"""Below every pane: nothing was removed yet."""
+
+ShardSections = tuple[int, list[pa.RecordBatch], int]
+"""A shard, its sections oldest first, and the horizon below which panes are gone."""
+
+
+@dataclass(frozen=True)
+class ObjectRef:
+    """An object, and the shards for which the manifest that holds this still uses it (others were folded away)."""
+
+    name: str
+    first_epoch: int
+    last_epoch: int
+    shards: Ranges
+    bytes: int
+
+    def narrowed(self, shards: Ranges) -> ObjectRef:
+        return replace(self, shards=shards)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "epochs": [self.first_epoch, self.last_epoch],
+            "shards": [list(each) for each in self.shards],
+            "bytes": self.bytes,
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> ObjectRef:
+        return cls(
+            name=raw["name"],
+            first_epoch=raw["epochs"][0],
+            last_epoch=raw["epochs"][1],
+            shards=tuple((start, end) for start, end in raw["shards"]),
+            bytes=raw["bytes"],
+        )
+
+
+def write_object(
+    store: ObjectStore,
+    *,
+    run: str,
+    try_: int,
+    server: str | int,
+    first_epoch: int,
+    last_epoch: int,
+    shards: Iterable[Iterable[int]],
+    sections: Mapping[str, Mapping[int, pa.RecordBatch]],
+    horizons: Mapping[str, int],
+) -> ObjectRef:
+    """Write one server's delta: durable on return.
+
+    ``shards``: half-open ranges that it answers for, with rows or not.
+    """
+    if first_epoch != last_epoch:
+        raise ValueError(
+            f"a delta covers one epoch, not {first_epoch} to {last_epoch}: folds are written by commit.fold"
+        )
+    name = filenames.delta_name(last_epoch, run, try_, server)
+    ordered = (
+        (operator, shard, by_shard[shard])
+        for operator, by_shard in sorted(sections.items())
+        for shard in sorted(by_shard)
+    )
+    return write_sections(
+        store, name, first_epoch=first_epoch, last_epoch=last_epoch, shards=shards, sections=ordered, horizons=horizons
+    )
+
+
+def write_sections(
+    store: ObjectStore,
+    name: str,
+    *,
+    first_epoch: int,
+    last_epoch: int,
+    shards: Iterable[Iterable[int]],
+    sections: Iterable[Section],
+    horizons: Mapping[str, int],
+) -> ObjectRef:
+    """Write an object from a stream of sections, holding about one of them at a time."""
+    covered = ranges.normal(shards)
+    about = {
+        "name": name,
+        "epochs": [first_epoch, last_epoch],
+        "shards": [list(each) for each in covered],
+        "horizons": dict(horizons),
+    }
+
+    def checked() -> Iterator[Section]:
+        for operator, shard, batch in sections:
+            if not ranges.contains(covered, shard):
+                raise ValueError(f"{name} is for shards {covered} and got a section of shard {shard}")
+            yield operator, shard, batch
+
+    size = store.put(name, object_parts(about, checked()))
+    return ObjectRef(name, first_epoch, last_epoch, covered, size)
+
+
+def open_object(store: ObjectStore, ref: ObjectRef) -> ObjectReader:
+    """The object's verified index. Refuses an object that is whole but is not the one the manifest means."""
+    reader = ObjectReader(store, ref.name, ref.bytes)
+    about = reader.about
+    if about["name"] != ref.name or about["epochs"] != [ref.first_epoch, ref.last_epoch]:
+        raise CorruptionError(
+            damaged(locate(store, ref.name), f"it holds the object {about['name']} of epochs {about['epochs']}")
+        )
+    if ranges.without(ref.shards, ranges.normal(about["shards"])):
+        raise CorruptionError(damaged(locate(store, ref.name), f"it holds shards {about['shards']}, not {ref.shards}"))
+    return reader
+
+
+def read_sections(
+    store: ObjectStore,
+    refs: Iterable[ObjectRef],
+    operator: str,
+    shards: Iterable[int],
+    horizons: Mapping[str, int] | None = None,
+) -> Iterator[ShardSections]:
+    """Each of ``shards`` in ascending order with its sections, none where it has no records.
+
+    ``horizons``: those of the manifest, which may be ahead of every object's. Reads one shard at a time: memory is
+    bounded by the largest shard and a small pack of sections per object.
+    """
+    wanted = sorted(set(shards))
+    used = [ref for ref in refs if any(ranges.contains(ref.shards, shard) for shard in wanted)]
+    used.sort(key=lambda ref: (ref.first_epoch, ref.last_epoch))
+    yield from sections_by_shard([(ref, open_object(store, ref)) for ref in used], operator, wanted, horizons)
+
+
+def sections_by_shard(
+    opened: Sequence[tuple[ObjectRef, ObjectReader]],
+    operator: str,
+    shards: Iterable[int],
+    horizons: Mapping[str, int] | None = None,
+) -> Iterator[ShardSections]:
+    """As ``read_sections``, over objects that are already open, oldest first."""
+    horizon = horizon_of(operator, [reader for _, reader in opened], horizons)
+    for shard in shards:
+        batches: list[pa.RecordBatch] = []
+        last = -1
+        for ref, reader in opened:
+            if not ranges.contains(ref.shards, shard):
+                continue
+            if ref.first_epoch <= last:
+                raise CorruptionError(
+                    damaged(reader.where, f"for shard {shard} it overlaps an older object, which ends at epoch {last}")
+                )
+            last = ref.last_epoch
+            batches.extend(reader.section(operator, shard))
+        yield shard, batches, horizon
+
+
+def horizon_of(operator: str, readers: Iterable[ObjectReader], horizons: Mapping[str, int] | None = None) -> int:
+    """Horizons only grow: the largest that is known."""
+    known: list[int] = [reader.about["horizons"].get(operator, NO_HORIZON) for reader in readers]
+    return max([*known, (horizons or {}).get(operator, NO_HORIZON)])
+
+
+FoldSections = Callable[[str, list[pa.RecordBatch], int], pa.RecordBatch]
+"""Operator's name, sections of one shard oldest first, horizon -> one section of the same meaning."""

@@ -1,0 +1,56 @@
+"""Time. Everything above ``env`` asks here, so that a simulator can answer instead."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Wall clock, in seconds since 1970-01-01 UTC. May jump."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that only grow: for durations and deadlines."""
+        ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's own clock. Stateless, safe from any thread."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+SYSTEM = SystemClock()
+
+
+def now() -> float:
+    return SYSTEM.now()
+
+
+def monotonic() -> float:
+    return SYSTEM.monotonic()
+
+
+def sleep(seconds: float) -> None:
+    SYSTEM.sleep(seconds)
+
+
+def timestamp_text(seconds: float) -> str:
+    """A point in time as a person reads it, in UTC.
+
+    >>> timestamp_text(0)
+    '1970-01-01T00:00:00Z'
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,62 @@
+"""Opening a state location by its address, and the start-up test that a store can do what the commit log needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from tailrace.env.cloud_store import CloudStore
+from tailrace.env.local_store import LocalStore
+from tailrace.env.randomness import short_id
+from tailrace.env.store import ObjectStore, StoredObject, locate
+from tailrace.errors import CheckpointError
+
+__all__ = ["LocalStore", "ObjectStore", "StoredObject", "locate", "open_store", "probe_put_if_absent"]
+
+CLOUD_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
+PROBE_PREFIX = "probe/"
+
+
+def open_store(uri: str, options: Mapping[str, str] | None = None) -> ObjectStore:
+    """The store at ``uri``: a local path, ``file:``, ``s3://``, ``gs://``, ``az://`` or, in tests, ``memory://``.
+
+    ``options`` are obstore's own (``region``, ``endpoint``, ``access_key_id``, ...); a local path takes none.
+    """
+    scheme, separator, _ = uri.partition(":")
+    scheme = scheme.lower()
+    if not uri.strip():
+        raise CheckpointError("The state location is empty: give a path or an address with the option stateLocation.")
+    if not separator or "/" in scheme:
+        return LocalStore(Path(uri).absolute())
+    if scheme == "file":
+        parts = urlsplit(uri)
+        if parts.netloc not in ("", "localhost"):
+            raise CheckpointError(f"{uri} names another machine ({parts.netloc}): write file:///path for a local path.")
+        return LocalStore(Path(unquote(parts.path)).absolute())
+    if scheme not in CLOUD_SCHEMES:
+        raise CheckpointError(
+            f"The state location {uri} has the scheme {scheme!r}, which Tailrace cannot use. "
+            "Give a local path, file:, s3://, gs:// or az:// with the option stateLocation."
+        )
+    if scheme == "s3a":  # Hadoop's name for the same thing
+        uri = "s3" + uri[3:]
+    return CloudStore(uri, options or {})
+
+
+def probe_put_if_absent(store: ObjectStore) -> None:
+    """Refuse a store where a second put-if-absent of one name could win: the commit log would not be safe there."""
+    name = f"{PROBE_PREFIX}{short_id()}{short_id()}"
+    try:
+        won, again = store.put_if_absent(name, b"first"), store.put_if_absent(name, b"second")
+        kept = store.get(name)
+    except FileNotFoundError:
+        won, again, kept = True, False, b""
+    finally:
+        store.delete([name])
+    if (won, again, kept) != (True, False, b"first"):
+        raise CheckpointError(
+            f"The store at {store.uri} cannot put an object only if it is absent: the second put of {name} "
+            f"{'won' if again else 'lost'} and {kept!r} was kept. Two runs could both believe they own the state. "
+            "Use another place with the option stateLocation (a local disk, or an object store with conditional puts)."
+        )

@@ -1,0 +1,1 @@
+"""Bytes on disk: their format, names, writer and reader. See docs/log-format.md."""

@@ -1,0 +1,45 @@
+"""Names of what lies in a state location. docs/log-format.md lists them; stored data holds them, so they may not
+change.
+
+Numbers are zero-padded so that names sort as the numbers do. Pure functions.
+"""
+
+from __future__ import annotations
+
+import re
+
+LOG_PREFIX = "log/"
+OBJECT_PREFIX = "objects/"
+PLAN_NAME = "plan.json"
+
+_ENTRY = re.compile(r"log/(\d{20})\.json")
+_SERVER = re.compile(r"[A-Za-z0-9_]+")
+_RUN = re.compile(r"[0-9a-f]{16}")
+
+
+def entry_name(number: int) -> str:
+    return f"{LOG_PREFIX}{number:020d}.json"
+
+
+def entry_number(name: str) -> int | None:
+    """The number of a log entry; ``None`` where the name is not one."""
+    found = _ENTRY.fullmatch(name)
+    return int(found.group(1)) if found else None
+
+
+def delta_name(epoch: int, run: str, try_: int, server: str | int) -> str:
+    """One server's object of one epoch and try. Writing it twice writes the same bytes."""
+    return f"{OBJECT_PREFIX}{epoch:020d}-{_checked(run, server)}-{try_:04d}-{server}.delta"
+
+
+def fold_name(first: int, last: int, run: str, server: str | int, unique: str) -> str:
+    """A merge of several objects. ``unique``: one run may fold the same epochs twice, for other shards."""
+    return f"{OBJECT_PREFIX}{last:020d}-{_checked(run, server)}-{server}-from{first:020d}-{unique}.fold"
+
+
+def _checked(run: str, server: str | int) -> str:
+    if not _RUN.fullmatch(run):
+        raise ValueError(f"not a run id: {run!r}")
+    if not _SERVER.fullmatch(str(server)):
+        raise ValueError(f"not a server's name: {server!r}")
+    return run
