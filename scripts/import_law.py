@@ -67,11 +67,13 @@ FOREIGN: dict[str, tuple[str, ...]] = {
 
 OWN_DISK_AND_CLOCK = ("env", "lab", "testing", "cli")
 
-OS_CALLS = frozenset(
-    "open fdopen read write writev pread pwrite fsync fdatasync replace rename renames link symlink unlink remove rmdir mkdir "
-    "makedirs removedirs listdir scandir walk truncate ftruncate utime chmod chown urandom getrandom times".split()
-)
-PATH_METHODS = frozenset("read_text write_text read_bytes write_bytes hardlink_to symlink_to iterdir touch".split())
+_OS_CALLS = """
+    open fdopen read write writev pread pwrite fsync fdatasync replace rename renames link symlink unlink remove rmdir
+    mkdir makedirs removedirs listdir scandir walk truncate ftruncate utime chmod chown urandom getrandom times
+"""
+OS_CALLS = frozenset(_OS_CALLS.split())
+_PATH_METHODS = "read_text write_text read_bytes write_bytes hardlink_to symlink_to iterdir touch"
+PATH_METHODS = frozenset(_PATH_METHODS.split())
 CLOCK_METHODS = frozenset({"now", "utcnow", "today"})
 NUMPY_NAMES = ("np", "numpy")
 BUILTINS = {"open": "opens a file", "__import__": "imports where the law cannot see it"}

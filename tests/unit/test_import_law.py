@@ -26,7 +26,16 @@ law = _load()
 
 def breaches(tmp_path: Path, name: str, code: str) -> list[str]:
     """What the law says of a package that holds one module with this code, beside the modules it may name."""
-    for neighbour in ("__init__", "errors", "env/clock", "state/table", "server/client", "server/service", "commit/log", name):
+    for neighbour in (
+        "__init__",
+        "errors",
+        "env/clock",
+        "state/table",
+        "server/client",
+        "server/service",
+        "commit/log",
+        name,
+    ):
         path = tmp_path / "tailrace" / f"{neighbour}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(code if neighbour == name else "")
@@ -73,7 +82,10 @@ def test_a_breach_is_caught(tmp_path: Path, name: str, code: str, said: str) -> 
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        ("state/rmw", "from tailrace.env import clock\nfrom tailrace.state import table\nfrom tailrace.errors import X"),
+        (
+            "state/rmw",
+            "from tailrace.env import clock\nfrom tailrace.state import table\nfrom tailrace.errors import X",
+        ),
         ("env/disk", "import os, time, random, tempfile\nopen('x')\nos.replace('a', 'b')"),
         ("lab/bench", "import time\nimport pyspark\nimport tailrace as tr\nfrom tailrace.errors import TailraceError"),
         ("server/process", "from tailrace.server import service\nimport pyarrow.flight"),

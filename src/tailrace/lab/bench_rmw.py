@@ -8,7 +8,6 @@ key, and compared with an answer computed from the files alone.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,8 @@ from tailrace.lab.events import KeyedEvents, keyed_answer, write_batch
 
 ALL_ENGINES = ("spark-rocksdb", "spark-memory", "tailrace", "shuffle-floor", "transfer-floor")
 FLOORS = ("shuffle-floor", "transfer-floor")
+ONE_PIECE_A_CORE = {"spark.sql.files.openCostInBytes": "0"}
+"""A file is cut by its bytes alone: one of equal row groups, one for each core, gives each core one of them."""
 
 Report = Callable[[str, int, int], None]
 """Told (what is going on, steps done, steps in all)."""
@@ -48,10 +49,14 @@ def engines_running(names: tuple[str, ...], work: Path, confs: dict[str, str]) -
         for name in names:
             running[name] = EngineProcess(name, work, confs)
         for engine in running.values():
-            engine.answer()
+            engine.wait_ready()
         for engine in running.values():
             engine.ask("start", out=None)
         yield running
+    except BaseException:
+        for engine in running.values():
+            engine.kill()  # a failed or interrupted run has nothing to wait for
+        raise
     finally:
         for engine in running.values():
             engine.close()
@@ -72,8 +77,8 @@ def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
         files.append(write_batch(table, work / "events", f"{len(files):06d}", measure.cores()))
         return files[-1]
 
-    confs = {"spark.sql.files.openCostInBytes": "0", **options.confs}  # one piece of a file per core
-    with engines_running(options.engines, work, confs) as engines:
+    report("starting the engines", 0, steps)
+    with engines_running(options.engines, work, {**ONE_PIECE_A_CORE, **options.confs}) as engines:
         for number in range(events.prefill_batches):
             report("filling the state", number, steps)
             path = make(events.prefill(number))
@@ -87,13 +92,15 @@ def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
                 timings[name].append(engines[name].ask("batch", file=str(path)))
         if options.check:
             report("checking every key", steps - 1, steps)
-            _check_answers(engines, files, make(events.every_key()), work)
+            make(events.every_key())
+            check_answers(engines, files, work)
     report("done", steps, steps)
     measured = {name: series[options.warmup :] for name, series in timings.items()}
-    return _result(options, measured)
+    return {**_result(options, measured), "confs": {name: engine.confs for name, engine in engines.items()}}
 
 
-def _check_answers(engines: dict[str, EngineProcess], files: list[Path], last: Path, work: Path) -> None:
+def check_answers(engines: dict[str, EngineProcess], files: list[Path], work: Path) -> None:
+    """Every exact engine goes on from its checkpoint with the last file, which names every key, and tells its rows."""
     expected = keyed_answer(files)
     for name, engine in engines.items():
         if name in FLOORS:
@@ -101,12 +108,12 @@ def _check_answers(engines: dict[str, EngineProcess], files: list[Path], last: P
         out = work / "answers" / name
         engine.ask("stop")
         engine.ask("start", out=str(out))
-        engine.ask("batch", file=str(last))
+        engine.ask("batch", file=str(files[-1]))
         found = pq.read_table(out, columns=["key", "total", "n", "top"]).sort_by("key").cast(expected.schema)
         if not found.equals(expected):
             raise EngineError(
                 f"{name} gives a wrong answer: {found.num_rows:,} keys, expected {expected.num_rows:,}; "
-                f"its rows are kept in {out}"
+                f"run again with --work to keep its rows"
             )
 
 
@@ -114,21 +121,20 @@ def _result(options: RmwOptions, measured: dict[str, list[dict[str, Any]]]) -> d
     medians = {name: measure.median([batch["ms"] for batch in series]) for name, series in measured.items()}
     result: dict[str, Any] = {"bench": "rmw"}
     mine = medians.get("tailrace")
-    for field_name, peer, ours_below in (
-        ("speedup_rocksdb", "spark-rocksdb", True),
-        ("speedup_memory", "spark-memory", True),
-        ("over_shuffle_floor", "shuffle-floor", False),
-        ("over_transfer_floor", "transfer-floor", False),
-    ):
-        if mine is not None and peer in medians:
-            result[field_name] = measure.ratio(medians[peer], mine) if ours_below else measure.ratio(mine, medians[peer])
+    if mine is not None:
+        for ratio, peer in (("speedup_rocksdb", "spark-rocksdb"), ("speedup_memory", "spark-memory")):
+            if peer in medians:
+                result[ratio] = measure.ratio(medians[peer], mine)
+        for ratio, floor in (("over_shuffle_floor", "shuffle-floor"), ("over_transfer_floor", "transfer-floor")):
+            if floor in medians:
+                result[ratio] = measure.ratio(mine, medians[floor])
     return {
         **result,
         "median_ms": medians,
         "spread": {name: measure.spread([batch["ms"] for batch in series]) for name, series in measured.items()},
         "series_ms": {name: [batch["ms"] for batch in series] for name, series in measured.items()},
-        "durations_ms": {name: _median_durations(series) for name, series in measured.items()},
-        "own": [batch["own"] for batch in measured.get("tailrace", [])][-1:],
+        "durations_ms": {name: median_durations(series, "durations_ms") for name, series in measured.items()},
+        "tailrace_durations_ms": median_durations(measured.get("tailrace", []), "own_ms"),
         "rows": options.rows,
         "keys": options.keys,
         "batches": options.batches,
@@ -137,14 +143,10 @@ def _result(options: RmwOptions, measured: dict[str, list[dict[str, Any]]]) -> d
         "answers_equal": True if options.check else None,
         "machine": measure.machine(),
         "versions": measure.versions(),
-        "confs": options.confs,
     }
 
 
-def _median_durations(series: list[dict[str, Any]]) -> dict[str, float]:
-    names = {name for batch in series for name in batch["durations_ms"]}
-    return {name: measure.median([batch["durations_ms"].get(name, 0) for batch in series]) for name in sorted(names)}
-
-
-def to_json_line(result: dict[str, Any]) -> str:
-    return json.dumps(result, separators=(",", ":"))
+def median_durations(series: list[dict[str, Any]], kind: str) -> dict[str, float]:
+    """The median of each named part of a batch's time; a part that a batch does not name took none of its."""
+    names = {name for batch in series for name in batch[kind]}
+    return {name: measure.median([batch[kind].get(name, 0) for batch in series]) for name in sorted(names)}

@@ -11,6 +11,7 @@ import os
 import queue
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from pyspark.sql.streaming.listener import (
 )
 
 from tailrace.lab.peers import ENGINES, read_feed
+from tailrace.lab.progress import progress_dict
 from tailrace.lab.session import start_session
 
 _BATCH_TIMEOUT_S = 900
+_NOT_OURS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")  # Spark's own, and a page long
 
 
 class _Batches(StreamingQueryListener):
@@ -91,15 +94,15 @@ class _Child:
             "ms": progress["durationMs"]["triggerExecution"],
             "wall_ms": round((time.perf_counter() - shown) * 1e3, 1),
             "durations_ms": progress["durationMs"],
-            "own": self._own_progress(progress["batchId"]),
+            "own_ms": self._own_durations(),
         }
 
-    def _own_progress(self, epoch: int) -> dict[str, Any] | None:
-        """What Tailrace says of the epoch itself: where its milliseconds went. Spark's peers have no more to say."""
+    def _own_durations(self) -> dict[str, float]:
+        """Where Tailrace itself says the epoch's time went. Spark's own engines have said all they know already."""
         if self.engine.name != "tailrace":
-            return None
-        progress = self.query.lastProgress
-        return json.loads(progress.json) if progress is not None else None
+            return {}
+        durations: dict[str, float] = progress_dict(self.query.lastProgress).get("durationMs", {})
+        return durations
 
     def stop(self) -> dict[str, Any]:
         if self.query is not None:
@@ -118,13 +121,14 @@ def main() -> None:
         answers.flush()
 
     child = _Child(**json.loads(sys.argv[1]))
-    say({"ready": True, "confs": dict(sorted(child.spark.sparkContext.getConf().getAll()))})
+    confs = dict(sorted(child.spark.sparkContext.getConf().getAll()))
+    say({"confs": {name: value for name, value in confs.items() if name not in _NOT_OURS}})
+    acts: dict[str, Callable[..., dict[str, Any]]] = {"start": child.start, "batch": child.batch, "stop": child.stop}
     try:
         for line in sys.stdin:
             command = json.loads(line)
-            act = {"start": child.start, "batch": child.batch, "stop": child.stop}[command.pop("do")]
             try:
-                say(act(**command))
+                say(acts[command.pop("do")](**command))
             except Exception as error:  # the parent decides; a child that only dies says less
                 say({"error": f"{type(error).__name__}: {error}"})
     finally:

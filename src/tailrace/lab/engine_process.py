@@ -31,6 +31,7 @@ class EngineProcess:
         self.work = work / engine
         self.work.mkdir(parents=True)
         self.log = self.work / "log.txt"
+        self.confs: dict[str, str] = {}
         arguments = {"engine": engine, "work": str(self.work), "confs": extra_confs}
         with self.log.open("wb") as log:
             self._child = subprocess.Popen(
@@ -43,8 +44,11 @@ class EngineProcess:
                 cwd=self.work,
             )
 
+    def wait_ready(self) -> None:
+        """Waits for the child's Spark session. Several children are started first, then waited for."""
+        self.confs = self.answer()["confs"]
+
     def send(self, do: str, **arguments: object) -> None:
-        """Gives a command without waiting for its answer, so that several children can start at the same time."""
         assert self._child.stdin is not None
         try:
             self._child.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
@@ -66,6 +70,13 @@ class EngineProcess:
         self.send(do, **arguments)
         return self.answer()
 
+    def kill(self) -> None:
+        """Ends the child now. ``close`` must still be called."""
+        try:
+            os.killpg(self._child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
     def close(self) -> None:
         """Ends the child: by closing its standard input, and by signal where that does not help in time."""
         if self._child.stdin is not None and not self._child.stdin.closed:
@@ -78,10 +89,7 @@ class EngineProcess:
         except subprocess.TimeoutExpired:
             pass
         # Also after a clean end: whatever the child started and left (its JVM, Python workers) is in its session.
-        try:
-            os.killpg(self._child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        self.kill()
         self._child.wait()
         if self._child.stdout is not None:
             self._child.stdout.close()

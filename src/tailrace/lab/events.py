@@ -1,7 +1,7 @@
 """Deterministic events as Parquet files: every engine reads the very same files.
 
-One file is one micro-batch (``maxFilesPerTrigger=1``). A file is made under a temporary name and renamed, so a file that
-is seen is whole. What a file holds depends on (seed, number of the file) alone, never on the files made before it.
+One file is one micro-batch (``maxFilesPerTrigger=1``). A file is made under a temporary name and renamed, so a file
+that is seen is whole. What it holds depends on (seed, number of the file) alone, never on the files made before it.
 """
 
 from __future__ import annotations

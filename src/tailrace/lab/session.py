@@ -9,9 +9,11 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import which
 
 from pyspark.sql import SparkSession
 
+from tailrace.errors import TailraceError
 from tailrace.lab.measure import cores
 
 RECOMMENDED = {
@@ -34,11 +36,6 @@ QUIET = {
     "spark.sql.streaming.pollingDelay": "100ms",
 }
 
-ONE_FILE_PER_BATCH = {
-    # One file of equal row groups is cut into one piece a core, exactly.
-    "spark.sql.files.openCostInBytes": "0",
-}
-
 
 def confs(heap: str, work: Path, extra: Mapping[str, str]) -> dict[str, str]:
     n = cores()
@@ -54,7 +51,23 @@ def confs(heap: str, work: Path, extra: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def check_java() -> None:
+    """Spark's own message about a missing Java tells nobody what to do."""
+    home = os.environ.get("JAVA_HOME")
+    if which(os.path.join(home, "bin", "java") if home else "java") is None:
+        where = (
+            f"JAVA_HOME is {home}, which has no bin/java"
+            if home
+            else "JAVA_HOME is unset and there is no java on the path"
+        )
+        raise TailraceError(
+            f"Spark needs Java 17 or newer, and none was found: {where}. On Debian or Ubuntu: apt install "
+            f"openjdk-17-jre-headless. Where Java is already there: export JAVA_HOME=/folder/that/holds/bin"
+        )
+
+
 def start_session(name: str, *, work: Path, heap: str = "2g", extra: Mapping[str, str] | None = None) -> SparkSession:
+    check_java()
     # Spark's Python workers must be this very Python, whatever `python3` is on the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -1,0 +1,243 @@
+"""The ``tailrace`` command. Results go to standard output, everything else (progress, errors) to standard error.
+
+Exit codes: 0, 1 for an error, 2 for wrong options, 130 after Ctrl-C. Whatever a command started or put in a temporary
+folder is gone when it ends, also after Ctrl-C or a SIGTERM.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.errors import TailraceError
+
+_LAZY = "Spark and the kernels take seconds to import; --help and wrong options must not wait for them"
+
+app = typer.Typer(
+    name="tailrace",
+    help="Tailrace: a state engine for PySpark Structured Streaming.",
+    epilog="Examples:  tailrace demo  ·  tailrace bench rmw --batches 5  ·  tailrace bench overhead --out o.json",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+bench = typer.Typer(
+    help="Measure Tailrace against Spark's own stores, in turns in one run. The last line of output is a JSON object.",
+    epilog="Examples:  tailrace bench rmw  ·  tailrace bench rmw --rows 50000 --engines tailrace,spark-rocksdb",
+    no_args_is_help=True,
+)
+app.add_typer(bench, name="bench")
+
+out = Console()
+err = Console(stderr=True)
+
+Rows = Annotated[int, typer.Option(min=1, help="Rows of a micro-batch.")]
+Keys = Annotated[int, typer.Option(min=1, help="Different keys.")]
+Batches = Annotated[int, typer.Option(min=1, help="Micro-batches measured.")]
+Warmup = Annotated[int, typer.Option(min=0, help="Micro-batches before that, which are not counted.")]
+Engines = Annotated[str, typer.Option(help="Which engines take part, separated by commas.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed makes the same events.")]
+OutFile = Annotated[Path | None, typer.Option("--out", help="Also write the JSON object here.", dir_okay=False)]
+Work = Annotated[Path | None, typer.Option(help="Work in this new folder and keep it, instead of a temporary one.")]
+Check = Annotated[bool, typer.Option(help="Compare every engine's answer for every key at the end.")]
+Conf = Annotated[list[str] | None, typer.Option(help="A Spark conf for all engines, as name=value. May be repeated.")]
+
+
+@app.command(epilog="Examples:  tailrace demo  ·  tailrace demo --rows 50000 --batches 8")
+def demo(
+    rows: Rows = 150_000,
+    auctions: Annotated[int, typer.Option(min=1, help="Different auctions.")] = 20_000,
+    batches: Annotated[int, typer.Option(min=10, help="Micro-batches of the stream.")] = 12,
+    seed: Seed = 1,
+    work: Work = None,
+) -> None:
+    """A windowed query live over a stream of bids, then the same stream through Spark's RocksDB store, side by side."""
+    from tailrace.lab.demo import Demo, DemoOptions  # lazy: see _LAZY
+
+    with _folder(work) as folder:
+        Demo(DemoOptions(rows, auctions, batches, seed), folder, out).run()
+
+
+@bench.command(
+    epilog="Examples:  tailrace bench rmw  ·  tailrace bench rmw --batches 5 --engines tailrace,shuffle-floor"
+)
+def rmw(
+    rows: Rows = 500_000,
+    keys: Keys = 3_000_000,
+    batches: Batches = 9,
+    warmup: Warmup = 2,
+    engines: Engines = "spark-rocksdb,spark-memory,tailrace,shuffle-floor,transfer-floor",
+    seed: Seed = 1,
+    check: Check = True,
+    conf: Conf = None,
+    out_file: OutFile = None,
+    work: Work = None,
+) -> None:
+    """Sum, count and max per key: Tailrace, Spark's RocksDB and in-memory stores, and two plans without any state."""
+    from tailrace.lab.bench_rmw import ALL_ENGINES, RmwOptions, run_rmw  # lazy: see _LAZY
+
+    chosen = _engines(engines, ALL_ENGINES)
+    options = RmwOptions(rows, keys, batches, warmup, chosen, seed, check, _confs(conf))
+    with _folder(work) as folder, _progress() as report:
+        result = run_rmw(options, folder, report)
+    medians = result["median_ms"]
+    _table(
+        f"{rows:,} rows a batch over {keys:,} keys: milliseconds a batch",
+        {
+            "median": medians,
+            "spread": result["spread"],
+            "rows/s": {n: round(rows / ms * 1e3) for n, ms in medians.items()},
+        },
+    )
+    _give(result, out_file)
+
+
+@bench.command(
+    epilog="Examples:  tailrace bench overhead  ·  tailrace bench overhead --batches 200 --out overhead.json"
+)
+def overhead(
+    rows: Rows = 100,
+    keys: Keys = 1_000,
+    batches: Batches = 60,
+    warmup: Warmup = 20,
+    engines: Engines = "spark-rocksdb,tailrace",
+    seed: Seed = 1,
+    check: Check = True,
+    conf: Conf = None,
+    out_file: OutFile = None,
+    work: Work = None,
+) -> None:
+    """The fixed price of a micro-batch: tiny batches, Tailrace against Spark's RocksDB store."""
+    from tailrace.lab.bench_overhead import OverheadOptions, run_overhead  # lazy: see _LAZY
+    from tailrace.lab.bench_rmw import ALL_ENGINES  # lazy: see _LAZY
+
+    chosen = _engines(engines, ALL_ENGINES)
+    options = OverheadOptions(rows, keys, batches, warmup, chosen, seed, check, _confs(conf))
+    with _folder(work) as folder, _progress() as report:
+        result = run_overhead(options, folder, report)
+    _table(f"{rows:,} rows a batch: milliseconds a batch", {"p50": result["p50_ms"], "p99": result["p99_ms"]})
+    _table("where they go (medians)", result["durations_ms"], by_row=True)
+    if result["tailrace_durations_ms"]:
+        _table("inside Tailrace (medians)", {"tailrace": result["tailrace_durations_ms"]}, by_row=True)
+    _give(result, out_file)
+
+
+@app.command()
+def version() -> None:
+    """The version of Tailrace and of what it runs on."""
+    from tailrace.lab.measure import versions  # lazy: see _LAZY
+
+    for name, number in versions().items():
+        out.print(f"{name:10} {number}", highlight=False)
+
+
+def _engines(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(
+                f"there is no engine {name!r}; there are {', '.join(known)}", param_hint="--engines"
+            )
+    if not names or len(set(names)) < len(names):
+        raise typer.BadParameter(f"name each engine once; there are {', '.join(known)}", param_hint="--engines")
+    return names
+
+
+def _confs(given: list[str] | None) -> dict[str, str]:
+    confs = {}
+    for text in given or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise typer.BadParameter(f"{text!r} is not of the form spark.some.name=value", param_hint="--conf")
+        confs[name] = value
+    return confs
+
+
+@contextmanager
+def _folder(work: Path | None) -> Iterator[Path]:
+    if work is not None:
+        if work.exists() and any(work.iterdir()):
+            raise TailraceError(
+                f"{work} is not empty: give --work a new folder, so that nothing of yours is overwritten"
+            )
+        work.mkdir(parents=True, exist_ok=True)
+        yield work.resolve()
+        return
+    folder = Path(tempfile.mkdtemp(prefix="tailrace-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=err,
+    )
+    with bar:
+        task = bar.add_task("starting", total=None)
+
+        def report(what: str, done: int, steps: int) -> None:
+            bar.update(task, description=what, completed=done, total=steps)
+
+        yield report
+
+
+def _table(title: str, columns: dict[str, dict[str, float]], by_row: bool = False) -> None:
+    """A table of named columns of named numbers; with ``by_row`` the longest rows come first."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for name in columns:
+        table.add_column(name, justify="right")
+    names = list(dict.fromkeys(name for column in columns.values() for name in column))
+    if by_row:
+        names.sort(key=lambda name: -max(column.get(name, 0) for column in columns.values()))
+    for name in names:
+        table.add_row(name, *(f"{column[name]:,}" if name in column else "" for column in columns.values()))
+    out.print(table)
+
+
+def _give(result: dict[str, Any], path: Path | None) -> None:
+    line = json.dumps(result, separators=(",", ":"))
+    if path is not None:
+        path.write_text(line + "\n", encoding="utf-8")
+    print(line, flush=True)  # not through rich, which would fold it
+
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)  # unwinds, so that sessions are stopped and folders removed
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        app()
+    except TailraceError as error:
+        err.print(Panel(Text(str(error)), title=type(error).__name__, title_align="left", border_style="red"))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
