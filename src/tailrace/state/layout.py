@@ -89,7 +89,7 @@ class RecordLayout:
     words: int
     program: np.ndarray = field(compare=False)  # int64[accumulators, 6]
     bytes_words: np.ndarray = field(compare=False)  # int64[b, 2]: word and the bit that says it is there
-    key_words: np.ndarray = field(compare=False)  # int64[k, 2]: word and whether it is a byte string
+    key_words: np.ndarray = field(compare=False)  # int64[k, 2]: word, and for a byte string its valid bit, else -1
     key_mask: int
 
     @property
@@ -124,7 +124,7 @@ def record_layout(keys: Sequence[Field], accumulators: Sequence[tuple[Merge, Dat
     byte_places += [
         (a.value_word, a.bit2 if a.bit2 >= 0 else a.bit) for a in places if a.kind is Kind.BYTES
     ]
-    key_words = [(k.word + i, k.kind is Kind.BYTES) for k in key_places for i in range(words_of(k.kind))]
+    key_words = [(k.word + i, k.bit if k.kind is Kind.BYTES else -1) for k in key_places for i in range(words_of(k.kind))]
     return RecordLayout(
         keys=tuple(key_places),
         accumulators=tuple(places),

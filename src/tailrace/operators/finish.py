@@ -1,0 +1,143 @@
+"""Accumulators to output columns: whole columns of numbers at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.operators.spec import OperatorSpec, Output, Result
+from tailrace.state import columns
+from tailrace.state.compiled import kernel
+from tailrace.state.layout import PANE, VALID, AccumulatorWords, Merge, RecordLayout
+from tailrace.state.sections import bit_mask, value_words
+from tailrace.state.table import Rows
+from tailrace.types import DOUBLE, Kind
+
+
+def output_schema(spec: OperatorSpec) -> pa.Schema:
+    """The schema of what the operator emits."""
+    fields = [pa.field(key.name, columns.arrow_type(key.type)) for key in spec.keys]
+    if spec.window is not None:
+        fields.insert(spec.window_position, pa.field(spec.window_name, _window_type(spec)))
+    fields += [pa.field(out.name, columns.arrow_type(out.type)) for out in spec.outputs]
+    return pa.schema(fields)
+
+
+def _window_type(spec: OperatorSpec) -> pa.DataType:
+    assert spec.time_column is not None
+    time = columns.arrow_type(spec.time_column.type)
+    return pa.struct([pa.field("start", time), pa.field("end", time)])
+
+
+def finish(rows: Rows, spec: OperatorSpec, layout: RecordLayout) -> pa.RecordBatch:
+    """Records (whose pane is their window's start) as rows of the operator's output."""
+    valid = rows.words[:, VALID]
+    arrays: list[pa.Array] = []
+    for key in layout.keys:
+        words = value_words(rows, key.word, key.kind)
+        arrays.append(columns.decode(words, bit_mask(valid, key.bit), rows.heap, key.type))
+    if spec.window is not None:
+        assert spec.time_column is not None
+        start = np.ascontiguousarray(rows.words[:, PANE])
+        edges = [
+            columns.decode(edge, None, rows.heap, spec.time_column.type) for edge in (start, start + spec.window.size)
+        ]
+        window = pa.StructArray.from_arrays(edges, fields=list(_window_type(spec)))
+        arrays.insert(spec.window_position, window)
+    for out in spec.outputs:
+        places = [layout.accumulators[i] for i in out.accumulators]
+        arrays.append(_result(rows, valid, out, places))
+    return pa.RecordBatch.from_arrays(arrays, schema=output_schema(spec))
+
+
+def _result(rows: Rows, valid: np.ndarray, out: Output, places: list[AccumulatorWords]) -> pa.Array:
+    first = places[0]
+    if out.result is Result.STDDEV:
+        n, m2 = (_doubles(rows, first.word + i) for i in (0, 2))
+        enough = n > 1
+        deviation = np.sqrt(np.divide(m2, n - 1, out=np.zeros(len(n)), where=enough))
+        return columns.decode(deviation.view(np.int64), enough, rows.heap, DOUBLE)
+    present = (valid >> first.bit & 1).astype(bool)
+    if out.result is Result.QUOTIENT:
+        counts = np.ascontiguousarray(rows.words[:, places[1].word])
+        return _quotient(rows, first, present & (counts > 0), valid, counts, out)
+    if first.bit2 >= 0:
+        second = (valid >> first.bit2 & 1).astype(bool)
+        present &= ~second if first.merge is Merge.ADD else second
+    words = value_words(rows, first.value_word, first.kind)
+    return columns.decode(words, None if present.all() else present, rows.heap, out.type)
+
+
+def _quotient(
+    rows: Rows, place: AccumulatorWords, present: np.ndarray, valid: np.ndarray, counts: np.ndarray, out: Output
+) -> pa.Array:
+    if place.kind is Kind.FLOAT64:
+        mean = np.divide(_doubles(rows, place.word), counts, out=np.zeros(len(counts)), where=present)
+        return columns.decode(mean.view(np.int64), present, rows.heap, DOUBLE)
+    if place.bit2 >= 0:
+        present = present & ~(valid >> place.bit2 & 1).astype(bool)
+        pairs = np.ascontiguousarray(rows.words[:, place.word : place.word + 2])
+    else:
+        low = rows.words[:, place.word]
+        pairs = np.stack([low, low >> 63], axis=1)
+    quotients = np.zeros((len(counts), 2), np.int64)
+    fits = np.zeros(len(counts), np.bool_)
+    divide_decimals(pairs, counts, present, out.type.scale - place.type.scale, quotients, fits)
+    words = quotients if out.type.kind is Kind.INT128 else quotients[:, 0]
+    return columns.decode(words, present & fits, rows.heap, out.type)
+
+
+def _doubles(rows: Rows, word: int) -> np.ndarray:
+    return np.ascontiguousarray(rows.words[:, word]).view(np.float64)
+
+
+@kernel
+def divide_decimals(sums, counts, present, more_digits, out, fits):
+    """sum * 10^more_digits / count, rounded half up, in 192 bits; ``fits`` where 127 bits hold the quotient."""
+    for i in range(sums.shape[0]):
+        if not present[i]:
+            continue
+        low, high = np.uint64(sums[i, 0]), np.uint64(sums[i, 1])
+        negative = sums[i, 1] < 0
+        if negative:
+            low = ~low + np.uint64(1)
+            high = ~high + (np.uint64(1) if low == 0 else np.uint64(0))
+        top = np.uint64(0)
+        for _ in range(more_digits):
+            # times ten = times eight plus times two, over three limbs
+            top8 = top << np.uint64(3) | high >> np.uint64(61)
+            high8 = high << np.uint64(3) | low >> np.uint64(61)
+            low8 = low << np.uint64(3)
+            top2 = top << np.uint64(1) | high >> np.uint64(63)
+            high2 = high << np.uint64(1) | low >> np.uint64(63)
+            low2 = low << np.uint64(1)
+            low = low8 + low2
+            carry = np.uint64(1) if low < low8 else np.uint64(0)
+            high = high8 + high2
+            carry2 = np.uint64(1) if high < high8 else np.uint64(0)
+            high += carry
+            if high < carry:
+                carry2 += np.uint64(1)
+            top = top8 + top2 + carry2
+        divisor = np.uint64(counts[i])
+        remainder = np.uint64(0)
+        q_top, q_high, q_low = np.uint64(0), np.uint64(0), np.uint64(0)
+        for bit in range(191, -1, -1):
+            limb = top if bit >= 128 else (high if bit >= 64 else low)
+            remainder = remainder << np.uint64(1) | (limb >> np.uint64(bit & 63) & np.uint64(1))
+            q_top = q_top << np.uint64(1) | q_high >> np.uint64(63)
+            q_high = q_high << np.uint64(1) | q_low >> np.uint64(63)
+            q_low = q_low << np.uint64(1)
+            if remainder >= divisor:
+                remainder -= divisor
+                q_low |= np.uint64(1)
+        if remainder >= divisor - remainder:
+            q_low += np.uint64(1)
+            if q_low == 0:
+                q_high += np.uint64(1)
+        fits[i] = q_top == 0 and q_high < np.uint64(0x4B3B4CA85A86C47A)
+        if negative:
+            q_low = ~q_low + np.uint64(1)
+            q_high = ~q_high + (np.uint64(1) if q_low == 0 else np.uint64(0))
+        out[i, 0] = np.int64(q_low)
+        out[i, 1] = np.int64(q_high)

@@ -1,0 +1,149 @@
+"""A frame: what a task sends to a server. Partials as packed words, sorted by shard.
+
+On the wire a frame is an Arrow record batch of one row with three binary cells, so that it is received without a copy.
+A frame never leaves the machines of one run; its layout follows the operator's ``RecordLayout`` and needs no version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.state.compiled import kernel
+from tailrace.state.layout import RecordLayout
+from tailrace.state.table import Rows
+from tailrace.state.upkeep_kernels import copy_out, heap_needed
+
+FRAME_SCHEMA = pa.schema(
+    [pa.field("rows", pa.large_binary()), pa.field("heap", pa.large_binary()), pa.field("bounds", pa.large_binary())]
+)
+
+_SAME_PANES = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """``rows[bounds[s]:bounds[s + 1]]`` are the partials of shard ``s``."""
+
+    rows: np.ndarray  # int64[n, words]
+    heap: np.ndarray  # uint8[m]
+    bounds: np.ndarray  # int64[shards + 1]
+
+    @property
+    def n(self) -> int:
+        return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes + self.heap.nbytes + self.bounds.nbytes)
+
+    def checksum(self) -> int:
+        """64 bits over every byte, order included."""
+        words = np.ascontiguousarray(self.rows).reshape(-1)
+        return int(mix_words(words, mix_bytes(self.heap, mix_words(self.bounds, 0))))
+
+    def parts(self) -> tuple[Rows, np.ndarray]:
+        return Rows(self.rows, self.heap), self.bounds
+
+    def to_batch(self) -> pa.RecordBatch:
+        cells = [_cell(part) for part in (self.rows, self.heap, self.bounds)]
+        return pa.RecordBatch.from_arrays(cells, schema=FRAME_SCHEMA)
+
+    @classmethod
+    def from_batch(cls, batch: pa.RecordBatch, words: int) -> Frame:
+        rows, heap, bounds = (_bytes_of(batch.column(i)) for i in range(3))
+        return cls(_words(rows).reshape(-1, words), heap, _words(bounds))
+
+
+def _cell(part: np.ndarray) -> pa.Array:
+    data = np.ascontiguousarray(part).reshape(-1)
+    edges = np.array([0, data.nbytes], np.int64)
+    return pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
+
+
+def _bytes_of(cell: pa.Array) -> np.ndarray:
+    _, edges, data = cell.buffers()
+    lo, hi = np.frombuffer(edges, np.int64, 2, cell.offset * 8)
+    if lo == hi:
+        return np.empty(0, np.uint8)
+    return np.frombuffer(data, np.uint8)[lo:hi]
+
+
+def _words(data: np.ndarray) -> np.ndarray:
+    # Buffers off a socket need not be aligned, and kernels are compiled for aligned arrays.
+    if data.ctypes.data % 8:
+        data = data.copy()
+    return data.view(np.int64)
+
+
+def split(frame: Frame, layout: RecordLayout, ranges: list[tuple[int, int]]) -> list[Frame]:
+    """One frame per half-open range of shards; together the ranges must hold every shard that has rows."""
+    if len(ranges) == 1:
+        return [frame]
+    out = []
+    for lo, hi in ranges:
+        start, stop = int(frame.bounds[lo]), int(frame.bounds[hi])
+        bounds = np.clip(frame.bounds, start, stop) - start
+        rows, heap = frame.rows[start:stop], frame.heap
+        if layout.has_bytes and stop > start:
+            everyone = np.arange(stop - start)
+            needed = heap_needed(rows, frame.heap, everyone, layout.bytes_words)
+            own_rows, heap = np.empty_like(rows), np.empty(int(needed), np.uint8)
+            copy_out(rows, frame.heap, everyone, _SAME_PANES, layout.bytes_words, own_rows, 0, heap, 0)
+            rows = own_rows
+        elif stop == start:
+            heap = np.empty(0, np.uint8)
+        out.append(Frame(rows, heap, bounds))
+    return out
+
+
+@kernel
+def mix_words(words, seed):
+    state = np.uint64(seed) ^ np.uint64(words.shape[0])
+    for i in range(words.shape[0]):
+        state = (state ^ np.uint64(words[i])) * np.uint64(0x9E3779B97F4A7C15)
+        state ^= state >> np.uint64(29)
+    return np.int64(state)
+
+
+@kernel
+def mix_bytes(data, seed):
+    state = np.uint64(seed) ^ np.uint64(data.shape[0])
+    for i in range(data.shape[0]):
+        state = (state ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
+    return np.int64(state)
+
+
+@kernel
+def shard_order(rows, shards, order, bounds):
+    """A stable counting sort of rows by shard (the hash modulo their number, never negative)."""
+    for i in range(rows.shape[0]):
+        bounds[rows[i, 0] % shards + 1] += 1
+    for s in range(shards):
+        bounds[s + 1] += bounds[s]
+    place = np.int64(0)
+    for i in range(rows.shape[0]):
+        place = bounds[rows[i, 0] % shards]
+        order[place] = i
+        bounds[rows[i, 0] % shards] = place + 1
+    for s in range(shards, 0, -1):
+        bounds[s] = bounds[s - 1]
+    bounds[0] = 0
+
+
+@kernel
+def take_rows(rows, order, out):
+    for i in range(order.shape[0]):
+        for w in range(rows.shape[1]):
+            out[i, w] = rows[order[i], w]
+
+
+def by_shard(rows: Rows, shards: int) -> Frame:
+    """Sort partials by shard; inside a shard their order stays."""
+    order, bounds = np.empty(len(rows), np.int64), np.zeros(shards + 1, np.int64)
+    shard_order(rows.words, shards, order, bounds)
+    out = np.empty_like(rows.words)
+    take_rows(rows.words, order, out)
+    return Frame(out, rows.heap, bounds)

@@ -1,0 +1,179 @@
+"""Rows to partials, in the task: event-time panes, lateness, lifting, combining.
+
+A row becomes a partial (see ``state.layout``) as early as possible; from there on merging is the only operation, in
+the task, in the server and when panes are put together to windows. Whole Arrow batches at a time.
+
+Threads: a ``Lifter`` belongs to one task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.frame import Frame, by_shard
+from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, WindowSpec
+from tailrace.state import columns
+from tailrace.state.layout import HASH, PANE, AccumulatorWords, Merge
+from tailrace.state.sections import RowsBuilder
+from tailrace.state.table import Rows, Table
+from tailrace.types import BIGINT, TIMESTAMP, DataType
+
+HASH_COLUMN = "__tailrace_hash"
+_ONE_DOUBLE = np.float64(1.0).view(np.int64)
+
+
+@dataclass
+class LiftCounts:
+    """What a task saw. ``time_max`` counts late rows too; MIN_MICROS where no row had an event time."""
+
+    rows: int = 0
+    late_rows: int = 0
+    null_time_rows: int = 0
+    partials: int = 0
+    sampled_rows: int = 0
+    sampled_keys: int = 0
+    time_max: int = MIN_MICROS
+
+
+class Lifter:
+    """Turns the batches of one task into frames.
+
+    ``late_before``: a row whose last window ended at or before it is late. Input batches hold the operator's columns by
+    name and the key hash as ``HASH_COLUMN``.
+    """
+
+    def __init__(self, spec: OperatorSpec, late_before: int, combine: bool, input_types: dict[str, DataType]) -> None:
+        self._spec = spec
+        self._layout = spec.layout()
+        self._late_before = late_before
+        self._combine = combine
+        self._types = input_types
+        self.counts = LiftCounts()
+
+    def frame(self, batches: list[pa.RecordBatch]) -> Frame:
+        """The partials of these batches, combined per key where asked, sorted by shard."""
+        table = pa.Table.from_batches(batches).combine_chunks()
+        batch = table.to_batches()[0] if len(table) else batches[0].slice(0, 0)
+        rows = self._lift(batch)
+        self._sample(rows)
+        if self._combine and len(rows):
+            rows = self._combined(rows)
+        self.counts.partials += len(rows)
+        return by_shard(rows, self._spec.shards)
+
+    def _lift(self, batch: pa.RecordBatch) -> Rows:
+        spec, layout, counts = self._spec, self._layout, self.counts
+        counts.rows += len(batch)
+        times = panes = None
+        if spec.time_column is not None:
+            batch, times, panes = self._timed(batch, spec.time_column.name, spec.window)
+        builder = RowsBuilder(len(batch), layout)
+        builder.words[:, HASH] = columns.fixed_words(batch.column(HASH_COLUMN), BIGINT, None)
+        if panes is not None:
+            builder.words[:, PANE] = panes
+        for key, place in zip(spec.keys, layout.keys, strict=True):
+            builder.put(batch.column(key.name), key.type, place.word, place.bit)
+        for accumulator, where in zip(spec.accumulators, layout.accumulators, strict=True):
+            array = None if accumulator.column is None else batch.column(accumulator.column)
+            self._put(builder, accumulator, where, array, times)
+        return builder.finish()
+
+    def _timed(
+        self, batch: pa.RecordBatch, name: str, window: WindowSpec | None
+    ) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray | None]:
+        """Event times and panes; rows that are late, or of no window for want of a time, are left out."""
+        counts = self.counts
+        array = batch.column(name)
+        valid = columns.valid_mask(array)
+        times = columns.fixed_words(array, TIMESTAMP, None)
+        known = times if valid is None else times[valid]
+        if len(known):
+            counts.time_max = max(counts.time_max, int(known.max()))
+        if window is None:
+            return batch, times if valid is None else np.where(valid, times, MIN_MICROS), None
+        keep = np.ones(len(batch), bool) if valid is None else valid
+        counts.null_time_rows += int(len(batch) - keep.sum())
+        last_start = window.offset + (times - window.offset) // window.slide * window.slide
+        late = keep & (last_start + window.size <= self._late_before)
+        counts.late_rows += int(late.sum())
+        keep = keep & ~late
+        # Where the slide leaves gaps no gap is possible: slide <= size, so every time has a window.
+        panes = window.offset + (times - window.offset) // window.pane * window.pane
+        if keep.all():
+            return batch, times, panes
+        chosen = np.flatnonzero(keep)
+        return batch.take(pa.array(chosen)), times[chosen], panes[chosen]
+
+    def _put(
+        self,
+        builder: RowsBuilder,
+        accumulator: Accumulator,
+        where: AccumulatorWords,
+        array: pa.Array | None,
+        times: np.ndarray | None,
+    ) -> None:
+        words = builder.words
+        if array is None:
+            words[:, where.word] = 1
+            builder.set_bit(where.bit, None)
+            return
+        assert accumulator.column is not None
+        valid = columns.valid_mask(array)
+        lift = accumulator.lift
+        if lift is Lift.PRESENT:
+            words[:, where.word] = 1 if valid is None else valid
+            builder.set_bit(where.bit, None)
+        elif lift is Lift.VALUE:
+            self._put_value(builder, array, accumulator.column, where, valid)
+        elif lift is Lift.DOUBLE:
+            builder.set_bit(where.bit, valid)
+            doubles = columns.double_words(array, self._types[accumulator.column], valid)
+            if accumulator.merge is Merge.MOMENTS:
+                words[:, where.word] = _ONE_DOUBLE if valid is None else np.where(valid, _ONE_DOUBLE, 0)
+                words[:, where.word + 1] = doubles
+            else:
+                words[:, where.word] = doubles
+        else:
+            assert times is not None
+            builder.put(array, accumulator.type, where.value_word, where.bit2)
+            if lift is Lift.TIMED or valid is None:
+                builder.set_bit(where.bit, None)
+                words[:, where.word] = times
+            else:
+                builder.set_bit(where.bit, valid)
+                words[:, where.word] = np.where(valid, times, 0)
+
+    def _put_value(
+        self, builder: RowsBuilder, array: pa.Array, column: str, where: AccumulatorWords, valid: np.ndarray | None
+    ) -> None:
+        given = self._types[column]
+        if given.kind == where.kind:
+            builder.put(array, given, where.word, where.bit)
+            return
+        # A narrow decimal that is summed in a wide one: same digits, sign extended.
+        builder.set_bit(where.bit, valid)
+        low = columns.fixed_words(array, given, valid)
+        builder.words[:, where.word] = low
+        builder.words[:, where.word + 1] = low >> 63
+
+    def _sample(self, rows: Rows) -> None:
+        """Learn, from the first rows, how much combining would save; it decides the next epochs."""
+        counts = self.counts
+        if counts.sampled_rows or not len(rows):
+            return
+        some = rows.words[: 1 << 14]
+        counts.sampled_rows = len(some)
+        counts.sampled_keys = len(np.unique(some[:, HASH] ^ (some[:, PANE] * np.int64(-7046029254386353131))))
+
+    def _combined(self, rows: Rows) -> Rows:
+        table = Table(self._layout)
+        table.begin(len(rows))
+        table.merge(rows.words, rows.heap, 0, len(rows))
+        return table.copy(table.changed_rows())
+
+
+

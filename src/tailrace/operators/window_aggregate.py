@@ -1,0 +1,217 @@
+"""Keyed aggregation over windows (tumbling, sliding) or over all time, on the read-modify-write store.
+
+Invariants
+- One record per (key, pane); a pane is the widest span that no window edge cuts, so a row is written once however many
+  windows overlap. Without windows every key lives in pane 0 and never closes.
+- A window closes at the first epoch whose watermark reaches its end. A pane goes when the last window that holds it has
+  closed; ``horizon`` is the start of the first pane that stays.
+- What is emitted depends only on state and watermarks, never on timing: a replayed epoch emits the same rows.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import SumOverflowError
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.finish import finish
+from tailrace.operators.frame import Frame
+from tailrace.operators.spec import OperatorSpec, WindowSpec
+from tailrace.state.layout import VALID
+from tailrace.state.read_modify_write import ReadModifyWriteStore, copy_rows
+from tailrace.state.read_modify_write import fold_sections as fold_records
+from tailrace.state.table import Rows, Table
+
+EMISSION_ROWS_MAX = 1 << 16
+_FOREVER = 2**63 - 1
+
+
+class WindowAggregate:
+    def __init__(self, spec: OperatorSpec, shards: Iterable[int], threads: int = 2) -> None:
+        self.spec = spec
+        self._layout = spec.layout()
+        self._store = ReadModifyWriteStore(self._layout, shards, threads)
+
+    @property
+    def shards(self) -> frozenset[int]:
+        return self._store.shards
+
+    @property
+    def horizon(self) -> int:
+        return self._store.horizon
+
+    @property
+    def rows(self) -> int:
+        return self._store.rows
+
+    @property
+    def nbytes(self) -> int:
+        return self._store.nbytes
+
+    def updated(self, epoch: int) -> int:
+        self._check_newest(epoch)
+        return sum(len(rows) for _, _, rows in self._store.changed())
+
+    # One epoch -------------------------------------------------------------------------------------------------------
+
+    def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
+        """Merge the frames of the winning attempts, in partition order."""
+        try:
+            self._store.merge(epoch, [frame.parts() for frame in frames])
+        except SumOverflowError as error:
+            sums = ", ".join(out.name for out in self.spec.outputs if out.type.is_integer)
+            raise SumOverflowError(
+                f"operator {self.spec.name}, epoch {epoch}: {error} (one of: {sums}). Nothing of the epoch was kept. "
+                "Cast the column to decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap around."
+            ) from error
+
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        """Emit what changed, or what closes by ``watermark``; then drop what no later row can reach.
+
+        ``late_before`` is the watermark that rows of this epoch were judged by.
+        """
+        self._check_newest(epoch)
+        window = self.spec.window
+        if self.spec.emit_changed:
+            emitted = self._changed(window, late_before)
+        else:
+            assert window is not None
+            emitted = self._closed(window, late_before, watermark)
+        if window is not None and self.spec.watermarked and watermark > MIN_MICROS:
+            self._store.evict(first_open_pane(window, watermark))
+        return emitted
+
+    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
+        self._check_newest(epoch)
+        return self._store.delta()
+
+    def undo(self, epoch: int) -> None:
+        self._store.undo(epoch)
+
+    def forget(self, epoch: int) -> None:
+        self._store.forget(epoch)
+
+    # Shards ----------------------------------------------------------------------------------------------------------
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        self._store.restore(shard, batches, horizon)
+
+    def drop_shard(self, shard: int) -> None:
+        self._store.drop_shard(shard)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _check_newest(self, epoch: int) -> None:
+        if self._store.newest_epoch != epoch:
+            raise ValueError(f"epoch {epoch} is not the one last applied ({self._store.newest_epoch})")
+
+    # Emission --------------------------------------------------------------------------------------------------------
+
+    def _changed(self, window: WindowSpec | None, late_before: int) -> list[pa.RecordBatch]:
+        changed = self._store.changed()
+        if window is None or window.tumbling:
+            return self._finish(copy_rows(self._layout, [(table, rows) for _, table, rows in changed]))
+        parts: list[tuple[Table, np.ndarray]] = []
+        starts: list[np.ndarray] = []
+        for _, table, rows in changed:
+            at, windows = _windows_of(table.pane_starts(rows), window, late_before)
+            targets = self._distinct_keys(table, rows[at], windows)
+            found, found_windows = table.rows_in_windows(targets, window.size, window.pane)
+            parts.append((table, found))
+            starts.append(found_windows)
+        return self._merged(parts, starts)
+
+    def _distinct_keys(self, table: Table, rows: np.ndarray, windows: np.ndarray) -> Rows:
+        """The distinct (key, window) pairs, without accumulators."""
+        keys = table.copy(rows, windows)
+        keys.words[:, VALID] &= self._layout.key_mask
+        distinct = Table(self._layout)
+        distinct.begin(len(keys))
+        distinct.merge(keys.words, keys.heap, 0, len(keys), replace=True)
+        return distinct.copy(distinct.changed_rows())
+
+    def _closed(self, window: WindowSpec, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        """Windows with an end in (late_before, watermark]."""
+        if watermark <= late_before:
+            return []
+        parts: list[tuple[Table, np.ndarray]] = []
+        starts: list[np.ndarray] = []
+        for _, table in self._store.tables():
+            panes = table.panes(watermark)
+            if not len(panes):
+                continue
+            at, windows = _windows_of(panes[:, 0], window, late_before, watermark)
+            if not len(at):
+                continue
+            chosen = panes[at]
+            parts.append((table, table.rows_of(chosen)))
+            starts.append(np.repeat(windows, chosen[:, 2]))
+        if window.tumbling:
+            return self._finish(copy_rows(self._layout, parts))
+        return self._merged(parts, starts)
+
+    def _merged(self, parts: list[tuple[Table, np.ndarray]], starts: list[np.ndarray]) -> list[pa.RecordBatch]:
+        """Panes put together to windows: partials whose pane is now their window's start, merged once more."""
+        out: list[pa.RecordBatch] = []
+        for (table, rows), windows in zip(parts, starts, strict=True):
+            if not len(rows):
+                continue
+            partials = table.copy(rows, windows)
+            merged = Table(self._layout)
+            merged.begin(len(partials))
+            merged.merge(partials.words, partials.heap, 0, len(partials))
+            out.append(merged.copy(merged.changed_rows()))
+        return self._finish(_joined(out, self._layout.bytes_words, self._layout.words))
+
+    def _finish(self, rows: Rows) -> list[pa.RecordBatch]:
+        if not len(rows):
+            return []
+        batch = finish(rows, self.spec, self._layout)
+        return [batch.slice(at, EMISSION_ROWS_MAX) for at in range(0, len(batch), EMISSION_ROWS_MAX)]
+
+
+def first_open_pane(window: WindowSpec, watermark: int) -> int:
+    """Start of the first pane that some window with an end after ``watermark`` holds."""
+    # The first open window starts at the smallest offset + k * slide above watermark - size.
+    k = (watermark - window.size - window.offset) // window.slide + 1
+    return window.offset + k * window.slide
+
+
+def _windows_of(
+    panes: np.ndarray, window: WindowSpec, ends_after: int, ends_by: int = _FOREVER
+) -> tuple[np.ndarray, np.ndarray]:
+    """(position in ``panes``, window start) for each window that holds the pane and ends in (ends_after, ends_by]."""
+    last = window.offset + (panes - window.offset) // window.slide * window.slide
+    positions, starts = [], []
+    for back in range(-(-window.size // window.slide)):
+        start = last - back * window.slide
+        end = start + window.size
+        at = np.flatnonzero((end > panes) & (end > ends_after) & (end <= ends_by))
+        positions.append(at)
+        starts.append(start[at])
+    return np.concatenate(positions), np.concatenate(starts)
+
+
+def _joined(parts: Sequence[Rows], bytes_words: np.ndarray, words: int) -> Rows:
+    """Several copied-out row sets as one."""
+    if not parts:
+        return Rows(np.empty((0, words), np.int64), np.empty(0, np.uint8))
+    heap_start = 0
+    for part in parts:
+        for word, bit in bytes_words:
+            there = (part.words[:, VALID] >> bit & 1).astype(bool)
+            part.words[there, word] += heap_start
+        heap_start += len(part.heap)
+    return Rows(np.concatenate([part.words for part in parts]), np.concatenate([part.heap for part in parts]))
+
+
+def fold_sections(spec: OperatorSpec, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
+    """One section that stands for several, oldest first."""
+    return fold_records(spec.layout(), batches, horizon)
+

@@ -1,0 +1,190 @@
+"""Arrow columns to words of records, and back.
+
+Whole columns at a time. Null slots become the word 0. Nothing here knows hashes, panes or shards.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.state.compiled import kernel
+from tailrace.state.table_kernels import bytes_length
+from tailrace.types import DataType, Kind
+
+_ARROW = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "string": pa.string(),
+    "binary": pa.binary(),
+}
+_MAX_OFFSET = 2**31 - 1
+
+
+def arrow_type(type_: DataType) -> pa.DataType:
+    if type_.is_decimal:
+        return pa.decimal128(type_.precision, type_.scale)
+    return _ARROW[type_.name]
+
+
+def valid_mask(array: pa.Array) -> np.ndarray | None:
+    """Which slots are not null, or None where all are."""
+    if array.null_count == 0:
+        return None
+    return np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False), bool)
+
+
+def fixed_words(array: pa.Array, type_: DataType, valid: np.ndarray | None) -> np.ndarray:
+    """The values as ``int64[n]``, or ``int64[n, 2]`` (low, high) for wide decimals; 0 where null."""
+    if type_.is_decimal:
+        pairs = _decimal_pairs(array)
+        words = pairs if type_.kind is Kind.INT128 else pairs[:, 0]
+    else:
+        words = _plain_words(array, type_)
+    if valid is None:
+        return words
+    return np.where(valid if words.ndim == 1 else valid[:, None], words, 0)
+
+
+def double_words(array: pa.Array, type_: DataType, valid: np.ndarray | None) -> np.ndarray:
+    """Numbers as doubles, as words; 0 where null."""
+    if type_.is_decimal or not type_.is_float:
+        array = pc.cast(array, pa.float64(), safe=False)
+    elif array.type != pa.float64():
+        array = array.cast(pa.float64())
+    words = _buffer(array, np.float64).view(np.int64)
+    return words if valid is None else np.where(valid, words, 0)
+
+
+def _plain_words(array: pa.Array, type_: DataType) -> np.ndarray:
+    name = type_.name
+    if name == "boolean":
+        return _buffer(array.cast(pa.int8()), np.int8).astype(np.int64)
+    if name == "float":
+        return _buffer(array, np.float32).astype(np.float64).view(np.int64)
+    if name == "double":
+        return _buffer(array, np.float64).view(np.int64)
+    if type_.is_time:
+        if array.type.unit != "us":
+            array = array.cast(pa.timestamp("us", array.type.tz))
+        return _buffer(array, np.int64)
+    width = {"tinyint": np.int8, "smallint": np.int16, "int": np.int32, "date": np.int32}.get(name)
+    return _buffer(array, np.int64) if width is None else _buffer(array, width).astype(np.int64)
+
+
+def _buffer(array: pa.Array, dtype: type) -> np.ndarray:
+    """The raw values, null slots as they happen to be."""
+    data = array.buffers()[1]
+    if data is None or len(array) == 0:
+        return np.zeros(len(array), dtype)
+    width = np.dtype(dtype).itemsize
+    return np.frombuffer(data, dtype, len(array), array.offset * width)
+
+
+def _decimal_pairs(array: pa.Array) -> np.ndarray:
+    data = array.buffers()[1]
+    if data is None or len(array) == 0:
+        return np.zeros((len(array), 2), np.int64)
+    return np.frombuffer(data, np.int64, 2 * len(array), array.offset * 16).reshape(-1, 2)
+
+
+def string_heap(array: pa.Array, valid: np.ndarray | None, heap_start: int) -> tuple[np.ndarray, np.ndarray]:
+    """Length-prefixed strings for a heap that continues at ``heap_start``: (positions as words, bytes)."""
+    count = len(array)
+    large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    _, offset_buffer, data = array.buffers()
+    if count == 0 or offset_buffer is None:
+        return np.zeros(count, np.int64), np.empty(0, np.uint8)
+    dtype = np.int64 if large else np.int32
+    offsets = np.frombuffer(offset_buffer, dtype, count + 1, array.offset * np.dtype(dtype).itemsize).astype(np.int64)
+    source = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+    out = np.empty(int(offsets[-1] - offsets[0]) + 4 * count, np.uint8)
+    words = np.zeros(count, np.int64)
+    end = pack_strings(offsets, source, valid if valid is not None else np.ones(count, np.bool_), heap_start, words, out)
+    return words, out[:end]
+
+
+@kernel
+def pack_strings(offsets, source, valid, heap_start, words, out):
+    end = np.int64(0)
+    for i in range(words.shape[0]):
+        if not valid[i]:
+            continue
+        start, length = offsets[i], offsets[i + 1] - offsets[i]
+        words[i] = heap_start + end
+        for b in range(4):
+            out[end + b] = (length >> (8 * b)) & 0xFF
+        end += 4
+        for b in range(length):
+            out[end + b] = source[start + b]
+        end += length
+    return end
+
+
+@kernel
+def string_offsets(words, valid, heap, offsets):
+    end = np.int64(0)
+    for i in range(words.shape[0]):
+        if valid[i]:
+            end += bytes_length(heap, words[i])
+        offsets[i + 1] = end
+
+
+@kernel
+def unpack_strings(words, valid, heap, offsets, out):
+    for i in range(words.shape[0]):
+        if valid[i]:
+            start = words[i] + 4
+            base = offsets[i]
+            for b in range(offsets[i + 1] - base):
+                out[base + b] = heap[start + b]
+
+
+def decode(words: np.ndarray, valid: np.ndarray | None, heap: np.ndarray, type_: DataType) -> pa.Array:
+    """Words (``int64[n]``, or ``int64[n, 2]`` for wide decimals) to an Arrow array of the type's Arrow form."""
+    if type_.kind is Kind.BYTES:
+        return _decode_strings(np.ascontiguousarray(words), valid, heap, type_)
+    count = len(words)
+    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    target = arrow_type(type_)
+    if type_.is_decimal:
+        pairs = words
+        if words.ndim == 1:
+            pairs = np.empty((count, 2), np.int64)
+            pairs[:, 0] = words
+            pairs[:, 1] = words >> 63
+        return pa.Array.from_buffers(target, count, [bitmap, pa.py_buffer(np.ascontiguousarray(pairs))])
+    if type_.name == "boolean":
+        values = pa.py_buffer(np.packbits(words != 0, bitorder="little"))
+        return pa.Array.from_buffers(target, count, [bitmap, values])
+    if type_.is_float:
+        numbers = np.ascontiguousarray(words).view(np.float64)
+        values = pa.py_buffer(numbers if type_.name == "double" else numbers.astype(np.float32))
+        return pa.Array.from_buffers(target, count, [bitmap, values])
+    width = {"tinyint": np.int8, "smallint": np.int16, "int": np.int32, "date": np.int32}.get(type_.name, np.int64)
+    return pa.Array.from_buffers(target, count, [bitmap, pa.py_buffer(np.ascontiguousarray(words, width))])
+
+
+def _decode_strings(words: np.ndarray, valid: np.ndarray | None, heap: np.ndarray, type_: DataType) -> pa.Array:
+    count = len(words)
+    present = valid if valid is not None else np.ones(count, np.bool_)
+    offsets = np.zeros(count + 1, np.int64)
+    string_offsets(words, present, heap, offsets)
+    data = np.empty(int(offsets[-1]), np.uint8)
+    unpack_strings(words, present, heap, offsets, data)
+    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    large = offsets[-1] > _MAX_OFFSET
+    target = arrow_type(type_)
+    if large:
+        target = pa.large_string() if type_.name == "string" else pa.large_binary()
+    edges = pa.py_buffer(offsets if large else offsets.astype(np.int32))
+    return pa.Array.from_buffers(target, count, [bitmap, edges, pa.py_buffer(data)])

@@ -1,0 +1,44 @@
+"""``kernel``: compile a free function over arrays once per machine, and let it run without the interpreter lock.
+
+Compiled code is cached on disk, outside the package since an installation may be read-only. The folder is
+``TAILRACE_KERNEL_CACHE`` or ``tailrace/kernels`` in the user's cache folder. Only our own functions are sent there:
+a user's numba code in the same process keeps its settings.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core import config
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def cache_folder() -> Path:
+    chosen = os.environ.get("TAILRACE_KERNEL_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tailrace" / "kernels"
+
+
+def kernel(function: _Function) -> _Function:
+    """Compile on first call, cached on disk, without the interpreter lock."""
+    return _compiled(function, force_inline=False)
+
+
+def inlined(function: _Function) -> _Function:
+    """A helper of kernels, folded into its callers: a call would pass every field of every array."""
+    return _compiled(function, force_inline=True)
+
+
+def _compiled(function: _Function, force_inline: bool) -> _Function:
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(cache_folder())
+    try:
+        return numba.njit(function, nogil=True, cache=True, error_model="numpy", forceinline=force_inline, _nrt=False)
+    finally:
+        config.CACHE_DIR = before

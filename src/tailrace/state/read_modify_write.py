@@ -1,0 +1,204 @@
+"""The read-modify-write store: one ``Table`` per shard, one undo log per epoch.
+
+Invariants
+- ``begin(epoch)`` opens an epoch; at most ``undo_epochs`` of them can be undone, newest first. Only tables touched in an
+  epoch have a log for it.
+- ``delta`` is the new full value of every record touched since ``begin``; together with the horizon (every record of an
+  earlier pane is gone) it carries a restored copy from one epoch to the next.
+
+Threads: one at a time; inside, different shards are merged at once by a small pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.ids import MIN_MICROS
+from tailrace.state import sections
+from tailrace.state.layout import RecordLayout
+from tailrace.state.table import Rows, Table
+
+_PARALLEL_ROWS = 20_000
+
+
+class ReadModifyWriteStore:
+    def __init__(self, layout: RecordLayout, shards: Iterable[int], threads: int = 2, undo_epochs: int = 2) -> None:
+        self.layout = layout
+        self.horizon: int = MIN_MICROS
+        self._tables = {shard: Table(layout, stagger=shard) for shard in shards}
+        self._pool = ThreadPoolExecutor(threads, "tailrace-state") if threads > 1 else None
+        self._undo_epochs = undo_epochs
+        self._epochs: list[tuple[int, list[Table], int]] = []  # epoch, tables with a log, horizon before
+
+    @property
+    def shards(self) -> frozenset[int]:
+        return frozenset(self._tables)
+
+    @property
+    def rows(self) -> int:
+        return sum(table.rows for table in self._tables.values())
+
+    @property
+    def nbytes(self) -> int:
+        return sum(table.nbytes for table in self._tables.values())
+
+    @property
+    def newest_epoch(self) -> int | None:
+        return self._epochs[-1][0] if self._epochs else None
+
+    # Epochs ----------------------------------------------------------------------------------------------------------
+
+    def merge(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
+        """Open ``epoch`` and merge partials sorted by shard: pairs of rows and ``bounds[shards + 1]``."""
+        self._open(epoch)
+        counts = np.zeros(max(self._tables, default=-1) + 2, np.int64)
+        for _, bounds in frames:
+            counts[: len(bounds) - 1] += np.diff(bounds)[: len(counts)]
+        touched = [shard for shard in self._tables if counts[shard]]
+        tables = self._epochs[-1][1]
+
+        def merge_shard(shard: int) -> None:
+            table = self._tables[shard]
+            table.begin(int(counts[shard]))
+            for rows, bounds in frames:
+                lo, hi = int(bounds[shard]), int(bounds[shard + 1])
+                if lo < hi:
+                    table.merge(rows.words, rows.heap, lo, hi)
+
+        tables += [self._tables[shard] for shard in touched]
+        self._each(merge_shard, touched, int(counts.sum()))
+
+    def _open(self, epoch: int) -> None:
+        if self._epochs and self._epochs[-1][0] >= epoch:
+            raise ValueError(f"epoch {epoch} is already applied; undo it first")
+        while len(self._epochs) >= self._undo_epochs:
+            self._forget_oldest()
+        self._epochs.append((epoch, [], self.horizon))
+
+    def undo(self, epoch: int) -> None:
+        """Back to before ``epoch`` was opened; nothing happens where it was not."""
+        while self._epochs and self._epochs[-1][0] >= epoch:
+            _, tables, horizon = self._epochs.pop()
+            for table in tables:
+                table.undo()
+            self.horizon = horizon
+
+    def forget(self, epoch: int) -> None:
+        """Epochs up to ``epoch`` will never be undone."""
+        while self._epochs and self._epochs[0][0] <= epoch:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        _, tables, _ = self._epochs.pop(0)
+        for table in tables:
+            table.forget()
+
+    def evict(self, horizon: int) -> None:
+        """Drop every pane that starts before ``horizon``, as part of the open epoch."""
+        if horizon <= self.horizon:
+            return
+        _, logged, _ = self._epochs[-1]
+        have_log = set(map(id, logged))
+        for table in self._tables.values():
+            panes = table.panes(horizon)
+            if not len(panes):
+                continue
+            if id(table) not in have_log:
+                table.begin(0)
+                logged.append(table)
+            table.evict(panes)
+        self.horizon = horizon
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def tables(self) -> list[tuple[int, Table]]:
+        return sorted(self._tables.items())
+
+    def changed(self) -> list[tuple[int, Table, np.ndarray]]:
+        """(shard, table, row numbers) changed in the newest epoch, by shard."""
+        if not self._epochs:
+            return []
+        logged = set(map(id, self._epochs[-1][1]))
+        found = [(s, t, t.changed_rows()) for s, t in sorted(self._tables.items()) if id(t) in logged]
+        return [(s, t, rows) for s, t, rows in found if len(rows)]
+
+    def delta(self) -> dict[int, pa.RecordBatch]:
+        """By shard, the records that the newest epoch touched and that are still there."""
+        chosen: list[tuple[int, Table, np.ndarray]] = []
+        for shard, table, rows in self.changed():
+            alive = rows[table.pane_starts(rows) >= self.horizon]
+            if len(alive):
+                chosen.append((shard, table, alive))
+        batch = sections.to_section(copy_rows(self.layout, [(t, r) for _, t, r in chosen]), self.layout)
+        out: dict[int, pa.RecordBatch] = {}
+        at = 0
+        for shard, _, rows in chosen:
+            out[shard] = batch.slice(at, len(rows))
+            at += len(rows)
+        return out
+
+    # Shards ----------------------------------------------------------------------------------------------------------
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        """Build a shard from its sections, oldest first."""
+        self._tables[shard] = fill_table(self.layout, shard, batches, horizon)
+        self.horizon = max(self.horizon, horizon)
+
+    def drop_shard(self, shard: int) -> None:
+        table = self._tables.pop(shard)
+        for _, tables, _ in self._epochs:
+            if table in tables:
+                tables.remove(table)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _each(self, work: Callable[[int], None], shards: Sequence[int], rows: int) -> None:
+        if self._pool is None or rows < _PARALLEL_ROWS:
+            for shard in shards:
+                work(shard)
+        else:
+            list(self._pool.map(work, shards))
+
+
+def fill_table(layout: RecordLayout, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> Table:
+    """A table holding the newest value of every record in the sections (oldest first) that the horizon leaves."""
+    table = Table(layout, stagger=shard)
+    for batch in batches:
+        rows = sections.from_section(batch, layout)
+        table.begin(len(rows))
+        table.merge(rows.words, rows.heap, 0, len(rows), replace=True)
+        table.forget()
+    gone = table.panes(horizon)
+    if len(gone):
+        table.begin(0)
+        table.evict(gone)
+        table.forget()
+    return table
+
+
+def fold_sections(layout: RecordLayout, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
+    """One section that stands for several (oldest first): the newest value of each record that the horizon leaves."""
+    table = fill_table(layout, 0, batches, horizon)
+    rows = table.rows_of(table.panes(2**63 - 1))
+    return sections.to_section(table.copy(rows), layout)
+
+
+def copy_rows(
+    layout: RecordLayout, parts: Sequence[tuple[Table, np.ndarray]], panes: Sequence[np.ndarray] | None = None
+) -> Rows:
+    """Rows of several tables in one matrix with one heap; ``panes`` gives the copies other panes."""
+    count = sum(len(rows) for _, rows in parts)
+    heap = sum(table.heap_needed(rows) for table, rows in parts)
+    out = Rows(np.empty((count, layout.words), np.int64), np.empty(heap, np.uint8))
+    at = heap_end = 0
+    for number, (table, rows) in enumerate(parts):
+        extra = () if panes is None else (panes[number],)
+        heap_end = table.copy_into(rows, out, at, heap_end, *extra)
+        at += len(rows)
+    return out

@@ -1,0 +1,284 @@
+"""One shard's hash table of state records, with an undo log per epoch.
+
+Invariants
+- Every change goes through ``merge`` or ``evict`` under an open ``UndoLog``; undoing the logs newest first restores the
+  table exactly, byte strings included.
+- Room grows by doubling. Shards start from different capacities (``stagger``), so that hash-balanced shards do not all
+  grow in the same epoch: the work of growing is spread over a whole doubling of the state.
+
+Threads: one at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tailrace.errors import SumOverflowError
+from tailrace.state import table_kernels as tk
+from tailrace.state import upkeep_kernels as uk
+from tailrace.state.layout import PANE, RecordLayout
+
+_FIRST_ROWS = 64
+_STAGGER_STEPS = 16
+_NO_PANES = np.empty((0, 3), np.int64)
+_NO_OVERRIDE = np.empty(0, np.int64)
+
+
+@dataclass
+class UndoLog:
+    """What one epoch changed in one table."""
+
+    stamp: int
+    rows: np.ndarray
+    images: np.ndarray
+    arena_end: int
+    arena_waste: int
+    evicted: np.ndarray = field(default_factory=lambda: _NO_PANES)
+    rows_end: int = 0
+    images_end: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.images_end * self.images.shape[1] * 8 + self.rows_end * 8)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Copied-out records, or partials: a matrix of words and the byte strings they point to."""
+
+    words: np.ndarray
+    heap: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+
+class Table:
+    def __init__(self, layout: RecordLayout, stagger: int = 0) -> None:
+        self.layout = layout
+        rows = int(_FIRST_ROWS * 2 ** (stagger % _STAGGER_STEPS / _STAGGER_STEPS))
+        self._counters = np.zeros(tk.COUNTERS, np.int64)
+        self._records = np.empty((rows, layout.words), np.int64)
+        self._links = np.empty(rows, np.int32)
+        self._stamps = np.full(rows, -1, np.int64)
+        self._free = np.empty(rows, np.int32)
+        self._index = np.full(_index_slots(rows), -1, np.int64)
+        self._panes = _empty_panes(8)
+        self._arena = np.empty(1024 if layout.has_bytes else 0, np.uint8)
+        self._logs: list[UndoLog] = []
+        self._spare: UndoLog | None = None
+        self._stamp = 0
+
+    @property
+    def rows(self) -> int:
+        return int(self._counters[tk.LIVE])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held for live state and for undoing; freshly grown, untouched room is not counted."""
+        used = int(self._counters[tk.ROWS_END])
+        fixed = used * (self.layout.words * 8 + 16) + self._index.nbytes + self._panes.nbytes
+        return fixed + int(self._counters[tk.ARENA_END]) + sum(log.nbytes for log in self._logs)
+
+    # Changing --------------------------------------------------------------------------------------------------------
+
+    def begin(self, rows_expected: int) -> None:
+        """Open a new undo log; later changes belong to it."""
+        self._close_newest()
+        if self._counters[tk.ARENA_WASTE] * 2 > self._counters[tk.ARENA_END] > 1 << 16:
+            self._compact_arena()
+        self._stamp += 1
+        spare, self._spare = self._spare, None
+        if spare is not None and len(spare.rows) >= rows_expected:
+            rows, images = spare.rows, spare.images
+        else:
+            rows = np.empty(rows_expected, np.int64)
+            images = np.empty((rows_expected, self.layout.words), np.int64)
+        end, waste = int(self._counters[tk.ARENA_END]), int(self._counters[tk.ARENA_WASTE])
+        self._logs.append(UndoLog(self._stamp, rows, images, end, waste))
+        self._counters[tk.UNDO_END] = self._counters[tk.IMAGES_END] = 0
+
+    def merge(self, rows: np.ndarray, heap: np.ndarray, lo: int, hi: int, *, replace: bool = False) -> None:
+        """Merge partials ``rows[lo:hi]``, or with ``replace`` put them in place of what is there."""
+        log, layout = self._logs[-1], self.layout
+        self._ensure_undo_room(log, hi - lo)
+        at = lo
+        while True:
+            at = tk.merge_rows(
+                rows, heap, at, hi, replace, log.stamp,
+                layout.program, layout.bytes_words, layout.key_words, layout.key_mask,
+                self._index, self._records, self._links, self._stamps, self._free, self._panes, self._arena,
+                log.rows, log.images, self._counters,
+            )  # fmt: skip
+            status = self._counters[tk.STATUS]
+            if status == tk.DONE:
+                return
+            if status == tk.NEED_ROWS:
+                self._grow_rows()
+            elif status == tk.NEED_ARENA:
+                self._grow_arena(len(heap))
+            elif status == tk.NEED_PANES:
+                self._grow_panes()
+            else:
+                raise SumOverflowError("a sum left the range of bigint")
+
+    def panes(self, below: int) -> np.ndarray:
+        """The panes that start before ``below``, ascending, as rows of (start, head, rows)."""
+        out = np.empty((int(self._counters[tk.PANES]), 3), np.int64)
+        count = uk.list_panes(self._panes, below, out)
+        out = out[:count]
+        return out[np.argsort(out[:, 0], kind="stable")]
+
+    def evict(self, panes: np.ndarray) -> None:
+        """Drop whole panes (from ``panes``). Their rows are reused once the log is forgotten."""
+        log = self._logs[-1]
+        uk.evict(panes, self._index, self._records, self._links, self._panes, self._counters)
+        log.evicted = np.concatenate([log.evicted, panes])
+
+    def undo(self) -> None:
+        """Back to before the newest log was opened."""
+        self._close_newest()
+        log = self._logs.pop()
+        self._counters[tk.UNDO_END], self._counters[tk.IMAGES_END] = log.rows_end, log.images_end
+        while (self._counters[tk.PANES] + len(log.evicted)) * 2 > len(self._panes):
+            self._grow_panes()
+        uk.undo(
+            log.evicted, log.arena_end, log.arena_waste, self._index, self._records, self._links, self._stamps,
+            self._free, self._panes, log.rows, log.images, self._counters,
+        )  # fmt: skip
+        if self._logs:
+            self._counters[tk.UNDO_END] = self._logs[-1].rows_end
+            self._counters[tk.IMAGES_END] = self._logs[-1].images_end
+
+    def forget(self) -> None:
+        """The oldest log will never be undone."""
+        self._close_newest()
+        log = self._logs.pop(0)
+        uk.release(
+            log.evicted, self._records, self._links, self._stamps, self._free, self._arena,
+            self.layout.bytes_words, self._counters,
+        )  # fmt: skip
+        self._spare = log
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def rows_of(self, panes: np.ndarray) -> np.ndarray:
+        """Row numbers of these panes, pane by pane, oldest row first."""
+        out = np.empty(int(panes[:, 2].sum()), np.int64)
+        uk.pane_rows(panes, self._links, out)
+        return out
+
+    def changed_rows(self) -> np.ndarray:
+        """Row numbers changed under the newest log, in the order of their first change."""
+        self._close_newest()
+        log = self._logs[-1]
+        rows = log.rows[: log.rows_end]
+        return np.where(rows < 0, ~rows, rows)
+
+    def pane_starts(self, rows: np.ndarray) -> np.ndarray:
+        return self._records[rows, PANE]
+
+    def rows_in_windows(self, targets: Rows, size: int, pane: int) -> tuple[np.ndarray, np.ndarray]:
+        """For targets whose pane is a window's start: (row numbers of their key in that window, window starts)."""
+        room = len(targets) * (size // pane)
+        rows, windows = np.empty(room, np.int64), np.empty(room, np.int64)
+        count = uk.find_panes(
+            targets.words, targets.heap, size, pane, self.layout.key_words, self.layout.key_mask,
+            self._index, self._records, self._arena, rows, windows,
+        )  # fmt: skip
+        return rows[:count], windows[:count]
+
+    def heap_needed(self, rows: np.ndarray) -> int:
+        if not self.layout.has_bytes:
+            return 0
+        return int(uk.heap_needed(self._records, self._arena, rows, self.layout.bytes_words))
+
+    def copy_into(
+        self, rows: np.ndarray, out: Rows, at: int, heap_end: int, panes: np.ndarray = _NO_OVERRIDE
+    ) -> int:
+        """Copy records to ``out.words[at:]``, giving them other panes where asked; return the new end of the heap."""
+        return int(
+            uk.copy_out(
+                self._records, self._arena, rows, panes, self.layout.bytes_words, out.words, at, out.heap, heap_end
+            )
+        )
+
+    def copy(self, rows: np.ndarray, panes: np.ndarray = _NO_OVERRIDE) -> Rows:
+        out = Rows(np.empty((len(rows), self.layout.words), np.int64), np.empty(self.heap_needed(rows), np.uint8))
+        self.copy_into(rows, out, 0, 0, panes)
+        return out
+
+    # Room ------------------------------------------------------------------------------------------------------------
+
+    def reserve(self, rows: int) -> None:
+        """Make room for that many rows at once, as restoring does."""
+        while len(self._records) < rows:
+            self._grow_rows()
+
+    def _close_newest(self) -> None:
+        if self._logs:
+            self._logs[-1].rows_end = int(self._counters[tk.UNDO_END])
+            self._logs[-1].images_end = int(self._counters[tk.IMAGES_END])
+
+    def _ensure_undo_room(self, log: UndoLog, more: int) -> None:
+        rows = int(self._counters[tk.UNDO_END]) + more
+        if rows > len(log.rows):
+            log.rows = _grown(log.rows, max(rows, 2 * len(log.rows)))
+            log.images = _grown(log.images, len(log.rows))
+
+    def _grow_rows(self) -> None:
+        rows = 2 * len(self._records)
+        self._records = _grown(self._records, rows)
+        self._links = _grown(self._links, rows)
+        stamps = np.full(rows, -1, np.int64)
+        stamps[: len(self._stamps)] = self._stamps
+        self._stamps = stamps
+        self._free = _grown(self._free, rows)
+        if _index_slots(rows) > len(self._index):
+            index = np.full(_index_slots(rows), -1, np.int64)
+            uk.rehash(self._index, index)
+            self._index = index
+
+    def _grow_panes(self) -> None:
+        panes = _empty_panes(2 * len(self._panes))
+        uk.rehash_panes(self._panes, panes)
+        self._panes = panes
+
+    def _grow_arena(self, heap_bytes: int) -> None:
+        """At least doubled; the strings of one row are never larger than the heap they come from."""
+        self._arena = _grown(self._arena, 2 * len(self._arena) + min(heap_bytes, 1 << 30))
+
+    def _compact_arena(self) -> None:
+        fresh = np.empty(len(self._arena), np.uint8)
+        words = self.layout.bytes_words
+        end = uk.move_strings(
+            self._records, self._stamps, int(self._counters[tk.ROWS_END]), words, self._arena, fresh, 0
+        )
+        for log in self._logs:
+            everyone = np.zeros(log.images_end, np.int64)
+            needed = int(uk.heap_needed(log.images, self._arena, np.arange(log.images_end), words))
+            if end + needed > len(fresh):
+                fresh = _grown(fresh, end + needed)
+            end = uk.move_strings(log.images, everyone, log.images_end, words, self._arena, fresh, end)
+        for log in self._logs:
+            log.arena_end, log.arena_waste = int(end), 0
+        self._arena = fresh
+        self._counters[tk.ARENA_END], self._counters[tk.ARENA_WASTE] = end, 0
+
+
+def _index_slots(rows: int) -> int:
+    return 1 << (2 * rows - 1).bit_length()
+
+
+def _empty_panes(slots: int) -> np.ndarray:
+    panes = np.zeros((slots, 3), np.int64)
+    panes[:, 1] = tk.EMPTY_PANE
+    return panes
+
+
+def _grown(array: np.ndarray, length: int) -> np.ndarray:
+    new = np.empty((length, *array.shape[1:]), array.dtype)
+    new[: len(array)] = array
+    return new

@@ -1,0 +1,213 @@
+"""Kernels that keep a table in shape or read it in bulk: rehash, evict, undo, release, compact, copy out.
+
+Same invariants as ``table_kernels``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tailrace.state.compiled import kernel
+from tailrace.state.layout import HASH, PANE, VALID
+from tailrace.state.table_kernels import (
+    ARENA_END,
+    ARENA_WASTE,
+    EMPTY_PANE,
+    FREE_END,
+    IMAGES_END,
+    LIVE,
+    PANE_HEAD,
+    PANE_ROWS,
+    PANE_START,
+    PANES,
+    UNDO_END,
+    bytes_length,
+    copy_bytes,
+    find,
+    index_insert,
+    index_remove,
+    pane_find,
+    pane_remove,
+    tag_of,
+)
+
+
+@kernel
+def rehash(old, new):
+    """Move every entry of a smaller index; records are not touched."""
+    for at in range(old.shape[0]):
+        entry = old[at]
+        if entry >= 0:
+            index_insert(new, entry >> 32, entry & np.int64(0xFFFFFFFF))
+
+
+@kernel
+def rehash_panes(old, new):
+    for at in range(old.shape[0]):
+        if old[at, PANE_HEAD] != EMPTY_PANE:
+            new[pane_find(new, old[at, PANE_START])] = old[at]
+
+
+@kernel
+def list_panes(panes, below, out):
+    """Write the panes that start before ``below`` as (start, head, rows); return how many."""
+    count = 0
+    for at in range(panes.shape[0]):
+        if panes[at, PANE_HEAD] != EMPTY_PANE and panes[at, PANE_START] < below:
+            for c in range(3):
+                out[count, c] = panes[at, c]
+            count += 1
+    return count
+
+
+@kernel
+def pane_rows(chosen, links, out):
+    """Write the row numbers of the chosen panes (from ``list_panes``), pane by pane, oldest row first."""
+    end = 0
+    for p in range(chosen.shape[0]):
+        end += chosen[p, PANE_ROWS]
+        at = chosen[p, PANE_HEAD]
+        place = end
+        while at >= 0:
+            place -= 1
+            out[place] = at
+            at = links[at]
+    return end
+
+
+@kernel
+def evict(chosen, index, records, links, panes, counters):
+    """Take the chosen panes out of the index and the directory. Their rows stay as they are until released."""
+    for p in range(chosen.shape[0]):
+        at = chosen[p, PANE_HEAD]
+        while at >= 0:
+            index_remove(index, tag_of(records[at, HASH], records[at, PANE]), at)
+            at = links[at]
+        pane_remove(panes, pane_find(panes, chosen[p, PANE_START]))
+        counters[LIVE] -= chosen[p, PANE_ROWS]
+        counters[PANES] -= 1
+
+
+@kernel
+def undo(
+    evicted, arena_end, arena_waste, index, records, links, stamps, free, panes, undo_rows, undo_images, counters
+):  # fmt: skip
+    """Back to before the log's epoch: evicted panes return, images are restored, new records go."""
+    for p in range(evicted.shape[0]):
+        panes[pane_find(panes, evicted[p, PANE_START])] = evicted[p]
+        counters[PANES] += 1
+        counters[LIVE] += evicted[p, PANE_ROWS]
+        at = evicted[p, PANE_HEAD]
+        while at >= 0:
+            index_insert(index, tag_of(records[at, HASH], records[at, PANE]), at)
+            at = links[at]
+    image = counters[IMAGES_END]
+    for u in range(counters[UNDO_END] - 1, -1, -1):
+        at = undo_rows[u]
+        if at >= 0:
+            image -= 1
+            for w in range(records.shape[1]):
+                records[at, w] = undo_images[image, w]
+            continue
+        at = ~at
+        index_remove(index, tag_of(records[at, HASH], records[at, PANE]), at)
+        place = pane_find(panes, records[at, PANE])
+        panes[place, PANE_HEAD] = links[at]
+        panes[place, PANE_ROWS] -= 1
+        if panes[place, PANE_ROWS] == 0:
+            pane_remove(panes, place)
+            counters[PANES] -= 1
+        stamps[at] = -1
+        free[counters[FREE_END]] = at
+        counters[FREE_END] += 1
+        counters[LIVE] -= 1
+    counters[UNDO_END] = 0
+    counters[IMAGES_END] = 0
+    counters[ARENA_END] = arena_end
+    counters[ARENA_WASTE] = arena_waste
+
+
+@kernel
+def release(evicted, records, links, stamps, free, arena, bytes_words, counters):
+    """Give the rows of evicted panes back for use: nothing can undo their eviction any more."""
+    for p in range(evicted.shape[0]):
+        at = evicted[p, PANE_HEAD]
+        while at >= 0:
+            for b in range(bytes_words.shape[0]):
+                if records[at, VALID] >> bytes_words[b, 1] & 1:
+                    counters[ARENA_WASTE] += 4 + bytes_length(arena, records[at, bytes_words[b, 0]])
+            stamps[at] = -1
+            free[counters[FREE_END]] = at
+            counters[FREE_END] += 1
+            at = links[at]
+
+
+@kernel
+def move_strings(matrix, alive, count, bytes_words, arena, fresh, end):
+    """Copy the strings of the rows with ``alive >= 0`` to a fresh arena and point the rows there; return its end."""
+    for at in range(count):
+        if alive[at] < 0:
+            continue
+        for b in range(bytes_words.shape[0]):
+            if matrix[at, VALID] >> bytes_words[b, 1] & 1:
+                word = bytes_words[b, 0]
+                moved = end
+                end = copy_bytes(arena, matrix[at, word], fresh, end)
+                matrix[at, word] = moved
+    return end
+
+
+@kernel
+def heap_needed(rows, heap, chosen, bytes_words):
+    """Bytes that the strings of the chosen rows take."""
+    total = np.int64(0)
+    for i in range(chosen.shape[0]):
+        for b in range(bytes_words.shape[0]):
+            if rows[chosen[i], VALID] >> bytes_words[b, 1] & 1:
+                total += 4 + bytes_length(heap, rows[chosen[i], bytes_words[b, 0]])
+    return total
+
+
+@kernel
+def copy_out(rows, heap, chosen, panes, bytes_words, out_rows, at, out_heap, heap_end):
+    """Copy the chosen rows and their strings to ``out_rows[at:]``; return the new end of ``out_heap``.
+
+    Where ``panes`` is not empty, the copies get these panes.
+    """
+    for i in range(chosen.shape[0]):
+        source, target = chosen[i], at + i
+        for w in range(rows.shape[1]):
+            out_rows[target, w] = rows[source, w]
+        if panes.shape[0] > 0:
+            out_rows[target, PANE] = panes[i]
+        for b in range(bytes_words.shape[0]):
+            if rows[source, VALID] >> bytes_words[b, 1] & 1:
+                word = bytes_words[b, 0]
+                moved = heap_end
+                heap_end = copy_bytes(heap, rows[source, word], out_heap, heap_end)
+                out_rows[target, word] = moved
+    return heap_end
+
+
+
+@kernel
+def find_panes(
+    targets, heap, window_size, pane_size, key_words, key_mask, index, records, arena, out_rows, out_windows
+):  # fmt: skip
+    """For each target (a key whose pane is a window's start): the live records of that key in that window.
+
+    Writes row numbers and window starts, panes ascending; returns how many. The out arrays must have room for every
+    pane of every target.
+    """
+    count = 0
+    for i in range(targets.shape[0]):
+        start = targets[i, PANE]
+        for pane in range(start, start + window_size, pane_size):
+            targets[i, PANE] = pane
+            at = find(index, records, arena, targets, i, heap, key_words, key_mask)
+            if at >= 0:
+                out_rows[count] = at
+                out_windows[count] = start
+                count += 1
+        targets[i, PANE] = start
+    return count
