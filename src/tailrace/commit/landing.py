@@ -24,7 +24,7 @@ from tailrace.ids import NO_EPOCH
 
 @dataclass(frozen=True)
 class Landing:
-    """``manifest`` is the state to open, that of ``epoch``; ``replay`` is what was recorded of the next epoch, if it was."""
+    """``manifest``: the state to open, that of ``epoch``. ``replay``: what was recorded of the next epoch, if anything."""
 
     epoch: int
     manifest: Manifest

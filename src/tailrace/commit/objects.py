@@ -9,7 +9,7 @@ Functions here hold no state: safe from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -181,7 +181,3 @@ def horizon_of(operator: str, readers: Iterable[ObjectReader], horizons: Mapping
     """Horizons only grow: the largest that is known."""
     known: list[int] = [reader.about["horizons"].get(operator, NO_HORIZON) for reader in readers]
     return max([*known, (horizons or {}).get(operator, NO_HORIZON)])
-
-
-FoldSections = Callable[[str, list[pa.RecordBatch], int], pa.RecordBatch]
-"""Operator's name, sections of one shard oldest first, horizon -> one section of the same meaning."""

@@ -1,0 +1,230 @@
+"""Folding: adjacent objects become one, in the background, never touching live state.
+
+Which objects, decides ``choose`` alone, a pure function with two rules:
+
+- *Tiers*: eight adjacent objects of about the same size, or smaller, become one. So a record is rewritten once per
+  tier: logarithmically often.
+- *Snapshot*: once all that follows the oldest object is as large as the oldest itself, everything becomes one. So a
+  restart reads at most about twice the state, and the price is about one more write per byte written.
+
+A fold is made file to file, one shard of one operator at a time. It reads only objects of durable epochs, and counts
+only when a durable manifest lists it: a fold that is lost, or comes too late, costs nothing but its work.
+
+``Folder`` owns one thread. Its methods are called from one other thread (the server's commit).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tailrace.commit import ranges
+from tailrace.commit.manifest import Fold, fold_problem
+from tailrace.commit.objects import ObjectRef, horizon_of, open_object, sections_by_shard, write_sections
+from tailrace.env.randomness import short_id
+from tailrace.env.store import ObjectStore
+from tailrace.log import filenames
+from tailrace.log.writer import Section
+
+FoldSections = Callable[[str, list[pa.RecordBatch], int], pa.RecordBatch]
+"""Operator's name, sections of one shard oldest first, horizon -> one section of the same meaning."""
+
+FAN_IN = 8
+SMALLEST_TIER_BYTES = 64 << 10
+PAUSE_MAX = 64
+
+logger = logging.getLogger("tailrace.commit")
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Objects whose epochs overlap (they are of different shards): folded together or not at all."""
+
+    refs: tuple[ObjectRef, ...]
+    bytes: float  # the part that belongs to the folding server's shards, estimated
+
+    @property
+    def tier(self) -> int:
+        return 0 if self.bytes < SMALLEST_TIER_BYTES else 1 + int(math.log(self.bytes / SMALLEST_TIER_BYTES, FAN_IN))
+
+
+def choose(objects: Iterable[ObjectRef], shards: Iterable[int]) -> tuple[ObjectRef, ...]:
+    """The objects that a server of these shards should fold now, oldest first; empty where there is no need."""
+    spans = _spans(objects, ranges.of_shards(shards))
+    if len(spans) < FAN_IN:
+        return ()
+    if sum(span.bytes for span in spans[1:]) >= spans[0].bytes:
+        return _refs(spans)
+    for tier in sorted({span.tier for span in spans}):
+        run: list[_Span] = []
+        for span in reversed(spans):  # the newest run first: it is the one that grows
+            if span.tier <= tier:
+                run.append(span)
+            elif len(run) >= FAN_IN:
+                break
+            else:
+                run = []
+        if len(run) >= FAN_IN:
+            return _refs(run[::-1])
+    return ()
+
+
+def fold_objects(
+    store: ObjectStore,
+    refs: Sequence[ObjectRef],
+    shards: Iterable[int],
+    fold_sections: FoldSections,
+    *,
+    run: str,
+    server: str | int,
+    horizons: Mapping[str, int] | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Fold:
+    """Write one object that stands for ``refs``, for those of ``shards`` that they hold. Durable on return.
+
+    ``horizons``: those of a durable manifest that lists all of ``refs``: what they removed is left out.
+    """
+    ordered = sorted(refs, key=lambda ref: (ref.first_epoch, ref.last_epoch))
+    wanted = ranges.of_shards(shards)
+    covered = ranges.normal(part for ref in ordered for part in ranges.common(ref.shards, wanted))
+    first, last = min(ref.first_epoch for ref in ordered), max(ref.last_epoch for ref in ordered)
+    opened = [(ref, open_object(store, ref)) for ref in ordered]
+    readers = [reader for _, reader in opened]
+    operators = sorted({operator for reader in readers for operator in reader.operators})
+    known = {operator for reader in readers for operator in reader.about["horizons"]}
+
+    def sections() -> Iterator[Section]:
+        for operator in operators:
+            for shard, batches, horizon in sections_by_shard(opened, operator, ranges.members(covered), horizons):
+                if stopping():
+                    raise _Stopped
+                if batches:
+                    yield operator, shard, fold_sections(operator, batches, horizon)
+
+    ref = write_sections(
+        store,
+        filenames.fold_name(first, last, run, server, short_id()),
+        first_epoch=first,
+        last_epoch=last,
+        shards=covered,
+        sections=sections(),
+        horizons={operator: horizon_of(operator, readers, horizons) for operator in sorted(known)},
+    )
+    return Fold(tuple(each.name for each in ordered), ref)
+
+
+class Folder:
+    """The server's background thread that folds. At most one fold is under way or waiting to be used."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        fold_sections: FoldSections,
+        *,
+        run: str,
+        server: str | int,
+        choose: Callable[[Iterable[ObjectRef], Iterable[int]], tuple[ObjectRef, ...]] = choose,
+    ) -> None:
+        self._store = store
+        self._fold_sections = fold_sections
+        self._run = run
+        self._server = server
+        self._choose = choose
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._done: Fold | None = None
+        self._pause = 0  # submits to let pass after a failure, so that a damaged file is not reread every epoch
+        self._pause_next = 1
+        self.failure: Exception | None = None
+
+    def submit(
+        self,
+        objects: Iterable[ObjectRef],
+        shards: Iterable[int],
+        epoch: int,
+        horizons: Mapping[str, int] | None = None,
+    ) -> None:
+        """The objects of durable epoch ``epoch``: starts a fold where one is due. Returns at once."""
+        objects, shards = tuple(objects), tuple(shards)
+        if any(ref.last_epoch > epoch for ref in objects):
+            raise ValueError(f"objects beyond epoch {epoch} were submitted to be folded")
+        if self._busy():
+            return
+        if self._done is not None:
+            if fold_problem(objects, self._done) is None:
+                return  # still waiting to be taken into a manifest
+            self._done = None  # listed by now, or overtaken
+        if self._pause > 0:
+            self._pause -= 1
+            return
+        if chosen := self._choose(objects, shards):
+            self._thread = threading.Thread(
+                target=self._work, args=(chosen, shards, dict(horizons or {})), name="tailrace-fold", daemon=True
+            )
+            self._thread.start()
+
+    def finished(self) -> list[Fold]:
+        """Folds to be taken into the next manifest. Offered again until a submit shows that they are, or cannot be."""
+        return [self._done] if self._done is not None and not self._busy() else []
+
+    def wait(self, timeout_seconds: float | None = None) -> None:
+        """Wait for the fold under way."""
+        if self._thread is not None:
+            self._thread.join(timeout_seconds)
+
+    def close(self) -> None:
+        """Stop between two shards; an unfinished fold leaves nothing behind. Idempotent."""
+        self._stopping.set()
+        self.wait()
+
+    def _busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _work(self, chosen: tuple[ObjectRef, ...], shards: tuple[int, ...], horizons: dict[str, int]) -> None:
+        try:
+            self._done = fold_objects(
+                self._store,
+                chosen,
+                shards,
+                self._fold_sections,
+                run=self._run,
+                server=self._server,
+                horizons=horizons,
+                stopping=self._stopping.is_set,
+            )
+            self._pause_next = 1
+        except _Stopped:
+            pass
+        except Exception as error:
+            # Live state is untouched and the objects stay as they are: folding is tried again, ever more rarely.
+            self.failure = error
+            self._pause, self._pause_next = self._pause_next, min(PAUSE_MAX, 2 * self._pause_next)
+            logger.warning("Folding %d objects failed, and will be tried again: %s", len(chosen), error)
+
+
+class _Stopped(Exception):
+    pass
+
+
+def _spans(objects: Iterable[ObjectRef], shards: ranges.Ranges) -> list[_Span]:
+    """The objects of these shards, oldest first, those with overlapping epochs joined."""
+    spans: list[_Span] = []
+    for ref in sorted(objects, key=lambda each: (each.first_epoch, each.last_epoch)):
+        mine = ranges.size(ranges.common(ref.shards, shards))
+        if not mine:
+            continue
+        weight = ref.bytes * mine / ranges.size(ref.shards)
+        if spans and ref.first_epoch <= max(each.last_epoch for each in spans[-1].refs):
+            spans[-1] = _Span((*spans[-1].refs, ref), spans[-1].bytes + weight)
+        else:
+            spans.append(_Span((ref,), weight))
+    return spans
+
+
+def _refs(spans: Sequence[_Span]) -> tuple[ObjectRef, ...]:
+    return tuple(ref for span in spans for ref in span.refs)
