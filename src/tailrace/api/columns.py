@@ -60,14 +60,14 @@ def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
 def _advice(wanted: str, schema: Sequence[Field]) -> str:
     names = [field.name for field in schema]
     advice = f"The columns are: {', '.join(names)}." if names else "The stream has no columns."
-    near = closest(wanted, names)
-    if near is not None:
-        return f"Did you mean {near!r}? {advice}"
     outer = wanted.partition(".")[0]
     if any(field.name.lower() == outer.lower() for field in schema) and outer != wanted:
         return (
             f"A field of a struct must become a column first, for example df.withColumn('x', df['{wanted}']). {advice}"
         )
+    near = closest(wanted, names)
+    if near is not None:
+        return f"Did you mean {near!r}? {advice}"
     return advice
 
 

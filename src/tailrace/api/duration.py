@@ -29,6 +29,7 @@ _NO_FIXED_LENGTH = {"month": "30 days", "year": "365 days"}
 _TERM = re.compile(r"([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s+([a-z]+)(?:\s+|$)", re.ASCII)
 _INTERVAL = re.compile(r"interval\s+")
 _LIMIT = 2**63 - 1
+_DIGITS_MAX = 40  # far past the limit; Python refuses to read numbers of thousands of digits
 _EXAMPLE = 'write for example "10 seconds", "1 minute 30 seconds" or timedelta(seconds=10)'
 
 
@@ -49,7 +50,7 @@ def parse_duration(given: Duration, argument: str, *, zero_ok: bool = False, neg
     else:
         raise AnalysisError(f"{argument} must be a duration, not {given!r} ({type(given).__name__}): {_EXAMPLE}")
     if abs(micros) > _LIMIT:
-        raise AnalysisError(f"{argument} is too long: {_shown(given)} is more than 292,000 years; {_EXAMPLE}")
+        raise _too_long(given, argument)
     if micros < 0 and not negative_ok:
         raise AnalysisError(f"{argument} must not be negative, but {_shown(given)} was given: {_EXAMPLE}")
     if micros == 0 and not zero_ok:
@@ -88,6 +89,8 @@ def _term_micros(number: str, unit: str, given: str, argument: str) -> int:
         raise _unparsable(given, argument, "; only seconds may have a fraction")
     if len(fraction) > 9:
         raise _unparsable(given, argument, "; nothing is finer than a microsecond")
+    if len(whole) > _DIGITS_MAX:
+        raise _too_long(given, argument)
     micros = int(whole or "0") * _UNITS[unit]
     # Digits below a microsecond are cut off, as Spark cuts them.
     return micros + int(fraction.ljust(6, "0")[:6])
@@ -112,6 +115,10 @@ def format_duration(micros: int) -> str:
 
 def _unparsable(given: str, argument: str, why: str = "") -> AnalysisError:
     return AnalysisError(f"{argument} cannot be read as a duration: {_shown(given)}{why}; {_EXAMPLE}")
+
+
+def _too_long(given: Duration, argument: str) -> AnalysisError:
+    return AnalysisError(f"{argument} is too long: {_shown(given)} is more than 292,000 years; {_EXAMPLE}")
 
 
 def _shown(given: Duration) -> str:

@@ -72,9 +72,9 @@ _NAMES = (
 _BY_LOWER = {name.lower(): name for name in _NAMES}
 _NOT_YET = ("async", "async-checkpoint")
 _SPARK_ONLY = "asyncprogresstracking"
-_TYPO_CUTOFF = 0.8
+_TYPO_CUTOFF = 0.75
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_MEMORY = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.ASCII)
+_MEMORY = re.compile(r"(\d{1,20})\s*([kmgt]?)(?:i?b)?", re.ASCII)
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 

@@ -53,10 +53,16 @@ def _operator_lines(plan: PhysicalPlan) -> list[str]:
     operator = plan.operator
     lines = [f"group by {_listed(map(field_text, operator.keys), 'nothing: one group')}"]
     if operator.window is not None:
-        lines.append(f"window {window_text(operator.window)}, on {operator.window_name!r}")
+        lines.append(f"window {window_text(operator.window)}, over {_time(plan)}, in column {operator.window_name}")
         lines.append(f"panes of {format_duration(operator.window.pane)}, {_panes(plan)}")
     lines += [f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs]
     return [*lines, *_watermark_lines(plan)]
+
+
+def _time(plan: PhysicalPlan) -> str:
+    column = plan.operator.time_column
+    assert column is not None, "a window or a watermark without event time"
+    return column.name
 
 
 def _panes(plan: PhysicalPlan) -> str:
@@ -70,8 +76,7 @@ def _watermark_lines(plan: PhysicalPlan) -> list[str]:
     operator = plan.operator
     if plan.delay is None:
         return ["no watermark: no row is late and state is never dropped"]
-    assert operator.time_column is not None
-    line = f"watermark on {operator.time_column.name}, {format_duration(plan.delay)} behind the largest event time"
+    line = f"watermark on {_time(plan)}, {format_duration(plan.delay)} behind the largest event time"
     if operator.window is None:
         return [line, "no window: no row is late and state is never dropped"]
     return [line, f"watermark rule {_RULES[plan.watermark_rule]}"]

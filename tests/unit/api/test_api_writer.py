@@ -1,0 +1,317 @@
+from datetime import timedelta
+
+import pytest
+
+from support.bids import RecordingRuntime, bids
+from tailrace.api import aggregates as tr
+from tailrace.api.definition import AvailableNow, ForeachBatch, Format, OutputMode, ProcessingTime
+from tailrace.api.options import Combine, CommitMode, Options, Route, Transport, WatermarkRule
+from tailrace.api.windows import window
+from tailrace.errors import AnalysisError
+
+
+def save(df, epoch):
+    pass
+
+
+def windowed():
+    return bids().withWatermark("ts", "1 second").groupBy(window("ts", "10 seconds"), "auction").agg(tr.count())
+
+
+def rolling():
+    return bids().groupBy("auction").count()
+
+
+def writer(stream=None):
+    return (stream or windowed()).writeStream.option("checkpointLocation", "/data/q")
+
+
+def refused(call, *words):
+    with pytest.raises(AnalysisError) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_start_hands_a_frozen_definition_to_the_runtime():
+    runtime = RecordingRuntime()
+    stream = bids(runtime).withWatermark("ts", "1 second").groupBy(window("ts", "10 seconds")).count()
+    query = stream.writeStream.foreachBatch(save).option("checkpointLocation", "/data/q").queryName("n").start()
+    assert runtime.started == [query]
+    assert query.stream is stream.definition
+    assert (query.output_mode, query.sink, query.name) == (OutputMode.APPEND, ForeachBatch(save), "n")
+    assert (query.options, query.trigger) == (Options(), ProcessingTime(0))
+    assert (query.checkpoint_location, query.state_location) == ("/data/q", "/data/q/tailrace")
+
+
+# Modes
+
+
+def test_complete_is_refused_with_the_alternative():
+    refused(lambda: writer().outputMode("complete"), "update", "foreachBatch")
+
+
+@pytest.mark.parametrize("mode", ["", "upsert", None, 5])
+def test_unknown_modes(mode):
+    refused(lambda: writer().outputMode(mode), "'append' or 'update'")
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        (lambda: bids().groupBy("auction").count(), ("window", "watermark", "update")),
+        (lambda: bids().groupBy(window("ts", "1 second")).count(), ("withWatermark", "update")),
+        (lambda: bids().withWatermark("ts", "1 second").groupBy("auction").count(), ("window", "update")),
+    ],
+)
+def test_append_needs_a_window_and_a_watermark(stream, words):
+    refused(lambda: writer(stream()).foreachBatch(save).start(), "append", *words)
+    assert writer(stream()).foreachBatch(save).outputMode("Update").start().output_mode is OutputMode.UPDATE
+
+
+# Sinks
+
+
+def test_no_sink():
+    refused(lambda: writer().start(), "no sink", "foreachBatch")
+
+
+def test_two_sinks():
+    refused(lambda: writer().foreachBatch(save).format("console").start(), "one sink")
+
+
+def test_foreach_batch_takes_a_function():
+    refused(lambda: writer().foreachBatch("save"), "function")
+
+
+def test_foreach_and_to_table_say_what_to_use():
+    refused(lambda: writer().foreach(save), "foreachBatch")
+    refused(lambda: writer().toTable("t"), "foreachBatch", "parquet")
+
+
+@pytest.mark.parametrize("name", ["parquet", "json", "orc", "Parquet"])
+def test_file_formats_need_a_path(name):
+    refused(lambda: writer().format(name).start(), name.lower(), "path")
+    assert writer().format(name).start("/out").sink == Format(name.lower(), "/out")
+    assert writer().format(name).option("PATH", "/out").start().sink == Format(name.lower(), "/out")
+
+
+def test_a_path_alone_is_parquet():
+    assert writer().start("/out").sink == Format("parquet", "/out")
+
+
+@pytest.mark.parametrize("name", ["csv", "text"])
+def test_flat_formats_cannot_hold_a_window(name):
+    refused(lambda: writer().format(name).start("/out"), name, "'window'", "window.start")
+    assert writer(rolling()).outputMode("update").format(name).start("/out").sink.name == name
+
+
+def test_memory_needs_a_name():
+    refused(lambda: writer().format("memory").start(), "queryName")
+    assert writer().format("memory").start(queryName="t").sink == Format("memory")
+
+
+def test_other_formats_pass_with_their_options():
+    sink = writer().format("org.acme.Lake").option("mergeSchema", True).option("level", 3).start("/out").sink
+    assert sink == Format("org.acme.Lake", "/out", (("level", "3"), ("mergeSchema", "true")))
+
+
+def test_options_nobody_reads_are_refused_with_foreach_batch():
+    refused(lambda: writer().foreachBatch(save).option("compression", "zstd").start(), "compression", "foreachBatch")
+    refused(lambda: writer().foreachBatch(save).start("/out"), "path")
+
+
+def test_partitions():
+    assert writer().partitionBy("Auction").start("/out").sink.partition_by == ("auction",)
+    assert writer().start("/out", partitionBy=["auction"]).sink.partition_by == ("auction",)
+    refused(lambda: writer().partitionBy("price"), "price", "window, auction, count(1)")
+    refused(lambda: writer().partitionBy("window"), "struct")
+    refused(lambda: writer().partitionBy("auction").format("console").start(), "partitionBy")
+
+
+def test_start_takes_all_that_pysparks_takes():
+    query = rolling().writeStream.start(
+        "/out", format="json", outputMode="update", queryName="q", checkpointLocation="/data/q", shards=8
+    )
+    assert (query.sink, query.output_mode, query.name) == (Format("json", "/out"), OutputMode.UPDATE, "q")
+    assert query.options.shards == 8
+
+
+# Triggers
+
+
+@pytest.mark.parametrize(
+    ("arguments", "trigger"),
+    [
+        ({"processingTime": "1 second"}, ProcessingTime(1_000_000)),
+        ({"processingTime": "0 seconds"}, ProcessingTime(0)),
+        ({"processingTime": timedelta(seconds=2)}, ProcessingTime(2_000_000)),
+        ({"availableNow": True}, AvailableNow()),
+    ],
+)
+def test_triggers(arguments, trigger):
+    assert writer().format("noop").trigger(**arguments).start().trigger == trigger
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ({"once": True}, "availableNow=True"),
+        ({"continuous": "1 second"}, "micro-batches"),
+        ({"realTime": "1 second"}, "micro-batches"),
+        ({}, "exactly one"),
+        ({"processingTime": "1 second", "availableNow": True}, "exactly one"),
+        ({"availableNow": False}, "True"),
+        ({"processingTime": "-1 second"}, "processingTime"),
+        ({"processingTime": "fast"}, "processingTime"),
+    ],
+)
+def test_bad_triggers(arguments, word):
+    refused(lambda: writer().trigger(**arguments), word)
+
+
+# Options
+
+
+def test_a_checkpoint_is_required():
+    refused(lambda: windowed().writeStream.format("noop").start(), "checkpointLocation", ".option(")
+    refused(
+        lambda: windowed().writeStream.format("noop").option("checkpointLocation", " ").start(), "checkpointLocation"
+    )
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "state"),
+    [
+        ("/d/q/", "/d/q/tailrace"),
+        ("file:/d/q", "file:/d/q/tailrace"),
+        ("file:///d", "file:///d/tailrace"),
+        ("d", "d/tailrace"),
+    ],
+)
+def test_state_lies_in_a_local_checkpoint(checkpoint, state):
+    assert writer().format("noop").option("checkpointLocation", checkpoint).start().state_location == state
+
+
+@pytest.mark.parametrize("checkpoint", ["s3a://bucket/q", "hdfs://host/q", "gs://b/q"])
+def test_a_remote_checkpoint_needs_a_state_location(checkpoint):
+    remote = writer().format("noop").option("checkpointLocation", checkpoint)
+    refused(remote.start, checkpoint, "stateLocation")
+    assert remote.option("stateLocation", "s3://b/s").start().state_location == "s3://b/s"
+    refused(remote.option("stateLocation", "").start, "stateLocation", "empty")
+
+
+def test_every_option_of_ours():
+    query = (
+        writer()
+        .format("noop")
+        .options(shards=128, route="shuffle", combine="off", watermark="spark", memory="512MB", transport="tcp")
+        .options(commit="sync", retain="5", EPOCHTRIES=1)
+        .start()
+    )
+    assert query.sink == Format("noop")
+    assert query.options == Options(
+        128, Route.SHUFFLE, Combine.OFF, WatermarkRule.SPARK, 512 << 20, Transport.TCP, CommitMode.SYNC, 5, 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1GB", 1 << 30),
+        ("1g", 1 << 30),
+        ("512 MB", 512 << 20),
+        ("2GiB", 2 << 30),
+        ("2048k", 2 << 20),
+        ("1048576", 1 << 20),
+    ],
+)
+def test_memory(text, size):
+    assert writer().format("noop").option("memory", text).start().options.memory_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("shards", "0", ("1 to 4096",)),
+        ("shards", "4097", ("1 to 4096",)),
+        ("shards", "many", ("'many'",)),
+        ("shards", 1.5, ("'1.5'",)),
+        ("shards", "9" * 5000, ("1 to 4096",)),
+        ("route", "magic", ("'direct'", "'shuffle'")),
+        ("combine", True, ("'auto'", "'on'", "'off'")),
+        ("watermark", "flink", ("'tailrace'", "'spark'")),
+        ("transport", "udp", ("'unix'", "'tcp'")),
+        ("memory", "lots", ("'512MB'",)),
+        ("memory", "1KB", ("at least 1MB",)),
+        ("memory", "-1GB", ("'512MB'",)),
+        ("memory", "1.5GB", ("'512MB'",)),
+        ("commit", "async", ("not available yet", "sync")),
+        ("commit", "async-checkpoint", ("not available yet", "sync")),
+        ("commit", "never", ("'sync'",)),
+        ("retain", "1", ("2 to",)),
+        ("epochTries", "0", ("1 to",)),
+    ],
+)
+def test_bad_values_name_the_option(name, value, words):
+    refused(writer().format("noop").option(name, value).start, name, *words)
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [
+        ("shard", "shards"),
+        ("checkpointLocaton", "checkpointLocation"),
+        ("epochtry", "epochTries"),
+        ("watermarks", "watermark"),
+        ("state_location", "stateLocation"),
+        ("comit", "commit"),
+        ("memmory", "memory"),
+    ],
+)
+def test_misspelled_options_are_refused(typo, meant):
+    refused(writer().format("noop").option(typo, "1").start, typo, f"did you mean '{meant}'")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "compression",
+        "header",
+        "sep",
+        "mode",
+        "numRows",
+        "truncate",
+        "lineSep",
+        "dateFormat",
+        "timestampFormat",
+        "encoding",
+        "maxRecordsPerFile",
+        "mergeSchema",
+        "txnVersion",
+        "replaceWhere",
+        "quote",
+        "escape",
+        "nullValue",
+        "rowTag",
+        "topic",
+    ],
+)
+def test_options_of_common_formats_pass(name):
+    assert writer().format("noop").option(name, "1").start().sink.options == ((name, "1"),)
+
+
+def test_sparks_own_streaming_options_are_refused():
+    refused(writer().format("noop").option("asyncProgressTrackingEnabled", True).start, "asyncProgressTrackingEnabled")
+
+
+def test_a_later_spelling_replaces_an_earlier_and_none_unsets():
+    one = writer().format("noop").option("shards", 8).option("SHARDS", 16)
+    assert one.start().options.shards == 16
+    assert one.option("shards", None).start().options.shards == 64
+
+
+@pytest.mark.parametrize("call", ["option", "queryName", "format"])
+def test_empty_names(call):
+    arguments = ("", "1") if call == "option" else ("",)
+    refused(lambda: getattr(writer(), call)(*arguments), call)
