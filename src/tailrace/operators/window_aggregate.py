@@ -67,7 +67,7 @@ class WindowAggregate:
             sums = ", ".join(out.name for out in self.spec.outputs if out.type.is_integer)
             raise SumOverflowError(
                 f"operator {self.spec.name}, epoch {epoch}: {error} (one of: {sums}). Nothing of the epoch was kept. "
-                "Cast the column to decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap around."
+                "Cast the column to decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
             ) from error
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:

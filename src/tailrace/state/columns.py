@@ -109,7 +109,8 @@ def string_heap(array: pa.Array, valid: np.ndarray | None, heap_start: int) -> t
     source = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
     out = np.empty(int(offsets[-1] - offsets[0]) + 4 * count, np.uint8)
     words = np.zeros(count, np.int64)
-    end = pack_strings(offsets, source, valid if valid is not None else np.ones(count, np.bool_), heap_start, words, out)
+    present = valid if valid is not None else np.ones(count, np.bool_)
+    end = pack_strings(offsets, source, present, heap_start, words, out)
     return words, out[:end]
 
 

@@ -43,7 +43,7 @@ MIN_MAX, MOMENTS, FIRST_LAST = 4, 5, 6
 # Kinds as the kernels see them.
 K_INT64, K_FLOAT64, K_INT128, K_BYTES = 0, 1, 2, 3
 _KERNEL_KIND = {Kind.INT64: K_INT64, Kind.FLOAT64: K_FLOAT64, Kind.INT128: K_INT128, Kind.BYTES: K_BYTES}
-# Columns of the program matrix: opcode, first word, present bit, second bit, kind of the value, sign (-1 min/first, 1 max/last).
+# Columns of the program matrix. SIGN is -1 for min and first, 1 for max and last.
 OP, WORD, BIT, BIT2, VALUE_KIND, SIGN = 0, 1, 2, 3, 4, 5
 
 
@@ -64,8 +64,8 @@ class AccumulatorWords:
     """Where an accumulator lies.
 
     ``bit`` is set once it holds anything. ``bit2`` (-1 where unused): of FIRST and LAST, the value is not null; of a
-    decimal sum, it has overflowed. FIRST and LAST keep the event time in ``word`` and the value behind it; MOMENTS keeps
-    count, mean and squared differences as three doubles.
+    decimal sum, it has overflowed. FIRST and LAST keep the event time in ``word`` and the value behind it; MOMENTS
+    keeps count, mean and squared differences as three doubles.
     """
 
     merge: Merge
@@ -124,7 +124,9 @@ def record_layout(keys: Sequence[Field], accumulators: Sequence[tuple[Merge, Dat
     byte_places += [
         (a.value_word, a.bit2 if a.bit2 >= 0 else a.bit) for a in places if a.kind is Kind.BYTES
     ]
-    key_words = [(k.word + i, k.bit if k.kind is Kind.BYTES else -1) for k in key_places for i in range(words_of(k.kind))]
+    key_words = [
+        (k.word + i, k.bit if k.kind is Kind.BYTES else -1) for k in key_places for i in range(words_of(k.kind))
+    ]
     return RecordLayout(
         keys=tuple(key_places),
         accumulators=tuple(places),

@@ -1,10 +1,10 @@
 """The read-modify-write store: one ``Table`` per shard, one undo log per epoch.
 
 Invariants
-- ``begin(epoch)`` opens an epoch; at most ``undo_epochs`` of them can be undone, newest first. Only tables touched in an
+- ``merge`` opens an epoch; at most ``undo_epochs`` of them can be undone, newest first. Only tables touched in an
   epoch have a log for it.
-- ``delta`` is the new full value of every record touched since ``begin``; together with the horizon (every record of an
-  earlier pane is gone) it carries a restored copy from one epoch to the next.
+- ``delta`` is the new full value of every record touched in the newest epoch; together with the horizon (every record
+  of an earlier pane is gone) it carries a restored copy from one epoch to the next.
 
 Threads: one at a time; inside, different shards are merged at once by a small pool.
 """

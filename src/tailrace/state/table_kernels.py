@@ -140,7 +140,9 @@ def compare_values(kind, rows_a, a, heap_a, rows_b, b, heap_b, word):
 
 @inlined
 def same_key(records, r, arena, rows, i, heap, key_words, key_mask):
-    if records[r, HASH] != rows[i, HASH] or records[r, PANE] != rows[i, PANE] or (records[r, VALID] ^ rows[i, VALID]) & key_mask != 0:
+    if records[r, HASH] != rows[i, HASH] or records[r, PANE] != rows[i, PANE]:
+        return False
+    if (records[r, VALID] ^ rows[i, VALID]) & key_mask != 0:
         return False
     for k in range(key_words.shape[0]):
         word = key_words[k, 0]
@@ -206,6 +208,13 @@ def pane_find(panes, pane):
 
 
 @inlined
+def pane_put(panes, place, source, at):
+    """Copy a directory entry. (Word by word: kernels run without numba's memory manager.)"""
+    for c in range(3):
+        panes[place, c] = source[at, c]
+
+
+@inlined
 def pane_remove(panes, place):
     mask = panes.shape[0] - 1
     hole = place
@@ -213,7 +222,7 @@ def pane_remove(panes, place):
     while panes[at, PANE_HEAD] != EMPTY_PANE:
         home = tag_of(0, panes[at, PANE_START]) & mask
         if ((at - home) & mask) >= ((at - hole) & mask):
-            panes[hole] = panes[at]
+            pane_put(panes, hole, panes, at)
             hole = at
         at = (at + 1) & mask
     panes[hole, PANE_HEAD] = EMPTY_PANE
@@ -303,8 +312,8 @@ def merge_record(records, r, arena, rows, i, heap, program, counters):
             if there:
                 merge_moments(records, r, rows, i, word)
             else:
-                for i in range(3):
-                    records[r, word + i] = rows[i, word + i]
+                for part in range(3):
+                    records[r, word + part] = rows[i, word + part]
         else:  # FIRST_LAST
             bit2 = np.int64(1) << program[a, BIT2]
             mine, theirs = records[r, VALID] & bit2 != 0, rows[i, VALID] & bit2 != 0
@@ -364,10 +373,9 @@ def merge_rows(
     counters[STATUS] = DONE
     words = records.shape[1]
     for i in range(lo, hi):
-        if bytes_words.shape[0] > 0:
-            if counters[ARENA_END] + bytes_needed(rows, i, heap, bytes_words) > arena.shape[0]:
-                counters[STATUS] = NEED_ARENA
-                return i
+        if counters[ARENA_END] + bytes_needed(rows, i, heap, bytes_words) > arena.shape[0]:
+            counters[STATUS] = NEED_ARENA
+            return i
         at = find(index, records, arena, rows, i, heap, key_words, key_mask)
         if at >= 0:
             if stamps[at] != stamp:

@@ -27,6 +27,7 @@ from tailrace.state.table_kernels import (
     index_insert,
     index_remove,
     pane_find,
+    pane_put,
     pane_remove,
     tag_of,
 )
@@ -45,7 +46,7 @@ def rehash(old, new):
 def rehash_panes(old, new):
     for at in range(old.shape[0]):
         if old[at, PANE_HEAD] != EMPTY_PANE:
-            new[pane_find(new, old[at, PANE_START])] = old[at]
+            pane_put(new, pane_find(new, old[at, PANE_START]), old, at)
 
 
 @kernel
@@ -94,7 +95,7 @@ def undo(
 ):  # fmt: skip
     """Back to before the log's epoch: evicted panes return, images are restored, new records go."""
     for p in range(evicted.shape[0]):
-        panes[pane_find(panes, evicted[p, PANE_START])] = evicted[p]
+        pane_put(panes, pane_find(panes, evicted[p, PANE_START]), evicted, p)
         counters[PANES] += 1
         counters[LIVE] += evicted[p, PANE_ROWS]
         at = evicted[p, PANE_HEAD]
