@@ -152,7 +152,7 @@ def _engines(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if name not in known:
             raise typer.BadParameter(
-                f"there is no engine {name!r}; there are {', '.join(known)}", param_hint="--engines"
+                f"no engine is called {name!r}; there are {', '.join(known)}", param_hint="--engines"
             )
     if not names or len(set(names)) < len(names):
         raise typer.BadParameter(f"name each engine once; there are {', '.join(known)}", param_hint="--engines")

@@ -38,6 +38,7 @@ from tailrace.lab.progress import Batch, progress_dict
 from tailrace.lab.session import start_session
 
 WINDOW, SLIDE, DELAY = "10 seconds", "2 seconds", "10 seconds"
+OURS, PEER = "Tailrace", "Spark RocksDB"
 WARMUP = 2
 _SHOWN_ROWS = 8
 
@@ -145,13 +146,14 @@ class Demo:
         say = self.console.print
         self._make_files()
         say("starting Spark ...", style="dim")
-        spark = start_session("tailrace demo", work=self.work, heap="4g", extra=ROCKSDB_CONFS)
+        log = self.work / "spark.log"
+        spark = start_session("tailrace demo", work=self.work, heap="4g", extra=ROCKSDB_CONFS, log=log)
         try:
             listener = _Listener()
             spark.streams.addListener(listener)
-            ours = self._run(spark, listener, "Tailrace", tailrace_query)
+            ours = self._run(spark, listener, OURS, tailrace_query)
             self._show_results(ours)
-            peer = self._run(spark, listener, "Spark RocksDB", spark_query)
+            peer = self._run(spark, listener, PEER, spark_query)
         finally:
             for query in spark.streams.active:
                 query.stop()
@@ -166,7 +168,7 @@ class Demo:
         )
         self.console.print(
             f"Query: bids and highest price of each auction in every {WINDOW}, moving by {SLIDE}; "
-            f"a window closes {DELAY} after its end.",
+            f"a window closes when the stream is {DELAY} past its end.",
         )
         for number in range(options.batches):
             table = self.bids.batch(number)
@@ -187,7 +189,7 @@ class Demo:
 
         def hear(progress: dict[str, Any]) -> None:
             # Tailrace knows more of its state than Spark does; it says so in the same words.
-            own = progress_dict(started[0].lastProgress) if started and engine == "Tailrace" else {}
+            own = progress_dict(started[0].lastProgress) if started and engine == OURS else {}
             run.batches.append(Batch.of(progress, own))
             bar.update(task, completed=sum(1 for batch in run.batches if batch.rows))
             live.update(Group(bar, _status(run)))
@@ -212,12 +214,10 @@ class Demo:
     def _show_results(self, run: Run) -> None:
         answer = run.answer()
         newest = pc.max(answer["start"]).as_py()
-        last = answer.filter(pc.equal(answer["start"], newest)).sort_by(
-            [("bids", "descending"), ("auction", "ascending")]
-        )
-        table = Table(
-            title=f"the last window closed: {_time(newest)} to {_time(last['end'][0].as_py())}", title_justify="left"
-        )
+        last = answer.filter(pc.equal(answer["start"], newest))
+        last = last.sort_by([("bids", "descending"), ("auction", "ascending")])
+        self.console.print(f"The last window that closed, {_time(newest)} to {_time(last['end'][0].as_py())}:")
+        table = Table()
         for name in ("auction", "bids", "highest price"):
             table.add_column(name, justify="right")
         for row in last.slice(0, _SHOWN_ROWS).to_pylist():
@@ -232,7 +232,8 @@ class Demo:
                 f"the answers differ: Tailrace gave {mine.num_rows:,} rows of windows, Spark {theirs.num_rows:,}: "
                 f"a fault of Tailrace: please report it with the seed {self.options.seed}"
             )
-        table = Table(title="side by side (medians, start-up left out)", title_justify="left")
+        self.console.print("Side by side (medians, start-up left out):")
+        table = Table()
         table.add_column("")
         for run in (ours, peer):
             table.add_column(run.engine, justify="right")
@@ -247,18 +248,21 @@ class Demo:
 
 
 def _status(run: Run) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="dim")
-    for name in ("epoch", "rows/s", "ms", "state rows", "late rows", "watermark"):
+    """The newest batch. Spark's store is spared counting its rows, and it counts a late row once for each window."""
+    columns = ["epoch", "rows/s", "ms", "watermark"]
+    if run.engine == OURS:
+        columns += ["state rows", "late rows"]
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in columns:
         table.add_column(name, justify="right")
-    if run.batches:
-        last = run.batches[-1]
-        rate = f"{last.rows / last.ms * 1e3:,.0f}" if last.ms else "-"
-        late = sum(batch.late_rows for batch in run.batches)
-        table.add_row(
-            str(last.epoch), rate, f"{last.ms:,.0f}", f"{last.state_rows:,}", f"{late:,}", last.watermark or "-"
-        )
-    else:
-        table.add_row("-", "-", "-", "-", "-", "starting ...")
+    if not run.batches:
+        table.add_row("-", "-", "-", "starting ...")
+        return table
+    last = run.batches[-1]
+    rate = f"{last.rows / last.ms * 1e3:,.0f}" if last.ms else "-"
+    late = sum(batch.late_rows for batch in run.batches)
+    cells = [str(last.epoch), rate, f"{last.ms:,.0f}", last.watermark.partition(".")[0].replace("T", " ") or "-"]
+    table.add_row(*cells, *([f"{last.state_rows:,}", f"{late:,}"] if run.engine == OURS else []))
     return table
 
 

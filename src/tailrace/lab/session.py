@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import which
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tailrace.errors import TailraceError
@@ -66,7 +68,10 @@ def check_java() -> None:
         )
 
 
-def start_session(name: str, *, work: Path, heap: str = "2g", extra: Mapping[str, str] | None = None) -> SparkSession:
+def start_session(
+    name: str, *, work: Path, heap: str = "2g", extra: Mapping[str, str] | None = None, log: Path | None = None
+) -> SparkSession:
+    """The session of this process. ``log``: where the JVM's words go; without it, where ours go."""
     check_java()
     # Spark's Python workers must be this very Python, whatever `python3` is on the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -74,6 +79,31 @@ def start_session(name: str, *, work: Path, heap: str = "2g", extra: Mapping[str
     builder = SparkSession.builder.appName(name)
     for key, value in confs(heap, work, extra or {}).items():
         builder = builder.config(key, value)
-    spark: SparkSession = builder.getOrCreate()
+    try:
+        with _stderr_to(log):
+            spark: SparkSession = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        said = f"; the last it said:\n{_tail(log)}" if log is not None else ""
+        raise TailraceError(f"Spark did not start: {error}{said}") from error
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+@contextmanager
+def _stderr_to(log: Path | None) -> Iterator[None]:
+    """The JVM, and all that it starts, inherits standard error: its noise goes to the file for as long as it lives."""
+    if log is None:
+        yield
+        return
+    ours = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-15:])

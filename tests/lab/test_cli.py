@@ -1,0 +1,69 @@
+"""The command's manners: help with examples, wrong options, errors in one block, nothing left behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def tailrace(*arguments: str, tmp: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a process of its own, with its temporary files in ``tmp``."""
+    return subprocess.run(
+        [sys.executable, "-m", "tailrace.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp), "TMPDIR": str(tmp), "COLUMNS": "120", **environment},
+    )
+
+
+@pytest.mark.parametrize("command", [(), ("demo",), ("bench",), ("bench", "rmw"), ("bench", "overhead")])
+def test_help_has_examples(tmp_path: Path, command: tuple[str, ...]) -> None:
+    done = tailrace(*command, "--help", tmp=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Examples" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("bench", "rmw", "--engines", "sparc"), "no engine is called 'sparc'"),
+        (("bench", "rmw", "--engines", "tailrace,tailrace"), "name each engine once"),
+        (("bench", "rmw", "--rows", "0"), "x>=1"),
+        (("bench", "overhead", "--conf", "x"), "is not of the form"),
+        (("demo", "--rows", "many"), "--rows"),
+        (("unheard-of",), "unheard-of"),
+    ],
+)
+def test_wrong_options_exit_with_2(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = tailrace(*arguments, tmp=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_java_is_said_in_one_block_and_leaves_nothing(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    done = tailrace("demo", "--rows", "100", tmp=scratch, PATH=str(tmp_path), JAVA_HOME="")
+    assert done.returncode == 1
+    assert "Java 17" in done.stderr and "Traceback" not in done.stderr
+    assert [entry.name for entry in scratch.iterdir() if entry.name.startswith("tailrace-")] == []
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    done = tailrace("demo", "--work", str(tmp_path), tmp=tmp_path)
+    assert done.returncode == 1
+    assert "not empty" in done.stderr
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def test_version_names_what_it_runs_on(tmp_path: Path) -> None:
+    done = tailrace("version", tmp=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "pyspark" in done.stdout and "tailrace" in done.stdout
