@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase, settings
 sys.path.insert(0, str(Path(__file__).parent))  # `support` is shared by the folders of tests
 
 from pyspark.sql import SparkSession
+
 from support.session import session_builder
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"

@@ -1,4 +1,4 @@
-"""The oracle itself, judged before it judges: by hand-worked cases, by Spark's window function, by Spark's own streaming."""
+"""The oracle itself, judged before it judges: by hand-worked cases, by Spark's windows, by Spark's own streaming."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_window_closes_with_the_batch_that_passes_it() -> None:
 
 def test_a_row_counts_in_those_of_its_windows_that_are_open() -> None:
     judged = judge(question(windows=Windows(10, 5)), [[17], [12, 4]])
-    # Closing 17 after epoch 0: windows [5, 15) and before are closed; 12 is in [5, 15) and [10, 20), 4 in [-5, 5), [0, 10).
+    # Epoch 0 closes up to 17. Of the windows of 12, [5, 15) is closed and [10, 20) open; both of 4 are closed.
     assert judged.late == (0, 1)
     assert [(c.epoch, c.start) for c in judged.contributions] == [(0, 10), (0, 15), (1, 10)]
 

@@ -1,7 +1,7 @@
 """Compare an emission with what the oracle expects. Everything exactly, doubles within a tolerance.
 
-A double may differ by rounding, because the order in which rows are added is not fixed. The error of a sum is bounded by
-the size of what was added, not by the size of the result, so the caller gives the largest magnitude that went in.
+A double may differ by rounding, because the order in which rows are added is not fixed. The error of a sum is bounded
+by the size of what was added, not by the size of the result, so the caller gives the largest magnitude that went in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The model of lateness: which rows count, which windows close when. Plain integers, nothing else.
 
-With W(i) = the largest event time in batches 0..i, minus the delay, the *closing watermark* C(i) of epoch i is W(i) under the
-rule "tailrace", and W(i-1) in whole milliseconds, at least 0, under the rule "spark". Then, under both:
+With W(i) = the largest event time in batches 0..i, minus the delay, the *closing watermark* C(i) of epoch i is W(i)
+under the rule "tailrace", and W(i-1) under the rule "spark", both of its parts in whole milliseconds, and at least 0.
+Then, under both:
 
 - a window whose end is at or before C(i) is closed at the end of epoch i, at the first such i;
 - a row of epoch i counts in those of its windows that epoch i-1 and all before have not closed;
@@ -48,15 +49,19 @@ def closing_watermarks(times: Sequence[Sequence[int | None]], delay: int | None,
     """C(i) for every epoch i."""
     if delay is None:
         return (None,) * len(times)
+    largest: list[int | None] = []
     newest: int | None = None
-    own: list[int | None] = []
     for batch in times:
         newest = max((time for time in (*batch, newest) if time is not None), default=None)
-        own.append(None if newest is None else newest - delay)
+        largest.append(newest)
     if rule == "tailrace":
-        return tuple(own)
-    before = [None, *own[:-1]] if own else []
-    return tuple(max(0, 0 if w is None else w // MICROS_PER_MILLI * MICROS_PER_MILLI) for w in before)
+        return tuple(None if time is None else time - delay for time in largest)
+    before = [None, *largest[:-1]] if largest else []
+    return tuple(0 if time is None else max(0, _whole_millis(time) - _whole_millis(delay)) for time in before)
+
+
+def _whole_millis(micros: int) -> int:
+    return micros // MICROS_PER_MILLI * MICROS_PER_MILLI
 
 
 def judge(question: Question, times: Sequence[Sequence[int | None]]) -> Judgement:

@@ -1,8 +1,9 @@
 """The oracle: what a streaming aggregation must emit, epoch by epoch, recomputed from scratch.
 
-The model in ``lateness`` decides which rows count and when; a Spark *batch* query computes the aggregates over the rows that
-do. No code of the engine is used, so a disagreement is a fault of one of them. The one aggregate that Spark leaves open is
-defined here: ``first`` (``last``) is the value with the smallest (largest) (event time, value), a null value sorting first.
+The model in ``lateness`` decides which rows count and when; a Spark *batch* query computes the aggregates over the
+rows that do. No code of the engine is used, so a disagreement is a fault of one of them. The aggregates that Spark
+leaves open are defined here: ``first`` (``last``) is the value with the smallest (largest) (event time, value), a null
+value sorting first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F
 
 from tailrace.testing.lateness import judge
 from tailrace.testing.question import Aggregate, Question
+from tailrace.testing.spark_types import spark_schema
 
 _START = "__start"
 _SHOWN = "__shown"  # the epoch whose emission this copy of a row belongs to
@@ -25,7 +27,7 @@ _CAME = "__came"  # the epoch the row came in
 
 @dataclass(frozen=True)
 class ExpectedEpoch:
-    """``rows`` has a column ``window`` (struct start, end) first where the question has windows, then keys, then aggregates."""
+    """``rows``: where the question has windows a struct ``window`` (start, end), then keys, then aggregates."""
 
     epoch: int
     rows: pa.Table
@@ -81,7 +83,7 @@ def _times(question: Question, batch: pa.Table) -> list[int | None]:
 
 
 def _aggregate(spark: SparkSession, question: Question, rows: pa.Table) -> pa.Table:
-    frame = spark.createDataFrame(rows)
+    frame = spark.createDataFrame(rows, schema=spark_schema(rows.schema))
     grouped = frame.groupBy(_SHOWN, _START, *(_quoted(key) for key in question.keys))
     outputs = [_column(question, aggregate).alias(aggregate.name) for aggregate in question.aggregates]
     answer = grouped.agg(*outputs, F.max(_CAME).alias(_CAME))

@@ -50,7 +50,7 @@ class Windows:
 class Question:
     """A streaming aggregation.
 
-    ``rule`` says which watermark closes windows: ``"tailrace"`` closes by the watermark that includes the batch at hand,
+    ``rule`` says which watermark closes windows: ``"tailrace"`` closes by the one that includes the batch at hand,
     ``"spark"`` by the one before it, in whole milliseconds, and never below 1970.
     """
 
