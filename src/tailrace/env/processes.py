@@ -1,0 +1,74 @@
+"""Facts about operating-system processes: who started whom, who still lives, and news of an end.
+
+A pid alone proves nothing, since pids are reused: a process is known by its pid *and* its start time.
+Linux reads ``/proc``; elsewhere ``ps`` is asked, and ends are found by polling.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ProcessFacts:
+    pid: int
+    parent: int
+    name: str
+    started: str  # opaque; equal for the same process, written without blanks
+    zombie: bool
+
+
+def facts(pid: int) -> ProcessFacts | None:
+    """What is known of a process, or None where there is none."""
+    if os.path.exists("/proc/self/stat"):
+        return _facts_from_proc(pid)
+    return _facts_from_ps(pid)
+
+
+def alive(pid: int, started: str) -> bool:
+    """Whether exactly this process still runs. A zombie does not."""
+    found = facts(pid)
+    return found is not None and found.started == started and not found.zombie
+
+
+def ancestors(pid: int) -> Iterator[ProcessFacts]:
+    """The parent of a process, its parent, and so on."""
+    here = facts(pid)
+    while here is not None and here.parent > 0:
+        here = facts(here.parent)
+        if here is not None:
+            yield here
+
+
+def open_pidfd(pid: int) -> int | None:
+    """A file descriptor that becomes readable when the process ends; None where the system has no such thing."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _facts_from_proc(pid: int) -> ProcessFacts | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return None
+    # The name stands in brackets and may itself hold blanks and brackets: cut at the last one.
+    name = text[text.index("(") + 1 : text.rindex(")")]
+    rest = text[text.rindex(")") + 2 :].split()
+    return ProcessFacts(pid, parent=int(rest[1]), name=name, started=rest[19], zombie=rest[0] in "ZX")
+
+
+def _facts_from_ps(pid: int) -> ProcessFacts | None:
+    answer = subprocess.run(
+        ["ps", "-o", "ppid=,stat=,lstart=,comm=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    words = answer.stdout.split()
+    if answer.returncode != 0 or len(words) < 8:
+        return None
+    started = "".join(character for character in "".join(words[2:7]) if character.isalnum())
+    return ProcessFacts(pid, int(words[0]), os.path.basename(" ".join(words[7:])), started, words[1].startswith("Z"))

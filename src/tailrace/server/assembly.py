@@ -1,0 +1,61 @@
+"""Puts a server's engine together from its configuration. The only place that knows the real operators.
+
+Kept apart from the process because importing compiled kernels is slow, and from the engine because that one knows
+operators only by what they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from tailrace.env.disk import process_id
+from tailrace.env.objects import open_store
+from tailrace.operators import window_aggregate
+from tailrace.operators.frame import Frame
+from tailrace.operators.spec import OperatorSpec
+from tailrace.server.checkpoint import StoreCheckpoint
+from tailrace.server.engine import Engine
+from tailrace.server.protocol import ProcessConfig
+from tailrace.server.seat import Operator
+from tailrace.server.staging import Staging
+
+STAGING_SHARE = 4
+"""Staged rows may take one part in so many of the memory budget before they spill."""
+
+
+def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
+    common = config.common
+    specs = {spec.name: spec for spec in map(OperatorSpec.from_json, common.operators)}
+    words = {name: spec.layout().words for name, spec in specs.items()}
+
+    def frame_of(operator: str, batch: pa.RecordBatch) -> Frame:
+        return Frame.from_batch(batch, words[operator])
+
+    def fold_sections(operator: str, batches: list[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
+        return window_aggregate.fold_sections(specs[operator], batches, horizon)
+
+    store = open_store(common.store_uri, common.store_options)
+    spill_folder = common.scratch or config.directory
+    return Engine(
+        run=common.run,
+        server=config.server,
+        pid=process_id(),
+        operators={name: _maker(spec) for name, spec in specs.items()},
+        staging=Staging(common.run, spill_folder, common.memory_bytes // STAGING_SHARE, frame_of),
+        checkpoint=StoreCheckpoint(store, common.run, config.server, fold_sections),
+        memory_bytes=common.memory_bytes,
+        warm_up_ms=warm_up_ms,
+    )
+
+
+def warm_up() -> None:
+    """Compile kernels, or load them from their cache, before the first epoch needs them."""
+    warm = getattr(window_aggregate, "warm_up", None)
+    if warm is not None:
+        warm()
+
+
+def _maker(spec: OperatorSpec) -> Callable[[], Operator]:
+    return lambda: window_aggregate.WindowAggregate(spec, ())

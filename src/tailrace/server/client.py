@@ -1,0 +1,345 @@
+"""How the driver and the tasks talk to a state server.
+
+Every failed call is one of ``tailrace.errors``: the server's own error as it was raised there, or ``StateServerError``
+where the server could not be reached or did not answer in time.
+
+Threading and forks
+A ``StateClient`` may be used by several threads. ``connect`` keeps one per process and address. A client must never
+cross a fork, since gRPC does not survive one: the cache is keyed by the process's pid, and a child neither uses nor
+closes what its parent had opened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+# Flight hands out buffers at any address. Acero would warn about each; nothing here or in Spark needs them aligned.
+os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "reallocate")
+
+from pyarrow import flight
+
+from tailrace import errors
+from tailrace.env.disk import process_id
+from tailrace.errors import StateServerError, TailraceError
+from tailrace.ids import NO_EPOCH
+from tailrace.operators.frame import Frame
+from tailrace.server.protocol import (
+    ERROR_PREFIX,
+    NOTHING_STAGED,
+    TOKEN_HEADER,
+    Access,
+    Applied,
+    CommitResult,
+    EmissionInfo,
+    EmissionTicket,
+    EpochResult,
+    ObjectRef,
+    Request,
+    ServerAddress,
+    ServerStatus,
+    StageKey,
+    StageReceipt,
+    Winner,
+    decode,
+    encode,
+)
+
+_CLIENTS_MAX = 64
+_EVERY_BATCH = 2**31
+INLINE_BYTES = 1 << 20
+"""Emissions up to this size come back with the answer of ``run_epoch``."""
+
+
+@dataclass(frozen=True)
+class EpochDone:
+    """``batches`` is None where the emission is too large to come along: read it by ``emission``."""
+
+    applied: Applied
+    emission: EmissionInfo
+    committed: CommitResult | None
+    batches: list[pa.RecordBatch] | None
+
+
+class StateClient:
+    def __init__(self, address: ServerAddress, access: Access) -> None:
+        self.address = address
+        self._access = access
+        self._headers = [(TOKEN_HEADER.encode(), access.token.encode())]
+        self._who = f"state server {address.server} (pid {address.pid} on {address.host}, log {address.log_path})"
+        roots: dict[str, Any] = {"tls_root_certs": access.tls_roots} if access.tls_roots else {}
+        with self._mapped_errors():
+            self._client = flight.FlightClient(address.uri, **roots)
+
+    # -- tasks --------------------------------------------------------------------------------------------------------
+
+    def stage(self, key: StageKey) -> StageWriter:
+        """A stream of frames for one attempt. Rows count only after ``finish``. Opened by the first frame."""
+        return StageWriter(self, key)
+
+    def emission(
+        self, epoch: int, try_: int, batch_range: tuple[int, int] = (0, _EVERY_BATCH), operator: str = ""
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of a held emission; ``batch_range`` is half-open."""
+        options = self._options(self._access.transfer_timeout_s)
+        ticket = EmissionTicket(self._access.run, operator, epoch, try_, *batch_range)
+        with self._mapped_errors():
+            for chunk in self._client.do_get(flight.Ticket(encode(ticket)), options):
+                yield chunk.data
+
+    # -- driver -------------------------------------------------------------------------------------------------------
+
+    def open(
+        self,
+        shards: Iterable[int],
+        refs: Iterable[ObjectRef] = (),
+        epoch: int = NO_EPOCH,
+        try_: int = 0,
+        horizons: Mapping[str, int] | None = None,
+    ) -> ServerStatus:
+        """Take the server into use: as ``assign``, and from now on it waits for this driver without a bound."""
+        request = self._assignment(shards, refs, epoch, try_, horizons)
+        answer = self._act("open", request, self._access.transfer_timeout_s)
+        return decode(ServerStatus, answer[0])
+
+    def assign(
+        self,
+        shards: Iterable[int],
+        refs: Iterable[ObjectRef],
+        epoch: int,
+        try_: int = 0,
+        horizons: Mapping[str, int] | None = None,
+    ) -> None:
+        """Own exactly these shards as of the end of ``epoch``; accept ``try_`` of the next one, or later."""
+        request = self._assignment(shards, refs, epoch, try_, horizons)
+        self._act("assign", request, self._access.transfer_timeout_s)
+
+    def prepare(self, epoch: int, try_: int, winners: Sequence[Winner], operator: str = "") -> None:
+        self._act("prepare", self._request(epoch=epoch, try_=try_, winners=tuple(winners), operator=operator))
+
+    def apply(self, epoch: int, try_: int, operator: str = "") -> Applied:
+        answer = self._act("apply", self._request(epoch=epoch, try_=try_, operator=operator))
+        return decode(Applied, answer[0])
+
+    def advance(self, epoch: int, try_: int, late_before: int, watermark: int, operator: str = "") -> EmissionInfo:
+        request = self._request(epoch=epoch, try_=try_, late_before=late_before, watermark=watermark, operator=operator)
+        return decode(EmissionInfo, self._act("advance", request)[0])
+
+    def commit(self, epoch: int, try_: int) -> CommitResult:
+        answer = self._act("commit", self._request(epoch=epoch, try_=try_))
+        return CommitResult.from_json(json.loads(answer[0]))
+
+    def run_epoch(
+        self,
+        epoch: int,
+        try_: int,
+        winners: Sequence[Winner] | None,
+        late_before: int,
+        watermark: int,
+        *,
+        commit: bool,
+        inline_bytes: int = INLINE_BYTES,
+        operator: str = "",
+    ) -> EpochDone:
+        """Prepare (unless ``winners`` is None: done before), apply, advance and, where asked, commit, in one call."""
+        request = self._request(
+            epoch=epoch,
+            try_=try_,
+            operator=operator,
+            winners=None if winners is None else tuple(winners),
+            late_before=late_before,
+            watermark=watermark,
+            commit=commit,
+            inline_bytes=inline_bytes,
+        )
+        answer = self._act("run_epoch", request)
+        result = EpochResult.from_json(answer[0])
+        batches = None
+        if result.inline:
+            batches = list(pa.ipc.open_stream(answer[1])) if len(answer) > 1 else []
+        return EpochDone(
+            applied=result.applied,
+            emission=result.emission,
+            committed=result.committed,
+            batches=batches,
+        )
+
+    def undo(self, epoch: int, try_: int) -> None:
+        """Back to before ``epoch``; ``try_`` is the one that comes next, and older ones are fenced."""
+        self._act("undo", self._request(epoch=epoch, try_=try_))
+
+    def forget(self, epoch: int) -> None:
+        """Epochs up to this one will not be undone any more."""
+        self._act("forget", self._request(epoch=epoch))
+
+    def fold(self, objects: Iterable[ObjectRef], epoch: int, horizons: Mapping[str, int]) -> None:
+        """Tell what is durable now: the server merges objects in the background where it is due."""
+        self._act("fold", self._request(epoch=epoch, refs=tuple(objects), horizons=dict(horizons)))
+
+    def status(self, timeout_s: float | None = None) -> ServerStatus:
+        return decode(ServerStatus, self._act("status", self._request(), timeout_s)[0])
+
+    def shutdown(self) -> None:
+        """End the server. One that is already gone is fine."""
+        try:
+            self._act("shutdown", self._request(), timeout_s=5.0)
+        except StateServerError:
+            pass
+
+    def close(self) -> None:
+        self._client.close()
+
+    # -- wire ---------------------------------------------------------------------------------------------------------
+
+    def _request(self, **fields: Any) -> Request:
+        return Request(run=self._access.run, **fields)
+
+    def _assignment(
+        self,
+        shards: Iterable[int],
+        refs: Iterable[ObjectRef],
+        epoch: int,
+        try_: int,
+        horizons: Mapping[str, int] | None,
+    ) -> Request:
+        return self._request(
+            shards=tuple(shards),
+            refs=tuple(refs),
+            epoch=epoch,
+            try_=try_,
+            horizons=dict(horizons or {}),
+        )
+
+    def _options(self, timeout_s: float | None = None) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(timeout=timeout_s or self._access.timeout_s, headers=self._headers)
+
+    def _act(self, name: str, request: Request, timeout_s: float | None = None) -> list[bytes]:
+        with self._mapped_errors():
+            answer = self._client.do_action(flight.Action(name, request.to_json()), self._options(timeout_s))
+            return [result.body.to_pybytes() for result in answer]
+
+    @contextmanager
+    def _mapped_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
+            raise _from_flight(error, self._who) from error
+
+
+class StageWriter:
+    """One attempt's stream to one server. Used by one thread. Leaving it without ``finish`` drops what was sent."""
+
+    def __init__(self, client: StateClient, key: StageKey) -> None:
+        self._client = client
+        self._key = key
+        self._receipt = NOTHING_STAGED
+        self._streams: tuple[flight.FlightStreamWriter, flight.FlightMetadataReader] | None = None
+
+    def write(self, frame: Frame) -> None:
+        batch = frame.to_batch()
+        with self._reporting():
+            if self._streams is None:
+                descriptor = flight.FlightDescriptor.for_command(encode(self._key))
+                options = self._client._options(self._client._access.transfer_timeout_s)
+                self._streams = self._client._client.do_put(descriptor, batch.schema, options)
+            self._streams[0].write_batch(batch)
+        self._receipt = self._receipt.after(frame.n, frame.nbytes, frame.checksum())
+
+    def finish(self) -> StageReceipt:
+        """End the stream; the server has all of it and has compared. The receipt goes to the driver."""
+        if self._streams is None:
+            return self._receipt
+        with self._reporting():
+            writer, reader = self._streams
+            writer.write_metadata(encode(self._receipt))
+            writer.done_writing()
+            if reader.read() is None:
+                raise pa.ArrowException("no receipt came back")
+            self._streams = None
+            writer.close()
+        return self._receipt
+
+    def abort(self) -> None:
+        """End the stream without finishing it: the server drops what came."""
+        self._close_stream()
+
+    def __enter__(self) -> StageWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.abort()
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """A server that refuses a stream closes it: the reason is known only when our side is closed too."""
+        try:
+            yield
+        except (flight.FlightError, pa.ArrowException) as error:
+            reason = self._close_stream() or error
+            raise _from_flight(reason, self._client._who) from error
+
+    def _close_stream(self) -> Exception | None:
+        """Close without a receipt. The server answers that with an error, which is returned."""
+        streams, self._streams = self._streams, None
+        if streams is None:
+            return None
+        try:
+            streams[0].close()
+        except (flight.FlightError, pa.ArrowException) as error:
+            reason: Exception = error
+            return reason
+        return None
+
+
+_cache_lock = threading.Lock()
+_cache: OrderedDict[tuple[int, str, str], StateClient] = OrderedDict()
+_left_by_parent: list[StateClient] = []
+
+
+def connect(address: ServerAddress, access: Access) -> StateClient:
+    """The client of this process for a server; opened where it is not yet."""
+    pid = process_id()
+    key = (pid, address.uri, access.run)
+    with _cache_lock:
+        for other in [other for other in _cache if other[0] != pid]:
+            _left_by_parent.append(_cache.pop(other))  # neither used nor closed: see above
+        if key not in _cache:
+            _cache[key] = StateClient(address, access)
+            while len(_cache) > _CLIENTS_MAX:
+                _cache.popitem(last=False)
+        _cache.move_to_end(key)
+        return _cache[key]
+
+
+def disconnect(run: str) -> None:
+    """Close every client of this process for a run."""
+    pid = process_id()
+    with _cache_lock:
+        for key in [key for key in _cache if key[0] == pid and key[2] == run]:
+            _cache.pop(key).close()
+
+
+def _from_flight(error: Exception, who: str) -> TailraceError:
+    """The error that a failed call means. ``who`` names the server."""
+    extra = getattr(error, "extra_info", b"") or b""
+    if extra.startswith(ERROR_PREFIX):
+        kind = getattr(errors, extra[len(ERROR_PREFIX) :].decode(), StateServerError)
+        message = str(error).removesuffix(". Detail: Failed")
+        said: TailraceError = kind(f"{message} [{who}]")
+        return said
+    if isinstance(error, flight.FlightUnauthenticatedError):
+        return StateServerError(f"{who} refused the call: the token is not the one of its query")
+    if isinstance(error, flight.FlightTimedOutError):
+        return StateServerError(f"{who} did not answer in time")
+    first_line = (str(error).splitlines() or [""])[0][:500]
+    if isinstance(error, flight.FlightUnavailableError):
+        return StateServerError(f"{who} cannot be reached: {first_line}")
+    return StateServerError(f"call to {who} failed: {type(error).__name__}: {first_line}")

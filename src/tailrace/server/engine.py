@@ -1,0 +1,328 @@
+"""What a state server does, without the wire: fences, steps of an epoch, commits, moves of shards.
+
+Invariants
+- ``_newest`` only grows: it is the newest (epoch, try) that any request has named. A request below it is fenced.
+- Every seat's operator holds epochs up to ``epoch``, the newest applied one. A new try of it first undoes it, in every
+  seat; an epoch that is not the next one is refused, since rows would be missing.
+- A commit is written at most once per (epoch, try); a repeated call returns what the first one returned.
+- Once an undo has failed the state is unknown: ``_broken`` refuses everything until ``assign`` loads it anew.
+
+Threading
+The driver's actions take ``_lock``, one at a time; staging tasks never do (see ``staging``). ``commit`` takes
+``_commit_lock`` first, holds it throughout, and takes ``_lock`` only to read the delta, so that a slow store stops no
+other epoch's steps. Order of locks: ``_commit_lock``, ``_lock``, staging's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from tailrace.commit.manifest import Fold
+from tailrace.commit.objects import ObjectRef
+from tailrace.env.clock import SYSTEM, Clock
+from tailrace.errors import FencedError, StateServerError
+from tailrace.ids import NO_EPOCH, Attempt
+from tailrace.server.protocol import (
+    Applied,
+    CommitResult,
+    EmissionInfo,
+    EmissionTicket,
+    EpochResult,
+    Request,
+    ServerStatus,
+)
+from tailrace.server.seat import Operator, Seat, StateLost, Step
+from tailrace.server.staging import Staging
+
+
+class Checkpoint(Protocol):
+    """Where deltas go and shards come from."""
+
+    def write(
+        self,
+        at: Attempt,
+        shards: Iterable[int],
+        sections: Mapping[str, Mapping[int, pa.RecordBatch]],
+        horizons: Mapping[str, int],
+    ) -> ObjectRef: ...
+
+    def read(
+        self, refs: Sequence[ObjectRef], operator: str, shards: Iterable[int], horizons: Mapping[str, int]
+    ) -> Iterator[tuple[int, list[pa.RecordBatch], int]]: ...
+
+    def fold(
+        self, refs: Sequence[ObjectRef], shards: Iterable[int], epoch: int, horizons: Mapping[str, int]
+    ) -> None: ...
+    def folds(self) -> list[Fold]: ...
+    def close(self) -> None: ...
+
+
+class Engine:
+    def __init__(
+        self,
+        *,
+        run: str,
+        server: str,
+        pid: int,
+        operators: Mapping[str, Callable[[], Operator]],
+        staging: Staging,
+        checkpoint: Checkpoint,
+        memory_bytes: int,
+        clock: Clock = SYSTEM,
+        warm_up_ms: float = 0.0,
+    ) -> None:
+        self.staging = staging
+        self._run, self._server, self._pid = run, server, pid
+        self._memory_bytes = memory_bytes
+        self._clock = clock
+        self._checkpoint = checkpoint
+        self._warm_up_ms = warm_up_ms
+        self._lock = threading.RLock()
+        self._commit_lock = threading.Lock()
+        self._seats = {name: Seat(name, make, staging, clock) for name, make in operators.items()}
+        self._newest = Attempt(NO_EPOCH, 0)
+        self._epoch: int = NO_EPOCH
+        self._forgotten: int = NO_EPOCH
+        self._broken: str | None = None
+        self._committed: tuple[Attempt, CommitResult] | None = None
+
+    # -- one epoch ----------------------------------------------------------------------------------------------------
+
+    def prepare(self, request: Request) -> None:
+        with self._lock:
+            at = self._enter(request)
+            self._seat(request.operator).prepare(at, request.winners or ())
+
+    def apply(self, request: Request) -> Applied:
+        with self._lock:
+            at = self._enter(request)
+            with self._noticing_loss():
+                applied = self._seat(request.operator).apply(at)
+            self._epoch = at.epoch
+            return applied
+
+    def advance(self, request: Request) -> EmissionInfo:
+        with self._lock:
+            at = self._enter(request)
+            with self._noticing_loss():
+                return self._seat(request.operator).advance(at, request.late_before, request.watermark)
+
+    def commit(self, request: Request) -> CommitResult:
+        with self._commit_lock:
+            with self._lock:
+                at = self._enter(request)
+                if self._committed is not None and self._committed[0] == at:
+                    return self._committed[1]
+                began = self._clock.monotonic()
+                behind = [seat.name for seat in self._seats.values() if seat.step_of(at) != Step.ADVANCED]
+                if behind:
+                    raise StateServerError(f"epoch {at.epoch} try {at.try_} cannot be committed: {behind} not advanced")
+                sections = {seat.name: seat.operator.delta(at.epoch) for seat in self._seats.values()}
+                horizons = {seat.name: seat.operator.horizon for seat in self._seats.values()}
+                shards = self._shards()
+            # Horizons that moved without a record need no object: the manifest carries them.
+            delta = self._checkpoint.write(at, shards, sections, horizons) if any(sections.values()) else None
+            committed = CommitResult(
+                delta=delta,
+                folds=tuple(self._checkpoint.folds()),
+                horizons=horizons,
+                commit_ms=round((self._clock.monotonic() - began) * 1000, 3),
+            )
+            with self._lock:
+                self._committed = (at, committed)
+            return committed
+
+    def run_epoch(self, request: Request) -> tuple[EpochResult, list[pa.RecordBatch]]:
+        """Every step of an epoch in one call: what small epochs pay is round trips."""
+        with self._lock:
+            if request.winners is not None:
+                self.prepare(request)
+            applied = self.apply(request)
+            emission = self.advance(request)
+            batches = self._seat(request.operator).emission
+        committed = self.commit(request) if request.commit else None
+        inline = emission.bytes <= request.inline_bytes
+        return EpochResult(applied, emission, committed, inline), batches if inline else []
+
+    def emission(self, ticket: EmissionTicket) -> list[pa.RecordBatch]:
+        """Batches of a held emission. Not fenced by forgetting: a sink may read an epoch that is durable already."""
+        with self._lock:
+            self._check_run(ticket.run)
+            seat = self._seat(ticket.operator)
+            held = seat.emitted
+            if held is None or (held.epoch, held.try_) != (ticket.epoch, ticket.try_):
+                now = "none" if held is None else f"that of epoch {held.epoch} try {held.try_}"
+                raise StateServerError(f"the emission of epoch {ticket.epoch} try {ticket.try_} is gone (held: {now})")
+            return seat.emission[ticket.first : ticket.last]
+
+    # -- between epochs -----------------------------------------------------------------------------------------------
+
+    def undo(self, request: Request) -> None:
+        """Back to before ``request.epoch``; from now on only ``request.try_`` of it, or a later one, is accepted."""
+        with self._lock:
+            self._check_run(request.run)
+            self._check_unbroken()
+            if request.epoch <= self._forgotten:
+                raise StateServerError(
+                    f"epoch {request.epoch} cannot be undone: {self._forgotten} and before are forgotten; assign anew"
+                )
+            at = Attempt(request.epoch, request.try_)
+            if at < self._newest:
+                raise FencedError(self._over(at))
+            self._undo_to(request.epoch)
+            self._raise_newest(at)
+
+    def forget(self, request: Request) -> None:
+        with self._lock:
+            self._check_run(request.run)
+            self._check_unbroken()
+            if request.epoch > self._epoch:
+                raise StateServerError(f"epoch {request.epoch} cannot be forgotten: only {self._epoch} is applied")
+            for seat in self._seats.values():
+                seat.forget(request.epoch)
+            self._forgotten = max(self._forgotten, request.epoch)
+            self.staging.fence(self._newest, self._forgotten)
+
+    def assign(self, request: Request) -> None:
+        """Own exactly ``request.shards``, as they were after ``request.epoch``; drop everything staged.
+
+        Shards that this server has already are kept and undone where that is possible, else they are loaded too.
+        """
+        with self._commit_lock, self._lock:
+            self._check_run(request.run)
+            at = Attempt(request.epoch + 1, request.try_)
+            if at < self._newest:
+                raise FencedError(self._over(at))
+            self.staging.clear()
+            self._go_back_to(request.epoch)
+            # Broken until every shard is in place: a load that fails half-way must not be taken for the state.
+            self._broken = "loading its shards has failed"
+            wanted = frozenset(request.shards)
+            for seat in self._seats.values():
+                seat.drop_emission()
+                for shard in seat.operator.shards - wanted:
+                    seat.operator.drop_shard(shard)
+                self._load(seat, wanted - seat.operator.shards, request)
+            self._epoch = request.epoch
+            self._committed = None
+            self._raise_newest(at)
+            self._broken = None
+
+    def fold(self, request: Request) -> None:
+        """Tell what is durable now: where it is due, merging begins in the background, and a later commit brings it."""
+        with self._commit_lock:
+            with self._lock:
+                self._check_run(request.run)
+                shards = self._shards()
+            self._checkpoint.fold(request.refs, shards, request.epoch, request.horizons)
+
+    def status(self, request: Request) -> ServerStatus:
+        with self._lock:
+            self._check_run(request.run)
+            seats = list(self._seats.values())
+            return ServerStatus(
+                server=self._server,
+                run=self._run,
+                pid=self._pid,
+                epoch=self._epoch,
+                shards=len(self._shards()),
+                rows=sum(seat.operator.rows for seat in seats),
+                state_bytes=sum(seat.operator.nbytes for seat in seats),
+                staged_bytes=self.staging.staged_bytes,
+                spilled_bytes=self.staging.spilled_bytes,
+                emission_bytes=sum(seat.emitted.bytes for seat in seats if seat.emitted),
+                memory_bytes_max=self._memory_bytes,
+                staging_bytes_max=self.staging.memory_bytes_max,
+                apply_ms=sum(seat.applied.apply_ms for seat in seats if seat.applied),
+                advance_ms=sum(seat.emitted.advance_ms for seat in seats if seat.emitted),
+                commit_ms=self._committed[1].commit_ms if self._committed else 0.0,
+                warm_up_ms=self._warm_up_ms,
+            )
+
+    def close(self) -> None:
+        self.staging.clear()
+        for seat in self._seats.values():
+            seat.operator.close()
+        self._checkpoint.close()
+
+    # -- under the lock -----------------------------------------------------------------------------------------------
+
+    def _shards(self) -> list[int]:
+        return sorted({shard for seat in self._seats.values() for shard in seat.operator.shards})
+
+    @contextlib.contextmanager
+    def _noticing_loss(self) -> Iterator[None]:
+        try:
+            yield
+        except StateLost as error:
+            self._broken = str(error)
+            raise
+
+    def _seat(self, operator: str) -> Seat:
+        if not operator and len(self._seats) == 1:
+            return next(iter(self._seats.values()))
+        if operator not in self._seats:
+            raise StateServerError(f"no operator {operator!r} here, only {sorted(self._seats)}")
+        return self._seats[operator]
+
+    def _enter(self, request: Request) -> Attempt:
+        """Fence a step of an epoch; where it opens a new epoch or try, make room for that."""
+        self._check_run(request.run)
+        self._check_unbroken()
+        at = Attempt(request.epoch, request.try_)
+        if at.epoch <= self._forgotten or at < self._newest:
+            raise FencedError(self._over(at))
+        if at > self._newest:
+            if at.epoch > self._epoch + 1:
+                raise StateServerError(
+                    f"epoch {at.epoch} cannot follow {self._epoch}: epochs between are missing; assign anew"
+                )
+            self._undo_to(at.epoch)
+            self._raise_newest(at)
+        return at
+
+    def _raise_newest(self, at: Attempt) -> None:
+        self._newest = max(self._newest, at)
+        self.staging.fence(self._newest, self._forgotten)
+
+    def _undo_to(self, epoch: int) -> None:
+        with self._noticing_loss():
+            for seat in self._seats.values():
+                seat.undo(epoch)
+        self._epoch = min(self._epoch, epoch - 1)
+        if self._committed is not None and self._committed[0].epoch >= epoch:
+            self._committed = None
+
+    def _go_back_to(self, epoch: int) -> None:
+        """Bring the shards held to just after ``epoch``, or hold none where that is not possible."""
+        if self._broken is None and self._epoch >= epoch >= self._forgotten:
+            with contextlib.suppress(StateLost):
+                self._undo_to(epoch + 1)
+                return
+        for seat in self._seats.values():
+            seat.start_over()
+
+    def _load(self, seat: Seat, missing: frozenset[int], request: Request) -> None:
+        for shard, batches, horizon in self._checkpoint.read(
+            request.refs, seat.name, sorted(missing), request.horizons
+        ):
+            seat.operator.restore(shard, batches, horizon)
+
+    def _check_run(self, run: str) -> None:
+        if run != self._run:
+            raise FencedError(f"this server belongs to run {self._run}, not to {run}")
+
+    def _check_unbroken(self) -> None:
+        if self._broken is not None:
+            raise StateServerError(f"server {self._server} has lost its state ({self._broken}); assign its shards anew")
+
+    def _over(self, at: Attempt) -> str:
+        return (
+            f"epoch {at.epoch} try {at.try_} is over: now at epoch {self._newest.epoch} try {self._newest.try_},"
+            f" forgotten up to {self._forgotten}"
+        )

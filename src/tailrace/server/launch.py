@@ -1,0 +1,167 @@
+"""Starting an executor's state server, from one of the executor's Python workers.
+
+Invariants
+- At most one server per run and executor: whoever starts one holds the folder's launch lock until the server has
+  published its address; a server holds its alive lock for life. So a published address whose alive lock is taken is a
+  living server, and anything else in the folder is rubbish.
+- The folder's name carries the run and the executor's pid and start time: pids are reused, this is not.
+- No Flight client is open in this process yet: gRPC and starting a process do not go together. This module must
+  therefore never import Flight.
+
+The server stays in the process group of Spark's Python daemon, and not in a session of its own: Spark ends that group
+with the executor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from tailrace.env import clock, processes, scratch
+from tailrace.env.disk import host_name, process_id
+from tailrace.env.randomness import short_id
+from tailrace.errors import StateServerError
+from tailrace.server.folder import NAME_CHARS_MAX, ServerFolder
+from tailrace.server.protocol import ProcessConfig, ServerAddress, ServerConfig
+
+_TAIL_BYTES = 4000
+_POLL_S = 0.01
+_SPARK_SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET")
+_started: list[subprocess.Popen[bytes]] = []
+"""Children of this worker, kept so that they are reaped when they end before it does."""
+
+
+def ensure_server(
+    config: ServerConfig,
+    *,
+    host: str | None = None,
+    executor: processes.ProcessFacts | None = None,
+    temporary: str | None = None,
+) -> ServerAddress:
+    """The address of this executor's server for the run; started where there is none. ``host``: as peers reach it."""
+    executor = executor or find_executor()
+    base = scratch.private_base(NAME_CHARS_MAX, temporary)
+    folder = ServerFolder.of(base, config.run, executor.pid, executor.started)
+    deadline = clock.monotonic() + config.start_timeout_s
+    for child in _started:
+        child.poll()
+    while True:
+        left_s = max(0.0, deadline - clock.monotonic())
+        try:
+            scratch.make_private(folder.path)
+            lock = scratch.ProcessLock.take(folder.launch_lock, timeout_s=left_s)
+        except FileNotFoundError:
+            continue  # an ending server has just removed the folder
+        if lock is None:
+            raise StateServerError(f"another task has been starting the state server in {folder.path} for too long")
+        with lock:
+            address = _living(folder)
+            if address is not None:
+                return address
+            sweep(base)
+            return _start(config, executor, folder, host or host_name(), left_s)
+
+
+def find_executor() -> processes.ProcessFacts:
+    """The JVM that this Python worker works for: its nearest ancestor that is a Java process."""
+    above = list(processes.ancestors(process_id()))
+    for each in above:
+        if each.name.startswith("java"):
+            return each
+    for each in above:  # a JVM under another name: the first ancestor that is not Python (worker, daemon)
+        if not each.name.startswith(("python", "pypy")):
+            return each
+    raise StateServerError(f"no executor found above process {process_id()}: {[each.name for each in above]}")
+
+
+def sweep(base: str) -> list[str]:
+    """Remove folders whose executor and server are both dead. Returns what was removed."""
+    removed = []
+    for name in scratch.folders(base):
+        folder = ServerFolder(os.path.join(base, name))
+        if folder.owner is None or processes.alive(*folder.owner) or _living(folder) is not None:
+            continue
+        # A process of another container looks dead from here: its locks still tell.
+        lock = scratch.ProcessLock.take(folder.launch_lock, timeout_s=0.0)
+        if lock is not None:
+            with lock:
+                scratch.remove_tree(folder.path)
+            removed.append(folder.path)
+    return removed
+
+
+def _living(folder: ServerFolder) -> ServerAddress | None:
+    """The address of the folder's server, if that is alive: its lock cannot be had then."""
+    text = scratch.read_whole(folder.address)
+    if text is None:
+        return None
+    lock = scratch.ProcessLock.take(folder.alive_lock, timeout_s=0.0)
+    if lock is None:
+        return ServerAddress(**json.loads(text))
+    lock.release()
+    return None
+
+
+def _start(
+    config: ServerConfig, executor: processes.ProcessFacts, folder: ServerFolder, host: str, timeout_s: float
+) -> ServerAddress:
+    for left in (folder.address, folder.socket):
+        scratch.remove_file(left)
+    process = _spawn(
+        ProcessConfig(
+            server=short_id(),
+            directory=folder.path,
+            host=host,
+            executor_pid=executor.pid,
+            executor_started=executor.started,
+            common=config,
+        ),
+        folder,
+    )
+    deadline = clock.monotonic() + timeout_s
+    while True:
+        code = process.poll()
+        text = scratch.read_whole(folder.address)
+        if text is not None and code is None:
+            _started.append(process)
+            return ServerAddress(**json.loads(text))
+        if code is not None or clock.monotonic() > deadline:
+            break
+        clock.sleep(_POLL_S)
+    if code is None:
+        process.kill()
+        process.wait()
+    what = f"ended with code {code}" if code is not None else f"was not ready within {timeout_s:.0f} s"
+    tail = scratch.read_tail(folder.log, _TAIL_BYTES).strip() or "(its log is empty)"
+    scratch.remove_tree(folder.path)
+    raise StateServerError(f"the state server on {host} {what}. The end of its log:\n{tail}")
+
+
+def _spawn(config: ProcessConfig, folder: ServerFolder) -> subprocess.Popen[bytes]:
+    with scratch.open_log(folder.log) as log:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tailrace.server.process"],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            close_fds=True,
+            cwd=folder.path,
+            env=_environment(),
+        )
+    assert process.stdin is not None
+    try:
+        process.stdin.write(config.to_json().encode() + b"\n")
+        process.stdin.close()
+    except BrokenPipeError:
+        pass  # it has ended: its code and its log say why
+    return process
+
+
+def _environment() -> dict[str, str]:
+    """The worker's environment, without Spark's secrets and with every place this worker imports from."""
+    environment = {name: value for name, value in os.environ.items() if name not in _SPARK_SECRETS}
+    environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in sys.path)
+    environment["ACERO_ALIGNMENT_HANDLING"] = "reallocate"
+    return environment

@@ -1,0 +1,300 @@
+"""What travels between tasks, driver and state servers. Plain data as JSON; rows and emissions travel as Arrow.
+
+Nothing here is pickled: a server runs no code that a peer sends it. Nothing here imports Flight, so that a task can
+start a server without opening gRPC first. Every request carries the run; what belongs to an epoch carries the epoch
+and the try as well, because the server fences by them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple, TypeVar
+
+from tailrace.commit.manifest import Fold
+from tailrace.commit.objects import ObjectRef
+from tailrace.ids import NO_EPOCH
+
+TOKEN_HEADER = "x-tailrace-token"
+"""Header of every call. gRPC wants it in lower case."""
+
+ERROR_PREFIX = b"tailrace:"
+"""Begins the extra bytes of a Flight error that a server sent on purpose; the name of the error's type follows."""
+
+UNIX = "unix"
+TCP = "tcp"
+
+_Message = TypeVar("_Message")
+_CHECKSUM_MASK = 2**64 - 1
+
+
+def encode(message: Any) -> bytes:
+    """A flat message as JSON; those that hold others have a ``to_json`` of their own."""
+    return _dump(asdict(message))
+
+
+def decode(kind: type[_Message], data: bytes | str) -> _Message:
+    return kind(**json.loads(data))
+
+
+def chain_checksum(before: int, checksum: int) -> int:
+    """The checksum of a stream of frames: depends on each frame's own and on their order."""
+    return (before * 0x100000001B3 + checksum + 1) & _CHECKSUM_MASK
+
+
+@dataclass(frozen=True)
+class StageKey:
+    """Where staged frames belong. ``attempt`` is Spark's task attempt id, unique over all stages of an application."""
+
+    run: str
+    operator: str
+    epoch: int
+    try_: int
+    attempt: int
+    partition: int
+
+
+@dataclass(frozen=True)
+class StageReceipt:
+    """What one attempt has staged on one server. The task hands it to the driver, which names it to the server."""
+
+    frames: int
+    rows: int
+    bytes: int
+    checksum: int
+
+    def after(self, rows: int, nbytes: int, checksum: int) -> StageReceipt:
+        """This receipt with one more frame."""
+        return StageReceipt(
+            self.frames + 1, self.rows + rows, self.bytes + nbytes, chain_checksum(self.checksum, checksum)
+        )
+
+
+NOTHING_STAGED = StageReceipt(0, 0, 0, 0)
+
+
+class Winner(NamedTuple):
+    """A winning attempt as the driver names it to one server, with what it staged *there*."""
+
+    partition: int
+    attempt: int
+    rows: int
+    checksum: int
+
+
+@dataclass(frozen=True)
+class Applied:
+    rows: int
+    updated: int  # state records touched
+    apply_ms: float
+
+
+@dataclass(frozen=True)
+class EmissionInfo:
+    """What an epoch emits: read it by ``StateClient.emission`` any number of times until the next epoch's advance."""
+
+    epoch: int
+    try_: int
+    batches: int
+    rows: int
+    bytes: int
+    advance_ms: float
+
+
+@dataclass(frozen=True)
+class CommitResult:
+    """``delta`` is None where no record was touched. ``horizons``, by operator, go into the manifest with it."""
+
+    delta: ObjectRef | None
+    folds: tuple[Fold, ...]
+    horizons: Mapping[str, int]
+    commit_ms: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "delta": self.delta.to_json() if self.delta is not None else None,
+            "folds": [fold.to_json() for fold in self.folds],
+            "horizons": dict(self.horizons),
+            "commit_ms": self.commit_ms,
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> CommitResult:
+        return cls(
+            delta=ObjectRef.from_json(raw["delta"]) if raw["delta"] is not None else None,
+            folds=tuple(Fold.from_json(fold) for fold in raw["folds"]),
+            horizons=raw["horizons"],
+            commit_ms=raw["commit_ms"],
+        )
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    server: str
+    run: str
+    pid: int
+    epoch: int  # the newest applied one
+    shards: int
+    rows: int  # state records
+    state_bytes: int
+    staged_bytes: int  # in memory and spilled
+    spilled_bytes: int  # on disk
+    emission_bytes: int
+    memory_bytes_max: int
+    staging_bytes_max: int
+    apply_ms: float  # of the newest epoch
+    advance_ms: float
+    commit_ms: float
+    warm_up_ms: float
+
+
+@dataclass(frozen=True)
+class ServerAddress:
+    """One server as the driver and the tasks know it."""
+
+    server: str
+    uri: str
+    host: str
+    pid: int
+    executor_pid: int
+    log_path: str
+
+
+@dataclass(frozen=True)
+class Access:
+    """What opens a run's servers. ``tls_roots`` is PEM text, needed only for certificates of a private authority."""
+
+    run: str
+    token: str = field(repr=False)
+    tls_roots: str | None = field(default=None, repr=False)
+    timeout_s: float = 600.0  # of one step of an epoch
+    transfer_timeout_s: float = 3600.0  # of what lasts as long as its rows: staging streams, emissions, loading shards
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """What every server of a run has in common. Goes to tasks in their closure and to the server by its stdin."""
+
+    run: str
+    token: str = field(repr=False)
+    operators: tuple[str, ...]  # OperatorSpec as JSON
+    store_uri: str
+    store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    transport: str = UNIX
+    memory_bytes: int = 1 << 30
+    tls_cert_path: str | None = None  # on the executors
+    tls_key_path: str | None = None
+    tls_roots: str | None = field(default=None, repr=False)
+    scratch: str | None = None  # a folder for spilled rows; the server's own by default
+    bind_host: str | None = None  # the executor's advertised host by default
+    start_timeout_s: float = 60.0
+    open_timeout_s: float = 300.0  # a server that no driver opens within this ends itself
+
+    @property
+    def access(self) -> Access:
+        return Access(self.run, self.token, self.tls_roots)
+
+
+@dataclass(frozen=True)
+class ProcessConfig:
+    """The one line of JSON that a server process reads."""
+
+    server: str
+    directory: str
+    host: str
+    executor_pid: int
+    executor_started: str
+    common: ServerConfig
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ProcessConfig:
+        raw = json.loads(text)
+        common = raw.pop("common")
+        common["operators"] = tuple(common["operators"])
+        return cls(common=ServerConfig(**common), **raw)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One action of the driver. Fields that an action does not use keep their defaults.
+
+    ``winners`` is None where an earlier ``prepare`` has named them. ``operator`` is empty for the only one.
+    """
+
+    run: str
+    epoch: int = NO_EPOCH
+    try_: int = 0
+    operator: str = ""
+    winners: tuple[Winner, ...] | None = None
+    late_before: int = 0
+    watermark: int = 0
+    commit: bool = False
+    inline_bytes: int = 0
+    shards: tuple[int, ...] = ()
+    refs: tuple[ObjectRef, ...] = ()
+    horizons: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given["refs"] = [ref.to_json() for ref in self.refs]
+        return _dump(given)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Request:
+        raw = json.loads(data)
+        if raw["winners"] is not None:
+            raw["winners"] = tuple(Winner(*winner) for winner in raw["winners"])
+        raw["shards"] = tuple(raw["shards"])
+        raw["refs"] = tuple(ObjectRef.from_json(ref) for ref in raw["refs"])
+        return cls(**raw)
+
+
+@dataclass(frozen=True)
+class EmissionTicket:
+    """Batches ``first`` to ``last`` (half-open) of one emission."""
+
+    run: str
+    operator: str
+    epoch: int
+    try_: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """Answer of ``run_epoch``. ``inline``: the whole emission follows in the same answer."""
+
+    applied: Applied
+    emission: EmissionInfo
+    committed: CommitResult | None
+    inline: bool
+
+    def to_json(self) -> bytes:
+        committed = self.committed.to_json() if self.committed is not None else None
+        return _dump(
+            {
+                "applied": asdict(self.applied),
+                "emission": asdict(self.emission),
+                "committed": committed,
+                "inline": self.inline,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes) -> EpochResult:
+        raw = json.loads(data)
+        return cls(
+            applied=Applied(**raw["applied"]),
+            emission=EmissionInfo(**raw["emission"]),
+            committed=CommitResult.from_json(raw["committed"]) if raw["committed"] is not None else None,
+            inline=raw["inline"],
+        )
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

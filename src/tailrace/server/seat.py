@@ -1,0 +1,188 @@
+"""One operator's seat in a server: the operator, and how far its newest (epoch, try) has come.
+
+Invariants
+- Steps go prepared -> applied -> advanced, each at most once per (epoch, try); a repeated step returns what the first
+  one returned.
+- ``undoable`` are the applied epochs whose undo the operator still keeps, ascending.
+- A step that fails undoes its epoch before the error leaves: the operator is then as before that epoch. Where that undo
+  fails as well nobody knows the state any more, and ``StateLost`` says so.
+
+Threading: none of its own. The engine holds its lock around every call, because an operator takes one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from tailrace.env.clock import Clock
+from tailrace.errors import StateServerError
+from tailrace.ids import NO_EPOCH, Attempt
+from tailrace.server.protocol import Applied, EmissionInfo, Winner
+from tailrace.server.staging import Stage, Staging
+
+
+class Operator(Protocol):
+    """What a server needs of an operator."""
+
+    def apply(self, epoch: int, frames: Sequence[Any]) -> None: ...
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]: ...
+    def delta(self, epoch: int) -> Mapping[int, pa.RecordBatch]: ...
+    def undo(self, epoch: int) -> None: ...
+    def forget(self, epoch: int) -> None: ...
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None: ...
+    def drop_shard(self, shard: int) -> None: ...
+    def updated(self, epoch: int) -> int: ...
+    def close(self) -> None: ...
+    @property
+    def horizon(self) -> int: ...
+    @property
+    def shards(self) -> frozenset[int]: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+
+
+class StateLost(StateServerError):
+    """An undo has failed: what the operator holds now is unknown."""
+
+
+class Step(IntEnum):
+    NONE = 0
+    PREPARED = 1
+    APPLIED = 2
+    ADVANCED = 3
+
+
+_NOWHERE = Attempt(NO_EPOCH, 0)
+
+
+class Seat:
+    """``make`` builds the operator without any shard."""
+
+    def __init__(self, name: str, make: Callable[[], Operator], staging: Staging, clock: Clock) -> None:
+        self.name = name
+        self.operator = make()
+        self.at = _NOWHERE
+        self.step = Step.NONE
+        self.undoable: list[int] = []
+        self.emission: list[pa.RecordBatch] = []
+        self.emitted: EmissionInfo | None = None
+        self.applied: Applied | None = None
+        self._make = make
+        self._staging = staging
+        self._clock = clock
+        self._winners: tuple[Winner, ...] = ()
+        self._stages: list[Stage] = []
+
+    def prepare(self, at: Attempt, winners: Sequence[Winner]) -> None:
+        if self.step_of(at) >= Step.PREPARED:
+            if tuple(sorted(winners)) != self._winners:
+                raise StateServerError(f"{self._at_text(at)} was prepared with other winners; start a new try")
+            return
+        self._stages = self._staging.select(self.name, at, winners)
+        self._winners = tuple(sorted(winners))
+        self.at, self.step = at, Step.PREPARED
+
+    def apply(self, at: Attempt) -> Applied:
+        if self.step_of(at) >= Step.APPLIED:
+            assert self.applied is not None
+            return self.applied
+        self._require(at, Step.PREPARED)
+        began = self._clock.monotonic()
+        rows = sum(stage.receipt.rows for stage in self._stages)
+        try:
+            self.operator.apply(at.epoch, list(self._staging.frames(self._stages)))
+        except BaseException:
+            self._undo_failed(at)
+            raise
+        finally:
+            self._let_go()
+        self.undoable.append(at.epoch)
+        self.step = Step.APPLIED
+        self.applied = Applied(rows, self.operator.updated(at.epoch), _ms(self._clock.monotonic() - began))
+        return self.applied
+
+    def advance(self, at: Attempt, late_before: int, watermark: int) -> EmissionInfo:
+        if self.step_of(at) >= Step.ADVANCED:
+            assert self.emitted is not None
+            return self.emitted
+        self._require(at, Step.APPLIED)
+        began = self._clock.monotonic()
+        self.drop_emission()
+        try:
+            batches = self.operator.advance(at.epoch, late_before, watermark)
+        except BaseException:
+            self.undoable.pop()
+            self._undo_failed(at)
+            raise
+        self.emission = batches
+        self.step = Step.ADVANCED
+        self.emitted = EmissionInfo(
+            epoch=at.epoch,
+            try_=at.try_,
+            batches=len(batches),
+            rows=sum(batch.num_rows for batch in batches),
+            bytes=sum(batch.nbytes for batch in batches),
+            advance_ms=_ms(self._clock.monotonic() - began),
+        )
+        return self.emitted
+
+    def undo(self, epoch: int) -> None:
+        """Back to before ``epoch``, and nothing is held of it or of later ones."""
+        if self.at.epoch >= epoch:
+            self._let_go()
+            self.at, self.step = _NOWHERE, Step.NONE
+        if self.emitted is not None and self.emitted.epoch >= epoch:
+            self.drop_emission()
+        while self.undoable and self.undoable[-1] >= epoch:
+            self._undo(self.undoable.pop())
+
+    def forget(self, epoch: int) -> None:
+        self.operator.forget(epoch)
+        self.undoable = [kept for kept in self.undoable if kept > epoch]
+
+    def start_over(self) -> None:
+        """Hold no shard, no epoch, nothing staged."""
+        self._let_go()
+        self.drop_emission()
+        self.at, self.step, self.undoable = _NOWHERE, Step.NONE, []
+        self.operator.close()
+        self.operator = self._make()
+
+    def step_of(self, at: Attempt) -> Step:
+        return self.step if at == self.at else Step.NONE
+
+    def drop_emission(self) -> None:
+        self.emission, self.emitted = [], None
+
+    def _undo_failed(self, at: Attempt) -> None:
+        self.at, self.step = _NOWHERE, Step.NONE
+        self._undo(at.epoch)
+
+    def _undo(self, epoch: int) -> None:
+        try:
+            self.operator.undo(epoch)
+        except Exception as error:
+            raise StateLost(f"epoch {epoch} of {self.name!r} could not be undone: {error!r}") from error
+
+    def _let_go(self) -> None:
+        self._staging.release(self._stages)
+        self._stages = []
+
+    def _require(self, at: Attempt, step: Step) -> None:
+        if self.step_of(at) != step:
+            raise StateServerError(
+                f"{self._at_text(at)} is not {step.name.lower()} but {self.step_of(at).name.lower()}; start a new try"
+            )
+
+    def _at_text(self, at: Attempt) -> str:
+        return f"epoch {at.epoch} try {at.try_} of {self.name!r}"
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)

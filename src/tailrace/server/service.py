@@ -1,0 +1,202 @@
+"""The Flight service: turns calls into calls of the engine, and errors into Flight errors.
+
+Actions carry one JSON ``Request`` and answer with JSON; ``DoPut`` stages one attempt's frames; ``DoGet`` reads an
+emission. A put ends with metadata that says what was sent: a stream that breaks off looks to gRPC like one that ended,
+and only that receipt tells them apart.
+
+Threading: gRPC calls every method from threads of its own, any number at once. This class holds no state that changes,
+except the engine, which is set once. All locking is the engine's and staging's.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import flight
+
+from tailrace import errors
+from tailrace.errors import StateServerError, TailraceError
+from tailrace.server.engine import Engine
+from tailrace.server.protocol import (
+    ERROR_PREFIX,
+    TOKEN_HEADER,
+    EmissionTicket,
+    Request,
+    StageKey,
+    StageReceipt,
+    decode,
+    encode,
+)
+
+_log = logging.getLogger(__name__)
+_OK = b"{}"
+_MESSAGE_CHARS_MAX = 4000
+"""gRPC sends errors in headers, which are bounded at 8 KiB."""
+
+
+class TokenCheck(flight.ServerMiddlewareFactory):
+    """Refuses every call that does not carry the query's token."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._token = token.encode()
+
+    def start_call(self, info: flight.CallInfo, headers: dict[str, list[Any]]) -> None:
+        given = headers.get(TOKEN_HEADER) or [""]
+        text = given[0] if isinstance(given[0], bytes) else given[0].encode()
+        if len(given) != 1 or not hmac.compare_digest(text, self._token):
+            raise flight.FlightUnauthenticatedError("wrong or missing token")
+
+
+class LateEngine:
+    """An engine that is still being built: calls wait for it, so that a server listens before its kernels are warm."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._ready = threading.Event()
+        self._timeout_s = timeout_s
+        self._engine: Engine | None = None
+        self._failure: BaseException | None = None
+
+    def set(self, engine: Engine) -> None:
+        self._engine = engine
+        self._ready.set()
+
+    def fail(self, failure: BaseException) -> None:
+        self._failure = failure
+        self._ready.set()
+
+    def get(self) -> Engine:
+        if not self._ready.wait(self._timeout_s):
+            raise StateServerError(f"the server was not ready within {self._timeout_s:.0f} s")
+        if self._engine is None:
+            raise StateServerError(f"the server could not start: {self._failure!r}") from self._failure
+        return self._engine
+
+
+class StateService(flight.FlightServerBase):
+    def __init__(
+        self,
+        location: str,
+        engine: LateEngine,
+        token: str,
+        *,
+        opened: Callable[[], None],
+        shutdown: Callable[[], None],
+        tls_certificates: list[tuple[bytes, bytes]] | None = None,
+    ) -> None:
+        super().__init__(location, middleware={"token": TokenCheck(token)}, tls_certificates=tls_certificates)
+        self._late_engine = engine
+        self._opened = opened
+        self._shutdown = shutdown
+        self._questions: dict[str, Callable[[Engine, Request], list[bytes | pa.Buffer]]] = {
+            "open": self._open,
+            "apply": lambda engine, request: [encode(engine.apply(request))],
+            "advance": lambda engine, request: [encode(engine.advance(request))],
+            "commit": lambda engine, request: [json.dumps(engine.commit(request).to_json()).encode()],
+            "run_epoch": _run_epoch,
+            "status": lambda engine, request: [encode(engine.status(request))],
+        }
+        self._orders: dict[str, Callable[[Engine, Request], None]] = {
+            "prepare": Engine.prepare,
+            "undo": Engine.undo,
+            "forget": Engine.forget,
+            "assign": Engine.assign,
+            "fold": Engine.fold,
+        }
+
+    def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
+        return [(name, "") for name in [*self._questions, *self._orders, "shutdown"]]
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[flight.Result]:
+        try:
+            request = Request.from_json(action.body.to_pybytes())
+            if action.type == "shutdown":  # also of a server that never got ready
+                self._shutdown()
+                return [flight.Result(_OK)]
+            engine = self._late_engine.get()
+            if action.type in self._orders:
+                self._orders[action.type](engine, request)
+                return [flight.Result(_OK)]
+            if action.type not in self._questions:
+                raise StateServerError(f"no action {action.type!r}: driver and server are of different versions")
+            return [flight.Result(part) for part in self._questions[action.type](engine, request)]
+        except Exception as error:
+            raise _reported(f"action {action.type}", error) from None
+
+    def do_put(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
+        try:
+            staging = self._late_engine.get().staging
+            stage = staging.open(decode(StageKey, descriptor.command))
+            try:
+                said = None
+                while (chunk := _next_chunk(reader)) is not None:
+                    if chunk.data is not None and chunk.data.num_rows:
+                        staging.add(stage, chunk.data)
+                    if chunk.app_metadata is not None:
+                        said = decode(StageReceipt, chunk.app_metadata.to_pybytes())
+                if said is None:
+                    raise StateServerError(f"the stream of attempt {stage.key.attempt} broke off")
+                writer.write(encode(staging.finish(stage, said)))
+            finally:
+                staging.abandon(stage)  # nothing happens to a finished one
+        except Exception as error:
+            raise _reported("staging", error) from None
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
+        try:
+            batches = self._late_engine.get().emission(decode(EmissionTicket, ticket.ticket))
+        except Exception as error:
+            raise _reported("emission", error) from None
+        schema = batches[0].schema if batches else pa.schema([])
+        return flight.GeneratorStream(schema, iter(batches))
+
+    def _open(self, engine: Engine, request: Request) -> list[bytes | pa.Buffer]:
+        engine.assign(request)
+        self._opened()
+        return [encode(engine.status(request))]
+
+
+def _run_epoch(engine: Engine, request: Request) -> list[bytes | pa.Buffer]:
+    result, batches = engine.run_epoch(request)
+    if not batches:
+        return [result.to_json()]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    return [result.to_json(), sink.getvalue()]
+
+
+def _next_chunk(reader: flight.MetadataRecordBatchReader) -> flight.FlightStreamChunk | None:
+    try:
+        return reader.read_chunk()
+    except StopIteration:
+        return None
+
+
+def _reported(what: str, error: Exception) -> flight.FlightServerError:
+    if isinstance(error, TailraceError):
+        _log.info("%s refused: %s: %s", what, type(error).__name__, error)
+    else:
+        _log.exception("%s failed", what)
+    return _to_flight(error)
+
+
+def _to_flight(error: Exception) -> flight.FlightServerError:
+    """Our errors reach the caller as the same type; any other is a fault here, told as ``StateServerError``."""
+    ours = isinstance(error, TailraceError)
+    message = str(error) if ours else f"{type(error).__name__}: {error}"
+    kind = next(kind for kind in (*type(error).__mro__, StateServerError) if hasattr(errors, kind.__name__))
+    return flight.FlightServerError(message[:_MESSAGE_CHARS_MAX], extra_info=ERROR_PREFIX + kind.__name__.encode())

@@ -1,0 +1,208 @@
+"""Which state server owns which shards, and how servers come to be: one on every executor, started by a task there.
+
+Invariants of a ``Placement``
+- Every shard belongs to exactly one server; a server owns one half-open range, in the order of the servers.
+- A reassignment moves no shard that a surviving server already owns.
+
+No other code may assume that there is only one server, nor that a server's range stays the same between two tries.
+Only public PySpark is used. ``Placement`` is pure and frozen; ``ensure_servers`` is called by the driver's thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import pyarrow as pa
+from pyspark import BarrierTaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tailrace.errors import StateServerError
+from tailrace.server.launch import ensure_server
+from tailrace.server.protocol import TCP, UNIX, ServerAddress, ServerConfig
+
+AUTO = "auto"
+"""Unix sockets where driver and executors share a machine by construction, TCP elsewhere."""
+
+_COLUMN = "address"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """``bounds[i]`` to ``bounds[i + 1]`` are the shards of ``servers[i]``."""
+
+    servers: tuple[ServerAddress, ...]
+    bounds: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.bounds) != len(self.servers) + 1 or self.bounds[0] != 0:
+            raise ValueError(f"{len(self.servers)} servers do not fit the bounds {self.bounds}")
+        if any(low >= high for low, high in self.ranges):
+            raise ValueError(f"a server without shards: {self.bounds}")
+
+    @classmethod
+    def even(cls, servers: Sequence[ServerAddress], shards: int) -> Placement:
+        """Ranges of equal size, as far as they can be. Servers beyond the number of shards are left out."""
+        if not servers or shards < 1:
+            raise StateServerError("no state server could be started, so no shard can be placed")
+        used = tuple(servers[:shards])
+        return cls(used, tuple(shards * i // len(used) for i in range(len(used) + 1)))
+
+    @property
+    def shards(self) -> int:
+        return self.bounds[-1]
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """Half-open, in the order of ``servers``."""
+        return list(zip(self.bounds, self.bounds[1:]))
+
+    def shards_of(self, server: ServerAddress) -> range:
+        at = self.servers.index(server)
+        return range(self.bounds[at], self.bounds[at + 1])
+
+    def owner(self, shard: int) -> ServerAddress:
+        if not 0 <= shard < self.shards:
+            raise ValueError(f"there is no shard {shard}, only {self.shards}")
+        return self.servers[bisect_right(self.bounds, shard) - 1]
+
+    def reassigned(self, living: Sequence[ServerAddress]) -> Placement:
+        """The placement over the servers that live now: survivors keep theirs, new ones take over what was lost.
+
+        Where there are more losses than new servers, the neighbours of a gap share it. New servers for which nothing
+        was lost stay out: moving shards costs more than it would gain in the middle of a run.
+        """
+        if not living:
+            raise StateServerError("every state server is gone and none could be started")
+        known = {server.server for server in self.servers}
+        new = [server for server in living if server.server not in known]
+        survivors = {server.server for server in living} & known
+        if not survivors:
+            return Placement.even(living, self.shards)
+        owned = [
+            _Part(low, high, server if server.server in survivors else None) for (low, high), server in self._pairs()
+        ]
+        parts = _filled(_joined_gaps(owned), new)
+        kept = _without_gaps(parts)
+        return Placement(tuple(part.server for part in kept if part.server), (0, *(part.high for part in kept)))
+
+    def _pairs(self) -> Iterator[tuple[tuple[int, int], ServerAddress]]:
+        return zip(self.ranges, self.servers)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A range of shards on its way to an owner; a gap has none."""
+
+    low: int
+    high: int
+    server: ServerAddress | None
+
+    @property
+    def size(self) -> int:
+        return self.high - self.low
+
+
+def _joined_gaps(parts: Sequence[_Part]) -> list[_Part]:
+    joined: list[_Part] = []
+    for part in parts:
+        if joined and joined[-1].server is None and part.server is None:
+            joined[-1] = replace(joined[-1], high=part.high)
+        else:
+            joined.append(part)
+    return joined
+
+
+def _filled(parts: Sequence[_Part], new: Sequence[ServerAddress]) -> list[_Part]:
+    """Give gaps to new servers: the largest first, one each, and then the largest share is halved again."""
+    counts = {part: 0 for part in parts if part.server is None}
+    for _ in new:
+        wanting = [gap for gap in counts if counts[gap] < gap.size]
+        if not wanting:
+            break
+        # A gap without any server comes before one that would only be shared further.
+        counts[max(wanting, key=lambda gap: (counts[gap] == 0, gap.size / (counts[gap] + 1)))] += 1
+    left = iter(new)
+    filled: list[_Part] = []
+    for part in parts:
+        count = counts.get(part, 0)
+        if count == 0:
+            filled.append(part)
+            continue
+        edges = [part.low + part.size * i // count for i in range(count + 1)]
+        filled += [_Part(low, high, next(left)) for low, high in zip(edges, edges[1:])]
+    return filled
+
+
+def _without_gaps(parts: Sequence[_Part]) -> list[_Part]:
+    """Let the neighbours of each gap share it."""
+    kept: list[_Part] = []
+    carried: int | None = None  # where the next owner begins, if not at its own start
+    for at, part in enumerate(parts):
+        if part.server is not None:
+            kept.append(part if carried is None else replace(part, low=carried))
+            carried = None
+            continue
+        before, after = bool(kept), at + 1 < len(parts)
+        middle = part.high if not after else part.low if not before else (part.low + part.high) // 2
+        if before:
+            kept[-1] = replace(kept[-1], high=middle)
+        carried = middle
+    return kept
+
+
+def ensure_servers(spark: SparkSession, config: ServerConfig) -> tuple[ServerAddress, ...]:
+    """Every executor's server for this run, started where there is none. The same order for the same servers."""
+    context = spark.sparkContext
+    if config.transport == AUTO:
+        config = replace(config, transport=UNIX if context.master.startswith("local") else TCP)
+    # A local master has one executor, which any task finds. Elsewhere a barrier job takes every slot at once, so that
+    # each executor gets a task.
+    barrier = context.master != "local" and not context.master.startswith("local[")
+    slots = max(1, context.defaultParallelism // int(context.getConf().get("spark.task.cpus") or 1)) if barrier else 1
+    start = functools.partial(_start_here, config, barrier)
+    try:
+        started = spark.range(0, slots, 1, slots).mapInArrow(start, f"{_COLUMN} string", barrier=barrier).toArrow()
+    except PySparkException as error:
+        raise _start_error(error) from error
+    found = {text: ServerAddress(**json.loads(text)) for text in started.column(_COLUMN).to_pylist()}
+    servers = sorted(found.values(), key=lambda server: (server.host, server.executor_pid, server.server))
+    if config.transport == UNIX and len({server.host for server in servers}) > 1:
+        raise StateServerError(
+            f"the executors are on several machines ({sorted({s.host for s in servers})}),"
+            ' which Unix sockets cannot join: set the option transport="tcp"'
+        )
+    return tuple(servers)
+
+
+def _start_here(config: ServerConfig, barrier: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a task: this executor's server."""
+    for _ in batches:
+        pass
+    host = None
+    if barrier:
+        task = BarrierTaskContext.get()
+        host = task.getTaskInfos()[task.partitionId()].address.rpartition(":")[0]
+    address = ensure_server(config, host=host)
+    yield pa.RecordBatch.from_pydict({_COLUMN: [json.dumps(asdict(address))]})
+
+
+def _start_error(error: PySparkException) -> StateServerError:
+    """What went wrong on the executors, out of Spark's long account of it."""
+    text = str(error)
+    missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)
+    if missing is not None:
+        return StateServerError(
+            f"the executors' Python cannot import {missing[1]}, which tailrace needs there: install tailrace on every "
+            "executor, or point PYSPARK_PYTHON (spark.pyspark.python) to an environment that has it, as the driver's has"
+        )
+    ours = f"{StateServerError.__module__}.{StateServerError.__name__}: "
+    if ours in text:
+        said = text.split(ours, 1)[1].split("\n\n\tat ", 1)[0].split("\n\tat ", 1)[0]
+        return StateServerError(said.strip())
+    return StateServerError(f"no state server could be started on the executors: {text[:2000]}")
