@@ -1,0 +1,48 @@
+"""The stream that is run while its processes are killed: 30 small batches, late rows, many keys, every kind of value."""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+
+import pyarrow as pa
+
+from tailrace.testing import Aggregate, Question, Windows
+
+EPOCHS = 30
+SECOND = 1_000_000
+SCHEMA = pa.schema(
+    [("auction", pa.int64()), ("name", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("price", pa.decimal128(12, 2)),
+     ("score", pa.float64())]
+)  # fmt: skip
+GROUP = {"append": ("window", "auction", "name"), "update": ("auction", "name")}
+
+
+def question(mode: str) -> Question:
+    """``append``: sliding windows. ``update``: a rolling aggregation, which has no second chance to be right."""
+    aggregates = (
+        Aggregate("count", None, "bids"),
+        Aggregate("sum", "price", "total"),
+        Aggregate("max", "price", "top"),
+        Aggregate("first", "price", "opening"),
+        Aggregate("avg", "score", "score"),
+        Aggregate("stddev", "score", "spread"),
+    )
+    windows = Windows(10 * SECOND, 4 * SECOND) if mode == "append" else None
+    return Question(("auction", "name"), aggregates, windows, "ts", 3 * SECOND, mode)
+
+
+def batches(seed: int) -> tuple[pa.Table, ...]:
+    rng = random.Random(seed)
+    return tuple(_batch(rng, 1_700_000_000 + epoch * 3, rng.choice([0, 40, 200, 200, 200])) for epoch in range(EPOCHS))
+
+
+def _batch(rng: random.Random, now: int, rows: int) -> pa.Table:
+    columns: list[list[object]] = [
+        [rng.choice([None, *range(20)]) for _ in range(rows)],
+        [rng.choice([None, "", "ä", "long name " * 4]) for _ in range(rows)],
+        [(now - rng.randrange(10)) * SECOND + rng.randrange(SECOND) for _ in range(rows)],
+        [Decimal(rng.randrange(10**12)).scaleb(-2) for _ in range(rows)],
+        [rng.gauss(100, 15) for _ in range(rows)],
+    ]
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
