@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "server.protocol": ("operators.frame", "operators.spec", "commit", "env"),
     "api": (),
     "plan": ("api", "operators.spec"),
-    "spark": ("plan", "api", "operators", "server.client", "server.protocol", "server.process", "commit", "env"),
+    "spark": ("plan", "api", "operators", "server.client", "server.protocol", "server.launch", "commit", "env"),
     "testing": ("",),
     "lab": ("",),  # "" is the package itself: public names only, as a user has them
     "cli": ("", "lab"),
