@@ -16,6 +16,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 
 import pyarrow as pa
 from pyspark import BarrierTaskContext
@@ -60,7 +61,7 @@ class Placement:
     @property
     def ranges(self) -> list[tuple[int, int]]:
         """Half-open, in the order of ``servers``."""
-        return list(zip(self.bounds, self.bounds[1:]))
+        return list(pairwise(self.bounds))
 
     def shards_of(self, server: ServerAddress) -> range:
         at = self.servers.index(server)
@@ -85,14 +86,11 @@ class Placement:
         if not survivors:
             return Placement.even(living, self.shards)
         owned = [
-            _Part(low, high, server if server.server in survivors else None) for (low, high), server in self._pairs()
+            _Part(low, high, server if server.server in survivors else None)
+            for (low, high), server in zip(self.ranges, self.servers)
         ]
-        parts = _filled(_joined_gaps(owned), new)
-        kept = _without_gaps(parts)
+        kept = _without_gaps(_filled(_joined_gaps(owned), new))
         return Placement(tuple(part.server for part in kept if part.server), (0, *(part.high for part in kept)))
-
-    def _pairs(self) -> Iterator[tuple[tuple[int, int], ServerAddress]]:
-        return zip(self.ranges, self.servers)
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ def _filled(parts: Sequence[_Part], new: Sequence[ServerAddress]) -> list[_Part]
             filled.append(part)
             continue
         edges = [part.low + part.size * i // count for i in range(count + 1)]
-        filled += [_Part(low, high, next(left)) for low, high in zip(edges, edges[1:])]
+        filled += [_Part(low, high, next(left)) for low, high in pairwise(edges)]
     return filled
 
 
@@ -159,11 +157,12 @@ def _without_gaps(parts: Sequence[_Part]) -> list[_Part]:
 def ensure_servers(spark: SparkSession, config: ServerConfig) -> tuple[ServerAddress, ...]:
     """Every executor's server for this run, started where there is none. The same order for the same servers."""
     context = spark.sparkContext
+    master = str(context.master)
     if config.transport == AUTO:
-        config = replace(config, transport=UNIX if context.master.startswith("local") else TCP)
+        config = replace(config, transport=UNIX if master.startswith("local") else TCP)
     # A local master has one executor, which any task finds. Elsewhere a barrier job takes every slot at once, so that
     # each executor gets a task.
-    barrier = context.master != "local" and not context.master.startswith("local[")
+    barrier = master != "local" and not master.startswith("local[")
     slots = max(1, context.defaultParallelism // int(context.getConf().get("spark.task.cpus") or 1)) if barrier else 1
     start = functools.partial(_start_here, config, barrier)
     try:
@@ -199,7 +198,7 @@ def _start_error(error: PySparkException) -> StateServerError:
     if missing is not None:
         return StateServerError(
             f"the executors' Python cannot import {missing[1]}, which tailrace needs there: install tailrace on every "
-            "executor, or point PYSPARK_PYTHON (spark.pyspark.python) to an environment that has it, as the driver's has"
+            "executor, or point PYSPARK_PYTHON (spark.pyspark.python) to an environment that has it"
         )
     ours = f"{StateServerError.__module__}.{StateServerError.__name__}: "
     if ours in text:
