@@ -8,6 +8,7 @@ Threads: a ``Lifter`` belongs to one task.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,8 @@ from tailrace.types import BIGINT, TIMESTAMP, DataType
 
 HASH_COLUMN = "__tailrace_hash"
 _ONE_DOUBLE = np.float64(1.0).view(np.int64)
+_PANE_MIX = np.int64(-7046029254386353131)
+_SAMPLE_ALL = 4096
 
 
 @dataclass
@@ -54,7 +57,7 @@ class Lifter:
         self._types = input_types
         self.counts = LiftCounts()
 
-    def frame(self, batches: list[pa.RecordBatch]) -> Frame:
+    def frame(self, batches: Sequence[pa.RecordBatch]) -> Frame:
         """The partials of these batches, combined per key where asked, sorted by shard."""
         table = pa.Table.from_batches(batches).combine_chunks()
         batch = table.to_batches()[0] if len(table) else batches[0].slice(0, 0)
@@ -161,13 +164,17 @@ class Lifter:
         builder.words[:, where.word + 1] = low >> 63
 
     def _sample(self, rows: Rows) -> None:
-        """Learn, from the first rows, how much combining would save; it decides the next epochs."""
+        """Learn, from the first chunk, how much combining would save; it decides the next epochs.
+
+        Sampled by key, not by row: every row of a sampled key is in, so that the share of distinct keys is not flattered.
+        """
         counts = self.counts
         if counts.sampled_rows or not len(rows):
             return
-        some = rows.words[: 1 << 14]
+        keys = rows.words[:, HASH] ^ (rows.words[:, PANE] * _PANE_MIX)
+        some = keys[keys >> 48 & 15 == 0] if len(keys) > _SAMPLE_ALL else keys
         counts.sampled_rows = len(some)
-        counts.sampled_keys = len(np.unique(some[:, HASH] ^ (some[:, PANE] * np.int64(-7046029254386353131))))
+        counts.sampled_keys = len(np.unique(some))
 
     def _combined(self, rows: Rows) -> Rows:
         table = Table(self._layout)

@@ -1,0 +1,49 @@
+"""Tailrace: a state engine for PySpark Structured Streaming.
+
+>>> import tailrace as tr                                            # doctest: +SKIP
+>>> counts = (tr.stream(bids)                                        # doctest: +SKIP
+...     .withWatermark("ts", "10 seconds")
+...     .groupBy(tr.window("ts", "10 seconds", "2 seconds"), "auction")
+...     .agg(tr.count().alias("bids"), tr.max("price")))
+"""
+
+from tailrace.api.aggregates import avg, count, first, last, max, mean, min, stddev, stddev_samp, sum
+from tailrace.api.windows import window
+from tailrace.errors import (
+    AnalysisError,
+    CheckpointError,
+    CorruptionError,
+    FencedError,
+    LockedError,
+    ReplayError,
+    StateServerError,
+    SumOverflowError,
+    TailraceError,
+)
+from tailrace.spark.runtime import stream
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AnalysisError",
+    "CheckpointError",
+    "CorruptionError",
+    "FencedError",
+    "LockedError",
+    "ReplayError",
+    "StateServerError",
+    "SumOverflowError",
+    "TailraceError",
+    "avg",
+    "count",
+    "first",
+    "last",
+    "max",
+    "mean",
+    "min",
+    "stddev",
+    "stddev_samp",
+    "stream",
+    "sum",
+    "window",
+]

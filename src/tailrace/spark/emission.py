@@ -1,0 +1,70 @@
+"""What an epoch emits, as a DataFrame for the sink. It may be read any number of times.
+
+Small emissions come with the server's answer and become a local table: no extra job. Large ones stay in the servers,
+and tasks fetch their share each time the DataFrame is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tailrace.server.client import connect
+from tailrace.server.protocol import Access, EmissionInfo, ServerAddress
+
+LOCAL_ROWS_MAX = 20_000
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some batches of one server's emission."""
+
+    address: ServerAddress
+    epoch: int
+    try_: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class EmitTask:
+    """The function of ``mapInArrow`` over part numbers."""
+
+    parts: tuple[Part, ...]
+    access: Access
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                part = self.parts[number]
+                client = connect(part.address, self.access)
+                yield from client.emission(part.epoch, part.try_, (part.first, part.last))
+
+
+def local_frame(spark: SparkSession, batches: Sequence[pa.RecordBatch], arrow: pa.Schema, schema: StructType) -> DataFrame:
+    table = pa.Table.from_batches(batches, schema=arrow)
+    return spark.createDataFrame(table, schema=schema)
+
+
+def remote_frame(
+    spark: SparkSession,
+    emissions: Sequence[tuple[ServerAddress, EmissionInfo]],
+    access: Access,
+    schema: StructType,
+) -> DataFrame:
+    parts = tuple(_parts(emissions, spark.sparkContext.defaultParallelism))
+    numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
+    return numbers.mapInArrow(EmitTask(parts, access), schema)
+
+
+def _parts(emissions: Sequence[tuple[ServerAddress, EmissionInfo]], wanted: int) -> Iterator[Part]:
+    """About ``wanted`` parts of about equal size; the same emission is always cut alike."""
+    batches = sum(info.batches for _, info in emissions)
+    step = max(1, -(-batches // wanted))
+    for address, info in emissions:
+        for first in range(0, info.batches, step):
+            yield Part(address, info.epoch, info.try_, first, min(first + step, info.batches))

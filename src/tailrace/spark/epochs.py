@@ -1,0 +1,304 @@
+"""One epoch, as the driver runs it inside ``foreachBatch``.
+
+Order, and why it is exactly once:
+1. ingest: tasks stage rows; the job's end is a barrier, and only winning attempts have receipts;
+2. prepare on every server, then apply: no server changes before all have every winner's rows;
+3. advance; 4. commit: every server's delta is stored, then the log entry makes the epoch durable (mode sync);
+5. the sink gets the rows. A crash after 4 replays the epoch from the manifest before it, and the sink sees it again.
+
+A lost server gives the epoch a new try: every server returns to the end of the epoch before, which is durable, and
+nothing of the old try is kept.
+
+Threads: Spark calls one epoch at a time. Cleaning runs behind the epoch in a thread of its own and is awaited before the
+next commit.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.api.options import Combine, Route
+from tailrace.commit.controller import Controller
+from tailrace.commit.manifest import Manifest
+from tailrace.env import clock
+from tailrace.errors import CheckpointError, ReplayError, StateServerError, TailraceError
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.finish import output_schema as arrow_output_schema
+from tailrace.operators.lift import HASH_COLUMN
+from tailrace.plan.physical import PhysicalPlan
+from tailrace.server.client import EpochDone
+from tailrace.server.protocol import CommitResult, Winner
+from tailrace.spark.emission import LOCAL_ROWS_MAX, local_frame, remote_frame
+from tailrace.spark.fleet import Fleet
+from tailrace.spark.ingest import RECEIPT_DDL, IngestTask, Receipt
+from tailrace.spark.progress import Durations, EpochProgress
+from tailrace.spark.schema import output_schema
+from tailrace.spark.sinks import EpochSink
+from tailrace.spark.watermark import Watermark
+
+_COMBINE_BELOW = 0.6
+"""Tasks combine while they leave fewer partials per row than this."""
+
+
+@dataclass(frozen=True)
+class QueryIdentity:
+    id: str
+    run: str
+    name: str | None
+
+
+class Epochs:
+    """Runs the epochs of one run of a query, from the landing on."""
+
+    def __init__(
+        self, plan: PhysicalPlan, controller: Controller, fleet: Fleet, sink: EpochSink, identity: QueryIdentity
+    ) -> None:
+        self._plan = plan
+        self._controller = controller
+        self._fleet = fleet
+        self._sink = sink
+        self._identity = identity
+        self._operator_json = plan.operator.to_json()
+        self._types = tuple((column.name, column.type.name) for column in plan.columns)
+        self._arrow_schema = arrow_output_schema(plan.operator)
+        self._spark_schema = output_schema(plan.operator)
+        landing = controller.landing
+        self._before: Manifest = landing.manifest
+        self._replay = landing.replay
+        self._watermark = Watermark.from_json(landing.manifest.watermarks, plan.watermark_rule)
+        self._combine = self._first_combine(landing.manifest)
+        self._behind = ThreadPoolExecutor(1, "tailrace-behind")
+        self._cleaning: Future[None] | None = None
+        self.progress: list[EpochProgress] = []
+
+    def run(self, batch: DataFrame, epoch: int) -> EpochProgress:
+        """Spark's batch function."""
+        if epoch != self._before.epoch + 1:
+            raise CheckpointError(
+                f"Spark gives epoch {epoch} and the state is at epoch {self._before.epoch}: the checkpoint was changed "
+                "while the query ran. Restart the query."
+            )
+        began = clock.monotonic()
+        failed_ms = 0.0
+        for try_ in range(self._plan.epoch_tries):
+            try:
+                return self._try(batch, epoch, try_, clock.now(), failed_ms)
+            except Exception as error:
+                lost = isinstance(error, StateServerError) or not self._fleet.all_alive()
+                if not lost or try_ + 1 == self._plan.epoch_tries:
+                    raise
+                self._fleet.recover(self._before, try_ + 1)
+                failed_ms = (clock.monotonic() - began) * 1e3
+        raise AssertionError("an epoch has at least one try")
+
+    def _try(self, batch: DataFrame, epoch: int, try_: int, started: float, failed_ms: float) -> EpochProgress:
+        plan, stopwatch = self._plan, _Stopwatch()
+        replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
+        combine = bool(replay.decisions.get("combine", self._combine)) if replay else self._combine
+        late_before = self._watermark.closed if plan.operator.watermarked else MIN_MICROS
+        task = IngestTask(
+            self._operator_json, self._types, epoch, try_, late_before, combine, self._fleet.routes, self._fleet.access
+        )
+        receipts_frame = self._routed(batch).mapInArrow(task, RECEIPT_DDL)  # type: ignore[arg-type]
+        stopwatch.lap("plan")
+        receipts = [Receipt.from_json(row[0]) for row in receipts_frame.collect()]
+        stopwatch.lap("ingest")
+        if replay is not None:
+            self._check_replay(replay, receipts)
+        watermark = self._watermark
+        if plan.delay is not None:
+            time_max = max((receipt.time_max for receipt in receipts), default=self._watermark.time_max)
+            watermark = watermark.after(time_max, plan.delay, plan.watermark_rule)
+        closes = watermark.closed if plan.operator.watermarked else MIN_MICROS
+        done = self._step(epoch, try_, receipts, late_before, closes)
+        server_ms = stopwatch.lap("servers")
+        manifest = self._commit(epoch, try_, done, watermark, receipts, combine)
+        commit_ms = stopwatch.lap("commit") + max(each.committed.commit_ms for each in done if each.committed)
+        rows = sum(each.emission.rows for each in done)
+        self._sink.write(self._emission(batch.sparkSession, done, rows), epoch, rows)
+        stopwatch.lap("sink")
+        self._before, self._watermark, self._replay = manifest, watermark, None
+        self._combine = self._next_combine(combine, receipts)
+        self._cleaning = self._behind.submit(self._clean, manifest)
+        apply_ms = max(each.applied.apply_ms for each in done)
+        advance_ms = max(each.emission.advance_ms for each in done)
+        durations = Durations(
+            plan=stopwatch.laps["plan"],
+            ingest=stopwatch.laps["ingest"],
+            combine=max((receipt.combine_ms for receipt in receipts), default=0.0),
+            transfer=max((receipt.transfer_ms for receipt in receipts), default=0.0),
+            apply=apply_ms,
+            advance=advance_ms,
+            commit=max(commit_ms, server_ms - apply_ms - advance_ms + stopwatch.laps["commit"]),
+            sink=stopwatch.laps["sink"],
+            retries=failed_ms,
+            total=failed_ms + sum(stopwatch.laps.values()),
+        )
+        return self._report(epoch, try_, started, receipts, done, watermark, combine, replay is not None, rows, durations)
+
+    # Steps -----------------------------------------------------------------------------------------------------------
+
+    def _routed(self, batch: DataFrame) -> DataFrame:
+        if self._plan.route is Route.DIRECT:
+            return batch
+        tasks = max(len(self._fleet.servers), batch.sparkSession.sparkContext.defaultParallelism)
+        return batch.repartition(tasks, F.expr(f"pmod({HASH_COLUMN}, {self._plan.shards})"))
+
+    def _step(
+        self, epoch: int, try_: int, receipts: list[Receipt], late_before: int, watermark: int
+    ) -> list[EpochDone]:
+        """Prepare everywhere, then apply, advance and write the delta everywhere."""
+        by_server = [
+            [
+                Winner(r.partition, r.attempt, r.staged[number].rows, r.staged[number].checksum)
+                for r in sorted(receipts, key=lambda receipt: receipt.partition)
+                if r.staged[number].frames
+            ]
+            for number in range(len(self._fleet.servers))
+        ]
+        alone = len(by_server) == 1
+        if not alone:
+            self._fleet.each(lambda client, number: client.prepare(epoch, try_, by_server[number]))
+        done = self._fleet.each(
+            lambda client, number: client.run_epoch(
+                epoch, try_, by_server[number] if alone else None, late_before, watermark, commit=True
+            )
+        )
+        return done
+
+    def _commit(
+        self, epoch: int, try_: int, done: list[EpochDone], watermark: Watermark, receipts: list[Receipt], combine: bool
+    ) -> Manifest:
+        committed: list[CommitResult] = [each.committed for each in done if each.committed is not None]
+        horizons: dict[str, int] = {}
+        for each in committed:
+            for operator, horizon in each.horizons.items():
+                horizons[operator] = max(horizon, horizons.get(operator, horizon))
+        self._await_cleaning()
+        return self._controller.commit(
+            epoch,
+            try_,
+            deltas=[each.delta for each in committed if each.delta is not None],
+            folds=[fold for each in committed for fold in each.folds],
+            watermarks=watermark.to_json(),
+            rows={"input": sum(r.rows for r in receipts), "late": sum(r.late_rows for r in receipts)},
+            decisions={"combine": combine, "route": self._plan.route.value, "partitions": len(receipts)},
+            horizons=horizons,
+        )
+
+    def _emission(self, spark: SparkSession, done: list[EpochDone], rows: int) -> DataFrame:
+        inline: list[pa.RecordBatch] = []
+        if rows <= LOCAL_ROWS_MAX and all(each.batches is not None for each in done):
+            for each in done:
+                inline += each.batches or []
+            return local_frame(spark, inline, self._arrow_schema, self._spark_schema)
+        emissions = [(server, each.emission) for server, each in zip(self._fleet.servers, done, strict=True)]
+        return remote_frame(spark, emissions, self._fleet.access, self._spark_schema)
+
+    def _check_replay(self, replay: Manifest, receipts: list[Receipt]) -> None:
+        recorded, now = replay.rows.get("input"), sum(receipt.rows for receipt in receipts)
+        if recorded is not None and recorded != now:
+            raise ReplayError(
+                f"epoch {replay.epoch} is replayed after a crash and has {now} rows now, but had {recorded} rows: the "
+                "source does not give the same rows again. Restore the source's data, or start with new locations."
+            )
+
+    # Combining -------------------------------------------------------------------------------------------------------
+
+    def _first_combine(self, manifest: Manifest) -> bool:
+        if self._plan.combine is Combine.AUTO:
+            return bool(manifest.decisions.get("combine_next", True))
+        return self._plan.combine is Combine.ON
+
+    def _next_combine(self, combine: bool, receipts: list[Receipt]) -> bool:
+        """Whether it pays, from what this epoch's tasks saw."""
+        if self._plan.combine is not Combine.AUTO:
+            return combine
+        rows = sum(receipt.sampled_rows for receipt in receipts)
+        keys = sum(receipt.sampled_keys for receipt in receipts)
+        return combine if not rows else keys < _COMBINE_BELOW * rows
+
+    # Behind the epoch ------------------------------------------------------------------------------------------------
+
+    def _clean(self, manifest: Manifest) -> None:
+        """Nothing here may fail the epoch: what is left undone is done by the next one, or by the next start."""
+        try:
+            self._controller.clean()
+            self._fleet.each(lambda client, _: client.fold(manifest.objects, manifest.epoch, manifest.horizons))
+        except TailraceError:
+            pass
+
+    def _await_cleaning(self) -> None:
+        if self._cleaning is not None:
+            self._cleaning.result()
+            self._cleaning = None
+
+    def close(self) -> None:
+        self._behind.shutdown(wait=True)
+
+    # Report ----------------------------------------------------------------------------------------------------------
+
+    def _report(
+        self,
+        epoch: int,
+        try_: int,
+        started: float,
+        receipts: list[Receipt],
+        done: list[EpochDone],
+        watermark: Watermark,
+        combine: bool,
+        replayed: bool,
+        rows: int,
+        durations: Durations,
+    ) -> EpochProgress:
+        statuses = self._fleet.each(lambda client, _: client.status())
+        progress = EpochProgress(
+            id=self._identity.id,
+            run_id=self._identity.run,
+            name=self._identity.name,
+            epoch=epoch,
+            tries=try_ + 1,
+            started=started,
+            input_rows=sum(receipt.rows for receipt in receipts),
+            late_rows=sum(receipt.late_rows for receipt in receipts),
+            null_time_rows=sum(receipt.null_time_rows for receipt in receipts),
+            partials=sum(receipt.partials for receipt in receipts),
+            output_rows=rows,
+            watermark=watermark.closed,
+            time_max=watermark.time_max,
+            state_rows=sum(status.rows for status in statuses),
+            state_rows_updated=sum(each.applied.updated for each in done),
+            state_bytes=sum(status.state_bytes for status in statuses),
+            memory_bytes_max=self._plan.memory_bytes * len(statuses),
+            staged_bytes=sum(staged.bytes for receipt in receipts for staged in receipt.staged),
+            spilled_bytes=sum(status.spilled_bytes for status in statuses),
+            servers=len(statuses),
+            combined=combine,
+            replayed=replayed,
+            duration_ms=durations,
+        )
+        self.progress.append(progress)
+        del self.progress[:-100]
+        return progress
+
+
+
+
+
+class _Stopwatch:
+    """Milliseconds between laps, by name."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = clock.monotonic()
+
+    def lap(self, name: str) -> float:
+        now = clock.monotonic()
+        self.laps[name] = (now - self._last) * 1e3
+        self._last = now
+        return self.laps[name]

@@ -1,0 +1,97 @@
+"""The state servers of one run, as the driver sees them: placed, called together, replaced when lost.
+
+Threads: the epoch's thread only; inside, calls go to all servers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from tailrace.commit.manifest import Manifest
+from tailrace.errors import TailraceError
+from tailrace.server.client import StateClient, connect, disconnect
+from tailrace.server.protocol import Access, ServerAddress, ServerConfig
+from tailrace.spark.placement import Placement, ensure_servers
+
+_PING_TIMEOUT_S = 5.0
+_Answer = TypeVar("_Answer")
+
+
+class Fleet:
+    def __init__(self, spark: SparkSession, config: ServerConfig, shards: int) -> None:
+        self._spark = spark
+        self._config = config
+        self._shards = shards
+        self._placement: Placement | None = None
+        self._pool = ThreadPoolExecutor(16, "tailrace-fleet")
+
+    @property
+    def access(self) -> Access:
+        return self._config.access
+
+    @property
+    def servers(self) -> tuple[ServerAddress, ...]:
+        assert self._placement is not None
+        return self._placement.servers
+
+    @property
+    def routes(self) -> tuple[tuple[ServerAddress, int, int], ...]:
+        """Every server with its half-open range of shards."""
+        assert self._placement is not None
+        return tuple(
+            (server, low, high) for server, (low, high) in zip(self.servers, self._placement.ranges, strict=True)
+        )
+
+    def client(self, server: ServerAddress) -> StateClient:
+        return connect(server, self.access)
+
+    def open(self, manifest: Manifest) -> None:
+        """Start the servers and load the state of ``manifest``'s epoch."""
+        self._placement = Placement.even(ensure_servers(self._spark, self._config), self._shards)
+        self._load(manifest, 0, StateClient.open)
+
+    def recover(self, manifest: Manifest, try_: int) -> None:
+        """Replace servers that are gone; bring every one back to the end of ``manifest``'s epoch for a new try."""
+        assert self._placement is not None
+        self._placement = self._placement.reassigned(ensure_servers(self._spark, self._config))
+        self._load(manifest, try_, StateClient.open)
+
+    def _load(self, manifest: Manifest, try_: int, call: Callable[..., object]) -> None:
+        def load(route: tuple[ServerAddress, int, int]) -> None:
+            server, low, high = route
+            shards = range(low, high)
+            refs = manifest.objects_for(shards)
+            call(self.client(server), shards, refs, manifest.epoch, try_, manifest.horizons)
+
+        list(self._pool.map(load, self.routes))
+
+    def each(self, call: Callable[[StateClient, int], _Answer]) -> list[_Answer]:
+        """Call every server at once with (client, its number); raise the first error after all have answered."""
+        servers: Sequence[ServerAddress] = self.servers
+        if len(servers) == 1:
+            return [call(self.client(servers[0]), 0)]
+        futures = [self._pool.submit(call, self.client(server), number) for number, server in enumerate(servers)]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        return [future.result() for future in futures]
+
+    def all_alive(self) -> bool:
+        """Whether every server answers."""
+        try:
+            self.each(lambda client, _: client.status(_PING_TIMEOUT_S))
+        except TailraceError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """End the servers. Those that are gone already are fine."""
+        if self._placement is not None:
+            for server in self.servers:
+                self.client(server).shutdown()
+        disconnect(self._config.run)
+        self._pool.shutdown(wait=False)

@@ -1,0 +1,132 @@
+"""The ingest task: Arrow batches in, frames to the owning servers, one receipt out.
+
+Runs in Spark's Python workers, once per attempt of a task. A retried, speculative or zombie attempt stages under its
+own attempt id; only the receipts that Spark returns to the driver count.
+
+Everything here is per batch. No Python runs per row or per key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from tailrace.env import clock
+from tailrace.operators.frame import split
+from tailrace.operators.lift import Lifter
+from tailrace.operators.spec import OperatorSpec
+from tailrace.server.client import connect
+from tailrace.server.protocol import NOTHING_STAGED, Access, ServerAddress, StageKey, StageReceipt
+from tailrace.types import DataType
+
+RECEIPT_DDL = "receipt string"
+_CHUNK_ROWS = 1 << 17
+_CHUNK_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What the winning attempt of a task has done. ``staged`` is by server, in the placement's order."""
+
+    partition: int
+    attempt: int
+    rows: int
+    late_rows: int
+    null_time_rows: int
+    partials: int
+    sampled_rows: int
+    sampled_keys: int
+    time_max: int
+    combine_ms: float
+    transfer_ms: float
+    staged: tuple[StageReceipt, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Receipt:
+        raw = json.loads(text)
+        raw["staged"] = tuple(StageReceipt(**each) for each in raw["staged"])
+        return cls(**raw)
+
+
+@dataclass(frozen=True)
+class IngestTask:
+    """The function of ``mapInArrow``: small, since Spark ships it with every task."""
+
+    operator: str  # OperatorSpec as JSON
+    types: tuple[tuple[str, str], ...]  # input column -> type
+    epoch: int
+    try_: int
+    late_before: int
+    combine: bool
+    servers: tuple[tuple[ServerAddress, int, int], ...]  # address, shards from, to
+    access: Access
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        key = (context.taskAttemptId(), context.partitionId())
+        yield pa.RecordBatch.from_pydict({"receipt": [self._run(batches, *key).to_json()]})
+
+    def _run(self, batches: Iterator[pa.RecordBatch], attempt: int, partition: int) -> Receipt:
+        spec = OperatorSpec.from_json(self.operator)
+        layout = spec.layout()
+        lifter = Lifter(spec, self.late_before, self.combine, {name: DataType(type_) for name, type_ in self.types})
+        ranges = [(lo, hi) for _, lo, hi in self.servers]
+        key = StageKey(self.access.run, spec.name, self.epoch, self.try_, attempt, partition)
+        writers = [connect(address, self.access).stage(key) for address, _, _ in self.servers]
+        combine_s = transfer_s = 0.0
+        try:
+            for chunk in _chunks(batches):
+                started = clock.monotonic()
+                frames = split(lifter.frame(chunk), layout, ranges)
+                lifted = clock.monotonic()
+                for writer, frame in zip(writers, frames, strict=True):
+                    if frame.n:
+                        writer.write(frame)
+                transfer_s += clock.monotonic() - lifted
+                combine_s += lifted - started
+            started = clock.monotonic()
+            staged = tuple(writer.finish() for writer in writers)
+            transfer_s += clock.monotonic() - started
+        finally:
+            for writer in writers:
+                writer.abort()
+        counts = lifter.counts
+        return Receipt(
+            partition=partition,
+            attempt=attempt,
+            rows=counts.rows,
+            late_rows=counts.late_rows,
+            null_time_rows=counts.null_time_rows,
+            partials=counts.partials,
+            sampled_rows=counts.sampled_rows,
+            sampled_keys=counts.sampled_keys,
+            time_max=counts.time_max,
+            combine_ms=combine_s * 1e3,
+            transfer_ms=transfer_s * 1e3,
+            staged=staged or (NOTHING_STAGED,) * len(self.servers),
+        )
+
+
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[pa.RecordBatch]]:
+    """Batches gathered until a frame is worth sending: Spark's own are a few thousand rows."""
+    chunk: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not len(batch):
+            continue
+        chunk.append(batch)
+        rows += len(batch)
+        size += batch.nbytes
+        if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
+            yield chunk
+            chunk, rows, size = [], 0, 0
+    if chunk:
+        yield chunk

@@ -1,0 +1,144 @@
+"""Starting a query: from what the user wrote to a running Spark query with its servers.
+
+Order: plan; the query's lock, fence and landing (``Controller.start``); servers started and loaded; Spark's query.
+Whatever fails on the way releases what was taken before it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.api.definition import Aggregation, AvailableNow, OutputMode, ProcessingTime, QueryDefinition
+from tailrace.api.options import Options
+from tailrace.api.stream import Stream
+from tailrace.commit.controller import Controller
+from tailrace.env.objects import open_store
+from tailrace.env.randomness import new_run_id, new_token
+from tailrace.errors import CheckpointError
+from tailrace.operators.lift import HASH_COLUMN
+from tailrace.plan.explain import explain
+from tailrace.plan.fingerprint import differences, fingerprint
+from tailrace.plan.physical import PhysicalPlan, plan_aggregation, plan_query
+from tailrace.server.protocol import ServerConfig
+from tailrace.spark.epochs import Epochs, QueryIdentity
+from tailrace.spark.fleet import Fleet
+from tailrace.spark.inspection import check_source
+from tailrace.spark.query import Failure, StreamingQuery
+from tailrace.spark.schema import fields_of
+from tailrace.spark.sinks import sink_of
+from tailrace.spark.spark_log import is_local, spark_epochs
+
+
+def stream(source: DataFrame) -> Stream:
+    """A stream of a streaming DataFrame's rows, to be grouped and aggregated by Tailrace.
+
+    Everything stateless (``select``, ``where``, ``withColumn``, joins with static tables) belongs before it.
+    """
+    frame = check_source(source)
+    return Stream(frame, fields_of(frame.schema), SparkRuntime(frame.sparkSession))
+
+
+class SparkRuntime:
+    """Starts and explains queries in one session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    @property
+    def ansi(self) -> bool:
+        return str(self._spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
+
+    def explain(self, stream: Aggregation, output_mode: OutputMode, options: Options) -> str:
+        return explain(plan_aggregation(stream, output_mode, options))
+
+    def start(self, query: QueryDefinition) -> StreamingQuery:
+        spark = self._spark
+        plan = plan_query(query)
+        sink = sink_of(query, spark)
+        checkpoint, state = _absolute(query.checkpoint_location), _absolute(query.state_location)
+        store = open_store(state)
+        run = new_run_id()
+        with ExitStack() as undo:
+            controller = Controller.start(
+                store,
+                fingerprint(plan),
+                spark_epochs(spark, checkpoint, "commits"),
+                spark_epochs(spark, checkpoint, "offsets"),
+                run=run,
+                retain=plan.retain,
+                compare=_refuse_differences,
+            )
+            undo.callback(controller.close)
+            config = ServerConfig(
+                run=run,
+                token=new_token(),
+                operators=(plan.operator.to_json(),),
+                store_uri=state,
+                transport=plan.transport.value,
+                memory_bytes=plan.memory_bytes,
+            )
+            fleet = Fleet(spark, config, plan.shards)
+            undo.callback(fleet.close)
+            fleet.open(controller.landing.manifest)
+            epochs = Epochs(plan, controller, fleet, sink, QueryIdentity(query.name or run, run, query.name))
+            undo.callback(epochs.close)
+            failure = Failure()
+
+            def one_epoch(batch: DataFrame, epoch: int) -> None:
+                try:
+                    epochs.run(batch, epoch)
+                except BaseException as error:
+                    failure.error = error
+                    raise
+
+            writer = _pruned(query, plan).writeStream.foreachBatch(one_epoch).option("checkpointLocation", checkpoint)
+            if query.name is not None:
+                writer = writer.queryName(query.name)
+            match query.trigger:
+                case AvailableNow():
+                    writer = writer.trigger(availableNow=True)
+                case ProcessingTime(interval):
+                    writer = writer.trigger(processingTime=f"{interval // 1000} milliseconds")
+            try:
+                started = writer.start()
+            except PySparkException as error:
+                raise CheckpointError(
+                    f"Spark could not start the query on checkpointLocation {checkpoint}: {str(error)[:1000]}"
+                ) from error
+            release = undo.pop_all()
+        return StreamingQuery(started, epochs, explain(plan, query), failure, release.close)
+
+
+def _pruned(query: QueryDefinition, plan: PhysicalPlan) -> DataFrame:
+    """Only the needed columns, and the keys' hash: Spark plans nothing across the wall of ``foreachBatch``."""
+    source = query.stream.source
+    assert isinstance(source, DataFrame)
+    columns = [_quoted(column.name) for column in plan.columns]
+    keys = [_quoted(key.name) for key in plan.operator.keys]
+    hashed = F.xxhash64(*keys) if keys else F.lit(0).cast("bigint")
+    return source.select(*columns, hashed.alias(HASH_COLUMN))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _absolute(location: str) -> str:
+    if not is_local(location) or location.lower().startswith("file:"):
+        return location
+    return os.path.abspath(os.path.expanduser(location))
+
+
+def _refuse_differences(stored: object, now: object) -> None:
+    found = differences(stored, now)  # type: ignore[arg-type]
+    if found:
+        raise CheckpointError(
+            "The state was made by another query, and this one cannot go on with it. What differs: "
+            + "; ".join(found)
+            + ". Undo the change, or start with a new checkpointLocation (and stateLocation)."
+        )

@@ -1,0 +1,47 @@
+"""Spark's types to Tailrace's names of them, and back."""
+
+from __future__ import annotations
+
+from pyspark.sql import types as spark_types
+
+from tailrace.operators.spec import OperatorSpec
+from tailrace.types import DataType, Field
+
+_SPARK = {
+    "tinyint": spark_types.ByteType(),
+    "smallint": spark_types.ShortType(),
+    "int": spark_types.IntegerType(),
+    "bigint": spark_types.LongType(),
+    "float": spark_types.FloatType(),
+    "double": spark_types.DoubleType(),
+    "boolean": spark_types.BooleanType(),
+    "date": spark_types.DateType(),
+    "timestamp": spark_types.TimestampType(),
+    "timestamp_ntz": spark_types.TimestampNTZType(),
+    "string": spark_types.StringType(),
+    "binary": spark_types.BinaryType(),
+}
+
+
+def fields_of(schema: spark_types.StructType) -> tuple[Field, ...]:
+    return tuple(Field(field.name, DataType(field.dataType.simpleString())) for field in schema.fields)
+
+
+def spark_type(type_: DataType) -> spark_types.DataType:
+    if type_.is_decimal:
+        return spark_types.DecimalType(type_.precision, type_.scale)
+    return _SPARK[type_.name]
+
+
+def output_schema(spec: OperatorSpec) -> spark_types.StructType:
+    """What the operator emits, as Spark sees it."""
+    columns = [(key.name, spark_type(key.type)) for key in spec.keys]
+    if spec.window is not None:
+        assert spec.time_column is not None
+        edge = spark_type(spec.time_column.type)
+        window = spark_types.StructType(
+            [spark_types.StructField("start", edge), spark_types.StructField("end", edge)]
+        )
+        columns.insert(spec.window_position, (spec.window_name, window))
+    columns += [(out.name, spark_type(out.type)) for out in spec.outputs]
+    return spark_types.StructType([spark_types.StructField(name, type_) for name, type_ in columns])

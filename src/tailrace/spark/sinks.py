@@ -1,0 +1,100 @@
+"""Where an epoch's rows go.
+
+Contract: a sink may see an epoch again after a crash, with the same rows. Formats with a path are made exact by
+address: an epoch has a folder of its own, ``<path>/tailrace_epoch=<n>``, which is overwritten. ``memory`` and
+``console`` are for looking, and not exact. A user's function must be idempotent by the epoch's number.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.api.definition import ForeachBatch, Format, QueryDefinition
+from tailrace.errors import AnalysisError
+
+EPOCH_COLUMN = "tailrace_epoch"
+_CONSOLE_ROWS = 20
+
+
+class EpochSink(Protocol):
+    def write(self, rows: DataFrame, epoch: int, count: int) -> None:
+        """Take an epoch's rows. ``count`` is how many there are."""
+
+
+def sink_of(query: QueryDefinition, spark: SparkSession) -> EpochSink:
+    sink = query.sink
+    if isinstance(sink, ForeachBatch):
+        return _Function(sink)
+    if sink.name == "noop":
+        return _Noop()
+    if sink.name == "console":
+        return _Console(sink)
+    if sink.name == "memory":
+        assert query.name is not None
+        return _Memory(spark, query.name)
+    if sink.path is None:
+        raise AnalysisError(
+            f"format {sink.name!r} without a path cannot be overwritten epoch by epoch, so a replay would write rows "
+            "twice: use .foreachBatch(function) and write there, idempotent by the epoch's number"
+        )
+    return _Files(sink, sink.path)
+
+
+class _Function:
+    def __init__(self, sink: ForeachBatch) -> None:
+        self._function = sink.function
+
+    def write(self, rows: DataFrame, epoch: int, count: int) -> None:
+        self._function(rows, epoch)
+
+
+class _Files:
+    def __init__(self, sink: Format, path: str) -> None:
+        self._sink = sink
+        self._path = path.rstrip("/")
+
+    def write(self, rows: DataFrame, epoch: int, count: int) -> None:
+        if not count:
+            return  # a replay of the epoch is empty too, so nothing of it can be there
+        writer = rows.write.format(self._sink.name).mode("overwrite").options(**dict(self._sink.options))
+        if self._sink.partition_by:
+            writer = writer.partitionBy(*self._sink.partition_by)
+        writer.save(f"{self._path}/{EPOCH_COLUMN}={epoch}")
+
+
+class _Noop:
+    """Every row is made and handed to Spark's own noop writer."""
+
+    def write(self, rows: DataFrame, epoch: int, count: int) -> None:
+        if count:
+            rows.write.format("noop").mode("overwrite").save()
+
+
+class _Console:
+    def __init__(self, sink: Format) -> None:
+        options = {name.lower(): value for name, value in sink.options}
+        self._rows = int(options.get("numrows", _CONSOLE_ROWS))
+        self._truncate = options.get("truncate", "true").lower() != "false"
+
+    def write(self, rows: DataFrame, epoch: int, count: int) -> None:
+        line = "-" * 43
+        print(f"{line}\nBatch: {epoch} ({count} rows)\n{line}")
+        rows.show(self._rows, self._truncate)
+
+
+class _Memory:
+    """A temporary view of all rows so far, kept in the driver. A replayed epoch replaces its rows."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self._spark = spark  # the user's own: Spark runs epochs in a clone whose views nobody else sees
+        self._name = name
+        self._epochs: dict[int, pa.Table] = {}
+
+    def write(self, rows: DataFrame, epoch: int, count: int) -> None:
+        # Collected, since a remote emission is gone with the next epoch.
+        self._epochs[epoch] = rows.toArrow()
+        whole = pa.concat_tables([self._epochs[number] for number in sorted(self._epochs)])
+        self._spark.createDataFrame(whole, schema=rows.schema).createOrReplaceTempView(self._name)
