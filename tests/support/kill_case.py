@@ -1,4 +1,4 @@
-"""The stream that is run while its processes are killed: 30 small batches, late rows, many keys, every kind of value."""
+"""The stream that is run while its processes are killed: 30 small batches, late rows, keys with nulls."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """When to kill: points of an epoch that can be seen from outside, by the files that appear.
 
 An epoch leaves this trail: Spark's ``offsets/N``; the server's delta; the durable log entry; the sink's file; Spark's
-``commits/N``. A point waits for one of these, then a random delay of up to ``jitter`` seconds, so that the kill falls into
-the step after it.
+``commits/N``. A point waits for one of these, then a random delay of up to ``jitter`` seconds, so that the kill falls
+into the step after it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class KillPoint:
     def draw(cls, rng: random.Random, epoch: int, point: str | None = None) -> KillPoint:
         return cls(epoch, point or rng.choice(POINTS), rng.choice([0.0, rng.uniform(0, 0.02), rng.uniform(0, 0.2)]))
 
-    def wait(self, trail: Trail, child: subprocess.Popen[bytes], seconds: float = 60.0) -> bool:
+    def wait(self, trail: Trail, child: subprocess.Popen[bytes], seconds: float = 120.0) -> bool:
         """Until the point is reached. False where the child ended first."""
         deadline = time.monotonic() + seconds
         entries = None
