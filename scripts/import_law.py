@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "spark": ("plan", "api", "operators", "server.client", "server.protocol", "server.launch", "commit", "env"),
     "testing": ("",),
     "lab": ("",),  # "" is the package itself: public names only, as a user has them
-    "cli": ("", "lab"),
+    "cli": ("", "lab", "operators"),  # operators: to compile their kernels ahead
     "": ("api", "plan", "spark"),
 }
 

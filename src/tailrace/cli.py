@@ -147,6 +147,14 @@ def version() -> None:
         out.print(f"{name:10} {number}", highlight=False)
 
 
+@app.command(hidden=True)
+def warm() -> None:
+    """Compiles the kernels into their cache, so that the first query need not wait. Done once, by ``make setup``."""
+    from tailrace.operators import window_aggregate  # lazy: see _LAZY
+
+    window_aggregate.warm_up()
+
+
 def _engines(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
