@@ -150,9 +150,9 @@ def version() -> None:
 @app.command(hidden=True)
 def warm() -> None:
     """Compiles the kernels into their cache, so that the first query need not wait. Done once, by ``make setup``."""
-    from tailrace.operators import window_aggregate  # lazy: see _LAZY
+    from tailrace.operators.warm_up import warm_up  # lazy: see _LAZY
 
-    window_aggregate.warm_up()
+    warm_up()
 
 
 def _engines(text: str, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tailrace.state.buffers import view
 from tailrace.state.compiled import kernel
 from tailrace.state.layout import RecordLayout
 from tailrace.state.table import Rows
@@ -53,8 +54,8 @@ class Frame:
 
     @classmethod
     def from_batch(cls, batch: pa.RecordBatch, words: int) -> Frame:
-        rows, heap, bounds = (_bytes_of(batch.column(i)) for i in range(3))
-        return cls(_words(rows).reshape(-1, words), heap, _words(bounds))
+        rows, heap, bounds = (_array(batch.column(i), dtype) for i, dtype in enumerate((np.int64, np.uint8, np.int64)))
+        return cls(rows.reshape(-1, words), heap, bounds)
 
 
 def _cell(part: np.ndarray) -> pa.Array:
@@ -63,19 +64,12 @@ def _cell(part: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
 
 
-def _bytes_of(cell: pa.Array) -> np.ndarray:
+def _array(cell: pa.Array, dtype: type) -> np.ndarray:
+    """The bytes of a cell, without a copy where they are aligned."""
     _, edges, data = cell.buffers()
-    lo, hi = np.frombuffer(edges, np.int64, 2, cell.offset * 8)
-    if lo == hi:
-        return np.empty(0, np.uint8)
-    return np.frombuffer(data, np.uint8)[lo:hi]
-
-
-def _words(data: np.ndarray) -> np.ndarray:
-    # Buffers off a socket need not be aligned, and kernels are compiled for aligned arrays.
-    if data.ctypes.data % 8:
-        data = data.copy()
-    return data.view(np.int64)
+    low, high = view(edges, np.int64, 2, cell.offset)
+    size = np.dtype(dtype).itemsize
+    return view(None if data is None else data.slice(low, high - low), dtype, int(high - low) // size)
 
 
 def split(frame: Frame, layout: RecordLayout, ranges: list[tuple[int, int]]) -> list[Frame]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tailrace.env.disk import process_id
 from tailrace.env.objects import open_store
+from tailrace.operators import warm_up as kernels
 from tailrace.operators import window_aggregate
 from tailrace.operators.frame import Frame
 from tailrace.operators.spec import OperatorSpec
@@ -52,9 +53,7 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
 
 def warm_up() -> None:
     """Compile kernels, or load them from their cache, before the first epoch needs them."""
-    warm = getattr(window_aggregate, "warm_up", None)
-    if warm is not None:
-        warm()
+    kernels.warm_up()
 
 
 def _maker(spec: OperatorSpec) -> Callable[[], Operator]:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.state.buffers import view
 from tailrace.state.compiled import kernel
 from tailrace.state.table_kernels import bytes_length
 from tailrace.types import DataType, Kind
@@ -83,18 +84,11 @@ def _plain_words(array: pa.Array, type_: DataType) -> np.ndarray:
 
 def _buffer(array: pa.Array, dtype: type) -> np.ndarray:
     """The raw values, null slots as they happen to be."""
-    data = array.buffers()[1]
-    if data is None or len(array) == 0:
-        return np.zeros(len(array), dtype)
-    width = np.dtype(dtype).itemsize
-    return np.frombuffer(data, dtype, len(array), array.offset * width)
+    return view(array.buffers()[1], dtype, len(array), array.offset)
 
 
 def _decimal_pairs(array: pa.Array) -> np.ndarray:
-    data = array.buffers()[1]
-    if data is None or len(array) == 0:
-        return np.zeros((len(array), 2), np.int64)
-    return np.frombuffer(data, np.int64, 2 * len(array), array.offset * 16).reshape(-1, 2)
+    return view(array.buffers()[1], np.int64, 2 * len(array), 2 * array.offset).reshape(-1, 2)
 
 
 def string_heap(array: pa.Array, valid: np.ndarray | None, heap_start: int) -> tuple[np.ndarray, np.ndarray]:
@@ -105,8 +99,8 @@ def string_heap(array: pa.Array, valid: np.ndarray | None, heap_start: int) -> t
     if count == 0 or offset_buffer is None:
         return np.zeros(count, np.int64), np.empty(0, np.uint8)
     dtype = np.int64 if large else np.int32
-    offsets = np.frombuffer(offset_buffer, dtype, count + 1, array.offset * np.dtype(dtype).itemsize).astype(np.int64)
-    source = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+    offsets = view(offset_buffer, dtype, count + 1, array.offset).astype(np.int64)
+    source = view(data, np.uint8, 0 if data is None else data.size)
     out = np.empty(int(offsets[-1] - offsets[0]) + 4 * count, np.uint8)
     words = np.zeros(count, np.int64)
     present = valid if valid is not None else np.ones(count, np.bool_)

@@ -25,9 +25,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tailrace" / "kernels"
 
 
+KERNELS: list[Any] = []
+"""Every kernel of the process. Each should know one signature only: a second one means a second compilation."""
+
+
 def kernel(function: _Function) -> _Function:
     """Compile on first call, cached on disk, without the interpreter lock."""
-    return _compiled(function, force_inline=False)
+    made = _compiled(function, force_inline=False)
+    KERNELS.append(made)
+    return made
 
 
 def inlined(function: _Function) -> _Function:

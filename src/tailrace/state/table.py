@@ -88,7 +88,7 @@ class Table:
         """Open a new undo log; later changes belong to it."""
         self._close_newest()
         if self._counters[tk.ARENA_WASTE] * 2 > self._counters[tk.ARENA_END] > 1 << 16:
-            self._compact_arena()
+            self.compact()
         self._stamp += 1
         spare, self._spare = self._spare, None
         if spare is not None and len(spare.rows) >= rows_expected:
@@ -103,6 +103,8 @@ class Table:
     def merge(self, rows: np.ndarray, heap: np.ndarray, lo: int, hi: int, *, replace: bool = False) -> None:
         """Merge partials ``rows[lo:hi]``, or with ``replace`` put them in place of what is there."""
         log, layout = self._logs[-1], self.layout
+        if len(log.evicted):
+            raise ValueError("merging after evicting, under one log, could not be undone: begin a new log first")
         self._ensure_undo_room(log, hi - lo)
         at = lo
         while True:
@@ -250,7 +252,8 @@ class Table:
         """At least doubled; the strings of one row are never larger than the heap they come from."""
         self._arena = _grown(self._arena, 2 * len(self._arena) + min(heap_bytes, 1 << 30))
 
-    def _compact_arena(self) -> None:
+    def compact(self) -> None:
+        """Leave behind the strings that no record and no undo log points to."""
         fresh = np.empty(len(self._arena), np.uint8)
         words = self.layout.bytes_words
         end = uk.move_strings(
