@@ -332,7 +332,7 @@ def _from_flight(error: Exception, who: str) -> TailraceError:
     extra = getattr(error, "extra_info", b"") or b""
     if extra.startswith(ERROR_PREFIX):
         kind = getattr(errors, extra[len(ERROR_PREFIX) :].decode(), StateServerError)
-        message = str(error).removesuffix(". Detail: Failed")
+        message = str(error).split(". Detail: Failed", 1)[0]  # what Arrow and gRPC add says nothing more
         said: TailraceError = kind(f"{message} [{who}]")
         return said
     if isinstance(error, flight.FlightUnauthenticatedError):

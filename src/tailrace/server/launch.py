@@ -5,8 +5,8 @@ Invariants
   published its address; a server holds its alive lock for life. So a published address whose alive lock is taken is a
   living server, and anything else in the folder is rubbish.
 - The folder's name carries the run and the executor's pid and start time: pids are reused, this is not.
-- No Flight client is open in this process yet: gRPC and starting a process do not go together. This module must
-  therefore never import Flight.
+- No Flight client is open in this process yet: gRPC does not survive a fork. Nothing here opens one; that the server is
+  ready is read from its files.
 
 The server stays in the process group of Spark's Python daemon, and not in a session of its own: Spark ends that group
 with the executor.
@@ -28,6 +28,7 @@ from tailrace.server.protocol import ProcessConfig, ServerAddress, ServerConfig
 
 _TAIL_BYTES = 4000
 _POLL_S = 0.01
+_DYING_S = 5.0
 _SPARK_SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET")
 _started: list[subprocess.Popen[bytes]] = []
 """Children of this worker, kept so that they are reaped when they end before it does."""
@@ -58,7 +59,7 @@ def ensure_server(
             raise StateServerError(f"another task has been starting the state server in {folder.path} for too long")
         with lock:
             address = _living(folder)
-            if address is not None:
+            if address is not None and not _dying(address, folder):
                 return address
             sweep(base)
             return _start(config, executor, folder, host or host_name(), left_s)
@@ -102,6 +103,17 @@ def _living(folder: ServerFolder) -> ServerAddress | None:
         return ServerAddress(**json.loads(text))
     lock.release()
     return None
+
+
+def _dying(address: ServerAddress, folder: ServerFolder) -> bool:
+    """A killed server may hold its lock for a moment longer, until the last of its threads is gone."""
+    if (found := processes.facts(address.pid)) is not None and not found.zombie:
+        return False
+    lock = scratch.ProcessLock.take(folder.alive_lock, timeout_s=_DYING_S)
+    if lock is None:
+        return False
+    lock.release()
+    return True
 
 
 def _start(

@@ -75,8 +75,9 @@ def main() -> int:
         return 1
     opened = threading.Event()
     engine = LateEngine(config.common.start_timeout_s)
+    service = _listen(config, engine, opened.set, lambda: end.ask("told to"))
+    # Up to here a failure leaves the folder to the starter, which shows the log and removes it.
     try:
-        service = _listen(config, engine, opened.set, lambda: end.ask("told to"))
         threading.Thread(target=_build, args=(config, engine), name="build", daemon=True).start()
         _wait(config, executor, opened, end)
         _log.info("ending: %s", end.why)

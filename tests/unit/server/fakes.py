@@ -1,0 +1,232 @@
+"""An operator, frames and a checkpoint that are small enough to be read, for tests of what a server does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.commit.manifest import Fold
+from tailrace.commit.objects import ObjectRef
+from tailrace.ids import Attempt
+from tailrace.server.engine import Engine
+from tailrace.server.protocol import NOTHING_STAGED, Request, StageKey, StageReceipt, Winner
+from tailrace.server.staging import Staging
+
+RUN = "00112233445566aa"
+OPERATOR = "counts"
+SCHEMA = pa.schema([("numbers", pa.large_binary())])
+
+
+@dataclass(frozen=True)
+class FakeFrame:
+    """Numbers; the checksum is over their bytes."""
+
+    numbers: tuple[int, ...]
+
+    @property
+    def n(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def nbytes(self) -> int:
+        return 8 * len(self.numbers)
+
+    def checksum(self) -> int:
+        return hash(self.numbers)
+
+    def to_batch(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(
+            [pa.array([np.array(self.numbers, np.int64).tobytes()], SCHEMA[0].type)], schema=SCHEMA
+        )
+
+
+def frame_of(operator: str, batch: pa.RecordBatch) -> FakeFrame:
+    return FakeFrame(tuple(np.frombuffer(batch.column(0)[0].as_py(), np.int64).tolist()))
+
+
+class FakeOperator:
+    """Appends numbers to one list, in the order applied. Emits what the epoch appended."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.before: dict[int, list[int]] = {}
+        self.applied: list[int] = []
+        self.restored: dict[int, int] = {}
+        self.shards_: set[int] = set()
+        self.fail_apply = self.fail_advance = self.fail_undo = False
+
+    @property
+    def shards(self) -> frozenset[int]:
+        return frozenset(self.shards_)
+
+    @property
+    def horizon(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def rows(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def nbytes(self) -> int:
+        return 8 * len(self.numbers)
+
+    def updated(self, epoch: int) -> int:
+        return len(self.numbers) - len(self.before[epoch])
+
+    def apply(self, epoch: int, frames: Sequence[FakeFrame]) -> None:
+        self.before[epoch] = list(self.numbers)
+        self.applied.append(epoch)
+        for frame in frames:
+            self.numbers.extend(frame.numbers)
+        if self.fail_apply:
+            raise RuntimeError("apply failed half-way")
+
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        if self.fail_advance:
+            raise RuntimeError("advance failed half-way")
+        new = self.numbers[len(self.before[epoch]) :]
+        return [pa.RecordBatch.from_pydict({"n": [number]}) for number in new]
+
+    def delta(self, epoch: int) -> Mapping[int, pa.RecordBatch]:
+        new = self.numbers[len(self.before[epoch]) :]
+        return {0: pa.RecordBatch.from_pydict({"n": new})} if new else {}
+
+    def undo(self, epoch: int) -> None:
+        if self.fail_undo:
+            raise RuntimeError("undo failed")
+        self.numbers = self.before.pop(epoch)
+
+    def forget(self, epoch: int) -> None:
+        self.before = {kept: value for kept, value in self.before.items() if kept > epoch}
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        self.shards_.add(shard)
+        self.restored[shard] = self.restored.get(shard, 0) + 1
+        for batch in batches:
+            self.numbers.extend(batch.column(0).to_pylist())
+
+    def drop_shard(self, shard: int) -> None:
+        self.shards_.remove(shard)
+
+    def close(self) -> None:
+        pass
+
+
+class FakeCheckpoint:
+    def __init__(self) -> None:
+        self.written: list[Attempt] = []
+        self.stored: dict[str, pa.RecordBatch] = {}
+        self.ready: list[Fold] = []
+
+    def write(
+        self,
+        at: Attempt,
+        shards: Iterable[int],
+        sections: Mapping[str, Mapping[int, pa.RecordBatch]],
+        horizons: Mapping[str, int],
+    ) -> ObjectRef:
+        self.written.append(at)
+        name = f"{at.epoch}-{at.try_}"
+        self.stored[name] = sections[OPERATOR][0]
+        return ObjectRef(name, at.epoch, at.epoch, ((0, 4),), 1)
+
+    def read(
+        self, refs: Sequence[ObjectRef], operator: str, shards: Iterable[int], horizons: Mapping[str, int]
+    ) -> Iterator[tuple[int, list[pa.RecordBatch], int]]:
+        for shard in shards:
+            yield shard, [self.stored[ref.name] for ref in refs] if shard == 0 else [], 0
+
+    def fold(self, refs: Sequence[ObjectRef], shards: Iterable[int], epoch: int, horizons: Mapping[str, int]) -> None:
+        pass
+
+    def folds(self) -> list[Fold]:
+        return self.ready
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Bench:
+    """An engine over fakes, opened with shards 0 to 3."""
+
+    engine: Engine
+    staging: Staging
+    checkpoint: FakeCheckpoint
+    operators: list[FakeOperator]
+
+    @property
+    def operator(self) -> FakeOperator:
+        return self.operators[-1]
+
+    def stage(
+        self, epoch: int, try_: int, attempt: int, partition: int, *frames: tuple[int, ...], operator: str = OPERATOR
+    ) -> Winner:
+        """Stage frames to the end; returns what the driver would name."""
+        return stage(self.staging, epoch, try_, attempt, partition, *frames, operator=operator)
+
+    def run(self, epoch: int, try_: int, *winners: Winner, commit: bool = False) -> list[int]:
+        """A whole epoch; returns what it emits."""
+        _, batches = self.engine.run_epoch(
+            request(epoch, try_, winners=tuple(winners), commit=commit, inline_bytes=1 << 20)
+        )
+        return [number for batch in batches for number in batch.column(0).to_pylist()]
+
+
+def bench(folder: str, memory_bytes: int = 1 << 20) -> Bench:
+    staging = Staging(RUN, folder, memory_bytes // 4, frame_of)
+    checkpoint = FakeCheckpoint()
+    operators: list[FakeOperator] = []
+
+    def make() -> FakeOperator:
+        operators.append(FakeOperator())
+        return operators[-1]
+
+    maker: Callable[[], FakeOperator] = make
+    engine = Engine(
+        run=RUN,
+        server="s0",
+        pid=1,
+        operators={OPERATOR: maker},
+        staging=staging,
+        checkpoint=checkpoint,
+        memory_bytes=memory_bytes,
+    )
+    engine.assign(request(-1, 0, shards=(0, 1, 2, 3)))
+    return Bench(engine, staging, checkpoint, operators)
+
+
+def request(epoch: int, try_: int, **more: object) -> Request:
+    return Request(**{"run": RUN, "epoch": epoch, "try_": try_, **more})  # type: ignore[arg-type]
+
+
+def key(epoch: int, try_: int, attempt: int, partition: int, operator: str = OPERATOR, run: str = RUN) -> StageKey:
+    return StageKey(run, operator, epoch, try_, attempt, partition)
+
+
+def receipt_of(*frames: tuple[int, ...]) -> StageReceipt:
+    receipt = NOTHING_STAGED
+    for numbers in frames:
+        frame = FakeFrame(numbers)
+        receipt = receipt.after(frame.n, frame.nbytes, frame.checksum())
+    return receipt
+
+
+def stage(
+    staging: Staging,
+    epoch: int,
+    try_: int,
+    attempt: int,
+    partition: int,
+    *frames: tuple[int, ...],
+    operator: str = OPERATOR,
+) -> Winner:
+    opened = staging.open(key(epoch, try_, attempt, partition, operator))
+    for numbers in frames:
+        staging.add(opened, FakeFrame(numbers).to_batch())
+    receipt = staging.finish(opened, receipt_of(*frames))
+    return Winner(partition, attempt, receipt.rows, receipt.checksum)

@@ -1,0 +1,118 @@
+"""Real servers for tests: a stand-in for the executor's JVM, a small operator, frames for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from tailrace.env import processes
+from tailrace.env.randomness import new_run_id
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.frame import Frame
+from tailrace.operators.lift import HASH_COLUMN, Lifter
+from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result
+from tailrace.server.client import StateClient
+from tailrace.server.launch import ensure_server
+from tailrace.server.protocol import ServerAddress, ServerConfig, StageKey, Winner
+from tailrace.state.layout import Merge
+from tailrace.types import BIGINT, Field
+
+SHARDS = 8
+SPEC = OperatorSpec(
+    name="counts",
+    keys=(Field("k", BIGINT),),
+    accumulators=(
+        Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
+        Accumulator(Merge.ADD, Lift.VALUE, "v", BIGINT),
+    ),
+    outputs=(Output("n", Result.VALUE, (0,), BIGINT), Output("sum", Result.VALUE, (1,), BIGINT)),
+    window=None,
+    window_name="window",
+    window_position=0,
+    time_column=None,
+    emit_changed=True,
+    watermarked=False,
+    ansi=True,
+    shards=SHARDS,
+)
+
+
+def frame(keys: list[int], values: list[int] | None = None) -> Frame:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            HASH_COLUMN: pa.array([key * 2654435761 % 2**31 for key in keys], pa.int64()),
+            "k": pa.array(keys, pa.int64()),
+            "v": pa.array(values or keys, pa.int64()),
+        }
+    )
+    return Lifter(SPEC, MIN_MICROS, False, {"k": BIGINT, "v": BIGINT}).frame([batch])
+
+
+def config(store: Path, **more: object) -> ServerConfig:
+    given = {
+        "run": new_run_id(),
+        "token": "secret-token",
+        "operators": (SPEC.to_json(),),
+        "store_uri": str(store),
+        "memory_bytes": 64 << 20,
+        **more,
+    }
+    return ServerConfig(**given)  # type: ignore[arg-type]
+
+
+class StandIn:
+    """A process that stands for an executor's JVM."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        found = processes.facts(self.process.pid)
+        assert found is not None
+        self.facts = found
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def start(server_config: ServerConfig, executor: StandIn, temporary: Path, host: str | None = None) -> ServerAddress:
+    return ensure_server(server_config, host=host, executor=executor.facts, temporary=str(temporary))
+
+
+def stage(client: StateClient, run: str, epoch: int, try_: int, attempt: int, partition: int, *frames: Frame) -> Winner:
+    with client.stage(StageKey(run, SPEC.name, epoch, try_, attempt, partition)) as writer:
+        for each in frames:
+            writer.write(each)
+        receipt = writer.finish()
+    return Winner(partition, attempt, receipt.rows, receipt.checksum)
+
+
+def rows(batches: list[pa.RecordBatch] | None) -> dict[int, tuple[int, int]]:
+    assert batches is not None
+    found = [row for batch in batches for row in batch.to_pylist()]
+    return {row["k"]: (row["n"], row["sum"]) for row in found}
+
+
+def running(pid: int) -> bool:
+    found = processes.facts(pid)
+    return found is not None and not found.zombie
+
+
+def eventually(what: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if what():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def left_over(temporary: Path) -> list[str]:
+    """What servers have left on disk."""
+    base = temporary / f"tailrace-{os.getuid()}"
+    return sorted(str(path) for path in base.rglob("*")) if base.exists() else []
