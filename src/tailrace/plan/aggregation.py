@@ -10,12 +10,10 @@ from tailrace.api.aggregates import Aggregate, Function
 from tailrace.api.definition import Aggregation, OutputMode
 from tailrace.errors import AnalysisError
 from tailrace.operators.spec import Accumulator, Lift, Merge, OperatorSpec, Output, Result, WindowSpec
+from tailrace.state.layout import MAX_BITS, bits_of
 from tailrace.types import BIGINT, DOUBLE, DataType, decimal
 
 OPERATOR = "aggregate"
-NULLABLE_MAX = 60
-"""Bits left for nulls in the one word a record has for them."""
-
 _ORDERED = {
     Function.MIN: Merge.MIN,
     Function.MAX: Merge.MAX,
@@ -97,11 +95,11 @@ def _share(wanted: Accumulator, accumulators: list[Accumulator]) -> int:
 
 
 def _check_width(stream: Aggregation, accumulators: list[Accumulator]) -> None:
-    timed = sum(accumulator.merge in (Merge.FIRST, Merge.LAST) for accumulator in accumulators)
-    width = len(stream.keys) + len(accumulators) + timed
-    if width > NULLABLE_MAX:
+    width = len(stream.keys) + sum(bits_of(one.merge, one.type) for one in accumulators)
+    if width > MAX_BITS:
         raise AnalysisError(
             f"the query keeps {width} values in each state record ({len(stream.keys)} group columns, "
-            f"{len(accumulators)} aggregated values, first and last counted twice), and at most {NULLABLE_MAX} are "
-            f"possible: split the aggregates over two queries, or group by one column that stands for several"
+            f"{len(accumulators)} aggregated values; first, last and sums of wide decimals count twice), and at most "
+            f"{MAX_BITS} are possible: split the aggregates over two queries, or group by one column that stands for "
+            "several"
         )

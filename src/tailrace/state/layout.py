@@ -51,6 +51,11 @@ def words_of(kind: Kind) -> int:
     return 2 if kind is Kind.INT128 else 1
 
 
+def bits_of(merge: Merge, type_: DataType) -> int:
+    """Valid bits that an accumulator takes: first and last know a null value, a wide decimal sum an overflow."""
+    return 2 if merge in (Merge.FIRST, Merge.LAST) or (merge is Merge.ADD and type_.kind is Kind.INT128) else 1
+
+
 @dataclass(frozen=True)
 class KeyWords:
     type: DataType
@@ -111,12 +116,12 @@ def record_layout(keys: Sequence[Field], accumulators: Sequence[tuple[Merge, Dat
     for number, (merge, type_) in enumerate(accumulators):
         kind = _kind(type_)
         timed = merge in (Merge.FIRST, Merge.LAST)
-        two_bits = timed or (merge is Merge.ADD and kind is Kind.INT128)
-        place = AccumulatorWords(merge, type_, kind, word, bit, bit + 1 if two_bits else -1)
+        bits = bits_of(merge, type_)
+        place = AccumulatorWords(merge, type_, kind, word, bit, bit + 1 if bits == 2 else -1)
         places.append(place)
         sign = 1 if merge in (Merge.MAX, Merge.LAST) else -1
         program[number] = (_opcode(merge, type_, kind, ansi), word, bit, place.bit2, _KERNEL_KIND[kind], sign)
-        bit += 2 if two_bits else 1
+        bit += bits
         word += 3 if merge is Merge.MOMENTS else words_of(kind) + timed
     if bit > MAX_BITS:
         raise ValueError(f"a record has {bit} valid bits, at most {MAX_BITS} fit")

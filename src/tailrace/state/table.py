@@ -254,6 +254,7 @@ class Table:
 
     def compact(self) -> None:
         """Leave behind the strings that no record and no undo log points to."""
+        self._close_newest()
         fresh = np.empty(len(self._arena), np.uint8)
         words = self.layout.bytes_words
         end = uk.move_strings(
