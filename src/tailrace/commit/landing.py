@@ -24,7 +24,7 @@ from tailrace.ids import NO_EPOCH
 
 @dataclass(frozen=True)
 class Landing:
-    """``manifest``: the state to open, that of ``epoch``. ``replay``: what was recorded of the next epoch, if anything."""
+    """``manifest``: the state to open, that of ``epoch``. ``replay``: what was recorded of the next epoch, if any."""
 
     epoch: int
     manifest: Manifest

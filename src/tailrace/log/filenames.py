@@ -13,7 +13,7 @@ OBJECT_PREFIX = "objects/"
 PLAN_NAME = "plan.json"
 
 _ENTRY = re.compile(r"log/(\d{20})\.json")
-_SERVER = re.compile(r"[A-Za-z0-9_]+")
+_SERVER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _RUN = re.compile(r"[0-9a-f]{16}")
 
 
