@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import (
@@ -119,7 +120,6 @@ class _Listener(StreamingQueryListener):
     def __init__(self) -> None:
         self.hear: Callable[[dict[str, Any]], None] = lambda progress: None
         self.ended = threading.Event()
-        self.failure: str | None = None
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
@@ -128,7 +128,6 @@ class _Listener(StreamingQueryListener):
         self.hear(json.loads(event.progress.json))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        self.failure = event.exception
         self.ended.set()
 
 
@@ -205,10 +204,12 @@ class Demo:
                 .trigger(availableNow=True)
                 .start()
             )
-            started[0].awaitTermination()
+            try:
+                started[0].awaitTermination()
+            except StreamingQueryException as error:
+                # What follows is the plan, pages of it, which is no help here.
+                raise TailraceError(f"{engine} failed: {str(error).partition('=== Streaming Query ===')[0]}") from error
             listener.ended.wait(10)  # events come a moment after the query's end
-        if listener.failure:
-            raise TailraceError(f"{engine} failed: {listener.failure}")
         return run
 
     def _show_results(self, run: Run) -> None:
