@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tailrace.operators.frame_kernels import mix_bytes, mix_words, shard_order, take_rows
 from tailrace.state.buffers import view
-from tailrace.state.compiled import kernel
 from tailrace.state.layout import RecordLayout
 from tailrace.state.table import Rows
 from tailrace.state.upkeep_kernels import copy_out, heap_needed
@@ -91,47 +91,6 @@ def split(frame: Frame, layout: RecordLayout, ranges: list[tuple[int, int]]) -> 
             heap = np.empty(0, np.uint8)
         out.append(Frame(rows, heap, bounds))
     return out
-
-
-@kernel
-def mix_words(words, seed):
-    state = np.uint64(seed) ^ np.uint64(words.shape[0])
-    for i in range(words.shape[0]):
-        state = (state ^ np.uint64(words[i])) * np.uint64(0x9E3779B97F4A7C15)
-        state ^= state >> np.uint64(29)
-    return np.int64(state)
-
-
-@kernel
-def mix_bytes(data, seed):
-    state = np.uint64(seed) ^ np.uint64(data.shape[0])
-    for i in range(data.shape[0]):
-        state = (state ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
-    return np.int64(state)
-
-
-@kernel
-def shard_order(rows, shards, order, bounds):
-    """A stable counting sort of rows by shard (the hash modulo their number, never negative)."""
-    for i in range(rows.shape[0]):
-        bounds[rows[i, 0] % shards + 1] += 1
-    for s in range(shards):
-        bounds[s + 1] += bounds[s]
-    place = np.int64(0)
-    for i in range(rows.shape[0]):
-        place = bounds[rows[i, 0] % shards]
-        order[place] = i
-        bounds[rows[i, 0] % shards] = place + 1
-    for s in range(shards, 0, -1):
-        bounds[s] = bounds[s - 1]
-    bounds[0] = 0
-
-
-@kernel
-def take_rows(rows, order, out):
-    for i in range(order.shape[0]):
-        for w in range(rows.shape[1]):
-            out[i, w] = rows[order[i], w]
 
 
 def by_shard(rows: Rows, shards: int) -> Frame:

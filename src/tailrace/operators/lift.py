@@ -166,7 +166,7 @@ class Lifter:
     def _sample(self, rows: Rows) -> None:
         """Learn, from the first chunk, how much combining would save; it decides the next epochs.
 
-        Sampled by key, not by row: every row of a sampled key is in, so that the share of distinct keys is not flattered.
+        Sampled by key, not by row: every row of a sampled key is in, so that the share of distinct keys is right.
         """
         counts = self.counts
         if counts.sampled_rows or not len(rows):
@@ -181,6 +181,3 @@ class Lifter:
         table.begin(len(rows))
         table.merge(rows.words, rows.heap, 0, len(rows))
         return table.copy(table.changed_rows())
-
-
-

@@ -11,8 +11,11 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from tailrace.ids import Micros
-from tailrace.state.layout import Merge, RecordLayout, record_layout
+from tailrace.state.layout import MAX_BITS, Merge, RecordLayout, bits_of, record_layout
 from tailrace.types import DataType, Field, Kind
+
+VALID_BITS_MAX = MAX_BITS
+"""Of all keys and accumulators of an operator together; a key takes one."""
 
 
 class Lift(StrEnum):
@@ -48,6 +51,10 @@ class Accumulator:
         kind = self.type.kind
         assert kind is not None, self.type
         return kind
+
+    @property
+    def valid_bits(self) -> int:
+        return bits_of(self.merge, self.type)
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def warm_up() -> None:
         frame.checksum()
         first, _ = split(frame, spec.layout(), [(0, 1), (1, 2)])
         operator = WindowAggregate(spec, [0], threads=1)
-        sections = []
+        sections: list[pa.RecordBatch] = []
         for epoch in range(3):
             operator.apply(epoch, [first])
             operator.advance(epoch, 2 * epoch - 2, 2 * epoch)

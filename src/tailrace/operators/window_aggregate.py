@@ -214,4 +214,3 @@ def _joined(parts: Sequence[Rows], bytes_words: np.ndarray, words: int) -> Rows:
 def fold_sections(spec: OperatorSpec, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
     """One section that stands for several, oldest first."""
     return fold_records(spec.layout(), batches, horizon)
-

@@ -9,8 +9,7 @@ from __future__ import annotations
 from tailrace.api.aggregates import Aggregate, Function
 from tailrace.api.definition import Aggregation, OutputMode
 from tailrace.errors import AnalysisError
-from tailrace.operators.spec import Accumulator, Lift, Merge, OperatorSpec, Output, Result, WindowSpec
-from tailrace.state.layout import MAX_BITS, bits_of
+from tailrace.operators.spec import VALID_BITS_MAX, Accumulator, Lift, Merge, OperatorSpec, Output, Result, WindowSpec
 from tailrace.types import BIGINT, DOUBLE, DataType, decimal
 
 OPERATOR = "aggregate"
@@ -95,11 +94,11 @@ def _share(wanted: Accumulator, accumulators: list[Accumulator]) -> int:
 
 
 def _check_width(stream: Aggregation, accumulators: list[Accumulator]) -> None:
-    width = len(stream.keys) + sum(bits_of(one.merge, one.type) for one in accumulators)
-    if width > MAX_BITS:
+    width = len(stream.keys) + sum(one.valid_bits for one in accumulators)
+    if width > VALID_BITS_MAX:
         raise AnalysisError(
             f"the query keeps {width} values in each state record ({len(stream.keys)} group columns, "
             f"{len(accumulators)} aggregated values; first, last and sums of wide decimals count twice), and at most "
-            f"{MAX_BITS} are possible: split the aggregates over two queries, or group by one column that stands for "
-            "several"
+            f"{VALID_BITS_MAX} are possible: split the aggregates over two queries, or group by one column that "
+            "stands for several"
         )

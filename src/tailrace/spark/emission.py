@@ -45,7 +45,9 @@ class EmitTask:
                 yield from client.emission(part.epoch, part.try_, (part.first, part.last))
 
 
-def local_frame(spark: SparkSession, batches: Sequence[pa.RecordBatch], arrow: pa.Schema, schema: StructType) -> DataFrame:
+def local_frame(
+    spark: SparkSession, batches: Sequence[pa.RecordBatch], arrow: pa.Schema, schema: StructType
+) -> DataFrame:
     table = pa.Table.from_batches(batches, schema=arrow)
     return spark.createDataFrame(table, schema=schema)
 

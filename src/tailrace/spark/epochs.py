@@ -9,8 +9,8 @@ Order, and why it is exactly once:
 A lost server gives the epoch a new try: every server returns to the end of the epoch before, which is durable, and
 nothing of the old try is kept.
 
-Threads: Spark calls one epoch at a time. Cleaning runs behind the epoch in a thread of its own and is awaited before the
-next commit.
+Threads: Spark calls one epoch at a time. Cleaning runs behind the epoch in a thread of its own and is awaited before
+the next commit.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from tailrace.spark.schema import output_schema
 from tailrace.spark.sinks import EpochSink
 from tailrace.spark.watermark import Watermark
 
+PROGRESS_KEPT = 100
 _COMBINE_BELOW = 0.6
 """Tasks combine while they leave fewer partials per row than this."""
 
@@ -104,7 +105,7 @@ class Epochs:
         task = IngestTask(
             self._operator_json, self._types, epoch, try_, late_before, combine, self._fleet.routes, self._fleet.access
         )
-        receipts_frame = self._routed(batch).mapInArrow(task, RECEIPT_DDL)  # type: ignore[arg-type]
+        receipts_frame = self._routed(batch).mapInArrow(task, RECEIPT_DDL)
         stopwatch.lap("plan")
         receipts = [Receipt.from_json(row[0]) for row in receipts_frame.collect()]
         stopwatch.lap("ingest")
@@ -116,30 +117,17 @@ class Epochs:
             watermark = watermark.after(time_max, plan.delay, plan.watermark_rule)
         closes = watermark.closed if plan.operator.watermarked else MIN_MICROS
         done = self._step(epoch, try_, receipts, late_before, closes)
-        server_ms = stopwatch.lap("servers")
+        stopwatch.lap("servers")
         manifest = self._commit(epoch, try_, done, watermark, receipts, combine)
-        commit_ms = stopwatch.lap("commit") + max(each.committed.commit_ms for each in done if each.committed)
+        stopwatch.lap("log")
         rows = sum(each.emission.rows for each in done)
         self._sink.write(self._emission(batch.sparkSession, done, rows), epoch, rows)
         stopwatch.lap("sink")
         self._before, self._watermark, self._replay = manifest, watermark, None
         self._combine = self._next_combine(combine, receipts)
         self._cleaning = self._behind.submit(self._clean, manifest)
-        apply_ms = max(each.applied.apply_ms for each in done)
-        advance_ms = max(each.emission.advance_ms for each in done)
-        durations = Durations(
-            plan=stopwatch.laps["plan"],
-            ingest=stopwatch.laps["ingest"],
-            combine=max((receipt.combine_ms for receipt in receipts), default=0.0),
-            transfer=max((receipt.transfer_ms for receipt in receipts), default=0.0),
-            apply=apply_ms,
-            advance=advance_ms,
-            commit=max(commit_ms, server_ms - apply_ms - advance_ms + stopwatch.laps["commit"]),
-            sink=stopwatch.laps["sink"],
-            retries=failed_ms,
-            total=failed_ms + sum(stopwatch.laps.values()),
-        )
-        return self._report(epoch, try_, started, receipts, done, watermark, combine, replay is not None, rows, durations)
+        outcome = _Outcome(manifest, receipts, done, watermark, combine, replay is not None, rows)
+        return self._report(outcome, try_ + 1, started, _durations(stopwatch.laps, receipts, done, failed_ms))
 
     # Steps -----------------------------------------------------------------------------------------------------------
 
@@ -243,34 +231,23 @@ class Epochs:
 
     # Report ----------------------------------------------------------------------------------------------------------
 
-    def _report(
-        self,
-        epoch: int,
-        try_: int,
-        started: float,
-        receipts: list[Receipt],
-        done: list[EpochDone],
-        watermark: Watermark,
-        combine: bool,
-        replayed: bool,
-        rows: int,
-        durations: Durations,
-    ) -> EpochProgress:
+    def _report(self, outcome: _Outcome, tries: int, started: float, durations: Durations) -> EpochProgress:
+        receipts, done = outcome.receipts, outcome.done
         statuses = self._fleet.each(lambda client, _: client.status())
         progress = EpochProgress(
             id=self._identity.id,
             run_id=self._identity.run,
             name=self._identity.name,
-            epoch=epoch,
-            tries=try_ + 1,
+            epoch=outcome.manifest.epoch,
+            tries=tries,
             started=started,
             input_rows=sum(receipt.rows for receipt in receipts),
             late_rows=sum(receipt.late_rows for receipt in receipts),
             null_time_rows=sum(receipt.null_time_rows for receipt in receipts),
             partials=sum(receipt.partials for receipt in receipts),
-            output_rows=rows,
-            watermark=watermark.closed,
-            time_max=watermark.time_max,
+            output_rows=outcome.rows,
+            watermark=outcome.watermark.closed,
+            time_max=outcome.watermark.time_max,
             state_rows=sum(status.rows for status in statuses),
             state_rows_updated=sum(each.applied.updated for each in done),
             state_bytes=sum(status.state_bytes for status in statuses),
@@ -278,16 +255,43 @@ class Epochs:
             staged_bytes=sum(staged.bytes for receipt in receipts for staged in receipt.staged),
             spilled_bytes=sum(status.spilled_bytes for status in statuses),
             servers=len(statuses),
-            combined=combine,
-            replayed=replayed,
+            combined=outcome.combined,
+            replayed=outcome.replayed,
             duration_ms=durations,
         )
         self.progress.append(progress)
-        del self.progress[:-100]
+        del self.progress[:-PROGRESS_KEPT]
         return progress
 
 
+@dataclass(frozen=True)
+class _Outcome:
+    """What a try that succeeded has brought."""
 
+    manifest: Manifest
+    receipts: list[Receipt]
+    done: list[EpochDone]
+    watermark: Watermark
+    combined: bool
+    replayed: bool
+    rows: int
+
+
+def _durations(laps: dict[str, float], receipts: list[Receipt], done: list[EpochDone], failed_ms: float) -> Durations:
+    apply_ms = max(each.applied.apply_ms for each in done)
+    advance_ms = max(each.emission.advance_ms for each in done)
+    return Durations(
+        plan=laps["plan"],
+        ingest=laps["ingest"],
+        combine=max((receipt.combine_ms for receipt in receipts), default=0.0),
+        transfer=max((receipt.transfer_ms for receipt in receipts), default=0.0),
+        apply=apply_ms,
+        advance=advance_ms,
+        commit=max(0.0, laps["servers"] - apply_ms - advance_ms) + laps["log"],
+        sink=laps["sink"],
+        retries=failed_ms,
+        total=failed_ms + sum(laps.values()),
+    )
 
 
 class _Stopwatch:

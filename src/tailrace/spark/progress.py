@@ -12,8 +12,8 @@ from tailrace.ids import MIN_MICROS
 
 @dataclass(frozen=True)
 class Durations:
-    """Milliseconds. ``plan`` to ``sink`` follow each other; ``combine`` and ``transfer`` are inside ``ingest``, each the
-    largest of any task. ``retries`` is what failed tries of the epoch took."""
+    """Milliseconds. ``plan`` to ``sink`` follow each other; ``combine`` and ``transfer`` are inside ``ingest``, each
+    the largest of any task. ``commit`` holds the calls to the servers too. ``retries``: what failed tries took."""
 
     plan: float = 0.0
     ingest: float = 0.0

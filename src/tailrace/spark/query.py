@@ -98,8 +98,8 @@ class StreamingQuery:
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Wait for the end; raise the error that caused it, if one did."""
         try:
-            # Spark takes whole seconds only where it is asked for a timeout.
-            ended = self._query.awaitTermination(timeout) if timeout is not None else self._query.awaitTermination()
+            # Annotated as whole seconds, but fractions are taken and mean what they say.
+            ended = self._query.awaitTermination(timeout)  # type: ignore[arg-type]
         except StreamingQueryException as error:
             self._released.wait(_RELEASE_TIMEOUT_S)
             if isinstance(self._failure.error, TailraceError):

@@ -39,9 +39,7 @@ def output_schema(spec: OperatorSpec) -> spark_types.StructType:
     if spec.window is not None:
         assert spec.time_column is not None
         edge = spark_type(spec.time_column.type)
-        window = spark_types.StructType(
-            [spark_types.StructField("start", edge), spark_types.StructField("end", edge)]
-        )
+        window = spark_types.StructType([spark_types.StructField("start", edge), spark_types.StructField("end", edge)])
         columns.insert(spec.window_position, (spec.window_name, window))
     columns += [(out.name, spark_type(out.type)) for out in spec.outputs]
     return spark_types.StructType([spark_types.StructField(name, type_) for name, type_ in columns])

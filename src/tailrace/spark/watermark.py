@@ -1,8 +1,8 @@
 """Event time of one operator: what was seen, what is late, what closes. Pure.
 
-Two rules. ``tailrace``: windows close by the largest event time seen, this epoch's rows included. ``spark``: by what was
-seen before this epoch, in whole milliseconds and never below 1970, as Spark's own aggregation does between consecutive
-batches of data. Under both, rows are late by the watermark that the epoch before closed with.
+Two rules. ``tailrace``: windows close by the largest event time seen, this epoch's rows included. ``spark``: by what
+was seen before this epoch, in whole milliseconds and never below 1970, as Spark's own aggregation does between
+consecutive batches of data. Under both, rows are late by the watermark that the epoch before closed with.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.state.buffers import view
-from tailrace.state.compiled import kernel
-from tailrace.state.table_kernels import bytes_length
+from tailrace.state.string_kernels import pack_strings, string_offsets, unpack_strings
 from tailrace.types import DataType, Kind
 
 _ARROW = {
@@ -106,42 +105,6 @@ def string_heap(array: pa.Array, valid: np.ndarray | None, heap_start: int) -> t
     present = valid if valid is not None else np.ones(count, np.bool_)
     end = pack_strings(offsets, source, present, heap_start, words, out)
     return words, out[:end]
-
-
-@kernel
-def pack_strings(offsets, source, valid, heap_start, words, out):
-    end = np.int64(0)
-    for i in range(words.shape[0]):
-        if not valid[i]:
-            continue
-        start, length = offsets[i], offsets[i + 1] - offsets[i]
-        words[i] = heap_start + end
-        for b in range(4):
-            out[end + b] = (length >> (8 * b)) & 0xFF
-        end += 4
-        for b in range(length):
-            out[end + b] = source[start + b]
-        end += length
-    return end
-
-
-@kernel
-def string_offsets(words, valid, heap, offsets):
-    end = np.int64(0)
-    for i in range(words.shape[0]):
-        if valid[i]:
-            end += bytes_length(heap, words[i])
-        offsets[i + 1] = end
-
-
-@kernel
-def unpack_strings(words, valid, heap, offsets, out):
-    for i in range(words.shape[0]):
-        if valid[i]:
-            start = words[i] + 4
-            base = offsets[i]
-            for b in range(offsets[i + 1] - base):
-                out[base + b] = heap[start + b]
 
 
 def decode(words: np.ndarray, valid: np.ndarray | None, heap: np.ndarray, type_: DataType) -> pa.Array:

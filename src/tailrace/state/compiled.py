@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba.core import config
+from numba.core import config as _config
+
+_numba_config: Any = _config
+_njit: Any = numba.njit
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -42,9 +45,14 @@ def inlined(function: _Function) -> _Function:
 
 
 def _compiled(function: _Function, force_inline: bool) -> _Function:
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(cache_folder())
+    before = _numba_config.CACHE_DIR
+    _numba_config.CACHE_DIR = str(cache_folder())
     try:
-        return numba.njit(function, nogil=True, cache=True, error_model="numpy", forceinline=force_inline, _nrt=False)
+        # Without numba's memory manager: kernels own no arrays, and counting references to those they are given costs
+        # more than the work on a row.
+        made: _Function = _njit(
+            function, nogil=True, cache=True, error_model="numpy", forceinline=force_inline, _nrt=False
+        )
+        return made
     finally:
-        config.CACHE_DIR = before
+        _numba_config.CACHE_DIR = before

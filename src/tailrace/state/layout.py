@@ -126,9 +126,7 @@ def record_layout(keys: Sequence[Field], accumulators: Sequence[tuple[Merge, Dat
     if bit > MAX_BITS:
         raise ValueError(f"a record has {bit} valid bits, at most {MAX_BITS} fit")
     byte_places = [(k.word, k.bit) for k in key_places if k.kind is Kind.BYTES]
-    byte_places += [
-        (a.value_word, a.bit2 if a.bit2 >= 0 else a.bit) for a in places if a.kind is Kind.BYTES
-    ]
+    byte_places += [(a.value_word, a.bit2 if a.bit2 >= 0 else a.bit) for a in places if a.kind is Kind.BYTES]
     key_words = [
         (k.word + i, k.bit if k.kind is Kind.BYTES else -1) for k in key_places for i in range(words_of(k.kind))
     ]

@@ -144,5 +144,3 @@ class RowsBuilder:
     def finish(self) -> Rows:
         heap = np.concatenate(self._heap) if self._heap else np.empty(0, np.uint8)
         return Rows(self.words, heap)
-
-

@@ -180,7 +180,8 @@ class Table:
         return np.where(rows < 0, ~rows, rows)
 
     def pane_starts(self, rows: np.ndarray) -> np.ndarray:
-        return self._records[rows, PANE]
+        starts: np.ndarray = self._records[rows, PANE]
+        return starts
 
     def rows_in_windows(self, targets: Rows, size: int, pane: int) -> tuple[np.ndarray, np.ndarray]:
         """For targets whose pane is a window's start: (row numbers of their key in that window, window starts)."""
@@ -197,9 +198,7 @@ class Table:
             return 0
         return int(uk.heap_needed(self._records, self._arena, rows, self.layout.bytes_words))
 
-    def copy_into(
-        self, rows: np.ndarray, out: Rows, at: int, heap_end: int, panes: np.ndarray = _NO_OVERRIDE
-    ) -> int:
+    def copy_into(self, rows: np.ndarray, out: Rows, at: int, heap_end: int, panes: np.ndarray = _NO_OVERRIDE) -> int:
         """Copy records to ``out.words[at:]``, giving them other panes where asked; return the new end of the heap."""
         return int(
             uk.copy_out(

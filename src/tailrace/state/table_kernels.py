@@ -79,10 +79,7 @@ def as_word(double):
 @inlined
 def bytes_length(heap, at):
     return (
-        np.int64(heap[at])
-        | np.int64(heap[at + 1]) << 8
-        | np.int64(heap[at + 2]) << 16
-        | np.int64(heap[at + 3]) << 24
+        np.int64(heap[at]) | np.int64(heap[at + 1]) << 8 | np.int64(heap[at + 2]) << 16 | np.int64(heap[at + 3]) << 24
     )
 
 

@@ -190,7 +190,6 @@ def copy_out(rows, heap, chosen, panes, bytes_words, out_rows, at, out_heap, hea
     return heap_end
 
 
-
 @kernel
 def find_panes(
     targets, heap, window_size, pane_size, key_words, key_mask, index, records, arena, out_rows, out_windows
