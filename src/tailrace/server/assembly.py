@@ -12,15 +12,17 @@ import pyarrow as pa
 
 from tailrace.env.disk import process_id
 from tailrace.env.objects import open_store
-from tailrace.operators import warm_up as kernels
 from tailrace.operators import window_aggregate
 from tailrace.operators.frame import Frame
 from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.warm_up import warm_up
 from tailrace.server.checkpoint import StoreCheckpoint
 from tailrace.server.engine import Engine
 from tailrace.server.protocol import ProcessConfig
 from tailrace.server.seat import Operator
 from tailrace.server.staging import Staging
+
+__all__ = ["build_engine", "warm_up"]
 
 STAGING_SHARE = 4
 """Staged rows may take one part in so many of the memory budget before they spill."""
@@ -49,11 +51,6 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
         memory_bytes=common.memory_bytes,
         warm_up_ms=warm_up_ms,
     )
-
-
-def warm_up() -> None:
-    """Compile kernels, or load them from their cache, before the first epoch needs them."""
-    kernels.warm_up()
 
 
 def _maker(spec: OperatorSpec) -> Callable[[], Operator]:

@@ -66,6 +66,7 @@ class EpochDone:
     applied: Applied
     emission: EmissionInfo
     committed: CommitResult | None
+    status: ServerStatus  # after all of it
     batches: list[pa.RecordBatch] | None
 
 
@@ -169,6 +170,7 @@ class StateClient:
             applied=result.applied,
             emission=result.emission,
             committed=result.committed,
+            status=result.status,
             batches=batches,
         )
 
@@ -185,6 +187,7 @@ class StateClient:
         self._act("fold", self._request(epoch=epoch, refs=tuple(objects), horizons=dict(horizons)))
 
     def status(self, timeout_s: float | None = None) -> ServerStatus:
+        """Answers at once, also while a step is under way: a server that does not is dead or stuck."""
         return decode(ServerStatus, self._act("status", self._request(), timeout_s)[0])
 
     def shutdown(self) -> None:

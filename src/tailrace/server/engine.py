@@ -18,7 +18,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -38,6 +39,8 @@ from tailrace.server.protocol import (
 )
 from tailrace.server.seat import Operator, Seat, StateLost, Step
 from tailrace.server.staging import Staging
+
+_STATUS_WAIT_S = 0.1
 
 
 class Checkpoint(Protocol):
@@ -77,11 +80,9 @@ class Engine:
         warm_up_ms: float = 0.0,
     ) -> None:
         self.staging = staging
-        self._run, self._server, self._pid = run, server, pid
-        self._memory_bytes = memory_bytes
+        self._run, self._server = run, server
         self._clock = clock
         self._checkpoint = checkpoint
-        self._warm_up_ms = warm_up_ms
         self._lock = threading.RLock()
         self._commit_lock = threading.Lock()
         self._seats = {name: Seat(name, make, staging, clock) for name, make in operators.items()}
@@ -90,6 +91,24 @@ class Engine:
         self._forgotten: int = NO_EPOCH
         self._broken: str | None = None
         self._committed: tuple[Attempt, CommitResult] | None = None
+        self._last_status = ServerStatus(
+            server=server,
+            run=run,
+            pid=pid,
+            epoch=NO_EPOCH,
+            shards=0,
+            rows=0,
+            state_bytes=0,
+            staged_bytes=0,
+            spilled_bytes=0,
+            emission_bytes=0,
+            memory_bytes_max=memory_bytes,
+            staging_bytes_max=staging.memory_bytes_max,
+            apply_ms=0.0,
+            advance_ms=0.0,
+            commit_ms=0.0,
+            warm_up_ms=warm_up_ms,
+        )
 
     # -- one epoch ----------------------------------------------------------------------------------------------------
 
@@ -147,7 +166,8 @@ class Engine:
             batches = self._seat(request.operator).emission
         committed = self.commit(request) if request.commit else None
         inline = emission.bytes <= request.inline_bytes
-        return EpochResult(applied, emission, committed, inline), batches if inline else []
+        result = EpochResult(applied, emission, committed, self.status(request), inline)
+        return result, batches if inline else []
 
     def emission(self, ticket: EmissionTicket) -> list[pa.RecordBatch]:
         """Batches of a held emission. Not fenced by forgetting: a sink may read an epoch that is durable already."""
@@ -222,27 +242,30 @@ class Engine:
             self._checkpoint.fold(request.refs, shards, request.epoch, request.horizons)
 
     def status(self, request: Request) -> ServerStatus:
-        with self._lock:
-            self._check_run(request.run)
+        """Does not wait for a step under way: who asks wants to know whether this server still answers."""
+        self._check_run(request.run)
+        if not self._lock.acquire(timeout=_STATUS_WAIT_S):
+            return replace(self._last_status, busy=True, **self._staged())
+        try:
             seats = list(self._seats.values())
-            return ServerStatus(
-                server=self._server,
-                run=self._run,
-                pid=self._pid,
+            self._last_status = replace(
+                self._last_status,
                 epoch=self._epoch,
                 shards=len(self._shards()),
                 rows=sum(seat.operator.rows for seat in seats),
                 state_bytes=sum(seat.operator.nbytes for seat in seats),
-                staged_bytes=self.staging.staged_bytes,
-                spilled_bytes=self.staging.spilled_bytes,
                 emission_bytes=sum(seat.emitted.bytes for seat in seats if seat.emitted),
-                memory_bytes_max=self._memory_bytes,
-                staging_bytes_max=self.staging.memory_bytes_max,
                 apply_ms=sum(seat.applied.apply_ms for seat in seats if seat.applied),
                 advance_ms=sum(seat.emitted.advance_ms for seat in seats if seat.emitted),
                 commit_ms=self._committed[1].commit_ms if self._committed else 0.0,
-                warm_up_ms=self._warm_up_ms,
+                **self._staged(),
             )
+            return self._last_status
+        finally:
+            self._lock.release()
+
+    def _staged(self) -> dict[str, Any]:
+        return {"staged_bytes": self.staging.staged_bytes, "spilled_bytes": self.staging.spilled_bytes}
 
     def close(self) -> None:
         self.staging.clear()

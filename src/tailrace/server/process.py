@@ -20,6 +20,7 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 
 from tailrace.env import clock, processes, scratch
@@ -33,6 +34,9 @@ LOG_BYTES_MAX = 1 << 20
 LOG_BYTES_KEPT = 1 << 18
 _TICK_S = 1.0
 _CLOSE_S = 2.0
+_BUILD_S = 600.0
+"""How long calls wait for the engine: kernels are compiled the first time on a machine."""
+
 _log = logging.getLogger("tailrace.server")
 
 
@@ -74,7 +78,7 @@ def main() -> int:
         _log.error("another server lives in %s", folder.path)
         return 1
     opened = threading.Event()
-    engine = LateEngine(config.common.start_timeout_s)
+    engine = LateEngine(_BUILD_S)
     service = _listen(config, engine, opened.set, lambda: end.ask("told to"))
     # Up to here a failure leaves the folder to the starter, which shows the log and removes it.
     try:
@@ -150,6 +154,10 @@ def _close(service: StateService) -> None:
 
 
 if __name__ == "__main__":
-    code = main()
+    code = 1
+    try:
+        code = main()
+    except BaseException:
+        traceback.print_exc()
     sys.stderr.flush()
     os._exit(code)  # neither gRPC's threads nor a kernel that still runs may keep a process that has to end

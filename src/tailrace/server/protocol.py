@@ -87,6 +87,7 @@ class Winner(NamedTuple):
 class Applied:
     rows: int
     updated: int  # state records touched
+    spilled_bytes: int  # of the rows, how much had gone to disk
     apply_ms: float
 
 
@@ -147,6 +148,7 @@ class ServerStatus:
     advance_ms: float
     commit_ms: float
     warm_up_ms: float
+    busy: bool = False  # a step is under way; the numbers of the state are those from before it
 
 
 @dataclass(frozen=True)
@@ -272,6 +274,7 @@ class EpochResult:
     applied: Applied
     emission: EmissionInfo
     committed: CommitResult | None
+    status: ServerStatus
     inline: bool
 
     def to_json(self) -> bytes:
@@ -281,6 +284,7 @@ class EpochResult:
                 "applied": asdict(self.applied),
                 "emission": asdict(self.emission),
                 "committed": committed,
+                "status": asdict(self.status),
                 "inline": self.inline,
             }
         )
@@ -292,6 +296,7 @@ class EpochResult:
             applied=Applied(**raw["applied"]),
             emission=EmissionInfo(**raw["emission"]),
             committed=CommitResult.from_json(raw["committed"]) if raw["committed"] is not None else None,
+            status=ServerStatus(**raw["status"]),
             inline=raw["inline"],
         )
 

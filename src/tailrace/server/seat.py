@@ -95,6 +95,7 @@ class Seat:
         self._require(at, Step.PREPARED)
         began = self._clock.monotonic()
         rows = sum(stage.receipt.rows for stage in self._stages)
+        spilled_bytes = sum(stage.spilled_bytes for stage in self._stages)
         try:
             self.operator.apply(at.epoch, list(self._staging.frames(self._stages)))
         except BaseException:
@@ -104,7 +105,8 @@ class Seat:
             self._let_go()
         self.undoable.append(at.epoch)
         self.step = Step.APPLIED
-        self.applied = Applied(rows, self.operator.updated(at.epoch), _ms(self._clock.monotonic() - began))
+        updated = self.operator.updated(at.epoch)
+        self.applied = Applied(rows, updated, spilled_bytes, _ms(self._clock.monotonic() - began))
         return self.applied
 
     def advance(self, at: Attempt, late_before: int, watermark: int) -> EmissionInfo:

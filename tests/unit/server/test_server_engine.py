@@ -241,3 +241,26 @@ def test_a_slow_store_stops_no_other_step(server: Bench) -> None:
     go.set()
     committing.join(10)
     assert server.checkpoint.written == [Attempt(0, 0)]
+
+
+def test_status_does_not_wait_for_a_step(server: Bench) -> None:
+    server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
+    go, begun = threading.Event(), threading.Event()
+    apply = server.operator.apply
+
+    def slow(*args: object) -> None:
+        begun.set()
+        assert go.wait(10)
+        apply(*args)  # type: ignore[arg-type]
+
+    server.operator.apply = slow  # type: ignore[method-assign]
+    assert not server.engine.status(request(0, 0)).busy
+    winner = server.stage(1, 0, 8, 0, (2,))
+    step = threading.Thread(target=server.run, args=(1, 0, winner))
+    step.start()
+    assert begun.wait(10)
+    status = server.engine.status(request(0, 0))
+    assert (status.busy, status.rows, status.epoch, status.staged_bytes) == (True, 1, 0, 8)
+    go.set()
+    step.join(10)
+    assert server.engine.status(request(0, 0)).rows == 2

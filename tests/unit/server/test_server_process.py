@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from real import SHARDS, SPEC, StandIn, config, eventually, frame, left_over, rows, running, stage, start
+from real import SHARDS, StandIn, config, eventually, frame, left_over, rows, running, stage, start
 
-from tailrace.errors import CorruptionError, FencedError, StateServerError, SumOverflowError
-from tailrace.operators.frame import Frame
+from tailrace.errors import StateServerError
 from tailrace.server.client import StateClient, connect, disconnect
 from tailrace.server.launch import sweep
-from tailrace.server.protocol import ServerAddress, ServerConfig, StageKey, Winner
+from tailrace.server.protocol import ServerAddress, ServerConfig
+
+_NEW_CERTIFICATE = (
+    "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+)
 
 
 @pytest.fixture
@@ -44,128 +46,6 @@ def address(common: ServerConfig, executor: StandIn, short_path: Path) -> Iterat
     assert left_over(short_path) == []
 
 
-@pytest.fixture
-def client(address: ServerAddress, common: ServerConfig) -> Iterator[StateClient]:
-    opened = StateClient(address, common.access)
-    opened.open(range(SHARDS))
-    yield opened
-    opened.close()
-
-
-def test_an_epoch_over_the_wire(client: StateClient, common: ServerConfig) -> None:
-    run = common.run
-    winners = [stage(client, run, 0, 0, 9, 1, frame([1, 2]), frame([3])), stage(client, run, 0, 0, 8, 0, frame([1]))]
-    done = client.run_epoch(0, 0, winners, 0, 0, commit=True)
-    assert rows(done.batches) == {1: (2, 2), 2: (1, 2), 3: (1, 3)}
-    assert done.applied.rows == 4
-    assert rows(list(client.emission(0, 0))) == rows(list(client.emission(0, 0, (0, 1)))) == rows(done.batches)
-    assert done.committed is not None and done.committed.delta is not None
-    assert done.committed.delta.last_epoch == 0
-
-    client.prepare(1, 0, [stage(client, run, 1, 0, 20, 0, frame([3]))])
-    assert client.apply(1, 0).rows == 1
-    assert client.advance(1, 0, 0, 0).rows == 1
-    second = client.commit(1, 0)
-    assert second.delta is not None and second.delta.first_epoch == 1
-    client.forget(0)
-    status = client.status()
-    assert (status.epoch, status.rows, status.staged_bytes, status.shards) == (1, 3, 0, SHARDS)
-    with pytest.raises(FencedError, match="is over"):
-        client.apply(0, 0)
-
-    # A survivor's shards are read back by another server from what was committed.
-    client.assign(range(4), [], 1, 1)
-    client.assign(range(SHARDS), [done.committed.delta, second.delta], 1, 2)
-    assert client.status().rows == 3
-    again = client.run_epoch(2, 2, [stage(client, run, 2, 2, 30, 0, frame([1, 2, 3]))], 0, 0, commit=False)
-    assert rows(again.batches) == {1: (3, 3), 2: (2, 4), 3: (3, 9)}
-
-
-def test_a_refused_stream_tells_its_task_why(client: StateClient, common: ServerConfig) -> None:
-    winner = stage(client, common.run, 0, 0, 8, 0, frame([1]))
-    client.prepare(0, 0, [winner])
-    with pytest.raises(FencedError, match="has its winners"):
-        stage(client, common.run, 0, 0, 9, 0, frame([1]))
-    with pytest.raises(FencedError, match="belongs to run"):
-        stage(client, "ffffffffffffffff", 0, 0, 9, 0, frame([1]))
-
-
-def test_a_zombie_in_the_middle_of_its_stream_is_refused(client: StateClient, common: ServerConfig) -> None:
-    zombie = client.stage(StageKey(common.run, SPEC.name, 0, 0, 7, 0))
-    zombie.write(frame([5]))
-    done = client.run_epoch(0, 0, [stage(client, common.run, 0, 0, 8, 0, frame([1]))], 0, 0, commit=False)
-    assert rows(done.batches) == {1: (1, 1)}
-    with pytest.raises(FencedError, match="went on without it"):
-        zombie.write(frame([5]))
-        zombie.finish()
-    assert eventually(lambda: client.status().staged_bytes == 0)
-
-
-def test_a_stream_that_breaks_off_leaves_nothing(client: StateClient, common: ServerConfig) -> None:
-    writer = client.stage(StageKey(common.run, SPEC.name, 0, 0, 7, 0))
-    sent = frame([5])
-    writer.write(sent)
-    writer.abort()
-    assert eventually(lambda: client.status().staged_bytes == 0)
-    with pytest.raises(StateServerError, match="1 rows missing"):
-        client.prepare(0, 0, [Winner(0, 7, 1, sent.checksum())])
-
-
-def test_a_stream_without_rows_needs_no_server(client: StateClient, common: ServerConfig) -> None:
-    winner = stage(client, common.run, 0, 0, 7, 0)
-    assert (winner.rows, winner.checksum) == (0, 0)
-    assert client.run_epoch(0, 0, [winner], 0, 0, commit=True).batches == []
-
-
-def test_errors_keep_their_type(client: StateClient, common: ServerConfig, tmp_path: Path) -> None:
-    huge = frame([1, 1], [2**63 - 1, 1])
-    with pytest.raises(SumOverflowError):
-        client.run_epoch(0, 0, [stage(client, common.run, 0, 0, 7, 0, huge)], 0, 0, commit=False)
-    done = client.run_epoch(0, 1, [stage(client, common.run, 0, 1, 8, 0, frame([1]))], 0, 0, commit=True)
-    assert done.committed is not None and done.committed.delta is not None
-    path = tmp_path / "store" / done.committed.delta.name
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(CorruptionError, match=path.name):
-        client.assign([], [], 0, 1)
-        client.assign(range(SHARDS), [done.committed.delta], 0, 2)
-    with pytest.raises(StateServerError, match="has lost its state"):
-        client.run_epoch(1, 0, [], 0, 0, commit=False)
-
-
-def test_large_frames_pass_and_spill(client: StateClient, common: ServerConfig) -> None:
-    one = frame(list(range(1000)))
-    repeat = 2000
-    large = Frame(np.tile(one.rows, (repeat, 1)), one.heap, one.bounds * repeat)
-    large = Frame(np.ascontiguousarray(np.repeat(one.rows, repeat, axis=0)), one.heap, one.bounds * repeat)
-    assert large.nbytes > 64 << 20
-    winner = stage(client, common.run, 0, 0, 7, 0, large, one)
-    status = client.status()
-    assert status.spilled_bytes == large.nbytes
-    assert status.staged_bytes == large.nbytes + one.nbytes
-    done = client.run_epoch(0, 0, [winner], 0, 0, commit=False)
-    assert done.applied.rows == 1000 * (repeat + 1)
-    assert rows(done.batches)[7] == (repeat + 1, 7 * (repeat + 1))
-    assert client.status().staged_bytes == 0
-
-
-def test_two_threads_stage_at_once(client: StateClient, common: ServerConfig) -> None:
-    winners: list[Winner] = []
-
-    def work(partition: int) -> None:
-        frames = [frame(list(range(at, at + 100))) for at in range(0, 1000, 100)]
-        winners.append(stage(client, common.run, 0, 0, 50 + partition, partition, *frames))
-
-    threads = [threading.Thread(target=work, args=(partition,)) for partition in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    done = client.run_epoch(0, 0, winners, 0, 0, commit=False)
-    assert rows(done.batches) == {key: (4, 4 * key) for key in range(1000)}
-
-
 def test_socket_and_folder_are_private(address: ServerAddress) -> None:
     path = address.uri.removeprefix("grpc+unix://")
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
@@ -173,21 +53,21 @@ def test_socket_and_folder_are_private(address: ServerAddress) -> None:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize("token", ["", "secret-tokem", "secret-token2"])
-def test_a_wrong_token_opens_nothing(address: ServerAddress, common: ServerConfig, token: str) -> None:
-    stranger = StateClient(address, replace(common.access, token=token))
-    calls = [
-        stranger.status,
-        lambda: stranger.open(range(SHARDS)),
-        lambda: stage(stranger, common.run, 0, 0, 7, 0, frame([1])),
-        lambda: list(stranger.emission(0, 0)),
+def test_a_wrong_token_opens_nothing(address: ServerAddress, common: ServerConfig) -> None:
+    calls: list[Callable[[StateClient], object]] = [
+        lambda stranger: stranger.status(),
+        lambda stranger: stranger.open(range(SHARDS)),
+        lambda stranger: stage(stranger, common.run, 0, 0, 7, 0, frame([1])),
+        lambda stranger: list(stranger.emission(0, 0)),
     ]
-    for call in calls:
-        with pytest.raises(StateServerError, match="token"):
-            call()
-    stranger.shutdown()
-    assert running(address.pid)
-    stranger.close()
+    for token in ("", "secret-tokem", "secret-token2"):
+        stranger = StateClient(address, replace(common.access, token=token))
+        for call in calls:
+            with pytest.raises(StateServerError, match="token"):
+                call(stranger)
+        stranger.shutdown()
+        assert running(address.pid)
+        stranger.close()
 
 
 def test_secrets_are_not_in_the_process_list(address: ServerAddress) -> None:
@@ -207,6 +87,24 @@ def test_tcp(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
     with pytest.raises(StateServerError, match="token"):
         StateClient(found, replace(common.access, token="x")).status()
     disconnect(common.run)
+
+
+def test_tls(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl command to make a certificate")
+    cert, private = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        [*_NEW_CERTIFICATE.split(), "-keyout", str(private), "-out", str(cert)],
+        check=True,
+        capture_output=True,
+    )
+    paths = {"tls_cert_path": str(cert), "tls_key_path": str(private)}
+    common = config(tmp_path / "store", transport="tcp", tls_roots=cert.read_text(), **paths)
+    found = start(common, executor, short_path, host="localhost")
+    assert found.uri.startswith("grpc+tls://localhost:")
+    StateClient(found, common.access).open(range(SHARDS))
+    with pytest.raises(StateServerError):
+        StateClient(found, replace(common.access, tls_roots=None, timeout_s=1.0)).status()
 
 
 def test_it_ends_when_told_and_leaves_nothing(common: ServerConfig, executor: StandIn, short_path: Path) -> None:
