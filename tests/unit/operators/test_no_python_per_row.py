@@ -1,0 +1,99 @@
+"""Python work depends on the number of batches, columns and shards, never on rows or keys: calls are counted."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tailrace.ids import Micros
+from tailrace.operators.lift import HASH_COLUMN, Lifter
+from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result, WindowSpec
+from tailrace.operators.warm_up import warm_up
+from tailrace.operators.window_aggregate import WindowAggregate
+from tailrace.state.layout import Merge
+from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
+
+STRING = DataType("string")
+WINDOWS = {
+    "none": None,
+    "tumbling": WindowSpec(Micros(100), Micros(100), Micros(0)),
+    "sliding": WindowSpec(Micros(100), Micros(50), Micros(0)),
+}
+
+
+def calls(work: Callable[[], object]) -> Counter[str]:
+    counted: Counter[str] = Counter()
+
+    def count(frame: object, event: str, argument: object) -> None:
+        if event == "call":
+            counted[frame.f_code.co_qualname] += 1  # type: ignore[attr-defined]
+        elif event == "c_call":
+            counted[getattr(argument, "__qualname__", "c function")] += 1
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+def one_epoch(rows: int, window: WindowSpec | None, emit_changed: bool) -> Counter[str]:
+    """The calls of the second epoch over the same keys: tables have their size already."""
+    spec = OperatorSpec(
+        name="calls",
+        keys=(Field("k", STRING), Field("j", BIGINT)),
+        accumulators=(
+            Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
+            Accumulator(Merge.MAX, Lift.VALUE, "k", STRING),
+            Accumulator(Merge.LAST, Lift.TIMED, "j", BIGINT),
+        ),
+        outputs=(Output("n", Result.VALUE, (0,), BIGINT), Output("m", Result.VALUE, (1,), STRING)),
+        window=window,
+        window_name="window",
+        window_position=0,
+        time_column=Field("ts", TIMESTAMP),
+        emit_changed=emit_changed,
+        watermarked=window is not None,
+        ansi=True,
+        shards=8,
+    )
+    types = {"k": STRING, "j": BIGINT, "ts": TIMESTAMP}
+    number = np.arange(rows)
+    batch = pa.RecordBatch.from_pydict(
+        {
+            HASH_COLUMN: pa.array(number * 7919),
+            "k": pa.array(number.astype(str)),
+            "j": pa.array(number),
+            "ts": pa.array(number % 400, pa.timestamp("us", tz="UTC")),
+        }
+    )
+    operator = WindowAggregate(spec, range(8), threads=1)
+
+    def epoch(at: int) -> None:
+        lifter = Lifter(spec, -(2**63), True, types)
+        operator.apply(at, [lifter.frame([batch])])
+        operator.advance(at, 0, 0 if at < 2 else 300)
+        operator.delta(at)
+
+    epoch(0)
+    epoch(1)
+    return calls(lambda: epoch(2))
+
+
+@pytest.mark.parametrize("emit_changed", [True, False])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_ten_times_the_rows_need_no_more_calls(window: str, emit_changed: bool) -> None:
+    if WINDOWS[window] is None and not emit_changed:
+        emit_changed = True
+    warm_up()
+    few, many = (one_epoch(rows, WINDOWS[window], emit_changed) for rows in (3_000, 30_000))
+    # Tables made on the way grow by doubling: a handful of calls per doubling and shard.
+    more = {name: count - few[name] for name, count in (many - few).items() if count - few[name] > 300}
+    assert not more, f"calls that grow with the rows: {more}"
+    assert many.total() < few.total() + 3_000
