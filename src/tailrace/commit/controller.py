@@ -193,10 +193,9 @@ class Controller:
         """Every durable entry that exists, by reading down to the floor of the newest one."""
         if history.newest is None:
             return
-        self._floor = history.newest.floor
         self._known[history.newest.number] = history.newest
         for number in history.numbers:
-            if self._floor <= number < history.newest.number:
+            if history.newest.floor <= number < history.newest.number:
                 try:
                     entry = self._log.entry(number)
                 except FileNotFoundError:
@@ -205,6 +204,7 @@ class Controller:
                     self._known[number] = entry
         self._known[self.landing.manifest.number] = self.landing.manifest
         self._known.pop(NO_ENTRY, None)
+        self._floor = min(self._known)
 
     def _delete_orphans(self) -> None:
         """After the fence: what no kept entry lists was left by earlier runs."""

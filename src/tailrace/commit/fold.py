@@ -2,8 +2,8 @@
 
 Which objects, decides ``choose`` alone, a pure function with two rules:
 
-- *Tiers*: eight adjacent objects of about the same size, or smaller, become one. So a record is rewritten once per
-  tier: logarithmically often.
+- *Tiers*: the newest eight objects or more become one, as soon as the largest of them is at most a quarter of all. So
+  each rewriting of a record puts it into an object at least four times as large: it is rewritten logarithmically often.
 - *Snapshot*: once all that follows the oldest object is as large as the oldest itself, everything becomes one. So a
   restart reads at most about twice the state, and the price is about one more write per byte written.
 
@@ -16,7 +16,6 @@ only when a durable manifest lists it: a fold that is lost, or comes too late, c
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +34,14 @@ FoldSections = Callable[[str, list[pa.RecordBatch], int], pa.RecordBatch]
 """Operator's name, sections of one shard oldest first, horizon -> one section of the same meaning."""
 
 FAN_IN = 8
-SMALLEST_TIER_BYTES = 64 << 10
+"""So many objects at least become one."""
+
+GROWTH = 4
+"""So much larger at least than the largest of them must the fold be."""
+
+SMALL_BYTES = 64 << 10
+"""Below this, size does not matter: what an object costs is its request."""
+
 PAUSE_MAX = 64
 
 logger = logging.getLogger("tailrace.commit")
@@ -48,10 +54,6 @@ class _Span:
     refs: tuple[ObjectRef, ...]
     bytes: float  # the part that belongs to the folding server's shards, estimated
 
-    @property
-    def tier(self) -> int:
-        return 0 if self.bytes < SMALLEST_TIER_BYTES else 1 + int(math.log(self.bytes / SMALLEST_TIER_BYTES, FAN_IN))
-
 
 def choose(objects: Iterable[ObjectRef], shards: Iterable[int]) -> tuple[ObjectRef, ...]:
     """The objects that a server of these shards should fold now, oldest first; empty where there is no need."""
@@ -60,17 +62,12 @@ def choose(objects: Iterable[ObjectRef], shards: Iterable[int]) -> tuple[ObjectR
         return ()
     if sum(span.bytes for span in spans[1:]) >= spans[0].bytes:
         return _refs(spans)
-    for tier in sorted({span.tier for span in spans}):
-        run: list[_Span] = []
-        for span in reversed(spans):  # the newest run first: it is the one that grows
-            if span.tier <= tier:
-                run.append(span)
-            elif len(run) >= FAN_IN:
-                break
-            else:
-                run = []
-        if len(run) >= FAN_IN:
-            return _refs(run[::-1])
+    total = largest = 0.0
+    for count, span in enumerate(reversed(spans), start=1):
+        size = max(span.bytes, SMALL_BYTES)
+        total, largest = total + size, max(largest, size)
+        if count >= FAN_IN and total >= GROWTH * largest:  # the shortest that qualifies: the cheapest
+            return _refs(spans[-count:])
     return ()
 
 

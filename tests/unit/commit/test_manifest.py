@@ -1,0 +1,94 @@
+"""Manifest changes: applied where their preconditions hold, refused where not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tailrace.commit.manifest import (
+    EMPTY,
+    Fold,
+    Manifest,
+    StaleFold,
+    add_delta,
+    apply_fold,
+    next_objects,
+)
+from tailrace.commit.objects import ObjectRef
+
+RUN = "0123456789abcdef"
+
+
+def ref(name: str, first: int, last: int, *shards: tuple[int, int]) -> ObjectRef:
+    return ObjectRef(f"objects/{name}", first, last, shards or ((0, 8),), 100)
+
+
+def test_json_round_trip() -> None:
+    manifest = Manifest(
+        epoch=4,
+        run=RUN,
+        try_=1,
+        objects=(ref("a", 0, 3), ref("b", 4, 4, (0, 2), (5, 6))),
+        watermarks={"op": {"max": 7}},
+        rows={"input": 3, "late": 1},
+        decisions={"combine": True},
+        horizons={"op": -5},
+        plan="abc",
+        number=9,
+        parent=8,
+        floor=3,
+    )
+    assert Manifest.from_json(json.loads(json.dumps(manifest.to_json())), 9) == manifest
+    fold = Fold(("objects/x",), ref("a", 0, 3))
+    assert Fold.from_json(json.loads(json.dumps(fold.to_json()))) == fold
+
+
+def test_a_fold_takes_its_shards_out_of_what_it_replaces() -> None:
+    objects = (ref("a", 0, 0), ref("b", 1, 1), ref("c", 2, 2))
+    half = apply_fold(objects, Fold(("objects/a", "objects/b"), ref("f", 0, 1, (0, 4))))
+    assert {each.name: each.shards for each in half} == {
+        "objects/a": ((4, 8),),
+        "objects/b": ((4, 8),),
+        "objects/c": ((0, 8),),
+        "objects/f": ((0, 4),),
+    }
+    whole = apply_fold(half, Fold(("objects/a", "objects/b"), ref("g", 0, 1, (4, 8))))
+    assert [each.name for each in whole] == ["objects/f", "objects/g", "objects/c"]
+
+
+@pytest.mark.parametrize(
+    ("fold", "why"),
+    [
+        (Fold(("objects/a", "objects/x"), ref("f", 0, 0)), "objects/x is not listed"),
+        (Fold(("objects/a",), ref("f", 0, 1)), "made without it"),
+        (Fold(("objects/a", "objects/b"), ref("f", 0, 0)), "reaches beyond"),
+        (Fold(("objects/a", "objects/c"), ref("f", 0, 2)), "made without it"),
+        (Fold(("objects/a",), ref("a", 0, 0)), "already listed"),
+    ],
+)
+def test_a_fold_that_does_not_fit_is_refused_and_left_out(fold: Fold, why: str) -> None:
+    objects = (ref("a", 0, 0), ref("b", 1, 1), ref("c", 2, 2))
+    with pytest.raises(StaleFold, match=why):
+        apply_fold(objects, fold)
+    before = Manifest(epoch=2, run=RUN, try_=0, objects=objects)
+    assert next_objects(before, 3, [], [fold]) == (objects, ())
+
+
+def test_deltas_must_be_of_their_epoch_and_their_own_shards() -> None:
+    assert add_delta((), ref("a", 0, 0, (0, 4)), 0) == (ref("a", 0, 0, (0, 4)),)
+    with pytest.raises(ValueError, match="not epoch 1"):
+        add_delta((), ref("a", 0, 0), 1)
+    with pytest.raises(ValueError, match="both hold epoch 0"):
+        add_delta((ref("a", 0, 0, (0, 4)),), ref("b", 0, 0, (3, 8)), 0)
+    with pytest.raises(ValueError, match="already listed"):
+        add_delta((ref("a", 0, 0),), ref("a", 1, 1), 1)
+    with pytest.raises(ValueError, match="cannot follow"):
+        next_objects(EMPTY, 1, [], [])
+
+
+def test_objects_for_a_server() -> None:
+    manifest = Manifest(
+        epoch=1, run=RUN, try_=0, objects=(ref("a", 0, 0, (0, 4)), ref("b", 0, 0, (4, 8)), ref("c", 1, 1))
+    )
+    assert [each.name for each in manifest.objects_for(range(4, 8))] == ["objects/b", "objects/c"]
