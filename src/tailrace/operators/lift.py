@@ -177,7 +177,7 @@ class Lifter:
         counts.sampled_keys = len(np.unique(some))
 
     def _combined(self, rows: Rows) -> Rows:
-        table = Table(self._layout)
+        table = Table(self._layout, rows_expected=len(rows))
         table.begin(len(rows))
         table.merge(rows.words, rows.heap, 0, len(rows))
         return table.copy(table.changed_rows())

@@ -131,7 +131,7 @@ class WindowAggregate:
         """The distinct (key, window) pairs, without accumulators."""
         keys = table.copy(rows, windows)
         keys.words[:, VALID] &= self._layout.key_mask
-        distinct = Table(self._layout)
+        distinct = Table(self._layout, rows_expected=len(keys))
         distinct.begin(len(keys))
         distinct.merge(keys.words, keys.heap, 0, len(keys), replace=True)
         return distinct.copy(distinct.changed_rows())
@@ -163,7 +163,7 @@ class WindowAggregate:
             if not len(rows):
                 continue
             partials = table.copy(rows, windows)
-            merged = Table(self._layout)
+            merged = Table(self._layout, rows_expected=len(partials))
             merged.begin(len(partials))
             merged.merge(partials.words, partials.heap, 0, len(partials))
             out.append(merged.copy(merged.changed_rows()))

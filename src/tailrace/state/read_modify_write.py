@@ -168,7 +168,8 @@ class ReadModifyWriteStore:
 
 def fill_table(layout: RecordLayout, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> Table:
     """A table holding the newest value of every record in the sections (oldest first) that the horizon leaves."""
-    table = Table(layout, stagger=shard)
+    batches = list(batches)
+    table = Table(layout, stagger=shard, rows_expected=max((len(batch) for batch in batches), default=0))
     for batch in batches:
         rows = sections.from_section(batch, layout)
         table.begin(len(rows))

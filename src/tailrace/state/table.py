@@ -56,9 +56,11 @@ class Rows:
 
 
 class Table:
-    def __init__(self, layout: RecordLayout, stagger: int = 0) -> None:
+    def __init__(self, layout: RecordLayout, stagger: int = 0, rows_expected: int = 0) -> None:
         self.layout = layout
         rows = int(_FIRST_ROWS * 2 ** (stagger % _STAGGER_STEPS / _STAGGER_STEPS))
+        while rows < rows_expected:
+            rows *= 2
         self._counters = np.zeros(tk.COUNTERS, np.int64)
         self._records = np.empty((rows, layout.words), np.int64)
         self._links = np.empty(rows, np.int32)
@@ -212,11 +214,6 @@ class Table:
         return out
 
     # Room ------------------------------------------------------------------------------------------------------------
-
-    def reserve(self, rows: int) -> None:
-        """Make room for that many rows at once, as restoring does."""
-        while len(self._records) < rows:
-            self._grow_rows()
 
     def _close_newest(self) -> None:
         if self._logs:
