@@ -36,7 +36,7 @@ from tailrace.server.protocol import CommitResult, Winner
 from tailrace.spark.emission import LOCAL_ROWS_MAX, local_frame, remote_frame
 from tailrace.spark.fleet import Fleet
 from tailrace.spark.ingest import RECEIPT_DDL, IngestTask, Receipt
-from tailrace.spark.progress import Durations, EpochProgress
+from tailrace.spark.progress import Durations, EpochProgress, QueryIdentity
 from tailrace.spark.schema import output_schema
 from tailrace.spark.sinks import EpochSink
 from tailrace.spark.watermark import Watermark
@@ -44,13 +44,6 @@ from tailrace.spark.watermark import Watermark
 PROGRESS_KEPT = 100
 _COMBINE_BELOW = 0.6
 """Tasks combine while they leave fewer partials per row than this."""
-
-
-@dataclass(frozen=True)
-class QueryIdentity:
-    id: str
-    run: str
-    name: str | None
 
 
 class Epochs:
@@ -63,7 +56,7 @@ class Epochs:
         self._controller = controller
         self._fleet = fleet
         self._sink = sink
-        self._identity = identity
+        self.identity = identity
         self._operator_json = plan.operator.to_json()
         self._types = tuple((column.name, column.type.name) for column in plan.columns)
         self._arrow_schema = arrow_output_schema(plan.operator)
@@ -235,9 +228,7 @@ class Epochs:
         receipts, done = outcome.receipts, outcome.done
         statuses = self._fleet.each(lambda client, _: client.status())
         progress = EpochProgress(
-            id=self._identity.id,
-            run_id=self._identity.run,
-            name=self._identity.name,
+            query=self.identity,
             epoch=outcome.manifest.epoch,
             tries=tries,
             started=started,

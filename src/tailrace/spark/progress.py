@@ -11,6 +11,16 @@ from tailrace.ids import MIN_MICROS
 
 
 @dataclass(frozen=True)
+class QueryIdentity:
+    """``id`` and ``run_id`` are Spark's, empty until it has told them; ``run`` is ours and names our files."""
+
+    run: str
+    name: str | None
+    id: str = ""
+    run_id: str = ""
+
+
+@dataclass(frozen=True)
 class Durations:
     """Milliseconds. ``plan`` to ``sink`` follow each other; ``combine`` and ``transfer`` are inside ``ingest``, each
     the largest of any task. ``commit`` holds the calls to the servers too. ``retries``: what failed tries took."""
@@ -34,9 +44,7 @@ class Durations:
 class EpochProgress:
     """One epoch. Reads like a mapping too: ``progress["numInputRows"]``."""
 
-    id: str
-    run_id: str
-    name: str | None
+    query: QueryIdentity
     epoch: int
     tries: int
     started: float
@@ -66,9 +74,10 @@ class EpochProgress:
         if self.watermark > MIN_MICROS:
             event_time["watermark"] = _time_text(self.watermark)
         return {
-            "id": self.id,
-            "runId": self.run_id,
-            "name": self.name,
+            "id": self.query.id,
+            "runId": self.query.run_id,
+            "run": self.query.run,
+            "name": self.query.name,
             "timestamp": timestamp_text(self.started),
             "batchId": self.epoch,
             "tries": self.tries,

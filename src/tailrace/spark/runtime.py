@@ -25,9 +25,10 @@ from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import PhysicalPlan, plan_aggregation, plan_query
 from tailrace.server.protocol import ServerConfig
-from tailrace.spark.epochs import Epochs, QueryIdentity
+from tailrace.spark.epochs import Epochs
 from tailrace.spark.fleet import Fleet
 from tailrace.spark.inspection import check_source
+from tailrace.spark.progress import QueryIdentity
 from tailrace.spark.query import Failure, StreamingQuery
 from tailrace.spark.schema import fields_of
 from tailrace.spark.sinks import sink_of
@@ -85,7 +86,7 @@ class SparkRuntime:
             fleet = Fleet(spark, config, plan.shards)
             undo.callback(fleet.close)
             fleet.open(controller.landing.manifest)
-            epochs = Epochs(plan, controller, fleet, sink, QueryIdentity(query.name or run, run, query.name))
+            epochs = Epochs(plan, controller, fleet, sink, QueryIdentity(run, query.name))
             undo.callback(epochs.close)
             failure = Failure()
 
@@ -110,6 +111,7 @@ class SparkRuntime:
                 raise CheckpointError(
                     f"Spark could not start the query on checkpointLocation {checkpoint}: {str(error)[:1000]}"
                 ) from error
+            epochs.identity = QueryIdentity(run, query.name, str(started.id), str(started.runId))
             release = undo.pop_all()
         return StreamingQuery(started, epochs, explain(plan, query), failure, release.close)
 
