@@ -112,6 +112,7 @@ class Epochs:
         done = self._step(epoch, try_, receipts, late_before, closes)
         stopwatch.lap("servers")
         manifest = self._commit(epoch, try_, done, watermark, receipts, combine)
+        self._replay = manifest  # durable: another try must repeat it
         stopwatch.lap("log")
         rows = sum(each.emission.rows for each in done)
         self._sink.write(self._emission(batch.sparkSession, done, rows), epoch, rows)

@@ -19,7 +19,7 @@ from tailrace.api.stream import Stream
 from tailrace.commit.controller import Controller
 from tailrace.env.objects import open_store
 from tailrace.env.randomness import new_run_id, new_token
-from tailrace.errors import CheckpointError
+from tailrace.errors import AnalysisError, CheckpointError
 from tailrace.operators.lift import HASH_COLUMN
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
@@ -33,6 +33,8 @@ from tailrace.spark.query import Failure, StreamingQuery
 from tailrace.spark.schema import fields_of
 from tailrace.spark.sinks import sink_of
 from tailrace.spark.spark_log import is_local, spark_epochs
+
+_RETAIN_CONF = "spark.sql.streaming.minBatchesToRetain"
 
 
 def stream(source: DataFrame) -> Stream:
@@ -60,6 +62,7 @@ class SparkRuntime:
     def start(self, query: QueryDefinition) -> StreamingQuery:
         spark = self._spark
         plan = plan_query(query)
+        _check_session(spark)
         sink = sink_of(query, spark)
         checkpoint, state = _absolute(query.checkpoint_location), _absolute(query.state_location)
         store = open_store(state)
@@ -134,6 +137,15 @@ def _absolute(location: str) -> str:
     if not is_local(location) or location.lower().startswith("file:"):
         return location
     return os.path.abspath(os.path.expanduser(location))
+
+
+def _check_session(spark: SparkSession) -> None:
+    """A restart may have to replay the epoch before the newest: Spark must still know its offsets."""
+    kept = int(spark.conf.get(_RETAIN_CONF, "100") or 100)
+    if kept < 2:
+        raise AnalysisError(
+            f"{_RETAIN_CONF} is {kept}, and a restart needs at least 2 epochs of Spark's own log: raise it"
+        )
 
 
 def _refuse_differences(stored: object, now: object) -> None:
