@@ -187,7 +187,7 @@ def _folder(work: Path | None) -> Iterator[Path]:
         work.mkdir(parents=True, exist_ok=True)
         yield work.resolve()
         return
-    folder = Path(tempfile.mkdtemp(prefix="tailrace-"))
+    folder = Path(tempfile.mkdtemp(prefix="tailrace-lab-"))
     try:
         yield folder
     finally:

@@ -52,7 +52,7 @@ def test_no_java_is_said_in_one_block_and_leaves_nothing(tmp_path: Path) -> None
     done = tailrace("demo", "--rows", "100", tmp=scratch, PATH=str(tmp_path), JAVA_HOME="")
     assert done.returncode == 1
     assert "Java 17" in done.stderr and "Traceback" not in done.stderr
-    assert [entry.name for entry in scratch.iterdir() if entry.name.startswith("tailrace-")] == []
+    assert [entry.name for entry in scratch.iterdir() if entry.name.startswith("tailrace-lab-")] == []
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def _status(run: Run) -> Table:
     last = run.batches[-1]
     rate = f"{last.rows / last.ms * 1e3:,.0f}" if last.ms else "-"
     late = sum(batch.late_rows for batch in run.batches)
-    cells = [str(last.epoch), rate, f"{last.ms:,.0f}", last.watermark.partition(".")[0].replace("T", " ") or "-"]
+    cells = [str(last.epoch), rate, f"{last.ms:,.0f}", last.watermark[:19].replace("T", " ") or "-"]
     table.add_row(*cells, *([f"{last.state_rows:,}", f"{late:,}"] if run.engine == OURS else []))
     return table
 
