@@ -1,0 +1,187 @@
+"""Where shards live: the pure part by properties, and servers on real executors."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from support.processes import Sandbox, wait_until
+from tailrace.env.randomness import new_run_id, new_token
+from tailrace.errors import StateServerError
+from tailrace.server.client import connect, disconnect
+from tailrace.server.protocol import ServerAddress, ServerConfig
+from tailrace.spark.placement import Placement, ensure_servers
+
+
+def server(number: int) -> ServerAddress:
+    return ServerAddress(f"s{number}", f"grpc+unix:///s{number}", "here", number, number, "")
+
+
+def servers(*numbers: int) -> list[ServerAddress]:
+    return [server(number) for number in numbers]
+
+
+@given(count=st.integers(1, 20), shards=st.integers(1, 200))
+def test_ranges_are_even_and_cover_every_shard_once(count: int, shards: int) -> None:
+    placement = Placement.even(servers(*range(count)), shards)
+    owned = [shard for each in placement.servers for shard in placement.shards_of(each)]
+    assert owned == list(range(shards))
+    sizes = [high - low for low, high in placement.ranges]
+    assert max(sizes) - min(sizes) <= 1
+    assert [placement.owner(shard) for shard in owned] == [
+        each for each in placement.servers for _ in placement.shards_of(each)
+    ]
+
+
+@given(data=st.data(), count=st.integers(1, 12), shards=st.integers(1, 64))
+def test_survivors_keep_their_shards(data: st.DataObject, count: int, shards: int) -> None:
+    placement = Placement.even(servers(*range(count)), shards)
+    for round_ in range(3):
+        lost = data.draw(st.sets(st.sampled_from([each.server for each in placement.servers])))
+        new = servers(*range(100 * (round_ + 1), 100 * (round_ + 1) + data.draw(st.integers(0, 5))))
+        survivors = [each for each in placement.servers if each.server not in lost]
+        living = data.draw(st.permutations([*survivors, *new]))
+        if not living:
+            continue
+        after = placement.reassigned(living)
+        owned = [shard for each in after.servers for shard in after.shards_of(each)]
+        assert owned == list(range(shards))
+        assert set(after.servers) <= set(living)
+        for each in survivors:
+            assert set(placement.shards_of(each)) <= set(after.shards_of(each))
+        if not lost:
+            assert after == placement
+        elif survivors:
+            lost_ranges = len({at for at, each in enumerate(placement.servers) if each.server in lost})
+            if len(new) >= lost_ranges:  # enough to take over everything: survivors get nothing more
+                for each in survivors:
+                    assert placement.shards_of(each) == after.shards_of(each)
+        placement = after
+
+
+def test_a_replacement_takes_exactly_what_was_lost() -> None:
+    placement = Placement.even(servers(0, 1, 2), 9)
+    assert placement.reassigned(servers(0, 7, 2)) == Placement(tuple(servers(0, 7, 2)), (0, 3, 6, 9))
+    assert placement.reassigned(servers(0, 2)) == Placement(tuple(servers(0, 2)), (0, 4, 9))
+    assert placement.reassigned(servers(7, 8, 2)) == Placement(tuple(servers(7, 8, 2)), (0, 3, 6, 9))
+    assert placement.reassigned(servers(2)) == Placement((server(2),), (0, 9))
+    assert placement.reassigned(servers(5, 6)) == Placement.even(servers(5, 6), 9)
+
+
+def test_no_server_at_all_is_an_error() -> None:
+    with pytest.raises(StateServerError):
+        Placement.even([], 4)
+    with pytest.raises(StateServerError):
+        Placement.even(servers(1), 4).reassigned([])
+
+
+def new_config(store: Path) -> ServerConfig:
+    return ServerConfig(
+        run=new_run_id(), token=new_token(), operators=(), store_uri=str(store), transport="auto", memory_bytes=1 << 24
+    )
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Iterator[ServerConfig]:
+    made = new_config(tmp_path)
+    yield made
+    disconnect(made.run)
+
+
+def test_one_server_on_a_local_master(spark: SparkSession, config: ServerConfig) -> None:
+    found = ensure_servers(spark, config)
+    assert len(found) == 1
+    assert ensure_servers(spark, config) == found
+    process = psutil.Process(found[0].pid)
+    jvm = psutil.Process(found[0].executor_pid)
+    assert jvm.name() == "java"
+    assert connect(found[0], config.access).open(range(4)).pid == process.pid
+
+    # It is a member of the daemon's group, but does not need the worker that started it.
+    daemon = os.getpgid(process.pid)
+    workers = [each for each in psutil.Process(daemon).children() if each.pid != process.pid]
+    assert process.ppid() in {worker.pid for worker in workers}
+    os.kill(process.ppid(), signal.SIGKILL)
+    wait_until("adoption", lambda: process.ppid() not in {worker.pid for worker in workers}, 10)
+    assert ensure_servers(spark, config) == found
+    assert not connect(found[0], config.access).status().busy
+
+    # Of the worker it holds nothing: no pipe, no connection to Spark.
+    assert process.net_connections("inet") == []
+
+    # A dead one is replaced.
+    process.kill()
+    wait_until("its end", lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 10)
+    second = ensure_servers(spark, config)
+    assert len(second) == 1 and second[0].server != found[0].server
+    client = connect(second[0], config.access)
+    client.open(range(4))
+    client.shutdown()
+    wait_until("its folder's end", lambda: not Path(second[0].log_path).parent.exists(), 10)
+
+
+def test_what_goes_wrong_on_an_executor_is_told(spark: SparkSession, config: ServerConfig) -> None:
+    broken = replace(config, transport="tcp", tls_cert_path="/nowhere/cert.pem", tls_key_path="/nowhere/key.pem")
+    with pytest.raises(StateServerError, match=r"The end of its log:(.|\n)*/nowhere/cert.pem") as caught:
+        ensure_servers(spark, broken)
+    assert "\tat org.apache" not in str(caught.value)
+
+
+def only_here(config: ServerConfig, barrier: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Lives in a module that executors do not have, as tailrace may."""
+    yield from batches
+
+
+def test_a_module_that_executors_lack_is_named(
+    spark: SparkSession, config: ServerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.spark.placement._start_here", only_here)
+    with pytest.raises(StateServerError, match=f"cannot import {__name__}, .*PYSPARK_PYTHON"):
+        ensure_servers(spark, config)
+
+
+def test_one_server_on_each_executor_of_a_cluster() -> None:
+    with Sandbox() as sandbox:
+        child = sandbox.start(Path(__file__), {"store": str(sandbox.root / "store")})
+        assert child.wait(120) == 0, sandbox.log_tail()
+        first, again, opened = (json.loads(line) for line in sandbox.log.read_text().splitlines()[-3:])
+        assert len({each["server"] for each in first}) == 2
+        assert len({each["executor_pid"] for each in first}) == 2
+        assert again == first
+        assert opened == [each["server"] for each in first]
+        assert sandbox.gone_within(20) == []
+        assert not list(sandbox.temporary.glob("tailrace-*/*-*-*"))
+
+
+def main() -> None:
+    """In a child process: servers of a cluster, as three lines of JSON."""
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    from support.session import session_builder
+
+    config = new_config(Path(json.loads(sys.argv[1])["store"]))
+    spark = session_builder("local-cluster[2,1,1024]").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    first, again = ensure_servers(spark, config), ensure_servers(spark, config)
+    placement = Placement.even(first, 10)
+    opened = [connect(each, config.access).open(placement.shards_of(each)).server for each in placement.servers]
+    spark.stop()
+    print()
+    print(json.dumps([asdict(each) for each in first]))
+    print(json.dumps([asdict(each) for each in again]))
+    print(json.dumps(opened))
+
+
+if __name__ == "__main__":
+    main()
