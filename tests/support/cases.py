@@ -154,7 +154,7 @@ def cases(draw: st.DrawFn, *, rule: str = "tailrace") -> Case:
         f"k{i}": values.Pool.make(name, rng, draw(st.integers(1, 5)), nulls=draw(st.booleans()))
         for i, name in enumerate(key_types)
     }
-    value_types = draw(st.lists(st.sampled_from(list(values.ARROW)), min_size=2, max_size=4, unique=True))
+    value_types = draw(st.lists(st.sampled_from(list(values.ARROW)), min_size=1, max_size=3, unique=True))
     columns, every = value_columns(value_types)
     windows = draw(window_shapes(), label="windows") if draw(st.integers(0, 3)) < 3 else None
     mode = "update" if windows is None else draw(st.sampled_from(["append", "update"]), label="mode")
