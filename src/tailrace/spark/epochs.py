@@ -227,7 +227,7 @@ class Epochs:
 
     def _report(self, outcome: _Outcome, tries: int, started: float, durations: Durations) -> EpochProgress:
         receipts, done = outcome.receipts, outcome.done
-        statuses = self._fleet.each(lambda client, _: client.status())
+        statuses = [each.status for each in done]
         progress = EpochProgress(
             query=self.identity,
             epoch=outcome.manifest.epoch,
