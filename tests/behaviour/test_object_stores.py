@@ -216,9 +216,10 @@ def test_names_that_stores_keep_differently_are_refused(store) -> None:
         store.list("log")
 
 
-def test_the_probe_accepts_it_and_leaves_nothing(store) -> None:
-    probe_put_if_absent(store)
-    assert store.list("") == []
+def test_the_probe_accepts_it_again_and_again(store) -> None:
+    for _ in range(2):
+        probe_put_if_absent(store)
+    assert store.list("") == [StoredObject("probe", 5)]
 
 
 def test_the_probe_refuses_a_store_without_put_if_absent() -> None:

@@ -25,7 +25,7 @@ from tailrace.commit.manifest import NO_ENTRY, Fold, Manifest, next_objects
 from tailrace.commit.objects import ObjectRef
 from tailrace.commit.phases import Phase, Phases
 from tailrace.commit.plan_file import plan_digest, read_plan, refuse_other_plan, write_plan
-from tailrace.env.objects import PROBE_PREFIX, probe_put_if_absent
+from tailrace.env.objects import probe_put_if_absent
 from tailrace.env.randomness import new_run_id
 from tailrace.env.store import ObjectStore, locate
 from tailrace.errors import CheckpointError, CorruptionError
@@ -127,6 +127,7 @@ class Controller:
         )
         manifest = self._log.append_durable(self._run, manifest)
         self._phases.step(attempt, Phase.DURABLE)
+        self._known.update((each.number, each) for each in self._log.passed_over())
         self._known[manifest.number] = manifest
         self._newest = manifest
         return manifest
@@ -207,13 +208,17 @@ class Controller:
         self._floor = min(self._known)
 
     def _delete_orphans(self) -> None:
-        """After the fence: what no kept entry lists was left by earlier runs."""
+        """After the fence: what no kept entry lists was left by earlier runs.
+
+        The check comes between listing and deleting: a run on another machine that has started since may already write
+        objects, which we know nothing of. If nobody has fenced by the check, nothing listed before it is a later run's.
+        """
         self._store.sweep()
+        found = self._store.list(filenames.OBJECT_PREFIX)
+        self._log.check_newest(self._run)
         self.clean()
         needed = {ref.name for manifest in self._known.values() for ref in manifest.objects}
-        found = [each.name for each in self._store.list(filenames.OBJECT_PREFIX) if each.name not in needed]
-        found += [each.name for each in self._store.list(PROBE_PREFIX)]
-        self._store.delete(found)
+        self._store.delete([each.name for each in found if each.name not in needed])
 
     def _before(self, epoch: int) -> Manifest:
         """The manifest that ``epoch`` is built on."""

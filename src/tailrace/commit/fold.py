@@ -24,7 +24,14 @@ import pyarrow as pa
 
 from tailrace.commit import ranges
 from tailrace.commit.manifest import Fold, fold_problem
-from tailrace.commit.objects import ObjectRef, horizon_of, open_object, sections_by_shard, write_sections
+from tailrace.commit.objects import (
+    READ_AHEAD_BYTES,
+    ObjectRef,
+    horizon_of,
+    open_object,
+    sections_by_shard,
+    write_sections,
+)
 from tailrace.env.randomness import short_id
 from tailrace.env.store import ObjectStore
 from tailrace.log import filenames
@@ -90,7 +97,7 @@ def fold_objects(
     wanted = ranges.of_shards(shards)
     covered = ranges.normal(part for ref in ordered for part in ranges.common(ref.shards, wanted))
     first, last = min(ref.first_epoch for ref in ordered), max(ref.last_epoch for ref in ordered)
-    opened = [(ref, open_object(store, ref)) for ref in ordered]
+    opened = [(ref, open_object(store, ref, READ_AHEAD_BYTES)) for ref in ordered]
     readers = [reader for _, reader in opened]
     operators = sorted({operator for reader in readers for operator in reader.operators})
     known = {operator for reader in readers for operator in reader.about["horizons"]}

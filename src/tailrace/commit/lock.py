@@ -32,6 +32,7 @@ class QueryLock:
 
     def __init__(self, store: ObjectStore, run: str) -> None:
         self._uri = store.uri
+        self._held = False
         self._key = str(Path(self._uri).resolve()) if isinstance(store, LocalStore) else self._uri
         holder: dict[str, str | int] = {
             "run": run,
@@ -53,10 +54,13 @@ class QueryLock:
             if note is not None:
                 raise LockedError(self._refusal(_parsed(note)))
             _HELD[self._key] = holder
+            self._held = True
 
     def release(self) -> None:
         with _GUARD:
-            if _HELD.pop(self._key, None) is not None:
+            if self._held:
+                self._held = False
+                del _HELD[self._key]
                 self._lock.release()
 
     def _refusal(self, holder: dict[str, str | int]) -> str:

@@ -72,6 +72,7 @@ class CommitLog:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._next: int | None = None  # where the next entry of our run goes, once we have fenced
+        self._passed: list[Manifest] = []
 
     def fence(self, run: str) -> int:
         """Append the run's fence after everything that is there. Returns its number."""
@@ -93,11 +94,29 @@ class CommitLog:
             entry = self.entry(self._next)
             if isinstance(entry, Damaged):
                 raise entry.error
-            if entry.run != run:
+            if entry.run != run or isinstance(entry, Fence):
                 raise FencedError(self._fenced(run, entry))
+            self._passed.append(entry)
             self._next += 1
         self._next += 1
         return replace(manifest, number=self._next - 1)
+
+    def passed_over(self) -> list[Manifest]:
+        """Entries of earlier tries of this run that were found since the last call: durable, and superseded."""
+        passed, self._passed = self._passed, []
+        return passed
+
+    def check_newest(self, run: str) -> None:
+        """Raise ``FencedError`` where another run has fenced since."""
+        if self._next is None:
+            raise RuntimeError("a run is the newest only after its fence")
+        try:
+            entry = self.entry(self._next)
+        except FileNotFoundError:
+            return
+        if isinstance(entry, Damaged):
+            raise entry.error
+        raise FencedError(self._fenced(run, entry))
 
     def read(self) -> History:
         """Entries from the newest down to the newest durable one."""

@@ -27,6 +27,9 @@ from tailrace.log.writer import Section, object_parts
 NO_HORIZON = -(2**63)
 """Below every pane: nothing was removed yet."""
 
+READ_AHEAD_BYTES = 1 << 20
+"""How much of an object is fetched at once when many shards are read: object stores are slow to answer."""
+
 ShardSections = tuple[int, list[pa.RecordBatch], int]
 """A shard, its sections oldest first, and the horizon below which panes are gone."""
 
@@ -123,9 +126,9 @@ def write_sections(
     return ObjectRef(name, first_epoch, last_epoch, covered, size)
 
 
-def open_object(store: ObjectStore, ref: ObjectRef) -> ObjectReader:
+def open_object(store: ObjectStore, ref: ObjectRef, read_ahead_bytes: int = 0) -> ObjectReader:
     """The object's verified index. Refuses an object that is whole but is not the one the manifest means."""
-    reader = ObjectReader(store, ref.name, ref.bytes)
+    reader = ObjectReader(store, ref.name, ref.bytes, read_ahead_bytes)
     about = reader.about
     if about["name"] != ref.name or about["epochs"] != [ref.first_epoch, ref.last_epoch]:
         raise CorruptionError(
@@ -146,12 +149,13 @@ def read_sections(
     """Each of ``shards`` in ascending order with its sections, none where it has no records.
 
     ``horizons``: those of the manifest, which may be ahead of every object's. Reads one shard at a time: memory is
-    bounded by the largest shard and a small pack of sections per object.
+    bounded by the largest shard and what is read ahead of each object.
     """
     wanted = sorted(set(shards))
     used = [ref for ref in refs if any(ranges.contains(ref.shards, shard) for shard in wanted)]
     used.sort(key=lambda ref: (ref.first_epoch, ref.last_epoch))
-    yield from sections_by_shard([(ref, open_object(store, ref)) for ref in used], operator, wanted, horizons)
+    ahead = READ_AHEAD_BYTES if len(wanted) > 1 else 0
+    yield from sections_by_shard([(ref, open_object(store, ref, ahead)) for ref in used], operator, wanted, horizons)
 
 
 def sections_by_shard(

@@ -61,6 +61,10 @@ class Disk:
             os.link(source, target)
         except FileExistsError:
             return False
+        except OSError as error:
+            if error.errno in (errno.EPERM, errno.ENOSYS):
+                raise OSError(errno.EOPNOTSUPP, "the file system cannot link files", str(target)) from error
+            raise
         return True
 
     def replace(self, source: Path, target: Path) -> None:

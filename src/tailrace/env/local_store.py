@@ -124,6 +124,8 @@ class LocalStore:
 def _advice(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "Free some space there, then start the query again: it continues from the last durable epoch."
+    if error.errno == errno.EOPNOTSUPP:
+        return "It cannot hold a commit log; choose another place with the option stateLocation."
     if error.errno == errno.EROFS:
         return "The file system is read-only; choose another place with the option stateLocation."
     if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):

@@ -8,14 +8,14 @@ from urllib.parse import unquote, urlsplit
 
 from tailrace.env.cloud_store import CloudStore
 from tailrace.env.local_store import LocalStore
-from tailrace.env.randomness import short_id
 from tailrace.env.store import ObjectStore, StoredObject, locate
 from tailrace.errors import CheckpointError
 
 __all__ = ["LocalStore", "ObjectStore", "StoredObject", "locate", "open_store", "probe_put_if_absent"]
 
 CLOUD_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
-PROBE_PREFIX = "probe/"
+PROBE_NAME = "probe"
+"""Written once by the start-up probe, never deleted."""
 
 
 def open_store(uri: str, options: Mapping[str, str] | None = None) -> ObjectStore:
@@ -45,18 +45,20 @@ def open_store(uri: str, options: Mapping[str, str] | None = None) -> ObjectStor
 
 
 def probe_put_if_absent(store: ObjectStore) -> None:
-    """Refuse a store where a second put-if-absent of one name could win: the commit log would not be safe there."""
-    name = f"{PROBE_PREFIX}{short_id()}{short_id()}"
+    """Refuse a store where a second put-if-absent of one name could win: the commit log would not be safe there.
+
+    The object stays: deleting it could disturb the probe of another start, and the next start has less to do.
+    """
+    # The first answer says nothing: an earlier start may have won, or the same request, retried by the store's client.
+    store.put_if_absent(PROBE_NAME, b"first")
+    again = store.put_if_absent(PROBE_NAME, b"second")
     try:
-        # The first answer says nothing: the name is ours, and a client that retries may lose to its own first request.
-        store.put_if_absent(name, b"first")
-        again = store.put_if_absent(name, b"second")
-        kept = store.get(name)
-    finally:
-        store.delete([name])
+        kept = store.get(PROBE_NAME)
+    except FileNotFoundError:
+        kept = b""
     if again or kept != b"first":
         raise CheckpointError(
-            f"The store at {store.uri} cannot put an object only if it is absent: the second put of {name} "
+            f"The store at {store.uri} cannot put an object only if it is absent: the second put of {PROBE_NAME!r} "
             f"{'won' if again else 'lost'} and {kept!r} was kept. Two runs could both believe they own the state. "
             "Use another place with the option stateLocation (a local disk, or an object store with conditional puts)."
         )

@@ -31,13 +31,18 @@ class BatchPlace:
 
 
 class ObjectReader:
-    """One object, its index verified. ``about`` is what the writer wrote beside the index."""
+    """One object, its index verified. ``about`` is what the writer wrote beside the index.
 
-    def __init__(self, store: ObjectStore, name: str, size: int) -> None:
+    ``read_ahead_bytes``: how much to fetch at once where neighbouring shards will be read in order.
+    """
+
+    def __init__(self, store: ObjectStore, name: str, size: int, read_ahead_bytes: int = 0) -> None:
         self.name = name
         self.where = locate(store, name)
         self._store = store
         self._size = size
+        self._read_ahead_bytes = read_ahead_bytes
+        self._ahead, self._ahead_start = memoryview(b""), 0
         self._tail_start = max(0, size - WHOLE_BYTES_MAX)
         self._tail = memoryview(self._fetch(self._tail_start, size - self._tail_start))
         index = self._read_index()
@@ -126,7 +131,11 @@ class ObjectReader:
     def _bytes(self, start: int, length: int) -> memoryview:
         if start >= self._tail_start:
             return self._tail[start - self._tail_start : start - self._tail_start + length]
-        return memoryview(self._fetch(start, length))
+        at = start - self._ahead_start
+        if at < 0 or at + length > len(self._ahead):
+            end = max(start + length, min(start + self._read_ahead_bytes, self._data_end))
+            self._ahead, self._ahead_start, at = memoryview(self._fetch(start, end - start)), start, 0
+        return self._ahead[at : at + length]
 
     def _fetch(self, start: int, length: int) -> bytes:
         try:

@@ -83,9 +83,6 @@ def test_the_cost_is_logarithmic_and_space_is_bounded() -> None:
         if epoch > 1000:
             worst = max(worst, sum(each.bytes for each in objects))
         assert len(objects) < 50
-    print(
-        f"written by folds: {folded / (3000 * delta):.1f} times what the epochs wrote; restart reads {worst / state:.2f} times"
-    )
     assert folded < 5 * 3000 * delta
     assert worst < 2.2 * state
 

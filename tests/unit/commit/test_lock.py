@@ -65,9 +65,10 @@ def test_releasing_twice_does_not_release_the_next_holder(tmp_path) -> None:
     first.release()
     second = QueryLock(store, new_run_id())
     first.release()
-    with pytest.raises(LockedError):
+    with pytest.raises(LockedError, match="this same process"):
         QueryLock(store, new_run_id())
     second.release()
+    QueryLock(store, new_run_id()).release()
 
 
 def test_a_holder_that_has_not_written_its_note_yet(tmp_path) -> None:
