@@ -82,6 +82,7 @@ class QueryLock:
 
 def _lock_path(store: ObjectStore) -> Path:
     if isinstance(store, LocalStore):
+        store.make_root()
         return store.root / "lock"
     digest = hashlib.sha256(store.uri.encode()).hexdigest()[:32]
     return Path(private_base(0)) / f"{digest}.lock"

@@ -28,12 +28,15 @@ class LocalStore:
         self.root = Path(root)
         self._disk = disk if disk is not None else Disk()
         self._known_folders: set[Path] = set()
-        with self._explained("create"):
-            self._disk.make_folder(self.root / TEMPORARY)
 
     @property
     def uri(self) -> str:
         return str(self.root)
+
+    def make_root(self) -> None:
+        """Create the folder, where missing. Not done before it is needed: a store that is only read leaves no trace."""
+        with self._explained("create"):
+            self._disk.make_folder(self.root)
 
     def put(self, name: str, parts: Iterable[Any]) -> int:
         target = self._prepare(name)
@@ -86,6 +89,7 @@ class LocalStore:
         target = self.root / check_name(name)
         if target.parent not in self._known_folders:
             with self._explained("create", name):
+                self._disk.make_folder(self.root / TEMPORARY)
                 self._disk.make_folder(target.parent)
             self._known_folders.add(target.parent)
         return target

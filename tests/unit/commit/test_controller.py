@@ -340,7 +340,7 @@ def test_places_that_cannot_be_used(tmp_path, store) -> None:
     file = tmp_path / "file"
     file.write_text("x")
     with pytest.raises(CheckpointError, match=f"{file}.*stateLocation"):
-        LocalStore(file / "state")
+        start(LocalStore(file / "state"), -1)
     with pytest.raises(CheckpointError, match="At least 2"):
         start(store, -1, retain=1)
-    assert Path(store.uri).is_dir()
+    assert not Path(store.uri).exists()

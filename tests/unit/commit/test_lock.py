@@ -84,6 +84,6 @@ def test_a_holder_that_has_not_written_its_note_yet(tmp_path) -> None:
 
 def test_a_place_that_cannot_be_locked(tmp_path) -> None:
     store = open_store(str(tmp_path / "state"))
-    (tmp_path / "state" / "lock").mkdir()
+    (tmp_path / "state" / "lock").mkdir(parents=True)
     with pytest.raises(CheckpointError, match=r"Cannot lock .*stateLocation"):
         QueryLock(store, new_run_id())

@@ -46,7 +46,17 @@ def test_a_put_is_synced_before_it_is_named_and_its_name_after(tmp_path, trace) 
 
 def test_new_folders_are_synced_into_their_parents(tmp_path, trace) -> None:
     LocalStore(tmp_path / "a" / "state").put("log/1", [b"x"])
-    assert trace[:3] == [f"sync {tmp_path.name}", "sync a", "sync state"]
+    assert trace[:4] == [f"sync {tmp_path.name}", "sync a", "sync state", "sync state"]  # a, state, .tmp, log
+
+
+def test_a_store_that_is_only_read_leaves_no_trace(tmp_path) -> None:
+    store = LocalStore(tmp_path / "state")
+    assert store.list("") == []
+    with pytest.raises(FileNotFoundError):
+        store.get("a")
+    store.delete(["a"])
+    store.sweep()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_put_writes_many_and_large_parts(tmp_path) -> None:
