@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from itertools import pairwise
 
 from hypothesis import given
@@ -22,3 +23,7 @@ def test_ranges_do_what_sets_do(a: set[int], b: set[int]) -> None:
     assert ranges.normal([*left, *right]) == ranges.of_shards(a | b)
     assert all(ranges.contains(left, shard) == (shard in a) for shard in range(22))
     assert all(one[1] < two[0] for one, two in pairwise(ranges.without(left, right)))
+
+
+def test_the_examples_in_the_text() -> None:
+    assert doctest.testmod(ranges) == (0, doctest.testmod(ranges).attempted)
