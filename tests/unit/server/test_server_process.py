@@ -153,22 +153,35 @@ def test_a_killed_server_is_replaced(common: ServerConfig, executor: StandIn, sh
     StateClient(second, common.access).open(range(SHARDS))
 
 
+_LAUNCH = """
+import sys, time
+from pathlib import Path
+from tailrace.env import processes
+from tailrace.server.launch import ensure_server
+from tailrace.server.protocol import ServerConfig
+store, executor, temporary, number = sys.argv[1:]
+Path(temporary, "ready" + number).touch()
+while not Path(temporary, "go").exists():
+    time.sleep(0.001)
+config = ServerConfig(run="a" * 16, token="t", operators=(), store_uri=store)
+address = ensure_server(config, executor=processes.facts(int(executor)), temporary=temporary)
+print(address.pid, address.log_path)
+"""
+
+
 def test_launches_at_the_same_time_start_one_server(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
-    code = (
-        "import sys; sys.path[:0] = sys.argv[1].split(':')\n"
-        "from pathlib import Path\n"
-        "from tailrace.env import processes\n"
-        "from tailrace.server.launch import ensure_server\n"
-        "from tailrace.server.protocol import ServerConfig\n"
-        "config = ServerConfig(run='a' * 16, token='t', operators=(), store_uri=sys.argv[2])\n"
-        "print(ensure_server(config, executor=processes.facts(int(sys.argv[3])), temporary=sys.argv[4]).pid)\n"
-    )
-    arguments = [":".join(sys.path), str(tmp_path), str(executor.facts.pid), str(short_path)]
+    arguments = [str(tmp_path), str(executor.facts.pid), str(short_path)]
     tasks = [
-        subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True) for _ in range(4)
+        subprocess.Popen([sys.executable, "-c", _LAUNCH, *arguments, str(number)], stdout=subprocess.PIPE, text=True)
+        for number in range(4)
     ]
-    pids = {task.communicate(timeout=60)[0].strip() for task in tasks}
-    assert len(pids) == 1 and pids.pop().isdigit()
+    assert eventually(lambda: len(list(short_path.glob("ready*"))) == 4, 60)
+    (short_path / "go").touch()
+    answers = {task.communicate(timeout=60)[0].strip() for task in tasks}
+    assert len(answers) == 1
+    pid, log_path = answers.pop().split()
+    assert running(int(pid))
+    assert "another server" not in Path(log_path).read_text()
 
 
 def test_a_server_that_cannot_start_shows_its_log(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
