@@ -22,7 +22,7 @@ from tailrace.env.randomness import new_run_id, new_token
 from tailrace.errors import StateServerError
 from tailrace.server.client import connect, disconnect
 from tailrace.server.protocol import ServerAddress, ServerConfig
-from tailrace.spark.placement import Placement, ensure_servers
+from tailrace.spark.placement import Placement, _way, ensure_servers
 
 
 def server(number: int) -> ServerAddress:
@@ -139,9 +139,24 @@ def test_what_goes_wrong_on_an_executor_is_told(spark: SparkSession, config: Ser
     assert "\tat org.apache" not in str(caught.value)
 
 
-def only_here(config: ServerConfig, barrier: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def only_here(config: ServerConfig, way: object, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Lives in a module that executors do not have, as tailrace may."""
     yield from batches
+
+
+@pytest.mark.parametrize(
+    ("master", "parallelism_set", "way"),
+    [
+        ("local", True, "local"),
+        ("local[2]", True, "local"),
+        ("local[2,4]", False, "local"),
+        ("local-cluster[2,1,1024]", False, "barrier"),
+        ("spark://host:7077", False, "barrier"),
+        ("yarn", True, "spread"),
+    ],
+)
+def test_how_every_executor_gets_a_task(master: str, parallelism_set: bool, way: str) -> None:
+    assert _way(master, parallelism_set).value == way
 
 
 def test_a_module_that_executors_lack_is_named(

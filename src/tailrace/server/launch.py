@@ -62,7 +62,7 @@ def ensure_server(
             if address is not None and not _dying(address, folder):
                 return address
             sweep(base)
-            return _start(config, executor, folder, host or host_name(), left_s)
+            return _start(config, executor, folder, host or _host(), left_s)
 
 
 def find_executor() -> processes.ProcessFacts:
@@ -169,6 +169,11 @@ def _spawn(config: ProcessConfig, folder: ServerFolder) -> subprocess.Popen[byte
     except BrokenPipeError:
         pass  # it has ended: its code and its log say why
     return process
+
+
+def _host() -> str:
+    """This machine as Spark is told to name it, or as it names itself."""
+    return os.environ.get("SPARK_LOCAL_HOSTNAME") or os.environ.get("SPARK_LOCAL_IP") or host_name()
 
 
 def _environment() -> dict[str, str]:

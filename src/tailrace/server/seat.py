@@ -97,10 +97,7 @@ class Seat:
         rows = sum(stage.receipt.rows for stage in self._stages)
         spilled_bytes = sum(stage.spilled_bytes for stage in self._stages)
         try:
-            self.operator.apply(at.epoch, list(self._staging.frames(self._stages)))
-        except BaseException:
-            self._undo_failed(at)
-            raise
+            self._merge(at)
         finally:
             self._let_go()
         self.undoable.append(at.epoch)
@@ -108,6 +105,16 @@ class Seat:
         updated = self.operator.updated(at.epoch)
         self.applied = Applied(rows, updated, spilled_bytes, _ms(self._clock.monotonic() - began))
         return self.applied
+
+    def _merge(self, at: Attempt) -> None:
+        # Until the rows are read back whole the operator has seen nothing, and has nothing to undo.
+        self.step = Step.NONE
+        frames = list(self._staging.frames(self._stages))
+        try:
+            self.operator.apply(at.epoch, frames)
+        except BaseException:
+            self._undo_failed(at)
+            raise
 
     def advance(self, at: Attempt, late_before: int, watermark: int) -> EmissionInfo:
         if self.step_of(at) >= Step.ADVANCED:

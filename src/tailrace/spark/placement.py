@@ -16,6 +16,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from enum import Enum
 from itertools import pairwise
 
 import pyarrow as pa
@@ -23,7 +24,8 @@ from pyspark import BarrierTaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tailrace.errors import StateServerError
+from tailrace.env import clock
+from tailrace.errors import AnalysisError, StateServerError
 from tailrace.server.launch import ensure_server
 from tailrace.server.protocol import TCP, UNIX, ServerAddress, ServerConfig
 
@@ -31,6 +33,7 @@ AUTO = "auto"
 """Unix sockets where driver and executors share a machine by construction, TCP elsewhere."""
 
 _COLUMN = "address"
+_STAY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -158,15 +161,21 @@ def ensure_servers(spark: SparkSession, config: ServerConfig) -> tuple[ServerAdd
     """Every executor's server for this run, started where there is none. The same order for the same servers."""
     context = spark.sparkContext
     master = str(context.master)
+    settings = context.getConf()
+    if str(settings.get("spark.dynamicAllocation.enabled")).lower() == "true":
+        raise AnalysisError(
+            "executors hold state, and dynamic allocation removes those that look idle: "
+            "set spark.dynamicAllocation.enabled to false"
+        )
     if config.transport == AUTO:
         config = replace(config, transport=UNIX if master.startswith("local") else TCP)
-    # A local master has one executor, which any task finds. Elsewhere a barrier job takes every slot at once, so that
-    # each executor gets a task.
-    barrier = master != "local" and not master.startswith("local[")
-    slots = max(1, context.defaultParallelism // int(context.getConf().get("spark.task.cpus") or 1)) if barrier else 1
-    start = functools.partial(_start_here, config, barrier)
+    way = _way(master, settings.get("spark.default.parallelism") is not None)
+    cpus = int(settings.get("spark.task.cpus") or 1)
+    tasks = 1 if way is _Way.LOCAL else max(1, context.defaultParallelism // cpus)
+    start = functools.partial(_start_here, config, way)
+    barrier = way is _Way.BARRIER
     try:
-        started = spark.range(0, slots, 1, slots).mapInArrow(start, f"{_COLUMN} string", barrier=barrier).toArrow()
+        started = spark.range(0, tasks, 1, tasks).mapInArrow(start, f"{_COLUMN} string", barrier=barrier).toArrow()
     except PySparkException as error:
         raise _start_error(error) from error
     found = {text: ServerAddress(**json.loads(text)) for text in started.column(_COLUMN).to_pylist()}
@@ -179,15 +188,31 @@ def ensure_servers(spark: SparkSession, config: ServerConfig) -> tuple[ServerAdd
     return tuple(servers)
 
 
-def _start_here(config: ServerConfig, barrier: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+class _Way(Enum):
+    """How every executor gets a task."""
+
+    LOCAL = "local"  # one executor: any task is there
+    BARRIER = "barrier"  # a barrier job takes all slots at once
+    SPREAD = "spread"  # the number of slots is hidden by a setting: tasks that stay for a while, so that slots fill up
+
+
+def _way(master: str, parallelism_set: bool) -> _Way:
+    if master == "local" or master.startswith("local["):
+        return _Way.LOCAL
+    return _Way.SPREAD if parallelism_set else _Way.BARRIER
+
+
+def _start_here(config: ServerConfig, way: _Way, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs in a task: this executor's server."""
     for _ in batches:
         pass
-    host = None
-    if barrier:
+    host = "localhost" if way is _Way.LOCAL else None
+    if way is _Way.BARRIER:
         task = BarrierTaskContext.get()
         host = task.getTaskInfos()[task.partitionId()].address.rpartition(":")[0]
     address = ensure_server(config, host=host)
+    if way is _Way.SPREAD:
+        clock.sleep(_STAY_S)
     yield pa.RecordBatch.from_pydict({_COLUMN: [json.dumps(asdict(address))]})
 
 

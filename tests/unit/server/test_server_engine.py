@@ -178,6 +178,22 @@ def test_a_step_that_fails_is_undone(server: Bench, where: str) -> None:
     assert server.operator.numbers == [1, 2]
 
 
+def test_rows_that_cannot_be_read_back_leave_the_state_as_it_was(server: Bench) -> None:
+    server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
+    frames = server.staging.frames
+
+    def damaged(stages: object) -> object:
+        raise StateServerError("came back damaged")
+
+    server.staging.frames = damaged  # type: ignore[method-assign,assignment]
+    with pytest.raises(StateServerError, match="damaged"):
+        server.run(1, 0, server.stage(1, 0, 8, 0, (2,)))
+    server.staging.frames = frames  # type: ignore[method-assign]
+    assert server.staging.staged_bytes == 0
+    assert server.operator.numbers == [1]
+    assert server.run(1, 1, server.stage(1, 1, 9, 0, (2,))) == [2]
+
+
 def test_a_failed_undo_breaks_the_server_until_its_shards_are_assigned_anew(server: Bench) -> None:
     first = server.stage(0, 0, 7, 0, (1,))
     server.run(0, 0, first, commit=True)

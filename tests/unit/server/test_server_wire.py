@@ -79,6 +79,7 @@ def test_a_refused_stream_tells_its_task_why(client: StateClient, common: Server
 def test_a_zombie_in_the_middle_of_its_stream_is_refused(client: StateClient, common: ServerConfig) -> None:
     zombie = client.stage(StageKey(common.run, SPEC.name, 0, 0, 7, 0))
     zombie.write(frame([5]))
+    assert eventually(lambda: client.status().staged_bytes > 0)
     done = client.run_epoch(0, 0, [stage(client, common.run, 0, 0, 8, 0, frame([1]))], 0, 0, commit=False)
     assert rows(done.batches) == {1: (1, 1)}
     with pytest.raises(FencedError, match="went on without it"):
