@@ -260,11 +260,11 @@ def test_a_query_lives_on_it(store) -> None:
         controller.commit(epoch, 0, [ref])
         controller.clean()
 
-    first = Controller.start(store, {"plan": 1}, [], [])
+    first = Controller.start(store, {"plan": 1}, lambda: ([], []))
     for epoch in range(3):
         commit(first, epoch)
     first.close()
-    second = Controller.start(store, {"plan": 1}, [0, 1], [0, 1, 2])
+    second = Controller.start(store, {"plan": 1}, lambda: ([0, 1], [0, 1, 2]))
     assert second.landing.epoch == 1 and second.landing.replay is not None
     ((_, batches, _),) = read_sections(store, second.landing.manifest.objects, "op", [3])
     assert batches == [batch, batch]

@@ -71,9 +71,9 @@ def test_a_killed_query_lands_on_an_exact_prefix(tmp_path) -> None:
         os.kill(child.pid, signal.SIGKILL)
         assert child.wait(20) == -signal.SIGKILL
         kills += 1
-        commits, offsets = logs_of(tmp_path)
+        commits, _ = logs_of(tmp_path)
         store = LocalStore(tmp_path / "state")
-        controller = Controller.start(store, PLAN, commits, offsets)
+        controller = Controller.start(store, PLAN, lambda: logs_of(tmp_path))
         landing = controller.landing
         assert landing.epoch == max(commits, default=-1) >= reached
         assert state_of(store, landing.manifest, SHARDS, 2) == expected(landing.epoch), seed

@@ -67,7 +67,7 @@ def run_until_crash(
     ``check``: the store through which the test reads what it compares, where ``store`` fails at random.
     """
     check = check or store
-    controller = Controller.start(store, PLAN, logs.commits, logs.offsets, retain=rng.choice([2, 3]))
+    controller = Controller.start(store, PLAN, lambda: (logs.commits, logs.offsets), retain=rng.choice([2, 3]))
     try:
         landing = controller.landing
         assert landing.epoch == max(logs.commits, default=-1)

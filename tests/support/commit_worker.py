@@ -49,7 +49,7 @@ def main(folder: Path, servers: int) -> None:
     for name in ("commits", "offsets"):
         (folder / name).mkdir(exist_ok=True)
     store = LocalStore(folder / "state")
-    controller = Controller.start(store, PLAN, *logs_of(folder))
+    controller = Controller.start(store, PLAN, lambda: logs_of(folder))
     owned = split(SHARDS, servers)
     folders = [Folder(store, fold_newest, run=controller.run, server=server) for server in range(servers)]
     print("started", flush=True)

@@ -35,6 +35,9 @@ from tailrace.log.format import damaged
 
 RETAIN_MIN = 2
 
+SparkLogs = Callable[[], tuple[Sequence[int], Sequence[int]]]
+"""Epochs in Spark's ``commits`` and ``offsets`` logs. Read after the fence, to fit what is read of ours."""
+
 ComparePlans = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
 """Stored plan, plan now; raises where the state cannot serve the query."""
 
@@ -60,8 +63,7 @@ class Controller:
         cls,
         store: ObjectStore,
         fingerprint: Mapping[str, Any],
-        spark_commits: Sequence[int],
-        spark_offsets: Sequence[int],
+        spark_logs: SparkLogs,
         run: str | None = None,
         retain: int = RETAIN_MIN,
         compare: ComparePlans = refuse_other_plan,
@@ -76,7 +78,7 @@ class Controller:
         lock = QueryLock(store, run)
         try:
             controller = cls(store, lock, run, retain)
-            controller._take_over(fingerprint, spark_commits, spark_offsets, compare)
+            controller._take_over(fingerprint, spark_logs, compare)
         except BaseException:
             lock.release()
             raise
@@ -159,14 +161,13 @@ class Controller:
         """Release the lock. Idempotent."""
         self._lock.release()
 
-    def _take_over(
-        self, fingerprint: Mapping[str, Any], commits: Sequence[int], offsets: Sequence[int], compare: ComparePlans
-    ) -> None:
+    def _take_over(self, fingerprint: Mapping[str, Any], spark_logs: SparkLogs, compare: ComparePlans) -> None:
         probe_put_if_absent(self._store)
         self._check_plan(self._log.read(), fingerprint, compare)
         self._log.fence(self._run)
         history = self._log.read()
         self._check_plan(history, fingerprint, compare)
+        commits, offsets = spark_logs()
         wanted = decide(commits, offsets, history, self._store.uri)
         manifest = wanted.manifest if wanted.manifest is not None else self._log.manifest(wanted.parent)
         self._landing = land(wanted, manifest, self._store.uri)

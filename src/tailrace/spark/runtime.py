@@ -71,8 +71,7 @@ class SparkRuntime:
             controller = Controller.start(
                 store,
                 fingerprint(plan),
-                spark_epochs(spark, checkpoint, "commits"),
-                spark_epochs(spark, checkpoint, "offsets"),
+                lambda: (spark_epochs(spark, checkpoint, "commits"), spark_epochs(spark, checkpoint, "offsets")),
                 run=run,
                 retain=plan.retain,
                 compare=_refuse_differences,
