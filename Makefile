@@ -40,7 +40,7 @@ test: setup check ## all checks and all tests but the long ones
 test-long: setup check ## all tests, with many more examples and kills
 	@$(JAVA) && TAILRACE_TEST_LONG=1 $(BIN)/python -m pytest
 
-bench: setup ## the benchmarks at full size: about ten minutes, and best with nothing else running
+bench: setup ## the benchmarks at full size: takes minutes, and wants the machine to itself
 	@$(JAVA) && $(BIN)/tailrace bench rmw && $(BIN)/tailrace bench overhead
 
 clean: ## remove what make made, .venv too
