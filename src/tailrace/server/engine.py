@@ -9,8 +9,8 @@ Invariants
 
 Threading
 The driver's actions take ``_lock``, one at a time; staging tasks never do (see ``staging``), nor does ``status`` wait
-for it. ``commit`` takes ``_commit_lock`` first, holds it throughout, and takes ``_lock`` only to read the delta, so that
-a slow store stops no other epoch's steps. Order of locks: ``_commit_lock``, ``_lock``, staging's own.
+for it. ``commit`` takes ``_commit_lock`` first, holds it throughout, and takes ``_lock`` only to read the delta, so
+that a slow store stops no other epoch's steps. Order of locks: ``_commit_lock``, ``_lock``, staging's own.
 """
 
 from __future__ import annotations
