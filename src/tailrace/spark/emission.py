@@ -48,7 +48,8 @@ class EmitTask:
 def local_frame(
     spark: SparkSession, batches: Sequence[pa.RecordBatch], arrow: pa.Schema, schema: StructType
 ) -> DataFrame:
-    table = pa.Table.from_batches(batches, schema=arrow)
+    # PySpark cannot take a table without any batch.
+    table = pa.Table.from_batches(batches or [pa.RecordBatch.from_pylist([], schema=arrow)])
     return spark.createDataFrame(table, schema=schema)
 
 
