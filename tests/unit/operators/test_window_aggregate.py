@@ -90,7 +90,7 @@ def batch_of(rows: list[tuple]) -> pa.RecordBatch:
 def expected(rows: list[tuple]) -> tuple:
     values = [r[3] for r in rows if r[3] is not None]
     strings = [r[4].encode() for r in rows if r[4] is not None]
-    last = max(((r[2], r[4] is not None, (r[4] or "").encode()) for r in rows))
+    last = max((r[2], r[4] is not None, (r[4] or "").encode()) for r in rows)
     decimals = [r[5] for r in rows if r[5] is not None]
     deviation = None
     if len(values) > 1:
