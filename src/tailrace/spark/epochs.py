@@ -245,7 +245,7 @@ class Epochs:
             state_bytes=sum(status.state_bytes for status in statuses),
             memory_bytes_max=self._plan.memory_bytes * len(statuses),
             staged_bytes=sum(staged.bytes for receipt in receipts for staged in receipt.staged),
-            spilled_bytes=sum(status.spilled_bytes for status in statuses),
+            spilled_bytes=sum(each.applied.spilled_bytes for each in done),
             servers=len(statuses),
             combined=outcome.combined,
             replayed=outcome.replayed,
