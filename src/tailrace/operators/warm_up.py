@@ -16,7 +16,7 @@ from tailrace.state.layout import Merge
 from tailrace.state.table import Table
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 
-_ROWS = 80
+_ROWS = 300
 """More than a fresh table holds, so that growing is compiled too."""
 
 

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from llvmlite import ir
 from numba.core import config as _config
+from numba.core import types
+from numba.extending import intrinsic
 
 _numba_config: Any = _config
 _njit: Any = numba.njit
@@ -56,3 +59,19 @@ def _compiled(function: _Function, force_inline: bool) -> _Function:
         return made
     finally:
         _numba_config.CACHE_DIR = before
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch(typing_context: Any, array: Any, at: Any) -> Any:
+    """Ask the processor to fetch item ``at`` of a contiguous array, counted over all its dimensions. Never faults."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        word = ir.IntType(32)
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, word, word, word])
+        function = builder.module.globals.get("llvm.prefetch.p0") or ir.Function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, word(0), word(3), word(1)])  # for reading, into every cache, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), code

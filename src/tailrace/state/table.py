@@ -62,9 +62,8 @@ class Table:
         while rows < rows_expected:
             rows *= 2
         self._counters = np.zeros(tk.COUNTERS, np.int64)
-        self._records = np.empty((rows, layout.words), np.int64)
+        self._records = _record_matrix(rows, layout.words + 1)
         self._links = np.empty(rows, np.int32)
-        self._stamps = np.full(rows, -1, np.int64)
         self._free = np.empty(rows, np.int32)
         self._index = np.full(_index_slots(rows), -1, np.int64)
         self._panes = _empty_panes(8)
@@ -113,7 +112,7 @@ class Table:
             at = tk.merge_rows(
                 rows, heap, at, hi, replace, log.stamp,
                 layout.program, layout.bytes_words, layout.key_words, layout.key_mask,
-                self._index, self._records, self._links, self._stamps, self._free, self._panes, self._arena,
+                self._index, self._records, self._links, self._free, self._panes, self._arena,
                 log.rows, log.images, self._counters,
             )  # fmt: skip
             status = self._counters[tk.STATUS]
@@ -149,7 +148,7 @@ class Table:
         while (self._counters[tk.PANES] + len(log.evicted)) * 2 > len(self._panes):
             self._grow_panes()
         uk.undo(
-            log.evicted, log.arena_end, log.arena_waste, self._index, self._records, self._links, self._stamps,
+            log.evicted, log.arena_end, log.arena_waste, self._index, self._records, self._links,
             self._free, self._panes, log.rows, log.images, self._counters,
         )  # fmt: skip
         if self._logs:
@@ -161,7 +160,7 @@ class Table:
         self._close_newest()
         log = self._logs.pop(0)
         uk.release(
-            log.evicted, self._records, self._links, self._stamps, self._free, self._arena,
+            log.evicted, self._records, self._links, self._free, self._arena,
             self.layout.bytes_words, self._counters,
         )  # fmt: skip
         self._spare = log
@@ -228,11 +227,10 @@ class Table:
 
     def _grow_rows(self) -> None:
         rows = 2 * len(self._records)
-        self._records = _grown(self._records, rows)
+        records = _record_matrix(rows, self._records.shape[1])
+        records[: len(self._records)] = self._records
+        self._records = records
         self._links = _grown(self._links, rows)
-        stamps = np.full(rows, -1, np.int64)
-        stamps[: len(self._stamps)] = self._stamps
-        self._stamps = stamps
         self._free = _grown(self._free, rows)
         if _index_slots(rows) > len(self._index):
             index = np.full(_index_slots(rows), -1, np.int64)
@@ -254,14 +252,13 @@ class Table:
         fresh = np.empty(len(self._arena), np.uint8)
         words = self.layout.bytes_words
         end = uk.move_strings(
-            self._records, self._stamps, int(self._counters[tk.ROWS_END]), words, self._arena, fresh, 0
+            self._records, self.layout.words, int(self._counters[tk.ROWS_END]), words, self._arena, fresh, 0
         )
         for log in self._logs:
-            everyone = np.zeros(log.images_end, np.int64)
             needed = int(uk.heap_needed(log.images, self._arena, np.arange(log.images_end), words))
             if end + needed > len(fresh):
                 fresh = _grown(fresh, end + needed)
-            end = uk.move_strings(log.images, everyone, log.images_end, words, self._arena, fresh, end)
+            end = uk.move_strings(log.images, -1, log.images_end, words, self._arena, fresh, end)
         for log in self._logs:
             log.arena_end, log.arena_waste = int(end), 0
         self._arena = fresh
@@ -270,6 +267,13 @@ class Table:
 
 def _index_slots(rows: int) -> int:
     return 1 << (2 * rows - 1).bit_length()
+
+
+def _record_matrix(rows: int, words: int) -> np.ndarray:
+    """Starts at a cache line, so that a record of eight words lies in one."""
+    raw = np.empty(rows * words + 8, np.int64)
+    skip = -raw.ctypes.data % 64 // 8
+    return raw[skip : skip + rows * words].reshape(rows, words)
 
 
 def _empty_panes(slots: int) -> np.ndarray:

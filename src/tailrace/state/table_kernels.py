@@ -8,6 +8,7 @@ Invariants
   an open-addressing table of its own, at most half full.
 - The words of an accumulator whose valid bit is not set are 0, in records and in partials alike.
 - ``merge_rows`` checks all room before it changes anything, so it can stop at any row, be given room, and go on.
+- ``records`` has one word more than a partial, the last: the stamp of the record's newest change, -1 while it is free.
 - A record's first change under a ``stamp`` saves its image to the undo log; ``undo_rows`` has ``row`` for a saved image
   and ``~row`` for a record made new. Undone in reverse, the newest row of a pane is always its head.
 - The arena only grows while undo logs exist, so the byte strings of saved images stay where they are.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.compiled import inlined, kernel
+from tailrace.state.compiled import inlined, kernel, prefetch
 from tailrace.state.layout import (
     ADD_FLOAT,
     ADD_INT,
@@ -50,6 +51,7 @@ DONE, NEED_ROWS, NEED_ARENA, NEED_PANES, OVERFLOW = range(5)
 PANE_START, PANE_HEAD, PANE_ROWS = 0, 1, 2
 EMPTY_PANE = -1
 
+_FAR, _NEAR = 16, 8
 _LOW = np.int64(0xFFFFFFFF)
 _TEN38_HIGH = np.int64(0x4B3B4CA85A86C47A)
 _TEN38_LOW = np.uint64(0x098A224000000000)
@@ -360,7 +362,7 @@ def take_row(counters, free, capacity):
 def merge_rows(
     rows, heap, lo, hi, replace, stamp,
     program, bytes_words, key_words, key_mask,
-    index, records, links, stamps, free, panes, arena, undo_rows, undo_images, counters,
+    index, records, links, free, panes, arena, undo_rows, undo_images, counters,
 ):  # fmt: skip
     """Merge ``rows[lo:hi]``; return the first row not done. ``replace``: the row's value becomes the record's.
 
@@ -368,15 +370,23 @@ def merge_rows(
     OVERFLOW the only way on is to undo.
     """
     counters[STATUS] = DONE
-    words = records.shape[1]
+    words = rows.shape[1]
+    mask = index.shape[0] - 1
     for i in range(lo, hi):
+        # What rows some way ahead will touch is fetched now: a row then waits for none of it.
+        if i + _FAR < hi:
+            prefetch(index, tag_of(rows[i + _FAR, HASH], rows[i + _FAR, PANE]) & mask)
+        if i + _NEAR < hi:
+            soon = index[tag_of(rows[i + _NEAR, HASH], rows[i + _NEAR, PANE]) & mask]
+            if soon >= 0:
+                prefetch(records, (soon & _LOW) * records.shape[1])
         if counters[ARENA_END] + bytes_needed(rows, i, heap, bytes_words) > arena.shape[0]:
             counters[STATUS] = NEED_ARENA
             return i
         at = find(index, records, arena, rows, i, heap, key_words, key_mask)
         if at >= 0:
-            if stamps[at] != stamp:
-                stamps[at] = stamp
+            if records[at, words] != stamp:
+                records[at, words] = stamp
                 image = counters[IMAGES_END]
                 for w in range(words):
                     undo_images[image, w] = records[at, w]
@@ -407,7 +417,7 @@ def merge_rows(
         for w in range(words):
             records[at, w] = rows[i, w]
         place_bytes(records, at, arena, heap, bytes_words, counters)
-        stamps[at] = stamp
+        records[at, words] = stamp
         undo_rows[counters[UNDO_END]] = ~at
         counters[UNDO_END] += 1
         index_insert(index, tag_of(rows[i, HASH], rows[i, PANE]), at)

@@ -91,7 +91,7 @@ def evict(chosen, index, records, links, panes, counters):
 
 @kernel
 def undo(
-    evicted, arena_end, arena_waste, index, records, links, stamps, free, panes, undo_rows, undo_images, counters
+    evicted, arena_end, arena_waste, index, records, links, free, panes, undo_rows, undo_images, counters
 ):  # fmt: skip
     """Back to before the log's epoch: evicted panes return, images are restored, new records go."""
     for p in range(evicted.shape[0]):
@@ -107,7 +107,7 @@ def undo(
         at = undo_rows[u]
         if at >= 0:
             image -= 1
-            for w in range(records.shape[1]):
+            for w in range(undo_images.shape[1]):
                 records[at, w] = undo_images[image, w]
             continue
         at = ~at
@@ -118,7 +118,7 @@ def undo(
         if panes[place, PANE_ROWS] == 0:
             pane_remove(panes, place)
             counters[PANES] -= 1
-        stamps[at] = -1
+        records[at, undo_images.shape[1]] = -1
         free[counters[FREE_END]] = at
         counters[FREE_END] += 1
         counters[LIVE] -= 1
@@ -129,7 +129,7 @@ def undo(
 
 
 @kernel
-def release(evicted, records, links, stamps, free, arena, bytes_words, counters):
+def release(evicted, records, links, free, arena, bytes_words, counters):
     """Give the rows of evicted panes back for use: nothing can undo their eviction any more."""
     for p in range(evicted.shape[0]):
         at = evicted[p, PANE_HEAD]
@@ -137,17 +137,20 @@ def release(evicted, records, links, stamps, free, arena, bytes_words, counters)
             for b in range(bytes_words.shape[0]):
                 if records[at, VALID] >> bytes_words[b, 1] & 1:
                     counters[ARENA_WASTE] += 4 + bytes_length(arena, records[at, bytes_words[b, 0]])
-            stamps[at] = -1
+            records[at, records.shape[1] - 1] = -1
             free[counters[FREE_END]] = at
             counters[FREE_END] += 1
             at = links[at]
 
 
 @kernel
-def move_strings(matrix, alive, count, bytes_words, arena, fresh, end):
-    """Copy the strings of the rows with ``alive >= 0`` to a fresh arena and point the rows there; return its end."""
+def move_strings(matrix, stamp_word, count, bytes_words, arena, fresh, end):
+    """Copy the strings of all rows to a fresh arena and point the rows there; return its end.
+
+    Rows with a stamp of -1 are left out; a ``stamp_word`` below 0 says that they have none.
+    """
     for at in range(count):
-        if alive[at] < 0:
+        if stamp_word >= 0 and matrix[at, stamp_word] < 0:
             continue
         for b in range(bytes_words.shape[0]):
             if matrix[at, VALID] >> bytes_words[b, 1] & 1:
@@ -177,7 +180,7 @@ def copy_out(rows, heap, chosen, panes, bytes_words, out_rows, at, out_heap, hea
     """
     for i in range(chosen.shape[0]):
         source, target = chosen[i], at + i
-        for w in range(rows.shape[1]):
+        for w in range(out_rows.shape[1]):
             out_rows[target, w] = rows[source, w]
         if panes.shape[0] > 0:
             out_rows[target, PANE] = panes[i]
