@@ -8,8 +8,8 @@ import pyarrow as pa
 from tailrace.operators.decimal_kernels import divide_decimals
 from tailrace.operators.spec import OperatorSpec, Output, Result
 from tailrace.state import columns
-from tailrace.state.layout import PANE, VALID, AccumulatorWords, Merge, RecordLayout
-from tailrace.state.sections import bit_mask, value_words
+from tailrace.state.layout import PANE, AccumulatorWords, Merge, RecordLayout
+from tailrace.state.sections import ValidBits, value_words
 from tailrace.state.table import Rows
 from tailrace.types import DOUBLE, Kind
 
@@ -31,11 +31,11 @@ def _window_type(spec: OperatorSpec) -> pa.DataType:
 
 def finish(rows: Rows, spec: OperatorSpec, layout: RecordLayout) -> pa.RecordBatch:
     """Records (whose pane is their window's start) as rows of the operator's output."""
-    valid = rows.words[:, VALID]
+    valid = ValidBits(rows)
     arrays: list[pa.Array] = []
     for key in layout.keys:
         words = value_words(rows, key.word, key.kind)
-        arrays.append(columns.decode(words, bit_mask(valid, key.bit), rows.heap, key.type))
+        arrays.append(columns.decode(words, valid.missing(key.bit), rows.heap, key.type))
     if spec.window is not None:
         assert spec.time_column is not None
         start = np.ascontiguousarray(rows.words[:, PANE])
@@ -50,32 +50,32 @@ def finish(rows: Rows, spec: OperatorSpec, layout: RecordLayout) -> pa.RecordBat
     return pa.RecordBatch.from_arrays(arrays, schema=output_schema(spec))
 
 
-def _result(rows: Rows, valid: np.ndarray, out: Output, places: list[AccumulatorWords]) -> pa.Array:
+def _result(rows: Rows, valid: ValidBits, out: Output, places: list[AccumulatorWords]) -> pa.Array:
     first = places[0]
     if out.result is Result.STDDEV:
         n, m2 = (_doubles(rows, first.word + i) for i in (0, 2))
         enough = n > 1
         deviation = np.sqrt(np.divide(m2, n - 1, out=np.zeros(len(n)), where=enough))
         return columns.decode(deviation.view(np.int64), enough, rows.heap, DOUBLE)
-    present = (valid >> first.bit & 1).astype(bool)
+    present = valid.mask(first.bit)
     if out.result is Result.QUOTIENT:
         counts = np.ascontiguousarray(rows.words[:, places[1].word])
         return _quotient(rows, first, present & (counts > 0), valid, counts, out)
     if first.bit2 >= 0:
-        second = (valid >> first.bit2 & 1).astype(bool)
+        second = valid.mask(first.bit2)
         present &= ~second if first.merge is Merge.ADD else second
     words = value_words(rows, first.value_word, first.kind)
     return columns.decode(words, None if present.all() else present, rows.heap, out.type)
 
 
 def _quotient(
-    rows: Rows, place: AccumulatorWords, present: np.ndarray, valid: np.ndarray, counts: np.ndarray, out: Output
+    rows: Rows, place: AccumulatorWords, present: np.ndarray, valid: ValidBits, counts: np.ndarray, out: Output
 ) -> pa.Array:
     if place.kind is Kind.FLOAT64:
         mean = np.divide(_doubles(rows, place.word), counts, out=np.zeros(len(counts)), where=present)
         return columns.decode(mean.view(np.int64), present, rows.heap, DOUBLE)
     if place.bit2 >= 0:
-        present = present & ~(valid >> place.bit2 & 1).astype(bool)
+        present = present & ~valid.mask(place.bit2)
         pairs = np.ascontiguousarray(rows.words[:, place.word : place.word + 2])
     else:
         low = rows.words[:, place.word]

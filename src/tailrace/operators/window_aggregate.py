@@ -23,7 +23,7 @@ from tailrace.operators.finish import finish
 from tailrace.operators.frame import Frame
 from tailrace.operators.spec import OperatorSpec, WindowSpec
 from tailrace.state.layout import VALID
-from tailrace.state.read_modify_write import ReadModifyWriteStore, copy_rows
+from tailrace.state.read_modify_write import ReadModifyWriteStore
 from tailrace.state.read_modify_write import fold_sections as fold_records
 from tailrace.state.table import Rows, Table
 
@@ -114,12 +114,11 @@ class WindowAggregate:
     # Emission --------------------------------------------------------------------------------------------------------
 
     def _changed(self, window: WindowSpec | None, late_before: int) -> list[pa.RecordBatch]:
-        changed = self._store.changed()
         if window is None or window.tumbling:
-            return self._finish(copy_rows(self._layout, [(table, rows) for _, table, rows in changed]))
+            return self._finish(self._store.changed_rows().rows)
         parts: list[tuple[Table, np.ndarray]] = []
         starts: list[np.ndarray] = []
-        for _, table, rows in changed:
+        for _, table, rows in self._store.changed():
             at, windows = _windows_of(table.pane_starts(rows), window, late_before)
             targets = self._distinct_keys(table, rows[at], windows)
             found, found_windows = table.rows_in_windows(targets, window.size, window.pane)
@@ -153,7 +152,7 @@ class WindowAggregate:
             parts.append((table, table.rows_of(chosen)))
             starts.append(np.repeat(windows, chosen[:, 2]))
         if window.tumbling:
-            return self._finish(copy_rows(self._layout, parts))
+            return self._finish(self._store.gathered(parts))
         return self._merged(parts, starts)
 
     def _merged(self, parts: list[tuple[Table, np.ndarray]], starts: list[np.ndarray]) -> list[pa.RecordBatch]:

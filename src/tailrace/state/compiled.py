@@ -61,7 +61,7 @@ def _compiled(function: _Function, force_inline: bool) -> _Function:
         _numba_config.CACHE_DIR = before
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def prefetch(typing_context: Any, array: Any, at: Any) -> Any:
     """Ask the processor to fetch item ``at`` of a contiguous array, counted over all its dimensions. Never faults."""
 
@@ -70,7 +70,9 @@ def prefetch(typing_context: Any, array: Any, at: Any) -> Any:
         word = ir.IntType(32)
         pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, word, word, word])
-        function = builder.module.globals.get("llvm.prefetch.p0") or ir.Function(builder.module, kind, "llvm.prefetch.p0")
+        function = builder.module.globals.get("llvm.prefetch.p0") or ir.Function(
+            builder.module, kind, "llvm.prefetch.p0"
+        )
         builder.call(function, [pointer, word(0), word(3), word(1)])  # for reading, into every cache, data
         return context.get_dummy_value()
 

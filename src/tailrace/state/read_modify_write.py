@@ -13,16 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.state import sections
-from tailrace.state.layout import RecordLayout
+from tailrace.state.layout import PANE, RecordLayout
 from tailrace.state.table import Rows, Table
 
 _PARALLEL_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Copied records, shard after shard: those of ``shards[i]`` are rows ``counts[i]`` to ``counts[i + 1]``."""
+
+    shards: list[int]
+    counts: np.ndarray
+    rows: Rows
 
 
 class ReadModifyWriteStore:
@@ -33,6 +43,7 @@ class ReadModifyWriteStore:
         self._pool = ThreadPoolExecutor(threads, "tailrace-state") if threads > 1 else None
         self._undo_epochs = undo_epochs
         self._epochs: list[tuple[int, list[Table], int]] = []  # epoch, tables with a log, horizon before
+        self._changed: Changed | None = None  # of the newest epoch
 
     @property
     def shards(self) -> frozenset[int]:
@@ -75,12 +86,14 @@ class ReadModifyWriteStore:
     def _open(self, epoch: int) -> None:
         if self._epochs and self._epochs[-1][0] >= epoch:
             raise ValueError(f"epoch {epoch} is already applied; undo it first")
+        self._changed = None
         while len(self._epochs) >= self._undo_epochs:
             self._forget_oldest()
         self._epochs.append((epoch, [], self.horizon))
 
     def undo(self, epoch: int) -> None:
         """Back to before ``epoch`` was opened; nothing happens where it was not."""
+        self._changed = None
         while self._epochs and self._epochs[-1][0] >= epoch:
             _, tables, horizon = self._epochs.pop()
             for table in tables:
@@ -126,20 +139,40 @@ class ReadModifyWriteStore:
         found = [(s, t, t.changed_rows()) for s, t in sorted(self._tables.items()) if id(t) in logged]
         return [(s, t, rows) for s, t, rows in found if len(rows)]
 
+    def changed_rows(self) -> Changed:
+        """A copy of every record that the newest epoch changed. Made once: emission and delta both need it."""
+        if self._changed is None:
+            self._changed = self._copied([(shard, table, rows) for shard, table, rows in self.changed()])
+        return self._changed
+
+    def gathered(self, parts: Sequence[tuple[Table, np.ndarray]]) -> Rows:
+        """Rows of several tables together, column by column."""
+        return self._copied([(-1, table, rows) for table, rows in parts]).rows
+
+    def _copied(self, parts: Sequence[tuple[int, Table, np.ndarray]]) -> Changed:
+        counts = np.cumsum([0, *(len(rows) for _, _, rows in parts)])
+        heaps = np.cumsum([0, *(table.heap_needed(rows) for _, table, rows in parts)])
+        # Transposed, so that each word of all rows lies together, as Arrow wants it.
+        words = np.empty((self.layout.words, int(counts[-1])), np.int64)
+        out = Rows(words.T, np.empty(int(heaps[-1]), np.uint8))
+
+        def gather(number: int) -> None:
+            _, table, rows = parts[number]
+            table.gather(rows, out, int(counts[number]), int(heaps[number]))
+
+        self._each(gather, range(len(parts)), int(counts[-1]))
+        return Changed([shard for shard, _, _ in parts], counts, out)
+
     def delta(self) -> dict[int, pa.RecordBatch]:
         """By shard, the records that the newest epoch touched and that are still there."""
-        chosen: list[tuple[int, Table, np.ndarray]] = []
-        for shard, table, rows in self.changed():
-            alive = rows[table.pane_starts(rows) >= self.horizon]
-            if len(alive):
-                chosen.append((shard, table, alive))
-        batch = sections.to_section(copy_rows(self.layout, [(t, r) for _, t, r in chosen]), self.layout)
-        out: dict[int, pa.RecordBatch] = {}
-        at = 0
-        for shard, _, rows in chosen:
-            out[shard] = batch.slice(at, len(rows))
-            at += len(rows)
-        return out
+        changed = self.changed_rows()
+        if len(changed.rows) and (changed.rows.words[:, PANE] < self.horizon).any():
+            alive = [(s, t, rows[t.pane_starts(rows) >= self.horizon]) for s, t, rows in self.changed()]
+            changed = self._copied([part for part in alive if len(part[2])])
+        self._changed = None
+        batch = sections.to_section(changed.rows, self.layout)
+        edges = zip(changed.shards, changed.counts[:-1], changed.counts[1:], strict=True)
+        return {shard: batch.slice(int(low), int(high - low)) for shard, low, high in edges}
 
     # Shards ----------------------------------------------------------------------------------------------------------
 
@@ -149,6 +182,7 @@ class ReadModifyWriteStore:
         self.horizon = max(self.horizon, horizon)
 
     def drop_shard(self, shard: int) -> None:
+        self._changed = None
         table = self._tables.pop(shard)
         for _, tables, _ in self._epochs:
             if table in tables:
@@ -188,18 +222,3 @@ def fold_sections(layout: RecordLayout, batches: Sequence[pa.RecordBatch], horiz
     table = fill_table(layout, 0, batches, horizon)
     rows = table.rows_of(table.panes(2**63 - 1))
     return sections.to_section(table.copy(rows), layout)
-
-
-def copy_rows(
-    layout: RecordLayout, parts: Sequence[tuple[Table, np.ndarray]], panes: Sequence[np.ndarray] | None = None
-) -> Rows:
-    """Rows of several tables in one matrix with one heap; ``panes`` gives the copies other panes."""
-    count = sum(len(rows) for _, rows in parts)
-    heap = sum(table.heap_needed(rows) for table, rows in parts)
-    out = Rows(np.empty((count, layout.words), np.int64), np.empty(heap, np.uint8))
-    at = heap_end = 0
-    for number, (table, rows) in enumerate(parts):
-        extra = () if panes is None else (panes[number],)
-        heap_end = table.copy_into(rows, out, at, heap_end, *extra)
-        at += len(rows)
-    return out

@@ -34,9 +34,19 @@ def _accumulator_type(place: AccumulatorWords) -> pa.DataType:
     return value
 
 
-def bit_mask(valid: np.ndarray, bit: int) -> np.ndarray | None:
-    mask = (valid >> bit & 1).astype(bool)
-    return None if mask.all() else mask
+class ValidBits:
+    """The valid words of rows, asked bit by bit. Most bits are set in every row, which is seen at once."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._words = rows.words[:, VALID]
+        self._in_all = int(np.bitwise_and.reduce(self._words)) if len(rows) else -1
+
+    def mask(self, bit: int) -> np.ndarray:
+        return (self._words >> bit & 1).astype(bool)
+
+    def missing(self, bit: int) -> np.ndarray | None:
+        """The mask, or None where the bit is set in every row: as Arrow wants it."""
+        return None if self._in_all >> bit & 1 else self.mask(bit)
 
 
 def value_words(rows: Rows, word: int, kind: Kind | None) -> np.ndarray:
@@ -46,21 +56,21 @@ def value_words(rows: Rows, word: int, kind: Kind | None) -> np.ndarray:
 
 
 def to_section(rows: Rows, layout: RecordLayout) -> pa.RecordBatch:
-    valid = rows.words[:, VALID]
+    valid = ValidBits(rows)
     arrays: list[pa.Array] = [
         pa.array(np.ascontiguousarray(rows.words[:, HASH])),
         pa.array(np.ascontiguousarray(rows.words[:, PANE])),
     ]
     for key in layout.keys:
         words = value_words(rows, key.word, key.kind)
-        arrays.append(columns.decode(words, bit_mask(valid, key.bit), rows.heap, key.type))
+        arrays.append(columns.decode(words, valid.missing(key.bit), rows.heap, key.type))
     arrays += [_accumulator_array(rows, valid, place) for place in layout.accumulators]
     schema = section_schema(layout)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _accumulator_array(rows: Rows, valid: np.ndarray, place: AccumulatorWords) -> pa.Array:
-    present = bit_mask(valid, place.bit)
+def _accumulator_array(rows: Rows, valid: ValidBits, place: AccumulatorWords) -> pa.Array:
+    present = valid.missing(place.bit)
     target = _accumulator_type(place)
     if not pa.types.is_struct(target):
         return columns.decode(value_words(rows, place.word, place.kind), present, rows.heap, place.type)
@@ -68,11 +78,11 @@ def _accumulator_array(rows: Rows, valid: np.ndarray, place: AccumulatorWords) -
         parts = [columns.decode(value_words(rows, place.word + i, None), None, rows.heap, DOUBLE) for i in range(3)]
     elif place.merge in (Merge.FIRST, Merge.LAST):
         value = columns.decode(
-            value_words(rows, place.value_word, place.kind), bit_mask(valid, place.bit2), rows.heap, place.type
+            value_words(rows, place.value_word, place.kind), valid.missing(place.bit2), rows.heap, place.type
         )
         parts = [columns.decode(value_words(rows, place.word, None), None, rows.heap, BIGINT), value]
     else:
-        overflowed = (valid >> place.bit2 & 1).astype(bool)
+        overflowed = valid.mask(place.bit2)
         # An overflowed sum is no decimal of 38 digits any more; its digits mean nothing.
         words = np.where(overflowed[:, None], 0, rows.words[:, place.word : place.word + 2])
         wide = DataType(f"decimal(38,{place.type.scale})")

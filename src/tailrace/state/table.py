@@ -199,18 +199,17 @@ class Table:
             return 0
         return int(uk.heap_needed(self._records, self._arena, rows, self.layout.bytes_words))
 
-    def copy_into(self, rows: np.ndarray, out: Rows, at: int, heap_end: int, panes: np.ndarray = _NO_OVERRIDE) -> int:
-        """Copy records to ``out.words[at:]``, giving them other panes where asked; return the new end of the heap."""
-        return int(
-            uk.copy_out(
-                self._records, self._arena, rows, panes, self.layout.bytes_words, out.words, at, out.heap, heap_end
-            )
-        )
-
     def copy(self, rows: np.ndarray, panes: np.ndarray = _NO_OVERRIDE) -> Rows:
+        """Records as partials, row by row, with other panes where given."""
         out = Rows(np.empty((len(rows), self.layout.words), np.int64), np.empty(self.heap_needed(rows), np.uint8))
-        self.copy_into(rows, out, 0, 0, panes)
+        uk.copy_out(self._records, self._arena, rows, panes, self.layout.bytes_words, out.words, 0, out.heap, 0)
         return out
+
+    def gather(self, rows: np.ndarray, out: Rows, at: int, heap_start: int) -> None:
+        """Copy records to ``out.words[at:]``, which lies column by column, and their strings to ``heap_start`` on."""
+        uk.gather_columns(
+            self._records, self._arena, rows, self.layout.bytes_words, out.words.T, at, out.heap, heap_start
+        )
 
     # Room ------------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.compiled import kernel
+from tailrace.state.compiled import kernel, prefetch
 from tailrace.state.layout import HASH, PANE, VALID
 from tailrace.state.table_kernels import (
     ARENA_END,
@@ -190,6 +190,25 @@ def copy_out(rows, heap, chosen, panes, bytes_words, out_rows, at, out_heap, hea
                 moved = heap_end
                 heap_end = copy_bytes(heap, rows[source, word], out_heap, heap_end)
                 out_rows[target, word] = moved
+    return heap_end
+
+
+@kernel
+def gather_columns(records, arena, chosen, bytes_words, out, at, out_heap, heap_end):
+    """As ``copy_out``, word by word to the rows of ``out[words, n]``: what Arrow is made of."""
+    width = records.shape[1]
+    for i in range(chosen.shape[0]):
+        if i + 8 < chosen.shape[0]:
+            prefetch(records, chosen[i + 8] * width)
+        source, target = chosen[i], at + i
+        for w in range(out.shape[0]):
+            out[w, target] = records[source, w]
+        for b in range(bytes_words.shape[0]):
+            if records[source, VALID] >> bytes_words[b, 1] & 1:
+                word = bytes_words[b, 0]
+                moved = heap_end
+                heap_end = copy_bytes(arena, records[source, word], out_heap, heap_end)
+                out[word, target] = moved
     return heap_end
 
 
