@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # `support` is shared by the fol
 
 from pyspark.sql import SparkSession
 
+from support.processes import MARK
 from support.session import session_builder
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -44,14 +46,16 @@ def pytest_report_header() -> str:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The shared session: two cores, tasks retried up to four times."""
-    warehouse = tempfile.mkdtemp(prefix="tr-warehouse-")
-    session = session_builder("local[2,4]").config("spark.sql.warehouse.dir", warehouse).getOrCreate()
+    local = tempfile.mkdtemp(prefix="tr-session-")
+    os.environ["SPARK_LOCAL_DIRS"] = local  # known, so that a test can lose a shuffle
+    os.environ[MARK] = uuid.uuid4().hex  # everything the session starts carries it: see support.processes
+    session = session_builder("local[2,4]").config("spark.sql.warehouse.dir", f"{local}/warehouse").getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     for query in session.streams.active:
         query.stop()
     session.stop()
-    shutil.rmtree(warehouse, ignore_errors=True)
+    shutil.rmtree(local, ignore_errors=True)
 
 
 @pytest.fixture

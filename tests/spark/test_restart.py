@@ -79,12 +79,12 @@ CHANGES: dict[str, tuple[Question, dict[str, str], str]] = {
     "an aggregate more": (
         replace(WINDOWED, aggregates=(*WINDOWED.aggregates, Aggregate("max", "v", "top"))),
         {},
-        r"output 'top': was not there, is now max\(v\)",
+        r"output 'top': was not there, is now bigint from max\(v\)",
     ),
     "another aggregate": (
         replace(WINDOWED, aggregates=(Aggregate("max", "v", "total"), WINDOWED.aggregates[1])),
         {},
-        r"output 'total': was sum\(v\).*is now max\(v\)",
+        r"output 'total': was bigint from sum\(v\).*is now bigint from max\(v\)",
     ),
     "window": (replace(WINDOWED, windows=Windows(20 * SECOND, 5 * SECOND)), {}, r"window: was .*10 sec.*20 seconds"),
     "mode": (replace(WINDOWED, output_mode="update"), {}, r"output mode: was append, is now update"),

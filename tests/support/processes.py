@@ -75,25 +75,11 @@ class Sandbox:
 
     def living(self) -> list[psutil.Process]:
         """All processes that carry the mark, zombies not counted."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
+        return _marked(self.mark)
 
     def servers(self) -> list[psutil.Process]:
         """The state servers among them."""
-        found = []
-        for process in self.living():
-            try:
-                if SERVER_MODULE in process.cmdline():
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
+        return _servers(self.living())
 
     def gone_within(self, seconds: float) -> list[str]:
         """What still lives after that time, in words."""
@@ -112,6 +98,33 @@ class Sandbox:
             if not (path.is_dir() and path.parent == self.temporary and not any(path.iterdir()))
             and path.name.split("-")[0] != "hsperfdata_root"
         )
+
+
+def session_servers() -> list[psutil.Process]:
+    """The living state servers of the shared Spark session."""
+    return _servers(_marked(os.environ[MARK]))
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _servers(processes: list[psutil.Process]) -> list[psutil.Process]:
+    found = []
+    for process in processes:
+        try:
+            if SERVER_MODULE in process.cmdline():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
 
 
 def _words(process: psutil.Process) -> str:

@@ -1,0 +1,46 @@
+"""Ctrl-C, and a plain kill, in the middle of a query: nothing is left behind, and the query goes on afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from support.processes import TESTS, Sandbox, wait_until
+from support.simple import WINDOWED, Scripted, batches
+
+CHILD = TESTS / "spark" / "child_simple.py"
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "terminate"])
+def test_an_interrupted_query_leaves_nothing_behind(spark: SparkSession, tmp_path: Path, how: str) -> None:
+    query = Scripted(spark, tmp_path, WINDOWED)
+    query.feed(batches(12))
+    output = tmp_path / "out"
+    output.mkdir()
+    config = {
+        "input": str(tmp_path / "in"),
+        "checkpoint": str(query.checkpoint),
+        "output": str(output),
+        "windowed": True,
+        "signal_at": 3,
+    }
+    with Sandbox() as sandbox:
+        child = sandbox.start(CHILD, config)
+        wait_until("epoch 3", lambda: (output / "ready").exists() or child.poll() is not None, 90, 0.01)
+        assert child.poll() is None, sandbox.log_tail()
+        if how == "ctrl-c":
+            os.killpg(child.pid, signal.SIGINT)  # a terminal sends it to the whole group in the foreground
+        else:
+            child.terminate()
+        child.wait(30)
+        assert sandbox.gone_within(10) == []
+        assert sandbox.leftovers() == []
+    for path in output.glob("*.parquet"):
+        query.output.tables[int(path.stem)] = pq.read_table(path)
+    query.run()
+    query.check()

@@ -1,0 +1,175 @@
+"""A state server that dies at a chosen moment of an epoch: the epoch gets a new try, and nothing counts twice.
+
+The kill tests (``tests/crash``) do this at random from outside; here every step of an epoch is hit on purpose.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import tailrace as tr
+from support.engine import tailrace_stream
+from support.processes import kill, session_servers, wait_until
+from support.simple import ROLLING, WINDOWED, Scripted, batches
+from tailrace.testing import Question
+
+QUESTIONS = pytest.mark.parametrize("question", [ROLLING, WINDOWED], ids=["rolling", "windowed"])
+
+
+def kill_servers() -> int:
+    killed = sum(kill(server.pid) for server in session_servers())
+    wait_until("the servers' end", lambda: not session_servers(), 5)
+    return killed
+
+
+def run(query: Scripted, save: Any, **options: str) -> Any:
+    stream = tailrace_stream(query.frame(), query.question)
+    writer = stream.writeStream.outputMode(query.question.output_mode).foreachBatch(save)
+    for name, value in options.items():
+        writer = writer.option(name, value)
+    started = writer.option("checkpointLocation", str(query.checkpoint)).trigger(availableNow=True).start()
+    try:
+        started.awaitTermination()
+    finally:
+        started.stop()
+    return started
+
+
+def same_rows(one: pa.Table, other: pa.Table) -> bool:
+    return sorted(map(str, one.to_pylist())) == sorted(map(str, other.to_pylist()))
+
+
+@QUESTIONS
+def test_killed_in_the_sink_after_its_rows_were_read(spark: SparkSession, tmp_path: Path, question: Question) -> None:
+    """The epoch is durable and its rows are out: what is left of it may not be done twice."""
+    query = Scripted(spark, tmp_path, question)
+    query.feed(batches(6))
+    killed: dict[int, int] = {}
+
+    def save(batch: DataFrame, epoch: int) -> None:
+        table = batch.toArrow()
+        if epoch in query.output.tables:
+            assert same_rows(table, query.output.tables[epoch])
+        query.output.tables[epoch] = table
+        if epoch in (0, 3) and epoch not in killed:
+            killed[epoch] = kill_servers()
+
+    run(query, save)
+    assert killed == {0: 1, 3: 1}
+    query.check()
+
+
+@QUESTIONS
+def test_killed_in_the_sink_before_its_rows_were_read(spark: SparkSession, tmp_path: Path, question: Question) -> None:
+    query = Scripted(spark, tmp_path, question)
+    query.feed(batches(6))
+    killed: dict[int, int] = {}
+
+    def save(batch: DataFrame, epoch: int) -> None:
+        if epoch in (0, 3) and epoch not in killed:
+            killed[epoch] = kill_servers()
+        query.output.save(batch, epoch)
+
+    run(query, save)
+    assert killed == {0: 1, 3: 1}
+    query.check()
+
+
+def test_killed_while_many_rows_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    """So many rows that tasks fetch them from the server, which is gone."""
+    query = Scripted(spark, tmp_path)
+    query.feed(batches(3, rows=60_000, keys=50_000))
+    killed: dict[int, int] = {}
+
+    def save(batch: DataFrame, epoch: int) -> None:
+        if epoch == 1 and epoch not in killed:
+            killed[epoch] = kill_servers()
+        query.output.save(batch, epoch)
+
+    run(query, save)
+    assert killed == {1: 1}
+    query.check()
+
+
+@QUESTIONS
+def test_killed_while_rows_are_sent(spark: SparkSession, tmp_path: Path, question: Question) -> None:
+    """A task upstream kills it, once an epoch, while its own rows are on their way."""
+    query = Scripted(spark, tmp_path, question)
+    query.feed(batches(4, rows=300))
+    pids = tmp_path / "pids"
+
+    def kills(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            yield batch.slice(0, batch.num_rows // 2)
+            if pids.exists():
+                for pid in pids.read_text().split():
+                    os.kill(int(pid), signal.SIGKILL)
+                pids.unlink(missing_ok=True)
+            yield batch.slice(batch.num_rows // 2)
+
+    def save(batch: DataFrame, epoch: int) -> None:
+        query.output.save(batch, epoch)
+        if epoch in (0, 2):
+            pids.write_text(" ".join(str(server.pid) for server in session_servers()))
+
+    frame = query.frame()
+    query.frame = lambda: frame.mapInArrow(kills, frame.schema)  # type: ignore[method-assign]
+    started = run(query, save)
+    assert sum(progress.tries for progress in started.recentProgress) == 4 + 2
+    query.check()
+
+
+@QUESTIONS
+def test_killed_between_two_epochs(spark: SparkSession, tmp_path: Path, question: Question) -> None:
+    query = Scripted(spark, tmp_path, question)
+    every = batches(4)
+    query.feed(every[:2])
+    running = query.start()
+    try:
+        running.processAllAvailable()
+        for part in (every[2:3], every[3:]):
+            assert kill_servers() == 1
+            query.feed(part)
+            running.processAllAvailable()
+    finally:
+        running.stop()
+    query.check()
+
+
+def test_a_server_that_dies_in_every_try_ends_the_query_and_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    query = Scripted(spark, tmp_path)
+    query.feed(batches(4))
+
+    def save(batch: DataFrame, epoch: int) -> None:
+        query.output.save(batch, epoch)
+        if epoch == 2:
+            kill_servers()
+            batch.toArrow()
+            raise ValueError("the sink could not go on")
+
+    with pytest.raises(Exception, match="the sink could not go on"):
+        run(query, save, epochTries="2")
+    assert session_servers() == []
+    query.run()
+    query.check()
+
+
+def test_a_stopped_query_leaves_no_server(spark: SparkSession, tmp_path: Path) -> None:
+    query = Scripted(spark, tmp_path)
+    query.feed(batches(1))
+    running = query.start()
+    running.processAllAvailable()
+    assert len(session_servers()) == 1
+    running.stop()
+    wait_until("the server's end", lambda: not session_servers(), 5)
+    with pytest.raises(tr.AnalysisError):
+        query.start(shards="0")
+    assert session_servers() == []

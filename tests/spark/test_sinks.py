@@ -1,0 +1,162 @@
+"""Each of the sinks, in both modes: what is read back is what the oracle says, after restarts too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from support.engine import tailrace_stream
+from support.simple import ROLLING, WINDOWED, Scripted, batches
+from tailrace.testing import describe, differences, expected
+
+QUESTIONS = {"append": WINDOWED, "update": replace(WINDOWED, output_mode="update"), "rolling": ROLLING}
+
+
+def start(query: Scripted, format_: str, path: Path | None, **options: str) -> Any:
+    writer = tailrace_stream(query.frame(), query.question).writeStream.outputMode(query.question.output_mode)
+    writer = writer.format(format_).option("checkpointLocation", str(query.checkpoint)).trigger(availableNow=True)
+    for name, value in options.items():
+        writer = writer.queryName(value) if name == "queryName" else writer.option(name, value)
+    started = writer.start(str(path)) if path is not None else writer.start()
+    started.awaitTermination()
+    started.stop()
+    return started
+
+
+def wanted(query: Scripted) -> dict[int, pa.Table]:
+    return {epoch.epoch: epoch.rows for epoch in expected(query.spark, query.question, query.fed)}
+
+
+def check_epochs(query: Scripted, read: Any) -> None:
+    """``read`` gives the rows of one epoch, or None where it wrote nothing."""
+    group = (*(("window",) if query.question.windows else ()), *query.question.keys)
+    for epoch, rows in wanted(query).items():
+        got = read(epoch)
+        if got is None:
+            assert rows.num_rows == 0
+            continue
+        found = differences(got, rows, group)
+        assert not found, f"epoch {epoch}: {describe(found)}"
+
+
+@pytest.mark.parametrize("mode", QUESTIONS)
+@pytest.mark.parametrize("format_", ["parquet", "json", "orc"])
+def test_files_hold_every_epoch_once(spark: SparkSession, tmp_path: Path, format_: str, mode: str) -> None:
+    query = Scripted(spark, tmp_path, QUESTIONS[mode])
+    every = batches(5)
+    for part in (every[:3], every[3:]):
+        query.feed(part)
+        start(query, format_, tmp_path / "out")
+    schema = spark.createDataFrame(pa.concat_tables(wanted(query).values())).schema
+
+    def read(epoch: int) -> pa.Table | None:
+        folder = tmp_path / "out" / f"tailrace_epoch={epoch}"
+        return spark.read.schema(schema).format(format_).load(str(folder)).toArrow() if folder.exists() else None
+
+    check_epochs(query, read)
+    whole = spark.read.schema(schema).format(format_).load(str(tmp_path / "out"))
+    assert whole.count() == sum(rows.num_rows for rows in wanted(query).values())
+
+
+def test_csv_holds_every_epoch_once(spark: SparkSession, tmp_path: Path) -> None:
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(3))
+    start(query, "csv", tmp_path / "out", header="true")
+    schema = spark.createDataFrame(wanted(query)[2]).schema
+
+    def read(epoch: int) -> pa.Table:
+        folder = str(tmp_path / "out" / f"tailrace_epoch={epoch}")
+        return spark.read.schema(schema).option("header", "true").csv(folder).toArrow()
+
+    check_epochs(query, read)
+
+
+def test_a_replayed_epoch_overwrites_its_files(spark: SparkSession, tmp_path: Path) -> None:
+    """As after a crash between our durable entry and Spark's commit: that commit is taken away."""
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(4))
+    start(query, "parquet", tmp_path / "out")
+    (tmp_path / "out" / "tailrace_epoch=3" / "part-00000-half-written.parquet").write_bytes(b"not a parquet file")
+    for path in query.checkpoint.glob("commits/*3*"):
+        path.unlink()
+    start(query, "parquet", tmp_path / "out")
+    check_epochs(query, lambda epoch: spark.read.parquet(str(tmp_path / "out" / f"tailrace_epoch={epoch}")).toArrow())
+
+
+def test_partition_by(spark: SparkSession, tmp_path: Path) -> None:
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(1))
+    writer = tailrace_stream(query.frame(), ROLLING).writeStream.outputMode("update").partitionBy("k")
+    writer = writer.option("checkpointLocation", str(query.checkpoint)).trigger(availableNow=True)
+    writer.start(str(tmp_path / "out")).awaitTermination()
+    assert (tmp_path / "out" / "tailrace_epoch=0" / "k=3").is_dir()
+
+
+@pytest.mark.parametrize("mode", QUESTIONS)
+def test_memory_is_a_table_of_all_rows(spark: SparkSession, tmp_path: Path, mode: str) -> None:
+    """The first epochs of ``append`` are empty: the table is there all the same."""
+    query = Scripted(spark, tmp_path, QUESTIONS[mode])
+    query.feed(batches(5))
+    start(query, "memory", None, queryName=f"results_{mode}")
+    rows = spark.table(f"results_{mode}").toArrow()
+    want = pa.concat_tables(wanted(query).values())
+    assert rows.column_names == want.column_names
+    assert sorted(map(str, rows.to_pylist())) == sorted(map(str, want.to_pylist()))
+
+
+def test_console_shows_every_epoch(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(2))
+    start(query, "console", None)
+    shown = capfd.readouterr().out
+    assert "Batch: 0" in shown and "Batch: 1" in shown
+    assert "total" in shown
+
+
+@pytest.mark.parametrize("mode", QUESTIONS)
+def test_noop_runs_and_counts(spark: SparkSession, tmp_path: Path, mode: str) -> None:
+    query = Scripted(spark, tmp_path, QUESTIONS[mode])
+    query.feed(batches(4))
+    started = start(query, "noop", None)
+    counts = [progress.output_rows for progress in started.recentProgress]
+    assert counts == [rows.num_rows for rows in wanted(query).values()]
+
+
+def test_the_emission_may_be_read_any_number_of_times(spark: SparkSession, tmp_path: Path) -> None:
+    """Small ones are in the driver, large ones at the servers; both are DataFrames like any other."""
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(1) + batches(1, rows=30_000, keys=29_000))
+    counts: list[tuple[int, int, int]] = []
+
+    def save(batch: Any, epoch: int) -> None:
+        query.output.save(batch, epoch)
+        total = batch.agg({"n": "sum"}).first()[0]
+        counts.append((batch.count(), batch.select("k").distinct().count(), total))
+
+    writer = tailrace_stream(query.frame(), ROLLING).writeStream.outputMode("update").foreachBatch(save)
+    writer.option("checkpointLocation", str(query.checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    query.check()
+    for rows, (count, distinct, total) in zip(query.output.tables.values(), counts, strict=True):
+        assert count == distinct == rows.num_rows
+        assert total == sum(rows["n"].to_pylist())
+
+
+def test_progress_is_there_in_python_and_json(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
+    query = Scripted(spark, tmp_path, WINDOWED)
+    query.feed(batches(4, rows=50))
+    started = start(query, "noop", None, queryName="progress_test")
+    last = started.lastProgress
+    assert last["numInputRows"] == 50 and last.input_rows == 50
+    assert last["name"] == "progress_test" and started.name == "progress_test"
+    for step in ("plan", "ingest", "combine", "transfer", "apply", "advance", "commit", "sink"):
+        assert last["durationMs"][step] >= 0
+    assert last["stateOperators"][0]["numRowsTotal"] > 0 and last.state_bytes > 0
+    assert '"batchId":3' in last.json
+    started.explain()
+    assert "RMW" in capsys.readouterr().out
+    assert started.status["isTriggerActive"] is False
