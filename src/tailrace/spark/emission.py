@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from tailrace.server.client import connect
 from tailrace.server.protocol import Access, EmissionInfo, ServerAddress
+from tailrace.spark.worker import settle
 
 LOCAL_ROWS_MAX = 20_000
 
@@ -43,6 +44,7 @@ class EmitTask:
                 part = self.parts[number]
                 client = connect(part.address, self.access)
                 yield from client.emission(part.epoch, part.try_, (part.first, part.last))
+        settle()
 
 
 def local_frame(

@@ -21,6 +21,7 @@ from tailrace.operators.lift import Lifter
 from tailrace.operators.spec import OperatorSpec
 from tailrace.server.client import connect
 from tailrace.server.protocol import NOTHING_STAGED, Access, ServerAddress, StageKey, StageReceipt
+from tailrace.spark.worker import settle
 from tailrace.types import DataType
 
 RECEIPT_DDL = "receipt string"
@@ -72,7 +73,9 @@ class IngestTask:
         context = TaskContext.get()
         assert context is not None
         key = (context.taskAttemptId(), context.partitionId())
-        yield pa.RecordBatch.from_pydict({"receipt": [self._run(batches, *key).to_json()]})
+        receipt = self._run(batches, *key).to_json()
+        settle()
+        yield pa.RecordBatch.from_pydict({"receipt": [receipt]})
 
     def _run(self, batches: Iterator[pa.RecordBatch], attempt: int, partition: int) -> Receipt:
         spec = OperatorSpec.from_json(self.operator)

@@ -1,0 +1,24 @@
+"""What a Python worker of Spark owes to being reused for many small tasks.
+
+After every task PySpark's daemon runs a full garbage collection. With numba and Arrow loaded that walks some hundred
+thousand objects that live as long as the process: around 80 ms a task, more than a small epoch costs. Once they are
+loaded they are moved out of the collector's sight.
+"""
+
+from __future__ import annotations
+
+import gc
+
+_SETTLING_TASKS = 3
+"""A worker's first tasks load different parts: ingest and emission, each on first use."""
+
+_settled = 0
+
+
+def settle() -> None:
+    """Call at the end of a task. Only the first few calls of a process do anything."""
+    global _settled
+    if _settled < _SETTLING_TASKS:
+        _settled += 1
+        gc.collect()  # what is garbage now would otherwise be kept for ever
+        gc.freeze()
