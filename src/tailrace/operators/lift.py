@@ -14,19 +14,22 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tailrace.errors import AnalysisError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, WindowSpec
 from tailrace.state import columns
 from tailrace.state.layout import HASH, PANE, AccumulatorWords, Merge
 from tailrace.state.sections import RowsBuilder
-from tailrace.state.table import Rows, Table
+from tailrace.state.table import Rows, Table, concat_rows
 from tailrace.types import BIGINT, TIMESTAMP, DataType
 
 HASH_COLUMN = "__tailrace_hash"
 _ONE_DOUBLE = np.float64(1.0).view(np.int64)
 _PANE_MIX = np.int64(-7046029254386353131)
 _SAMPLE_ALL = 4096
+_TIME_MAX = 2**62
+"""Windows are computed in 64 bits: times this far from 1970 (146,000 years) leave room for any window."""
 
 
 @dataclass
@@ -59,9 +62,9 @@ class Lifter:
 
     def frame(self, batches: Sequence[pa.RecordBatch]) -> Frame:
         """The partials of these batches, combined per key where asked, sorted by shard."""
-        table = pa.Table.from_batches(batches).combine_chunks()
-        batch = table.to_batches()[0] if len(table) else batches[0].slice(0, 0)
-        rows = self._lift(batch)
+        # One batch, but for strings of more than 2 GiB together.
+        whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        rows = concat_rows([self._lift(batch) for batch in whole], self._layout)
         self._sample(rows)
         if self._combine and len(rows):
             rows = self._combined(rows)
@@ -96,6 +99,11 @@ class Lifter:
         known = times if valid is None else times[valid]
         if len(known):
             counts.time_max = max(counts.time_max, int(known.max()))
+            if max(counts.time_max, -int(known.min())) > _TIME_MAX:
+                raise AnalysisError(
+                    f"column {name} holds an event time more than {_TIME_MAX} microseconds from 1970 "
+                    f"({known.min()} to {known.max()}): such rows are not event times; filter them before tr.stream()"
+                )
         if window is None:
             return batch, times if valid is None else np.where(valid, times, MIN_MICROS), None
         keep = np.ones(len(batch), bool) if valid is None else valid

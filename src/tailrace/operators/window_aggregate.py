@@ -25,9 +25,11 @@ from tailrace.operators.spec import OperatorSpec, WindowSpec
 from tailrace.state.layout import VALID
 from tailrace.state.read_modify_write import ReadModifyWriteStore
 from tailrace.state.read_modify_write import fold_sections as fold_records
-from tailrace.state.table import Rows, Table
+from tailrace.state.table import Rows, Table, concat_rows
 
 EMISSION_ROWS_MAX = 1 << 16
+_LOOKUPS_MAX = 1 << 20
+"""Panes looked up at once when changed windows are put together: bounds the memory for it."""
 _FOREVER = 2**63 - 1
 
 
@@ -121,9 +123,12 @@ class WindowAggregate:
         for _, table, rows in self._store.changed():
             at, windows = _windows_of(table.pane_starts(rows), window, late_before)
             targets = self._distinct_keys(table, rows[at], windows)
-            found, found_windows = table.rows_in_windows(targets, window.size, window.pane)
-            parts.append((table, found))
-            starts.append(found_windows)
+            step = max(1, _LOOKUPS_MAX * window.pane // window.size)
+            for low in range(0, len(targets), step):
+                some = Rows(targets.words[low : low + step], targets.heap)
+                found, found_windows = table.rows_in_windows(some, window.size, window.pane)
+                parts.append((table, found))
+                starts.append(found_windows)
         return self._merged(parts, starts)
 
     def _distinct_keys(self, table: Table, rows: np.ndarray, windows: np.ndarray) -> Rows:
@@ -166,13 +171,13 @@ class WindowAggregate:
             merged.begin(len(partials))
             merged.merge(partials.words, partials.heap, 0, len(partials))
             out.append(merged.copy(merged.changed_rows()))
-        return self._finish(_joined(out, self._layout.bytes_words, self._layout.words))
+        return self._finish(concat_rows(out, self._layout))
 
     def _finish(self, rows: Rows) -> list[pa.RecordBatch]:
-        if not len(rows):
-            return []
-        batch = finish(rows, self.spec, self._layout)
-        return [batch.slice(at, EMISSION_ROWS_MAX) for at in range(0, len(batch), EMISSION_ROWS_MAX)]
+        # Cut before Arrow is made of it: the strings of one batch must stay below 2 GiB.
+        cuts = range(0, len(rows), EMISSION_ROWS_MAX)
+        parts = (Rows(rows.words[at : at + EMISSION_ROWS_MAX], rows.heap) for at in cuts)
+        return [finish(part, self.spec, self._layout) for part in parts]
 
 
 def first_open_pane(window: WindowSpec, watermark: int) -> int:
@@ -195,19 +200,6 @@ def _windows_of(
         positions.append(at)
         starts.append(start[at])
     return np.concatenate(positions), np.concatenate(starts)
-
-
-def _joined(parts: Sequence[Rows], bytes_words: np.ndarray, words: int) -> Rows:
-    """Several copied-out row sets as one."""
-    if not parts:
-        return Rows(np.empty((0, words), np.int64), np.empty(0, np.uint8))
-    heap_start = 0
-    for part in parts:
-        for word, bit in bytes_words:
-            there = (part.words[:, VALID] >> bit & 1).astype(bool)
-            part.words[there, word] += heap_start
-        heap_start += len(part.heap)
-    return Rows(np.concatenate([part.words for part in parts]), np.concatenate([part.heap for part in parts]))
 
 
 def fold_sections(spec: OperatorSpec, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:

@@ -4,22 +4,23 @@ Invariants
 - Steps go prepared -> applied -> advanced, each at most once per (epoch, try); a repeated step returns what the first
   one returned.
 - ``undoable`` are the applied epochs whose undo the operator still keeps, ascending.
-- A step that fails undoes its epoch before the error leaves: the operator is then as before that epoch. Where that undo
-  fails as well nobody knows the state any more, and ``StateLost`` says so.
+- A sum that overflows undoes its epoch before the error leaves: the operator is then as before that epoch. Where that
+  undo fails, or a step fails in any other way, nobody knows the state any more, and ``StateLost`` says so.
 
 Threading: none of its own. The engine holds its lock around every call, because an operator takes one call at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from tailrace.env.clock import Clock
-from tailrace.errors import StateServerError
+from tailrace.errors import StateServerError, SumOverflowError
 from tailrace.ids import NO_EPOCH, Attempt
 from tailrace.server.protocol import Applied, EmissionInfo, Winner
 from tailrace.server.staging import Stage, Staging
@@ -110,11 +111,8 @@ class Seat:
         # Until the rows are read back whole the operator has seen nothing, and has nothing to undo.
         self.step = Step.NONE
         frames = list(self._staging.frames(self._stages))
-        try:
+        with self._undoing(at):
             self.operator.apply(at.epoch, frames)
-        except BaseException:
-            self._undo_failed(at)
-            raise
 
     def advance(self, at: Attempt, late_before: int, watermark: int) -> EmissionInfo:
         if self.step_of(at) >= Step.ADVANCED:
@@ -123,12 +121,8 @@ class Seat:
         self._require(at, Step.APPLIED)
         began = self._clock.monotonic()
         self.drop_emission()
-        try:
+        with self._undoing(at):
             batches = self.operator.advance(at.epoch, late_before, watermark)
-        except BaseException:
-            self.undoable.pop()
-            self._undo_failed(at)
-            raise
         self.emission = batches
         self.step = Step.ADVANCED
         self.emitted = EmissionInfo(
@@ -169,9 +163,23 @@ class Seat:
     def drop_emission(self) -> None:
         self.emission, self.emitted = [], None
 
-    def _undo_failed(self, at: Attempt) -> None:
-        self.at, self.step = _NOWHERE, Step.NONE
-        self._undo(at.epoch)
+    @contextmanager
+    def _undoing(self, at: Attempt) -> Iterator[None]:
+        """Undo the epoch where the step fails in a way the operator knows; whatever else fails, the state is lost.
+
+        Memory that runs out, or a defect, can stop an operator between any two changes: then only loading the shards
+        anew is sure to be right.
+        """
+        try:
+            yield
+        except SumOverflowError:
+            self.at, self.step = _NOWHERE, Step.NONE
+            self.undoable = [epoch for epoch in self.undoable if epoch != at.epoch]
+            self._undo(at.epoch)
+            raise
+        except BaseException as error:
+            self.at, self.step = _NOWHERE, Step.NONE
+            raise StateLost(f"{self._at_text(at)} failed half-way: {error!r}") from error
 
     def _undo(self, epoch: int) -> None:
         try:

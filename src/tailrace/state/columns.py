@@ -27,10 +27,11 @@ _ARROW = {
     "string": pa.string(),
     "binary": pa.binary(),
 }
-_MAX_OFFSET = 2**31 - 1
 
 
-def arrow_type(type_: DataType) -> pa.DataType:
+def arrow_type(type_: DataType, large: bool = False) -> pa.DataType:
+    if large and type_.kind is Kind.BYTES:
+        return pa.large_string() if type_.name == "string" else pa.large_binary()
     if type_.is_decimal:
         return pa.decimal128(type_.precision, type_.scale)
     return _ARROW[type_.name]
@@ -107,10 +108,15 @@ def string_heap(array: pa.Array, valid: np.ndarray | None, heap_start: int) -> t
     return words, out[:end]
 
 
-def decode(words: np.ndarray, valid: np.ndarray | None, heap: np.ndarray, type_: DataType) -> pa.Array:
-    """Words (``int64[n]``, or ``int64[n, 2]`` for wide decimals) to an Arrow array of the type's Arrow form."""
+def decode(
+    words: np.ndarray, valid: np.ndarray | None, heap: np.ndarray, type_: DataType, large: bool = False
+) -> pa.Array:
+    """Words (``int64[n]``, or ``int64[n, 2]`` for wide decimals) to an Arrow array of the type's Arrow form.
+
+    ``large``: strings with 64-bit offsets, for as many as there may be.
+    """
     if type_.kind is Kind.BYTES:
-        return _decode_strings(np.ascontiguousarray(words), valid, heap, type_)
+        return _decode_strings(np.ascontiguousarray(words), valid, heap, type_, large)
     count = len(words)
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     target = arrow_type(type_)
@@ -132,7 +138,9 @@ def decode(words: np.ndarray, valid: np.ndarray | None, heap: np.ndarray, type_:
     return pa.Array.from_buffers(target, count, [bitmap, pa.py_buffer(np.ascontiguousarray(words, width))])
 
 
-def _decode_strings(words: np.ndarray, valid: np.ndarray | None, heap: np.ndarray, type_: DataType) -> pa.Array:
+def _decode_strings(
+    words: np.ndarray, valid: np.ndarray | None, heap: np.ndarray, type_: DataType, large: bool
+) -> pa.Array:
     count = len(words)
     present = valid if valid is not None else np.ones(count, np.bool_)
     offsets = np.zeros(count + 1, np.int64)
@@ -140,9 +148,6 @@ def _decode_strings(words: np.ndarray, valid: np.ndarray | None, heap: np.ndarra
     data = np.empty(int(offsets[-1]), np.uint8)
     unpack_strings(words, present, heap, offsets, data)
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    large = offsets[-1] > _MAX_OFFSET
-    target = arrow_type(type_)
-    if large:
-        target = pa.large_string() if type_.name == "string" else pa.large_binary()
     edges = pa.py_buffer(offsets if large else offsets.astype(np.int32))
+    target = arrow_type(type_, large)
     return pa.Array.from_buffers(target, count, [bitmap, edges, pa.py_buffer(data)])

@@ -12,7 +12,7 @@ Threads: one at a time; inside, different shards are merged at once by a small p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,18 +70,21 @@ class ReadModifyWriteStore:
         for _, bounds in frames:
             counts[: len(bounds) - 1] += np.diff(bounds)[: len(counts)]
         touched = [shard for shard in self._tables if counts[shard]]
+        rows_owned = int(counts[touched].sum())
+        if rows_owned != sum(len(rows) for rows, _ in frames):
+            raise ValueError("frames hold rows of shards that are not kept here")
         tables = self._epochs[-1][1]
 
         def merge_shard(shard: int) -> None:
             table = self._tables[shard]
             table.begin(int(counts[shard]))
+            tables.append(table)  # from here on, and not before, the epoch has something to undo in this table
             for rows, bounds in frames:
                 lo, hi = int(bounds[shard]), int(bounds[shard + 1])
                 if lo < hi:
                     table.merge(rows.words, rows.heap, lo, hi)
 
-        tables += [self._tables[shard] for shard in touched]
-        self._each(merge_shard, touched, int(counts.sum()))
+        self._each(merge_shard, touched, rows_owned)
 
     def _open(self, epoch: int) -> None:
         if self._epochs and self._epochs[-1][0] >= epoch:
@@ -197,7 +200,10 @@ class ReadModifyWriteStore:
             for shard in shards:
                 work(shard)
         else:
-            list(self._pool.map(work, shards))
+            futures = [self._pool.submit(work, shard) for shard in shards]
+            wait(futures)  # all of them: nobody may undo while another shard is still changing
+            for future in futures:
+                future.result()
 
 
 def fill_table(layout: RecordLayout, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> Table:

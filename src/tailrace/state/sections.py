@@ -18,13 +18,13 @@ from tailrace.types import BIGINT, DOUBLE, DataType, Kind
 
 def section_schema(layout: RecordLayout) -> pa.Schema:
     fields = [pa.field("__hash", pa.int64()), pa.field("__pane", pa.int64())]
-    fields += [pa.field(f"k{i}", columns.arrow_type(key.type)) for i, key in enumerate(layout.keys)]
+    fields += [pa.field(f"k{i}", columns.arrow_type(key.type, large=True)) for i, key in enumerate(layout.keys)]
     fields += [pa.field(f"a{i}", _accumulator_type(a)) for i, a in enumerate(layout.accumulators)]
     return pa.schema(fields)
 
 
 def _accumulator_type(place: AccumulatorWords) -> pa.DataType:
-    value = columns.arrow_type(place.type)
+    value = columns.arrow_type(place.type, large=True)
     if place.merge is Merge.MOMENTS:
         return pa.struct([("n", pa.float64()), ("mean", pa.float64()), ("m2", pa.float64())])
     if place.merge in (Merge.FIRST, Merge.LAST):
@@ -63,7 +63,7 @@ def to_section(rows: Rows, layout: RecordLayout) -> pa.RecordBatch:
     ]
     for key in layout.keys:
         words = value_words(rows, key.word, key.kind)
-        arrays.append(columns.decode(words, valid.missing(key.bit), rows.heap, key.type))
+        arrays.append(columns.decode(words, valid.missing(key.bit), rows.heap, key.type, large=True))
     arrays += [_accumulator_array(rows, valid, place) for place in layout.accumulators]
     schema = section_schema(layout)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -73,12 +73,16 @@ def _accumulator_array(rows: Rows, valid: ValidBits, place: AccumulatorWords) ->
     present = valid.missing(place.bit)
     target = _accumulator_type(place)
     if not pa.types.is_struct(target):
-        return columns.decode(value_words(rows, place.word, place.kind), present, rows.heap, place.type)
+        return columns.decode(value_words(rows, place.word, place.kind), present, rows.heap, place.type, large=True)
     if place.merge is Merge.MOMENTS:
         parts = [columns.decode(value_words(rows, place.word + i, None), None, rows.heap, DOUBLE) for i in range(3)]
     elif place.merge in (Merge.FIRST, Merge.LAST):
         value = columns.decode(
-            value_words(rows, place.value_word, place.kind), valid.missing(place.bit2), rows.heap, place.type
+            value_words(rows, place.value_word, place.kind),
+            valid.missing(place.bit2),
+            rows.heap,
+            place.type,
+            large=True,
         )
         parts = [columns.decode(value_words(rows, place.word, None), None, rows.heap, BIGINT), value]
     else:

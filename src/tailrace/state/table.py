@@ -11,6 +11,7 @@ Threads: one at a time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from tailrace.errors import SumOverflowError
 from tailrace.state import table_kernels as tk
 from tailrace.state import upkeep_kernels as uk
-from tailrace.state.layout import PANE, RecordLayout
+from tailrace.state.layout import PANE, VALID, RecordLayout
 
 _FIRST_ROWS = 64
 _STAGGER_STEPS = 16
@@ -53,6 +54,21 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.words)
+
+
+def concat_rows(parts: Sequence[Rows], layout: RecordLayout) -> Rows:
+    """Several row sets as one. The parts are used up: their words may be changed."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return Rows(np.empty((0, layout.words), np.int64), np.empty(0, np.uint8))
+    heap_start = 0
+    for part in parts:
+        for word, bit in layout.bytes_words:
+            there = (part.words[:, VALID] >> bit & 1).astype(bool)
+            part.words[there, word] += heap_start
+        heap_start += len(part.heap)
+    return Rows(np.concatenate([part.words for part in parts]), np.concatenate([part.heap for part in parts]))
 
 
 class Table:
@@ -221,20 +237,19 @@ class Table:
     def _ensure_undo_room(self, log: UndoLog, more: int) -> None:
         rows = int(self._counters[tk.UNDO_END]) + more
         if rows > len(log.rows):
-            log.rows = _grown(log.rows, max(rows, 2 * len(log.rows)))
-            log.images = _grown(log.images, len(log.rows))
+            room = max(rows, 2 * len(log.rows))
+            log.rows, log.images = _grown(log.rows, room), _grown(log.images, room)
 
     def _grow_rows(self) -> None:
+        """All or nothing: kernels trust these arrays to be of one length, and memory may run out at any of them."""
         rows = 2 * len(self._records)
         records = _record_matrix(rows, self._records.shape[1])
         records[: len(self._records)] = self._records
-        self._records = records
-        self._links = _grown(self._links, rows)
-        self._free = _grown(self._free, rows)
-        if _index_slots(rows) > len(self._index):
+        links, free, index = _grown(self._links, rows), _grown(self._free, rows), self._index
+        if _index_slots(rows) > len(index):
             index = np.full(_index_slots(rows), -1, np.int64)
             uk.rehash(self._index, index)
-            self._index = index
+        self._records, self._links, self._free, self._index = records, links, free, index
 
     def _grow_panes(self) -> None:
         panes = _empty_panes(2 * len(self._panes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -35,11 +36,13 @@ def calls(work: Callable[[], object]) -> Counter[str]:
         elif event == "c_call":
             counted[getattr(argument, "__qualname__", "c function")] += 1
 
+    gc.disable()  # others hang callbacks on the collector
     sys.setprofile(count)
     try:
         work()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return counted
 
 

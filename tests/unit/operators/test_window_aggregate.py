@@ -239,3 +239,43 @@ def test_a_checked_sum_that_overflows_is_refused() -> None:
         operator.apply(0, [frame])
     operator.undo(0)
     assert operator.rows == 0
+
+
+def test_batches_too_large_to_be_one_are_all_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strings of more than 2 GiB together stay in several batches; here nothing is put together at all."""
+    rows = [(str(i), i, i, i, str(i) * 3, i) for i in range(10)]
+    spec = spec_of(None, True)
+    want = Lifter(spec, MIN_MICROS, False, TYPES).frame([batch_of(rows)])
+
+    class Apart:
+        def __init__(self, batches: list[pa.RecordBatch]) -> None:
+            self._batches = batches
+
+        @classmethod
+        def from_batches(cls, batches: list[pa.RecordBatch]) -> Apart:
+            return cls(batches)
+
+        def combine_chunks(self) -> Apart:
+            return self
+
+        def to_batches(self) -> list[pa.RecordBatch]:
+            return self._batches
+
+    monkeypatch.setattr("tailrace.operators.lift.pa.Table", Apart)
+    got = Lifter(spec, MIN_MICROS, False, TYPES).frame([batch_of(rows[:3]), batch_of(rows[3:])])
+    monkeypatch.undo()
+    answers = []
+    for frame in (want, got):
+        operator = WindowAggregate(spec, range(SHARDS))
+        operator.apply(0, [frame])
+        answers.append(emitted(operator.advance(0, 0, 0), windowed=False))
+    assert len(answers[0]) == 10
+    assert answers[0] == answers[1]
+
+
+def test_event_times_at_the_edge_of_64_bits_are_refused() -> None:
+    from tailrace.errors import AnalysisError
+
+    lifter = Lifter(spec_of(WINDOWS[1], True), MIN_MICROS, False, TYPES)
+    with pytest.raises(AnalysisError, match="ts"):
+        lifter.frame([batch_of([("a", 1, 2**63 - 2, 1, "x", 1)])])

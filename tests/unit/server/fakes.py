@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tailrace.commit.manifest import Fold
 from tailrace.commit.objects import ObjectRef
+from tailrace.errors import SumOverflowError
 from tailrace.ids import Attempt
 from tailrace.server.engine import Engine
 from tailrace.server.protocol import NOTHING_STAGED, Request, StageKey, StageReceipt, Winner
@@ -57,6 +58,7 @@ class FakeOperator:
         self.restored: dict[int, int] = {}
         self.shards_: set[int] = set()
         self.fail_apply = self.fail_advance = self.fail_undo = False
+        self.failure: type[Exception] = SumOverflowError
 
     @property
     def shards(self) -> frozenset[int]:
@@ -83,11 +85,11 @@ class FakeOperator:
         for frame in frames:
             self.numbers.extend(frame.numbers)
         if self.fail_apply:
-            raise RuntimeError("apply failed half-way")
+            raise self.failure("apply failed half-way")
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         if self.fail_advance:
-            raise RuntimeError("advance failed half-way")
+            raise self.failure("advance failed half-way")
         new = self.numbers[len(self.before[epoch]) :]
         return [pa.RecordBatch.from_pydict({"n": [number]}) for number in new]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fakes import OPERATOR, RUN, Bench, bench, request
 
-from tailrace.errors import FencedError, StateServerError
+from tailrace.errors import FencedError, StateServerError, SumOverflowError
 from tailrace.ids import Attempt
 from tailrace.server.protocol import EmissionTicket, Request, Winner
 
@@ -167,7 +167,7 @@ def test_an_epoch_without_rows_writes_no_object(server: Bench) -> None:
 def test_a_step_that_fails_is_undone(server: Bench, where: str) -> None:
     server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
     setattr(server.operator, where, True)
-    with pytest.raises(RuntimeError, match="half-way"):
+    with pytest.raises(SumOverflowError, match="half-way"):
         server.run(1, 0, server.stage(1, 0, 8, 0, (2,)))
     assert server.operator.numbers == [1]
     assert server.staging.staged_bytes == 0
@@ -176,6 +176,18 @@ def test_a_step_that_fails_is_undone(server: Bench, where: str) -> None:
         server.engine.apply(request(1, 0))
     assert server.run(1, 1, server.stage(1, 1, 9, 0, (2,))) == [2]
     assert server.operator.numbers == [1, 2]
+
+
+@pytest.mark.parametrize("where", ["fail_apply", "fail_advance"])
+def test_a_step_that_fails_in_an_unknown_way_loses_the_state(server: Bench, where: str) -> None:
+    """Memory may run out between any two changes: what is there then is not undone but loaded anew."""
+    server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
+    server.operator.failure = MemoryError  # type: ignore[assignment]
+    setattr(server.operator, where, True)
+    with pytest.raises(StateServerError, match="MemoryError"):
+        server.run(1, 0, server.stage(1, 0, 8, 0, (2,)))
+    with pytest.raises(StateServerError, match="assign"):
+        server.run(1, 1, server.stage(1, 1, 9, 0, (2,)))
 
 
 def test_rows_that_cannot_be_read_back_leave_the_state_as_it_was(server: Bench) -> None:
