@@ -167,7 +167,12 @@ def parse_locations(ours: Mapping[str, str]) -> tuple[str, str]:
             f"keep its state: "
             f'add .option("{STATE_LOCATION}", ...), a local path or s3://, gs:// or az:// URI of this query alone'
         )
-    return checkpoint, checkpoint.rstrip("/") + "/tailrace"
+    return checkpoint, default_state_location(checkpoint)
+
+
+def default_state_location(checkpoint: str) -> str:
+    """Where the state of a local checkpoint lies unless the user says otherwise."""
+    return checkpoint.rstrip("/") + "/tailrace"
 
 
 def _choice(ours: Mapping[str, str], name: str, default: _Choice) -> _Choice:

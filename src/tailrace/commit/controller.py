@@ -52,6 +52,7 @@ class Controller:
         self._run = run
         self._retain = retain
         self._plan = ""
+        self.fence_name = ""  # of the log entry with this run's fence: who can read it sees our store
         self._phases = Phases()
         self._floor = 0
         self._known: dict[int, Manifest] = {}  # durable entries that are in the log, by number
@@ -164,7 +165,7 @@ class Controller:
     def _take_over(self, fingerprint: Mapping[str, Any], spark_logs: SparkLogs, compare: ComparePlans) -> None:
         probe_put_if_absent(self._store)
         self._check_plan(self._log.read(), fingerprint, compare)
-        self._log.fence(self._run)
+        self.fence_name = filenames.entry_name(self._log.fence(self._run))
         history = self._log.read()
         self._check_plan(history, fingerprint, compare)
         commits, offsets = spark_logs()

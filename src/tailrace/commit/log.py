@@ -78,9 +78,12 @@ class CommitLog:
         """Append the run's fence after everything that is there. Returns its number."""
         body = {"run": run, "host": host_name(), "pid": process_id(), "at": timestamp_text(now())}
         data = encode_entry(FENCE, body)
-        number = max(self.numbers(), default=-1) + 1
-        while not self._put(number, data):
-            number += 1
+        number = -1
+        # A listing may be behind: where entries above ours show up, ours would fence nothing.
+        while (newest := max(self.numbers(), default=-1)) > number or number < 0:
+            number = newest + 1
+            while not self._put(number, data):
+                number += 1
         self._next = number + 1
         return number
 

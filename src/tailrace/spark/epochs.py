@@ -15,6 +15,8 @@ the next commit.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -26,7 +28,7 @@ from tailrace.api.options import Combine, Route
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
 from tailrace.env import clock
-from tailrace.errors import CheckpointError, ReplayError, StateServerError, TailraceError
+from tailrace.errors import CheckpointError, ReplayError, StateServerError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.finish import output_schema as arrow_output_schema
 from tailrace.operators.lift import HASH_COLUMN
@@ -40,6 +42,8 @@ from tailrace.spark.progress import Durations, EpochProgress, QueryIdentity
 from tailrace.spark.schema import output_schema
 from tailrace.spark.sinks import EpochSink
 from tailrace.spark.watermark import Watermark
+
+_log = logging.getLogger("tailrace")
 
 PROGRESS_KEPT = 100
 _COMBINE_BELOW = 0.6
@@ -78,16 +82,17 @@ class Epochs:
                 "while the query ran. Restart the query."
             )
         began = clock.monotonic()
-        failed_ms = 0.0
         for try_ in range(self._plan.epoch_tries):
             try:
+                if try_:
+                    self._fleet.recover(self._before, try_)
+                failed_ms = (clock.monotonic() - began) * 1e3 if try_ else 0.0
                 return self._try(batch, epoch, try_, clock.now(), failed_ms)
             except Exception as error:
                 lost = isinstance(error, StateServerError) or not self._fleet.all_alive()
                 if not lost or try_ + 1 == self._plan.epoch_tries:
                     raise
-                self._fleet.recover(self._before, try_ + 1)
-                failed_ms = (clock.monotonic() - began) * 1e3
+                _log.warning("epoch %d: try %d has lost a state server, trying again: %s", epoch, try_, error)
         raise AssertionError("an epoch has at least one try")
 
     def _try(self, batch: DataFrame, epoch: int, try_: int, started: float, failed_ms: float) -> EpochProgress:
@@ -98,24 +103,29 @@ class Epochs:
         task = IngestTask(
             self._operator_json, self._types, epoch, try_, late_before, combine, self._fleet.routes, self._fleet.access
         )
-        receipts_frame = self._routed(batch).mapInArrow(task, RECEIPT_DDL)
+        route = Route(replay.decisions.get("route", plan.route)) if replay else plan.route
+        receipts_frame = self._routed(batch, route).mapInArrow(task, RECEIPT_DDL)
         stopwatch.lap("plan")
         receipts = [Receipt.from_json(row[0]) for row in receipts_frame.collect()]
         stopwatch.lap("ingest")
         if replay is not None:
             self._check_replay(replay, receipts)
         watermark = self._watermark
-        if plan.delay is not None:
+        if replay is not None:
+            # As recorded: the delay may have been changed since, and the same windows must close.
+            watermark = Watermark.from_json(replay.watermarks, plan.watermark_rule)
+        elif plan.delay is not None:
             time_max = max((receipt.time_max for receipt in receipts), default=self._watermark.time_max)
             watermark = watermark.after(time_max, plan.delay, plan.watermark_rule)
         closes = watermark.closed if plan.operator.watermarked else MIN_MICROS
         done = self._step(epoch, try_, receipts, late_before, closes)
         stopwatch.lap("servers")
-        manifest = self._commit(epoch, try_, done, watermark, receipts, combine)
+        manifest = self._commit(epoch, try_, done, watermark, receipts, combine, route)
         self._replay = manifest  # durable: another try must repeat it
         stopwatch.lap("log")
         rows = sum(each.emission.rows for each in done)
-        self._sink.write(self._emission(batch.sparkSession, done, rows), epoch, rows)
+        emission = self._emission(batch.sparkSession, done, rows)
+        self._sink.write(emission, epoch, rows, again=replay is not None or try_ > 0)
         stopwatch.lap("sink")
         self._before, self._watermark, self._replay = manifest, watermark, None
         self._combine = self._next_combine(combine, receipts)
@@ -125,8 +135,8 @@ class Epochs:
 
     # Steps -----------------------------------------------------------------------------------------------------------
 
-    def _routed(self, batch: DataFrame) -> DataFrame:
-        if self._plan.route is Route.DIRECT:
+    def _routed(self, batch: DataFrame, route: Route) -> DataFrame:
+        if route is Route.DIRECT:
             return batch
         tasks = max(len(self._fleet.servers), batch.sparkSession.sparkContext.defaultParallelism)
         return batch.repartition(tasks, F.expr(f"pmod({HASH_COLUMN}, {self._plan.shards})"))
@@ -154,7 +164,14 @@ class Epochs:
         return done
 
     def _commit(
-        self, epoch: int, try_: int, done: list[EpochDone], watermark: Watermark, receipts: list[Receipt], combine: bool
+        self,
+        epoch: int,
+        try_: int,
+        done: list[EpochDone],
+        watermark: Watermark,
+        receipts: list[Receipt],
+        combine: bool,
+        route: Route,
     ) -> Manifest:
         committed: list[CommitResult] = [each.committed for each in done if each.committed is not None]
         horizons: dict[str, int] = {}
@@ -169,7 +186,7 @@ class Epochs:
             folds=[fold for each in committed for fold in each.folds],
             watermarks=watermark.to_json(),
             rows={"input": sum(r.rows for r in receipts), "late": sum(r.late_rows for r in receipts)},
-            decisions={"combine": combine, "route": self._plan.route.value, "partitions": len(receipts)},
+            decisions={"combine": combine, "route": route.value, "partitions": len(receipts)},
             horizons=horizons,
         )
 
@@ -194,7 +211,7 @@ class Epochs:
 
     def _first_combine(self, manifest: Manifest) -> bool:
         if self._plan.combine is Combine.AUTO:
-            return bool(manifest.decisions.get("combine_next", True))
+            return bool(manifest.decisions.get("combine", True))
         return self._plan.combine is Combine.ON
 
     def _next_combine(self, combine: bool, receipts: list[Receipt]) -> bool:
@@ -208,12 +225,19 @@ class Epochs:
     # Behind the epoch ------------------------------------------------------------------------------------------------
 
     def _clean(self, manifest: Manifest) -> None:
-        """Nothing here may fail the epoch: what is left undone is done by the next one, or by the next start."""
-        try:
-            self._controller.clean()
-            self._fleet.each(lambda client, _: client.fold(manifest.objects, manifest.epoch, manifest.horizons))
-        except TailraceError:
-            pass
+        """Nothing here may fail an epoch: what is left undone is done by the next one, or by the next start."""
+        steps: list[Callable[[], object]] = [
+            lambda: self._fleet.each(
+                lambda client, _: client.fold(manifest.objects, manifest.epoch, manifest.horizons)
+            ),
+            lambda: self._fleet.each(lambda client, _: client.forget(manifest.epoch)),
+            self._controller.clean,
+        ]
+        for step in steps:
+            try:
+                step()
+            except Exception as error:
+                _log.warning("behind epoch %d: %s", manifest.epoch, error)
 
     def _await_cleaning(self) -> None:
         if self._cleaning is not None:

@@ -90,10 +90,9 @@ class StreamingQuery:
 
     def exception(self) -> BaseException | None:
         """Why the query ended, or None."""
-        if self._failure.error is not None and not self.isActive:
-            return self._failure.error
         found: BaseException | None = self._query.exception()
-        return found
+        # Ours says more, but only where Spark calls it a failure: stopping interrupts an epoch too.
+        return self._failure.error if found is not None and self._failure.error is not None else found
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Wait for the end; raise the error that caused it, if one did."""

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.api.definition import Aggregation, AvailableNow, OutputMode, ProcessingTime, QueryDefinition
-from tailrace.api.options import Options
+from tailrace.api.options import Options, default_state_location
 from tailrace.api.stream import Stream
 from tailrace.commit.controller import Controller
+from tailrace.commit.lock import QueryLock
 from tailrace.env.objects import open_store
 from tailrace.env.randomness import new_run_id, new_token
 from tailrace.errors import AnalysisError, CheckpointError
@@ -68,6 +70,10 @@ class SparkRuntime:
         store = open_store(state)
         run = new_run_id()
         with ExitStack() as undo:
+            beside = default_state_location(checkpoint)
+            if is_local(checkpoint) and state != beside:
+                # Two queries with one checkpoint and two state locations: Spark itself would silently stop the first.
+                undo.callback(QueryLock(open_store(beside), run).release)
             controller = Controller.start(
                 store,
                 fingerprint(plan),
@@ -99,7 +105,11 @@ class SparkRuntime:
                     failure.error = error
                     raise
 
-            writer = _pruned(query, plan).writeStream.foreachBatch(one_epoch).option("checkpointLocation", checkpoint)
+            writer = (
+                _pruned(query, plan)
+                .writeStream.foreachBatch(one_epoch)
+                .option("checkpointLocation", _for_spark(checkpoint))
+            )
             if query.name is not None:
                 writer = writer.queryName(query.name)
             match query.trigger:
@@ -114,8 +124,8 @@ class SparkRuntime:
                     f"Spark could not start the query on checkpointLocation {checkpoint}: {str(error)[:1000]}"
                 ) from error
             epochs.identity = QueryIdentity(run, query.name, str(started.id), str(started.runId))
-            release = undo.pop_all()
-        return StreamingQuery(started, epochs, explain(plan, query), failure, release.close)
+            text = explain(plan, query)
+            return StreamingQuery(started, epochs, text, failure, undo.pop_all().close)
 
 
 def _pruned(query: QueryDefinition, plan: PhysicalPlan) -> DataFrame:
@@ -130,6 +140,11 @@ def _pruned(query: QueryDefinition, plan: PhysicalPlan) -> DataFrame:
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def _for_spark(location: str) -> str:
+    """With its scheme: Spark would look for a bare path on its default file system, which may be another."""
+    return Path(location).as_uri() if is_local(location) and not location.lower().startswith("file:") else location
 
 
 def _absolute(location: str) -> str:

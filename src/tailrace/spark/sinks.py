@@ -20,8 +20,8 @@ _CONSOLE_ROWS = 20
 
 
 class EpochSink(Protocol):
-    def write(self, rows: DataFrame, epoch: int, count: int) -> None:
-        """Take an epoch's rows. ``count`` is how many there are."""
+    def write(self, rows: DataFrame, epoch: int, count: int, again: bool) -> None:
+        """Take an epoch's rows, ``count`` of them. ``again``: the sink may have seen this epoch before."""
 
 
 def sink_of(query: QueryDefinition, spark: SparkSession) -> EpochSink:
@@ -47,7 +47,7 @@ class _Function:
     def __init__(self, sink: ForeachBatch) -> None:
         self._function = sink.function
 
-    def write(self, rows: DataFrame, epoch: int, count: int) -> None:
+    def write(self, rows: DataFrame, epoch: int, count: int, again: bool) -> None:
         self._function(rows, epoch)
 
 
@@ -56,10 +56,11 @@ class _Files:
         self._sink = sink
         self._path = path.rstrip("/")
 
-    def write(self, rows: DataFrame, epoch: int, count: int) -> None:
-        if not count:
-            return  # a replay of the epoch is empty too, so nothing of it can be there
+    def write(self, rows: DataFrame, epoch: int, count: int, again: bool) -> None:
+        if not count and not again:
+            return  # nothing to write, and nothing to overwrite
         writer = rows.write.format(self._sink.name).mode("overwrite").options(**dict(self._sink.options))
+        writer = writer.option("partitionOverwriteMode", "static")  # the whole epoch, not only partitions it has now
         if self._sink.partition_by:
             writer = writer.partitionBy(*self._sink.partition_by)
         writer.save(f"{self._path}/{EPOCH_COLUMN}={epoch}")
@@ -68,7 +69,7 @@ class _Files:
 class _Noop:
     """Every row is made and handed to Spark's own noop writer."""
 
-    def write(self, rows: DataFrame, epoch: int, count: int) -> None:
+    def write(self, rows: DataFrame, epoch: int, count: int, again: bool) -> None:
         if count:
             rows.write.format("noop").mode("overwrite").save()
 
@@ -79,7 +80,7 @@ class _Console:
         self._rows = int(options.get("numrows", _CONSOLE_ROWS))
         self._truncate = options.get("truncate", "true").lower() != "false"
 
-    def write(self, rows: DataFrame, epoch: int, count: int) -> None:
+    def write(self, rows: DataFrame, epoch: int, count: int, again: bool) -> None:
         line = "-" * 43
         print(f"{line}\nBatch: {epoch} ({count} rows)\n{line}")
         rows.show(self._rows, self._truncate)
@@ -93,7 +94,7 @@ class _Memory:
         self._name = name
         self._epochs: dict[int, pa.Table] = {}
 
-    def write(self, rows: DataFrame, epoch: int, count: int) -> None:
+    def write(self, rows: DataFrame, epoch: int, count: int, again: bool) -> None:
         # Collected, since a remote emission is gone with the next epoch.
         self._epochs[epoch] = rows.toArrow()
         whole = pa.concat_tables([self._epochs[number] for number in sorted(self._epochs)])
