@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from support.processes import TESTS, Sandbox
 
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 CHILD = TESTS / "spark" / "child_cluster.py"
 
 
@@ -25,7 +27,7 @@ def work_folder() -> Iterator[None]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("route", ["direct", "shuffle"])
+@pytest.mark.parametrize("route", ["direct", "shuffle"] if LONG else ["direct"])
 def test_two_executors_on_one_host(work_folder: None, route: str) -> None:
     with Sandbox() as sandbox:
         config = {"root": str(sandbox.root), "kind": "local-cluster", "options": {"route": route}}

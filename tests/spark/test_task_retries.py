@@ -93,14 +93,20 @@ def test_a_lost_shuffle_retries_the_stage(spark: SparkSession, tmp_path: Path, q
     query = Scripted(spark, tmp_path, question)
     query.feed(batches(3, rows=400))
     maps = tmp_path / "maps"
-    maps.mkdir()
+    slept = tmp_path / "slept"
+    for folder in (maps, slept):
+        folder.mkdir()
 
     def slow(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
         (maps / f"{context.stageId()}-{context.partitionId()}-{context.taskAttemptId()}").touch()
         yield from rows
-        if context.partitionId() == 0 and context.stageAttemptNumber() == 0:
+        if context.partitionId() == 0:
+            try:
+                os.mkdir(slept / str(context.stageId()))
+            except FileExistsError:
+                return  # the stage's second attempt
             time.sleep(1.5)
 
     frame = query.frame()
