@@ -6,7 +6,7 @@ and tasks fetch their share each time the DataFrame is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -47,23 +47,39 @@ class EmitTask:
         settle()
 
 
-def local_frame(
+@dataclass(frozen=True)
+class Emission:
+    """An epoch's rows. ``local``: they are in the driver already."""
+
+    rows: int
+    local: bool
+    frame: Callable[[], DataFrame]
+    """Makes the DataFrame; a sink that does not need one saves Spark the work."""
+
+
+def local_emission(
     spark: SparkSession, batches: Sequence[pa.RecordBatch], arrow: pa.Schema, schema: StructType
-) -> DataFrame:
-    # PySpark cannot take a table without any batch.
-    table = pa.Table.from_batches(batches or [pa.RecordBatch.from_pylist([], schema=arrow)])
-    return spark.createDataFrame(table, schema=schema)
+) -> Emission:
+    def frame() -> DataFrame:
+        # PySpark cannot take a table without any batch.
+        table = pa.Table.from_batches(batches or [pa.RecordBatch.from_pylist([], schema=arrow)])
+        return spark.createDataFrame(table, schema=schema)
+
+    return Emission(sum(len(batch) for batch in batches), True, frame)
 
 
-def remote_frame(
+def remote_emission(
     spark: SparkSession,
     emissions: Sequence[tuple[ServerAddress, EmissionInfo]],
     access: Access,
     schema: StructType,
-) -> DataFrame:
-    parts = tuple(_parts(emissions, spark.sparkContext.defaultParallelism))
-    numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
-    return numbers.mapInArrow(EmitTask(parts, access), schema)
+) -> Emission:
+    def frame() -> DataFrame:
+        parts = tuple(_parts(emissions, spark.sparkContext.defaultParallelism))
+        numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
+        return numbers.mapInArrow(EmitTask(parts, access), schema)
+
+    return Emission(sum(info.rows for _, info in emissions), False, frame)
 
 
 def _parts(emissions: Sequence[tuple[ServerAddress, EmissionInfo]], wanted: int) -> Iterator[Part]:

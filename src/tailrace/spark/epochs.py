@@ -20,7 +20,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -35,7 +34,7 @@ from tailrace.operators.lift import HASH_COLUMN
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.client import EpochDone
 from tailrace.server.protocol import CommitResult, Winner
-from tailrace.spark.emission import LOCAL_ROWS_MAX, local_frame, remote_frame
+from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, local_emission, remote_emission
 from tailrace.spark.fleet import Fleet
 from tailrace.spark.ingest import RECEIPT_DDL, IngestTask, Receipt
 from tailrace.spark.progress import Durations, EpochProgress, QueryIdentity
@@ -123,14 +122,13 @@ class Epochs:
         manifest = self._commit(epoch, try_, done, watermark, receipts, combine, route)
         self._replay = manifest  # durable: another try must repeat it
         stopwatch.lap("log")
-        rows = sum(each.emission.rows for each in done)
-        emission = self._emission(batch.sparkSession, done, rows)
-        self._sink.write(emission, epoch, rows, again=replay is not None or try_ > 0)
+        emission = self._emission(batch.sparkSession, done)
+        self._sink.write(emission, epoch, again=replay is not None or try_ > 0)
         stopwatch.lap("sink")
         self._before, self._watermark, self._replay = manifest, watermark, None
         self._combine = self._next_combine(combine, receipts)
         self._cleaning = self._behind.submit(self._clean, manifest)
-        outcome = _Outcome(manifest, receipts, done, watermark, combine, replay is not None, rows)
+        outcome = _Outcome(manifest, receipts, done, watermark, combine, replay is not None, emission.rows)
         return self._report(outcome, try_ + 1, started, _durations(stopwatch.laps, receipts, done, failed_ms))
 
     # Steps -----------------------------------------------------------------------------------------------------------
@@ -190,14 +188,13 @@ class Epochs:
             horizons=horizons,
         )
 
-    def _emission(self, spark: SparkSession, done: list[EpochDone], rows: int) -> DataFrame:
-        inline: list[pa.RecordBatch] = []
-        if rows <= LOCAL_ROWS_MAX and all(each.batches is not None for each in done):
-            for each in done:
-                inline += each.batches or []
-            return local_frame(spark, inline, self._arrow_schema, self._spark_schema)
+    def _emission(self, spark: SparkSession, done: list[EpochDone]) -> Emission:
+        inline = [each.batches for each in done if each.batches is not None]
+        if len(inline) == len(done) and sum(each.emission.rows for each in done) <= LOCAL_ROWS_MAX:
+            batches = [batch for part in inline for batch in part]
+            return local_emission(spark, batches, self._arrow_schema, self._spark_schema)
         emissions = [(server, each.emission) for server, each in zip(self._fleet.servers, done, strict=True)]
-        return remote_frame(spark, emissions, self._fleet.access, self._spark_schema)
+        return remote_emission(spark, emissions, self._fleet.access, self._spark_schema)
 
     def _check_replay(self, replay: Manifest, receipts: list[Receipt]) -> None:
         recorded, now = replay.rows.get("input"), sum(receipt.rows for receipt in receipts)

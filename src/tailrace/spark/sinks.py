@@ -10,18 +10,19 @@ from __future__ import annotations
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tailrace.api.definition import ForeachBatch, Format, QueryDefinition
 from tailrace.errors import AnalysisError
+from tailrace.spark.emission import Emission
 
 EPOCH_COLUMN = "tailrace_epoch"
 _CONSOLE_ROWS = 20
 
 
 class EpochSink(Protocol):
-    def write(self, rows: DataFrame, epoch: int, count: int, again: bool) -> None:
-        """Take an epoch's rows, ``count`` of them. ``again``: the sink may have seen this epoch before."""
+    def write(self, emission: Emission, epoch: int, again: bool) -> None:
+        """Take an epoch's rows. ``again``: the sink may have seen this epoch before."""
 
 
 def sink_of(query: QueryDefinition, spark: SparkSession) -> EpochSink:
@@ -47,8 +48,8 @@ class _Function:
     def __init__(self, sink: ForeachBatch) -> None:
         self._function = sink.function
 
-    def write(self, rows: DataFrame, epoch: int, count: int, again: bool) -> None:
-        self._function(rows, epoch)
+    def write(self, emission: Emission, epoch: int, again: bool) -> None:
+        self._function(emission.frame(), epoch)
 
 
 class _Files:
@@ -56,10 +57,10 @@ class _Files:
         self._sink = sink
         self._path = path.rstrip("/")
 
-    def write(self, rows: DataFrame, epoch: int, count: int, again: bool) -> None:
-        if not count and not again:
+    def write(self, emission: Emission, epoch: int, again: bool) -> None:
+        if not emission.rows and not again:
             return  # nothing to write, and nothing to overwrite
-        writer = rows.write.format(self._sink.name).mode("overwrite").options(**dict(self._sink.options))
+        writer = emission.frame().write.format(self._sink.name).mode("overwrite").options(**dict(self._sink.options))
         writer = writer.option("partitionOverwriteMode", "static")  # the whole epoch, not only partitions it has now
         if self._sink.partition_by:
             writer = writer.partitionBy(*self._sink.partition_by)
@@ -67,11 +68,11 @@ class _Files:
 
 
 class _Noop:
-    """Every row is made and handed to Spark's own noop writer."""
+    """Rows that are in the driver are dropped there; others are read by Spark's tasks and go to its own noop writer."""
 
-    def write(self, rows: DataFrame, epoch: int, count: int, again: bool) -> None:
-        if count:
-            rows.write.format("noop").mode("overwrite").save()
+    def write(self, emission: Emission, epoch: int, again: bool) -> None:
+        if not emission.local:
+            emission.frame().write.format("noop").mode("overwrite").save()
 
 
 class _Console:
@@ -80,10 +81,10 @@ class _Console:
         self._rows = int(options.get("numrows", _CONSOLE_ROWS))
         self._truncate = options.get("truncate", "true").lower() != "false"
 
-    def write(self, rows: DataFrame, epoch: int, count: int, again: bool) -> None:
+    def write(self, emission: Emission, epoch: int, again: bool) -> None:
         line = "-" * 43
-        print(f"{line}\nBatch: {epoch} ({count} rows)\n{line}")
-        rows.show(self._rows, self._truncate)
+        print(f"{line}\nBatch: {epoch} ({emission.rows} rows)\n{line}")
+        emission.frame().show(self._rows, self._truncate)
 
 
 class _Memory:
@@ -94,7 +95,8 @@ class _Memory:
         self._name = name
         self._epochs: dict[int, pa.Table] = {}
 
-    def write(self, rows: DataFrame, epoch: int, count: int, again: bool) -> None:
+    def write(self, emission: Emission, epoch: int, again: bool) -> None:
+        rows = emission.frame()
         # Collected, since a remote emission is gone with the next epoch.
         self._epochs[epoch] = rows.toArrow()
         whole = pa.concat_tables([self._epochs[number] for number in sorted(self._epochs)])
