@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 
 from support.processes import Sandbox, wait_until
 from tailrace.env.randomness import new_run_id, new_token
-from tailrace.errors import StateServerError
+from tailrace.errors import CheckpointError, StateServerError
 from tailrace.server.client import connect, disconnect
 from tailrace.server.protocol import ServerAddress, ServerConfig
-from tailrace.spark.placement import Placement, _way, ensure_servers
+from tailrace.spark.placement import Placement, _one_executor, _spread, _start_here, ensure_servers
 
 
 def server(number: int) -> ServerAddress:
@@ -121,11 +121,14 @@ def test_one_server_on_a_local_master(spark: SparkSession, config: ServerConfig)
     # Of the worker it holds nothing: no pipe, no connection to Spark.
     assert process.net_connections("inet") == []
 
-    # A dead one is replaced.
+    # A dead one is replaced, and so is one that hangs and is named.
     process.kill()
     wait_until("its end", lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 10)
-    second = ensure_servers(spark, config)
-    assert len(second) == 1 and second[0].server != found[0].server
+    hung = ensure_servers(spark, config)
+    assert len(hung) == 1 and hung[0].server != found[0].server
+    os.kill(hung[0].pid, signal.SIGSTOP)
+    second = ensure_servers(spark, config, suspects=[found[0].server, hung[0].server])
+    assert len(second) == 1 and second[0].server not in (found[0].server, hung[0].server)
     client = connect(second[0], config.access)
     client.open(range(4))
     client.shutdown()
@@ -139,24 +142,54 @@ def test_what_goes_wrong_on_an_executor_is_told(spark: SparkSession, config: Ser
     assert "\tat org.apache" not in str(caught.value)
 
 
-def only_here(config: ServerConfig, way: object, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def test_a_location_that_an_executor_does_not_see_is_refused(spark: SparkSession, config: ServerConfig) -> None:
+    """What a task finds wrong comes out as the same error, without Spark's account of it."""
+    with pytest.raises(CheckpointError, match=r"^The executor on localhost does not see .*/log/7 is missing") as caught:
+        ensure_servers(spark, replace(config, proof=("log/7", config.run)))
+    assert type(caught.value) is CheckpointError
+    assert str(caught.value).endswith("with the option stateLocation.")
+
+
+def only_here(*given: object) -> Iterator[pa.RecordBatch]:
     """Lives in a module that executors do not have, as tailrace may."""
-    yield from batches
+    yield from given[-1]  # type: ignore[misc]
+
+
+def test_only_a_local_master_has_one_executor() -> None:
+    assert all(map(_one_executor, ["local", "local[2]", "local[2,4]", "local[*]"]))
+    assert not any(map(_one_executor, ["local-cluster[2,1,1024]", "spark://host:7077", "yarn"]))
 
 
 @pytest.mark.parametrize(
-    ("master", "parallelism_set", "way"),
+    ("met", "tasks", "waves"),
     [
-        ("local", True, "local"),
-        ("local[2]", True, "local"),
-        ("local[2,4]", False, "local"),
-        ("local-cluster[2,1,1024]", False, "barrier"),
-        ("spark://host:7077", False, "barrier"),
-        ("yarn", True, "spread"),
+        ([[1, 2]], 2, 1),  # a server for each task: there is no more to find
+        ([[1], [1]], 2, 2),  # fewer slots than was thought
+        ([[1, 2], [2, 3], [1, 2]], 8, 3),
+        ([[1], [2], [3], [4]], 8, 3),  # and so on, but not for ever
     ],
 )
-def test_how_every_executor_gets_a_task(master: str, parallelism_set: bool, way: str) -> None:
-    assert _way(master, parallelism_set).value == way
+def test_waves_end_when_nothing_new_is_met(met: list[list[int]], tasks: int, waves: int) -> None:
+    stays: list[float] = []
+
+    def visit(wanted: int, stay_s: float) -> set[ServerAddress]:
+        assert wanted == tasks
+        stays.append(stay_s)
+        return set(servers(*met[len(stays) - 1]))
+
+    assert _spread(visit, tasks) == {server(number) for wave in met[:waves] for number in wave}
+    assert len(stays) == waves
+    assert stays[0] <= 0.2 and sum(stays) <= 3
+
+
+def test_tasks_of_a_wave_stay_a_bounded_time_together(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("tailrace.spark.placement.ensure_server", lambda *_, **__: server(1))
+    monkeypatch.setattr("tailrace.spark.placement.clock.now", lambda: 1000.0)
+    monkeypatch.setattr("tailrace.spark.placement.clock.sleep", slept.append)
+    for until in (1005.0, 1000.25, 900.0):
+        list(_start_here(config, frozenset(), None, 1.0, until, iter([])))
+    assert slept == [1.0, 0.25, 0.0]
 
 
 def test_a_module_that_executors_lack_is_named(
@@ -169,7 +202,9 @@ def test_a_module_that_executors_lack_is_named(
 
 def test_one_server_on_each_executor_of_a_cluster() -> None:
     with Sandbox() as sandbox:
-        child = sandbox.start(Path(__file__), {"store": str(sandbox.root / "store")})
+        child = sandbox.start(
+            Path(__file__), {"store": str(sandbox.root / "store"), "master": "local-cluster[2,1,1024]"}
+        )
         assert child.wait(120) == 0, sandbox.log_tail()
         first, again, opened = (json.loads(line) for line in sandbox.log.read_text().splitlines()[-3:])
         assert len({each["server"] for each in first}) == 2
@@ -180,13 +215,28 @@ def test_one_server_on_each_executor_of_a_cluster() -> None:
         assert not list(sandbox.temporary.glob("tailrace-*/*-*-*"))
 
 
+def test_fewer_slots_than_spark_says_are_no_obstacle() -> None:
+    """Spark's parallelism is 2 at least, on a cluster of one slot too."""
+    with Sandbox() as sandbox:
+        child = sandbox.start(
+            Path(__file__), {"store": str(sandbox.root / "store"), "master": "local-cluster[1,1,1024]"}
+        )
+        assert child.wait(90) == 0, sandbox.log_tail()
+        first, again, opened = (json.loads(line) for line in sandbox.log.read_text().splitlines()[-3:])
+        assert len(first) == 1
+        assert again == first
+        assert opened == [first[0]["server"]]
+        assert sandbox.gone_within(20) == []
+
+
 def main() -> None:
     """In a child process: servers of a cluster, as three lines of JSON."""
     sys.path.insert(0, str(Path(__file__).parent.parent))
     from support.session import session_builder
 
-    config = new_config(Path(json.loads(sys.argv[1])["store"]))
-    spark = session_builder("local-cluster[2,1,1024]").getOrCreate()
+    given = json.loads(sys.argv[1])
+    config = new_config(Path(given["store"]))
+    spark = session_builder(given["master"]).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     first, again = ensure_servers(spark, config), ensure_servers(spark, config)
     placement = Placement.even(first, 10)

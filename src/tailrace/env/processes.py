@@ -7,6 +7,7 @@ Linux reads ``/proc``; elsewhere ``ps`` is asked, and ends are found by polling.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,6 +42,36 @@ def ancestors(pid: int) -> Iterator[ProcessFacts]:
         here = facts(here.parent)
         if here is not None:
             yield here
+
+
+def kill(pid: int, started: str) -> bool:
+    """SIGKILL to exactly this process; False, and nothing is done, where the pid is another's by now."""
+    descriptor = open_pidfd(pid)  # first: what it names cannot change any more while we look
+    try:
+        if not alive(pid, started):
+            return False
+        if descriptor is None:
+            os.kill(pid, signal.SIGKILL)
+        else:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+    return True
+
+
+def command(pid: int) -> list[str]:
+    """The words a process was started with; none where they cannot be read."""
+    if os.path.exists("/proc/self/cmdline"):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                return file.read().decode(errors="replace").split("\0")[:-1]
+        except OSError:
+            return []
+    answer = subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return answer.stdout.split()
 
 
 def open_pidfd(pid: int) -> int | None:

@@ -4,6 +4,9 @@ Invariants
 - At most one server per run and executor: whoever starts one holds the folder's launch lock until the server has
   published its address; a server holds its alive lock for life. So a published address whose alive lock is taken is a
   living server, and anything else in the folder is rubbish.
+- A living server that does not answer the driver (a suspect) is killed before it is replaced: the process of the pid
+  *and* the start time that it published, and no other.
+- No server is handed out whose executor cannot read what the driver wrote to the state location.
 - The folder's name carries the run and the executor's pid and start time: pids are reused, this is not.
 - No Flight client is open in this process yet: gRPC does not survive a fork. Nothing here opens one; that the server is
   ready is read from its files.
@@ -16,19 +19,26 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
+from collections.abc import Collection
 
 from tailrace.env import clock, processes, scratch
 from tailrace.env.disk import host_name, process_id
+from tailrace.env.objects import locate, open_store
 from tailrace.env.randomness import short_id
-from tailrace.errors import StateServerError
+from tailrace.errors import CheckpointError, StateServerError
 from tailrace.server.folder import NAME_CHARS_MAX, ServerFolder
 from tailrace.server.protocol import ProcessConfig, ServerAddress, ServerConfig
 
 _TAIL_BYTES = 4000
 _POLL_S = 0.01
 _DYING_S = 5.0
+_BESIDE_STATE_BYTES = 1536 << 20
+"""Address space of a server without state, as measured with two cores: libraries, and the stacks and arenas of its
+threads. Most of it is never touched, but a limit counts it: with less, a server does not even start."""
+
 _SPARK_SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET")
 _started: list[subprocess.Popen[bytes]] = []
 """Children of this worker, kept so that they are reaped when they end before it does."""
@@ -40,9 +50,16 @@ def ensure_server(
     host: str | None = None,
     executor: processes.ProcessFacts | None = None,
     temporary: str | None = None,
+    suspects: Collection[str] = (),
 ) -> ServerAddress:
-    """The address of this executor's server for the run; started where there is none. ``host``: as peers reach it."""
+    """The address of this executor's server for the run; started where there is none.
+
+    ``host``: as peers reach it. ``suspects``: ids of servers that do not answer; such a one is killed and replaced.
+    """
     executor = executor or find_executor()
+    host = host or _host(executor)
+    _check_store(config, host)
+    _check_address_space(config, host)
     base = scratch.private_base(NAME_CHARS_MAX, temporary)
     folder = ServerFolder.of(base, config.run, executor.pid, executor.started)
     deadline = clock.monotonic() + config.start_timeout_s
@@ -59,10 +76,12 @@ def ensure_server(
             raise StateServerError(f"another task has been starting the state server in {folder.path} for too long")
         with lock:
             address = _living(folder)
-            if address is not None and not _dying(address, folder):
+            if address is not None and address.server in suspects:
+                _kill(address, folder, left_s)
+            elif address is not None and not _dying(address, folder):
                 return address
             sweep(base)
-            return _start(config, executor, folder, host or _host(), left_s)
+            return _start(config, executor, folder, host, max(0.0, deadline - clock.monotonic()))
 
 
 def find_executor() -> processes.ProcessFacts:
@@ -114,6 +133,52 @@ def _dying(address: ServerAddress, folder: ServerFolder) -> bool:
         return False
     lock.release()
     return True
+
+
+def _kill(address: ServerAddress, folder: ServerFolder, timeout_s: float) -> None:
+    """End a server that hangs. Returns once its lock is free: the kernel takes a while to take back much memory."""
+    killed = processes.kill(address.pid, address.started)
+    lock = scratch.ProcessLock.take(folder.alive_lock, timeout_s=timeout_s)
+    if lock is None:
+        why = "does not end after SIGKILL" if killed else "is not the process that has published its address"
+        raise StateServerError(
+            f"state server {address.server} on {address.host} does not answer and cannot be replaced: process "
+            f"{address.pid} {why}, and {folder.alive_lock} is still held. End the executor to get rid of it"
+        )
+    lock.release()
+
+
+def _check_store(config: ServerConfig, host: str) -> None:
+    """Refuse a state location that only the driver's machine has: each server would write to a disk of its own."""
+    if config.proof is None:
+        return
+    name, text = config.proof
+    store = open_store(config.store_uri, config.store_options)
+    try:
+        wrong = None if text.encode() in store.get(name) else "is not what the driver has written"
+    except FileNotFoundError:
+        wrong = "is missing there"
+    except CheckpointError as error:
+        wrong = f"cannot be read there ({error})"
+    if wrong is not None:
+        raise CheckpointError(
+            f"The executor on {host} does not see the state location {config.store_uri} of the driver: "
+            f"{locate(store, name)} {wrong}. State must outlive any machine: give a path of a file system that the "
+            "driver and all executors share, or an object store, with the option stateLocation."
+        )
+
+
+def _check_address_space(config: ServerConfig, host: str) -> None:
+    """A server inherits this worker's limit, and would fail in the middle of an epoch."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    needed = config.memory_bytes + _BESIDE_STATE_BYTES
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise StateServerError(
+            f"the Python workers on {host} may use {limit >> 20} MB of address space each, and a state server with the "
+            f"option memory of {config.memory_bytes >> 20} MB needs {needed >> 20} MB: leave "
+            f"spark.executor.pyspark.memory unset or set it to at least {needed >> 20}m (where it is not set, look for "
+            "a ulimit -v), or lower the option memory"
+        )
 
 
 def _start(
@@ -171,8 +236,11 @@ def _spawn(config: ProcessConfig, folder: ServerFolder) -> subprocess.Popen[byte
     return process
 
 
-def _host() -> str:
-    """This machine as Spark is told to name it, or as it names itself."""
+def _host(executor: processes.ProcessFacts) -> str:
+    """This machine as the executor was told to call itself, or Spark's processes in general, or as it names itself."""
+    words = processes.command(executor.pid)
+    if "--hostname" in words[:-1]:
+        return words[words.index("--hostname") + 1]
     return os.environ.get("SPARK_LOCAL_HOSTNAME") or os.environ.get("SPARK_LOCAL_IP") or host_name()
 
 

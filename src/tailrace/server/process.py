@@ -108,13 +108,16 @@ def _listen(
         service = StateService(
             location, engine, common.token, opened=opened, shutdown=shutdown, tls_certificates=certificates
         )
+    myself = processes.facts(process_id())
+    assert myself is not None
     address = ServerAddress(
         server=config.server,
         uri=f"{scheme}://{config.host}:{service.port}" if common.transport == TCP else unix,
         host=config.host,
-        pid=process_id(),
+        pid=myself.pid,
         executor_pid=config.executor_pid,
         log_path=folder.log,
+        started=myself.started,
     )
     scratch.write_whole(folder.address, encode(address).decode())
     return service

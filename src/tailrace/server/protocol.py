@@ -161,6 +161,7 @@ class ServerAddress:
     pid: int
     executor_pid: int
     log_path: str
+    started: str = ""  # the start of the process ``pid``: only both together name it
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,7 @@ class ServerConfig:
     operators: tuple[str, ...]  # OperatorSpec as JSON
     store_uri: str
     store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    proof: tuple[str, str] | None = None  # an object, and a text in it: who reads it has the driver's store before it
     transport: str = UNIX
     memory_bytes: int = 1 << 30
     tls_cert_path: str | None = None  # on the executors
@@ -217,6 +219,7 @@ class ProcessConfig:
         raw = json.loads(text)
         common = raw.pop("common")
         common["operators"] = tuple(common["operators"])
+        common["proof"] = common["proof"] and tuple(common["proof"])
         return cls(common=ServerConfig(**common), **raw)
 
 

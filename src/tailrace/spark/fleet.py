@@ -1,11 +1,14 @@
 """The state servers of one run, as the driver sees them: placed, called together, replaced when lost.
 
+A server is lost when it does not answer, whoever else does on its address. That no task met it proves nothing. Every
+server of the run that was ever heard of is known until the end, and ended then.
+
 Threads: the epoch's thread only; inside, calls go to all servers at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -27,6 +30,7 @@ class Fleet:
         self._config = config
         self._shards = shards
         self._placement: Placement | None = None
+        self._known: dict[str, ServerAddress] = {}
         self._pool = ThreadPoolExecutor(16, "tailrace-fleet")
 
     @property
@@ -51,14 +55,34 @@ class Fleet:
 
     def open(self, manifest: Manifest) -> None:
         """Start the servers and load the state of ``manifest``'s epoch."""
-        self._placement = Placement.even(ensure_servers(self._spark, self._config), self._shards)
+        self._placement = Placement.even(self._ensure(()), self._shards)
         self._load(manifest, 0, StateClient.open)
 
     def recover(self, manifest: Manifest, try_: int) -> None:
         """Replace servers that are gone; bring every one back to the end of ``manifest``'s epoch for a new try."""
         assert self._placement is not None
-        self._placement = self._placement.reassigned(ensure_servers(self._spark, self._config))
+        living = self._answering(self._known.values())
+        met = self._ensure(self._known.keys() - {server.server for server in living})
+        self._placement = self._placement.reassigned(list(dict.fromkeys([*living, *met])))
         self._load(manifest, try_, StateClient.open)
+
+    def _ensure(self, suspects: Iterable[str]) -> tuple[ServerAddress, ...]:
+        servers = ensure_servers(self._spark, self._config, frozenset(suspects))
+        self._known |= {server.server: server for server in servers}
+        return servers
+
+    def _answering(self, servers: Iterable[ServerAddress]) -> list[ServerAddress]:
+        """Those of the servers that answer, asked all at once."""
+
+        def answers(server: ServerAddress) -> bool:
+            try:
+                # Its successor has the same address where that is a path.
+                return self.client(server).status(_PING_TIMEOUT_S).server == server.server
+            except TailraceError:
+                return False
+
+        asked = list(servers)
+        return [server for server, answered in zip(asked, self._pool.map(answers, asked)) if answered]
 
     def _load(self, manifest: Manifest, try_: int, call: Callable[..., object]) -> None:
         def load(route: tuple[ServerAddress, int, int]) -> None:
@@ -82,16 +106,11 @@ class Fleet:
 
     def all_alive(self) -> bool:
         """Whether every server answers."""
-        try:
-            self.each(lambda client, _: client.status(_PING_TIMEOUT_S))
-        except TailraceError:
-            return False
-        return True
+        return len(self._answering(self.servers)) == len(self.servers)
 
     def close(self) -> None:
-        """End the servers. Those that are gone already are fine."""
-        if self._placement is not None:
-            for server in self.servers:
-                self.client(server).shutdown()
+        """End every server of the run. Those that are gone already are fine."""
+        known, self._known = self._known, {}
+        list(self._pool.map(lambda server: self.client(server).shutdown(), known.values()))
         disconnect(self._config.run)
         self._pool.shutdown(wait=False)

@@ -1,4 +1,4 @@
-"""Which state server owns which shards, and how servers come to be: one on every executor, started by a task there.
+"""Which state server owns which shards, and how servers come to be: at most one per executor, started by a task there.
 
 Invariants of a ``Placement``
 - Every shard belongs to exactly one server; a server owns one half-open range, in the order of the servers.
@@ -6,6 +6,11 @@ Invariants of a ``Placement``
 
 No other code may assume that there is only one server, nor that a server's range stays the same between two tries.
 Only public PySpark is used. ``Placement`` is pure and frozen; ``ensure_servers`` is called by the driver's thread.
+
+Nobody can say for sure how many executors there are, nor make Spark visit each. Tasks that stay for a moment fill one
+slot after the other, and an executor that is missed has no server: rows reach the others from there all the same. A
+barrier job would visit all, but it waits for as many slots as it guesses there to be, all free at once: for ever, where
+the guess is too high or other queries are busy.
 """
 
 from __future__ import annotations
@@ -14,26 +19,29 @@ import functools
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from enum import Enum
 from itertools import pairwise
 
 import pyarrow as pa
-from pyspark import BarrierTaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tailrace import errors
 from tailrace.env import clock
-from tailrace.errors import AnalysisError, StateServerError
+from tailrace.errors import AnalysisError, StateServerError, TailraceError
 from tailrace.server.launch import ensure_server
 from tailrace.server.protocol import TCP, UNIX, ServerAddress, ServerConfig
 
 AUTO = "auto"
 """Unix sockets where driver and executors share a machine by construction, TCP elsewhere."""
 
-_COLUMN = "address"
-_STAY_S = 1.0
+_COLUMN = "answer"
+_STAYS_S = (0.2, 1.0, 1.0)
+"""How long the tasks of each wave stay: those of the first hardly, since idle executors get their tasks all at once."""
+
+_WAVE_S = 5.0
+"""After this, the tasks of a wave stay no longer, however many are left."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +165,13 @@ def _without_gaps(parts: Sequence[_Part]) -> list[_Part]:
     return kept
 
 
-def ensure_servers(spark: SparkSession, config: ServerConfig) -> tuple[ServerAddress, ...]:
-    """Every executor's server for this run, started where there is none. The same order for the same servers."""
+def ensure_servers(
+    spark: SparkSession, config: ServerConfig, suspects: Collection[str] = ()
+) -> tuple[ServerAddress, ...]:
+    """The servers of this run on the executors that tasks reached, started where there was none, in a fixed order.
+
+    ``suspects``: ids of servers that do not answer. Where a task meets one, it is killed and replaced.
+    """
     context = spark.sparkContext
     master = str(context.master)
     settings = context.getConf()
@@ -169,17 +182,13 @@ def ensure_servers(spark: SparkSession, config: ServerConfig) -> tuple[ServerAdd
         )
     if config.transport == AUTO:
         config = replace(config, transport=UNIX if master.startswith("local") else TCP)
-    way = _way(master, settings.get("spark.default.parallelism") is not None)
-    cpus = int(settings.get("spark.task.cpus") or 1)
-    tasks = 1 if way is _Way.LOCAL else max(1, context.defaultParallelism // cpus)
-    start = functools.partial(_start_here, config, way)
-    barrier = way is _Way.BARRIER
-    try:
-        started = spark.range(0, tasks, 1, tasks).mapInArrow(start, f"{_COLUMN} string", barrier=barrier).toArrow()
-    except PySparkException as error:
-        raise _start_error(error) from error
-    found = {text: ServerAddress(**json.loads(text)) for text in started.column(_COLUMN).to_pylist()}
-    servers = sorted(found.values(), key=lambda server: (server.host, server.executor_pid, server.server))
+    visit = functools.partial(_visit, spark, config, frozenset(suspects))
+    if _one_executor(master):
+        found = visit(1, "localhost", 0.0)
+    else:
+        cpus = int(settings.get("spark.task.cpus") or 1)
+        found = _spread(lambda tasks, stay_s: visit(tasks, None, stay_s), max(1, context.defaultParallelism // cpus))
+    servers = sorted(found, key=lambda server: (server.host, server.executor_pid, server.server))
     if config.transport == UNIX and len({server.host for server in servers}) > 1:
         raise StateServerError(
             f"the executors are on several machines ({sorted({s.host for s in servers})}),"
@@ -188,36 +197,60 @@ def ensure_servers(spark: SparkSession, config: ServerConfig) -> tuple[ServerAdd
     return tuple(servers)
 
 
-class _Way(Enum):
-    """How every executor gets a task."""
-
-    LOCAL = "local"  # one executor: any task is there
-    BARRIER = "barrier"  # a barrier job takes all slots at once
-    SPREAD = "spread"  # the number of slots is hidden by a setting: tasks that stay for a while, so that slots fill up
+def _one_executor(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
 
 
-def _way(master: str, parallelism_set: bool) -> _Way:
-    if master == "local" or master.startswith("local["):
-        return _Way.LOCAL
-    return _Way.SPREAD if parallelism_set else _Way.BARRIER
+def _spread(visit: Callable[[int, float], set[ServerAddress]], tasks: int) -> set[ServerAddress]:
+    """Visit in waves, until one meets nothing new. ``tasks``: a guess of the slots; a wrong one only costs time."""
+    found: set[ServerAddress] = set()
+    for stay_s in _STAYS_S:
+        before = len(found)
+        found |= visit(tasks, stay_s)
+        if len(found) == before or len(found) >= tasks:
+            break
+    return found
 
 
-def _start_here(config: ServerConfig, way: _Way, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in a task: this executor's server."""
+def _visit(
+    spark: SparkSession, config: ServerConfig, suspects: frozenset[str], tasks: int, host: str | None, stay_s: float
+) -> set[ServerAddress]:
+    """One wave of tasks: what servers they met or started."""
+    start = functools.partial(_start_here, config, suspects, host, stay_s, clock.now() + _WAVE_S)
+    try:
+        answers = spark.range(0, tasks, 1, tasks).mapInArrow(start, f"{_COLUMN} string").toArrow()
+    except PySparkException as error:
+        raise _job_error(error) from error
+    found = [json.loads(text) for text in answers.column(_COLUMN).to_pylist()]
+    for answer in found:
+        if "error" in answer:
+            kind: type[TailraceError] = getattr(errors, answer["error"], StateServerError)
+            raise kind(answer["said"])
+    return {ServerAddress(**answer) for answer in found}
+
+
+def _start_here(
+    config: ServerConfig,
+    suspects: frozenset[str],
+    host: str | None,
+    stay_s: float,
+    until: float,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Runs in a task: this executor's server, or our error in its place (Spark would wrap it, and try it again)."""
     for _ in batches:
         pass
-    host = "localhost" if way is _Way.LOCAL else None
-    if way is _Way.BARRIER:
-        task = BarrierTaskContext.get()
-        host = task.getTaskInfos()[task.partitionId()].address.rpartition(":")[0]
-    address = ensure_server(config, host=host)
-    if way is _Way.SPREAD:
-        clock.sleep(_STAY_S)
-    yield pa.RecordBatch.from_pydict({_COLUMN: [json.dumps(asdict(address))]})
+    try:
+        answer = asdict(ensure_server(config, host=host, suspects=suspects))
+        # ``until`` is by the driver's clock. Where this host's differs, the wave is only less, or longer, spread.
+        clock.sleep(max(0.0, min(stay_s, until - clock.now())))
+    except TailraceError as error:
+        answer = {"error": type(error).__name__, "said": str(error)}
+    yield pa.RecordBatch.from_pydict({_COLUMN: [json.dumps(answer)]})
 
 
-def _start_error(error: PySparkException) -> StateServerError:
-    """What went wrong on the executors, out of Spark's long account of it."""
+def _job_error(error: PySparkException) -> StateServerError:
+    """Why the tasks could not run, out of Spark's long account of it."""
     text = str(error)
     missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)
     if missing is not None:
@@ -225,8 +258,4 @@ def _start_error(error: PySparkException) -> StateServerError:
             f"the executors' Python cannot import {missing[1]}, which tailrace needs there: install tailrace on every "
             "executor, or point PYSPARK_PYTHON (spark.pyspark.python) to an environment that has it"
         )
-    ours = f"{StateServerError.__module__}.{StateServerError.__name__}: "
-    if ours in text:
-        said = text.split(ours, 1)[1].split("\n\n\tat ", 1)[0].split("\n\tat ", 1)[0]
-        return StateServerError(said.strip())
     return StateServerError(f"no state server could be started on the executors: {text[:2000]}")

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pyarrow as pa
@@ -80,8 +80,14 @@ class StandIn:
         self.process.wait()
 
 
-def start(server_config: ServerConfig, executor: StandIn, temporary: Path, host: str | None = None) -> ServerAddress:
-    return ensure_server(server_config, host=host, executor=executor.facts, temporary=str(temporary))
+def start(
+    server_config: ServerConfig,
+    executor: StandIn,
+    temporary: Path,
+    host: str | None = None,
+    suspects: Collection[str] = (),
+) -> ServerAddress:
+    return ensure_server(server_config, host=host, executor=executor.facts, temporary=str(temporary), suspects=suspects)
 
 
 def stage(client: StateClient, run: str, epoch: int, try_: int, attempt: int, partition: int, *frames: Frame) -> Winner:

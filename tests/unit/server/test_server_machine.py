@@ -33,6 +33,21 @@ def test_a_process_is_known_by_pid_and_start(child: subprocess.Popen[bytes]) -> 
     assert processes.facts(2**30) is None
 
 
+def test_only_the_process_that_was_meant_is_killed(child: subprocess.Popen[bytes]) -> None:
+    found = processes.facts(child.pid)
+    assert found is not None
+    assert not processes.kill(child.pid, found.started + "1")
+    assert child.poll() is None
+    assert processes.kill(child.pid, found.started)
+    assert child.wait(10) == -signal.SIGKILL
+    assert not processes.kill(child.pid, found.started)
+
+
+def test_the_words_of_a_process(child: subprocess.Popen[bytes]) -> None:
+    assert eventually(lambda: processes.command(child.pid)[1:] == ["-c", "import time; time.sleep(600)"])
+    assert processes.command(2**30) == []
+
+
 def test_both_ways_to_learn_about_a_process_agree(child: subprocess.Popen[bytes]) -> None:
     by_proc, by_ps = processes._facts_from_proc(child.pid), processes._facts_from_ps(child.pid)
     assert by_proc is not None and by_ps is not None

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import shutil
 import signal
 import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
 import pytest
 from real import SHARDS, StandIn, config, eventually, frame, left_over, rows, running, stage, start
 
-from tailrace.errors import StateServerError
+from tailrace.env import processes
+from tailrace.errors import CheckpointError, StateServerError
 from tailrace.server.client import StateClient, connect, disconnect
-from tailrace.server.launch import sweep
-from tailrace.server.protocol import ServerAddress, ServerConfig
+from tailrace.server.launch import _host, sweep
+from tailrace.server.protocol import ProcessConfig, ServerAddress, ServerConfig
 
 _NEW_CERTIFICATE = (
     "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
@@ -152,6 +155,96 @@ def test_a_killed_server_is_replaced(common: ServerConfig, executor: StandIn, sh
     second = start(common, executor, short_path)
     assert (second.server, second.pid) != (first.server, first.pid)
     StateClient(second, common.access).open(range(SHARDS))
+
+
+def test_a_hung_server_is_replaced_when_it_is_named(common: ServerConfig, executor: StandIn, short_path: Path) -> None:
+    hung = start(common, executor, short_path)
+    os.kill(hung.pid, signal.SIGSTOP)
+    with pytest.raises(StateServerError, match="did not answer in time"):
+        StateClient(hung, common.access).status(0.5)
+    assert start(common, executor, short_path, suspects=["another"]) == hung
+    assert running(hung.pid)
+    second = start(common, executor, short_path, suspects=[hung.server])
+    assert second.server != hung.server
+    assert eventually(lambda: not running(hung.pid))
+    StateClient(second, common.access).open(range(SHARDS))
+    assert start(common, executor, short_path, suspects=[hung.server]) == second
+
+
+@pytest.mark.parametrize("wrong", ["pid", "started"])
+def test_nothing_but_the_suspect_is_killed(tmp_path: Path, executor: StandIn, short_path: Path, wrong: str) -> None:
+    """Its record names another process by now: that one lives on, and so does the suspect."""
+    common = config(tmp_path / "store", start_timeout_s=20.0)
+    found = start(common, executor, short_path)
+    bystander = StandIn()
+    other = replace(found, pid=bystander.facts.pid) if wrong == "pid" else replace(found, started="1")
+    (Path(found.log_path).parent / "address.json").write_text(json.dumps(asdict(other)))
+    with pytest.raises(StateServerError, match=r"cannot be replaced: .* is not the process that has published"):
+        start(replace(common, start_timeout_s=0.2), executor, short_path, suspects=[found.server])
+    assert running(bystander.facts.pid)
+    assert running(found.pid)
+    bystander.end()
+    StateClient(found, common.access).shutdown()
+    assert eventually(lambda: not running(found.pid))
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"), [(None, "is missing there"), ("of run b", "is not what the driver has written")]
+)
+def test_a_location_that_is_not_the_drivers_is_refused(
+    tmp_path: Path, executor: StandIn, short_path: Path, stored: str | None, said: str
+) -> None:
+    store = tmp_path / "store"
+    (store / "log").mkdir(parents=True)
+    if stored is not None:
+        (store / "log" / "7").write_text(stored)
+    wrong = config(store, proof=("log/7", "run a"))
+    with pytest.raises(CheckpointError, match=f"executor on far does not see .* {store} .*/log/7 {said}.* share"):
+        start(wrong, executor, short_path, host="far")
+    assert left_over(short_path) == []
+
+
+def test_a_location_that_is_the_drivers_is_taken(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / "log").mkdir(parents=True)
+    (store / "log" / "7").write_text("fence of run a")
+    good = config(store, proof=("log/7", "run a"))
+    found = start(good, executor, short_path)
+    (store / "log" / "7").unlink()
+    with pytest.raises(CheckpointError):  # also where the server lives already
+        start(good, executor, short_path)
+    assert running(found.pid)
+
+
+def test_a_proof_comes_through_to_the_process() -> None:
+    given = ProcessConfig("s", "/d", "h", 1, "2", config(Path("/store"), proof=("log/7", "run a")))
+    assert ProcessConfig.from_json(given.to_json()) == given
+
+
+def test_too_little_address_space_is_refused(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
+    large = config(tmp_path / "store", memory_bytes=64 << 30)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (65 << 30, hard))
+    try:
+        with pytest.raises(StateServerError, match=r"66560 MB .* 65536 MB needs 67072 MB.*at least 67072m"):
+            start(large, executor, short_path)
+        assert left_over(short_path) == []
+        resource.setrlimit(resource.RLIMIT_AS, (67072 << 20, hard))
+        assert running(start(large, executor, short_path).pid)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def test_an_executor_is_named_as_spark_names_it() -> None:
+    words = ["-c", "import time; time.sleep(600)", "--executor-id", "3", "--hostname", "10.1.2.3", "--cores", "1"]
+    process = subprocess.Popen([sys.executable, *words])
+    try:
+        assert eventually(lambda: "--cores" in processes.command(process.pid))
+        found = processes.facts(process.pid)
+        assert found is not None and _host(found) == "10.1.2.3"
+    finally:
+        process.kill()
+        process.wait()
 
 
 _LAUNCH = """
