@@ -90,6 +90,7 @@ class SparkRuntime:
                 store_uri=state,
                 transport=plan.transport.value,
                 memory_bytes=plan.memory_bytes,
+                proof=(controller.fence_name, run),
             )
             fleet = Fleet(spark, config, plan.shards)
             undo.callback(fleet.close)
