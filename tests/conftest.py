@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-
-sys.path.insert(0, str(Path(__file__).parent))  # `support` is shared by the folders of tests
-
 from pyspark.sql import SparkSession
 
-from support.processes import MARK
-from support.session import session_builder
+sys.path.insert(0, str(Path(__file__).parent))  # `support` is shared by the folders of tests
+pytest.register_assert_rewrite("support")
+
+from support.processes import MARK  # noqa: E402
+from support.session import session_builder  # noqa: E402
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 

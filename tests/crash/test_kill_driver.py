@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,6 +21,14 @@ from support.processes import kill, wait_until
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 KILLS = 30 if LONG else 3
+
+
+def seen_or_ended(seen: Callable[[], bool], child: subprocess.Popen[bytes]) -> bool:
+    return seen() or child.poll() is not None
+
+
+def has_more_entries(run: KillRun, before: int) -> bool:
+    return run.trail.log_entries() > before
 
 
 @pytest.mark.timeout(KILLS * 40 + 120)
@@ -51,7 +62,7 @@ def test_a_driver_killed_in_its_sink_replays_the_epoch(spark: SparkSession, mode
         for epoch in sorted(rng.sample(range(EPOCHS), 2)):
             child = run.start(pause_epoch=epoch)
             paused = run.root / "out" / "paused"
-            wait_until(f"epoch {epoch} in the sink", lambda c=child, p=paused: p.exists() or c.poll() is not None, 90)
+            wait_until(f"epoch {epoch} in the sink", partial(seen_or_ended, paused.exists, child), 90)
             assert child.poll() is None, run.sandbox.log_tail()
             kill(child.pid)
             child.wait()
@@ -74,7 +85,7 @@ def test_a_driver_killed_while_it_starts(spark: SparkSession) -> None:
             first = KillPoint(run.trail.spark_epoch("commits") + 1, rng.choice(POINTS[:3]), rng.uniform(0, 0.05))
             if kill_number % 2:
                 before = run.trail.log_entries()
-                wait_until("a fence", lambda e=before, c=child: run.trail.log_entries() > e or c.poll() is not None, 90)
+                wait_until("a fence", partial(seen_or_ended, partial(has_more_entries, run, before), child), 90)
             else:
                 first.wait(run.trail, child)
             kill(child.pid)

@@ -51,6 +51,8 @@ def main() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(Standalone(root)).master if speculate else "local-cluster[2,1,1024]"
         builder = session_builder(master).config("spark.executor.memory", "1g")
+        # Both executors must be there when the servers are placed: a cluster brings them one by one.
+        builder = builder.config("spark.scheduler.minRegisteredResourcesRatio", "1.0").config("spark.cores.max", "4")
         for name, value in SPECULATION.items() if speculate else ():
             builder = builder.config(name, value)
         for name in ("PYTHONPATH", "TMPDIR"):

@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import tailrace as tr
 from support import values
@@ -127,13 +129,13 @@ def test_sparks_watermark_rule_equals_sparks_own_stream(
 # --- sums that leave their type -------------------------------------------------------------------------------------
 
 
-def _sum_of(type_name: str, numbers: list[object]) -> tuple[Question, tuple[pa.Table, ...]]:
+def _sum_of(type_name: str, numbers: list[Any]) -> tuple[Question, tuple[pa.Table, ...]]:
     table = pa.table({"k": pa.array([1] * len(numbers), pa.int64()), "v": values.array(type_name, numbers)})
     aggregates = (Aggregate("sum", "v", "s"), Aggregate("count", "v", "n"))
     return Question(("k",), aggregates, output_mode="update"), tuple(table.slice(i, 1) for i in range(len(numbers)))
 
 
-OVERFLOWS = {
+OVERFLOWS: dict[str, list[Any]] = {
     "bigint": [2**63 - 1, 1],
     "bigint down": [-(2**63), -1],
     "decimal(38,10)": [Decimal("9" * 28 + "." + "9" * 10)] * 2,
@@ -142,7 +144,7 @@ OVERFLOWS = {
 
 @pytest.mark.parametrize("name", OVERFLOWS)
 def test_an_overflowing_sum_is_an_error_under_ansi_rules(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    question, batches = _sum_of(name.split()[0], list(OVERFLOWS[name]))
+    question, batches = _sum_of(name.split()[0], OVERFLOWS[name])
     with pytest.raises(Exception, match=r"ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE"):
         expected(spark, question, batches)
     with pytest.raises(tr.SumOverflowError, match=f"a sum left the range of {re.escape(name.split()[0])}"):
@@ -151,7 +153,7 @@ def test_an_overflowing_sum_is_an_error_under_ansi_rules(spark: SparkSession, tm
 
 @pytest.mark.parametrize("name", OVERFLOWS)
 def test_without_ansi_integers_wrap_and_decimals_become_null(wrapping: SparkSession, tmp_path: Path, name: str) -> None:
-    question, batches = _sum_of(name.split()[0], list(OVERFLOWS[name]))
+    question, batches = _sum_of(name.split()[0], OVERFLOWS[name])
     check(ask_tailrace(wrapping, question, batches, tmp_path), expected(wrapping, question, batches), ("k",), {})
 
 
@@ -162,7 +164,7 @@ def test_a_small_sum_under_ansi_rules_is_no_overflow(spark: SparkSession, tmp_pa
 
 # --- keys that collide ----------------------------------------------------------------------------------------------
 
-COLLIDING = {
+COLLIDING: dict[str, list[tuple[int | None, ...]]] = {
     # Spark's xxhash64 passes over nulls, so that these hash alike; the engine may only compare the keys themselves.
     "two columns": [(None, 1), (1, None)],
     "two columns, the other order, windows": [(1, None), (None, 1)],
@@ -174,8 +176,6 @@ COLLIDING = {
 @pytest.mark.parametrize("name", COLLIDING)
 def test_keys_with_the_same_hash_are_never_merged(spark: SparkSession, tmp_path: Path, name: str) -> None:
     windowed = "windows" in name
-    from pyspark.sql import functions as F
-
     rows = COLLIDING[name]
     keys = [f"k{i}" for i in range(len(rows[0]))]
     table = pa.table(
@@ -228,8 +228,6 @@ def test_late_rows_are_counted(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_default_names_and_types_are_sparks(spark: SparkSession, tmp_path: Path) -> None:
-    from pyspark.sql import functions as F
-
     schema = pa.schema([("k", pa.int64()), ("v", pa.float32()), ("d", pa.decimal128(9, 2))])
     source = ScriptedSource(tmp_path / "in", schema)
     source.add([pa.table([[1], [0.5], [Decimal("1.25")]], schema=schema)])

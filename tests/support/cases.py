@@ -159,7 +159,7 @@ def cases(draw: st.DrawFn, *, rule: str = "tailrace") -> Case:
     windows = draw(window_shapes(), label="windows") if draw(st.integers(0, 3)) < 3 else None
     mode = "update" if windows is None else draw(st.sampled_from(["append", "update"]), label="mode")
     width = windows.size if windows else 10 * SECOND
-    delay = draw(st.sampled_from([0, 1, width // 2, 2 * width]), label="delay")
+    delay: int | None = draw(st.sampled_from([0, 1, width // 2, 2 * width]), label="delay")
     # Without a watermark windows never close; only update can show them. Spark's rule needs one.
     if mode == "update" and rule == "tailrace" and windows is not None and draw(st.integers(0, 4)) == 0:
         delay = None

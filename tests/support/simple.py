@@ -56,7 +56,7 @@ class Scripted:
     def frame(self) -> DataFrame:
         return self.source.stream(self.spark)
 
-    def run(self, frame: DataFrame | None = None, **options: str) -> Output:
+    def run(self, frame: DataFrame | None = None, /, **options: str) -> Output:
         """Run to the end of what was fed. Earlier epochs stay in the output."""
         stream = tailrace_stream(self.frame() if frame is None else frame, self.question)
         return run(stream, self.question, self.checkpoint, options, self.output)

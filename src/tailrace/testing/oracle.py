@@ -79,7 +79,8 @@ def _times(question: Question, batch: pa.Table) -> list[int | None]:
     if question.time_column is None:
         return [None] * batch.num_rows
     column = batch[question.time_column]
-    return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+    times: list[int | None] = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+    return times
 
 
 def _aggregate(spark: SparkSession, question: Question, rows: pa.Table) -> pa.Table:
