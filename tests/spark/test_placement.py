@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pyarrow as pa
@@ -161,23 +162,24 @@ def test_only_a_local_master_has_one_executor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("met", "tasks", "waves"),
+    ("met", "slots", "waves"),
     [
-        ([[1, 2]], 2, 1),  # a server for each task: there is no more to find
-        ([[1], [1]], 2, 2),  # fewer slots than was thought
-        ([[1, 2], [2, 3], [1, 2]], 8, 3),
-        ([[1], [2], [3], [4]], 8, 3),  # and so on, but not for ever
+        ([[1, 2]], [2], 1),  # a server for each task: there is no more to find
+        ([[1], [1]], [2, 2], 2),  # fewer slots than was thought
+        ([[1], [1, 2, 3, 4]], [2, 4], 2),  # executors that came late
+        ([[1, 2], [2, 3], [1, 2]], [8, 8, 8], 3),
+        ([[1], [2], [3], [4]], [8, 8, 8], 3),  # and so on, but not for ever
     ],
 )
-def test_waves_end_when_nothing_new_is_met(met: list[list[int]], tasks: int, waves: int) -> None:
+def test_waves_end_when_nothing_new_is_met(met: list[list[int]], slots: list[int], waves: int) -> None:
     stays: list[float] = []
 
-    def visit(wanted: int, stay_s: float) -> set[ServerAddress]:
-        assert wanted == tasks
+    def visit(tasks: int, stay_s: float) -> set[ServerAddress]:
+        assert tasks == slots[len(stays)]
         stays.append(stay_s)
         return set(servers(*met[len(stays) - 1]))
 
-    assert _spread(visit, tasks) == {server(number) for wave in met[:waves] for number in wave}
+    assert _spread(visit, lambda: slots[len(stays)]) == {server(number) for wave in met[:waves] for number in wave}
     assert len(stays) == waves
     assert stays[0] <= 0.2 and sum(stays) <= 3
 
@@ -192,6 +194,16 @@ def test_tasks_of_a_wave_stay_a_bounded_time_together(config: ServerConfig, monk
     assert slept == [1.0, 0.25, 0.0]
 
 
+def test_a_copy_of_a_task_lets_the_original_win(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("tailrace.spark.placement.ensure_server", lambda *_, **__: server(1))
+    monkeypatch.setattr("tailrace.spark.placement.clock.sleep", slept.append)
+    copy = SimpleNamespace(attemptNumber=lambda: 1)
+    monkeypatch.setattr("tailrace.spark.placement.TaskContext", SimpleNamespace(get=lambda: copy))
+    list(_start_here(config, frozenset(), None, 0.2, 0.0, iter([])))
+    assert slept == [10.0]
+
+
 def test_a_module_that_executors_lack_is_named(
     spark: SparkSession, config: ServerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +215,7 @@ def test_a_module_that_executors_lack_is_named(
 def test_one_server_on_each_executor_of_a_cluster() -> None:
     with Sandbox() as sandbox:
         child = sandbox.start(
-            Path(__file__), {"store": str(sandbox.root / "store"), "master": "local-cluster[2,1,1024]"}
+            Path(__file__), {"store": str(sandbox.root / "store"), "master": "local-cluster[2,1,1024]", "cores": "2"}
         )
         assert child.wait(120) == 0, sandbox.log_tail()
         first, again, opened = (json.loads(line) for line in sandbox.log.read_text().splitlines()[-3:])
@@ -219,7 +231,7 @@ def test_fewer_slots_than_spark_says_are_no_obstacle() -> None:
     """Spark's parallelism is 2 at least, on a cluster of one slot too."""
     with Sandbox() as sandbox:
         child = sandbox.start(
-            Path(__file__), {"store": str(sandbox.root / "store"), "master": "local-cluster[1,1,1024]"}
+            Path(__file__), {"store": str(sandbox.root / "store"), "master": "local-cluster[1,1,1024]", "cores": "1"}
         )
         assert child.wait(90) == 0, sandbox.log_tail()
         first, again, opened = (json.loads(line) for line in sandbox.log.read_text().splitlines()[-3:])
@@ -236,7 +248,9 @@ def main() -> None:
 
     given = json.loads(sys.argv[1])
     config = new_config(Path(given["store"]))
-    spark = session_builder(given["master"]).getOrCreate()
+    # Every executor must be there when servers are placed: a cluster brings them one by one.
+    builder = session_builder(given["master"]).config("spark.cores.max", given["cores"])
+    spark = builder.config("spark.scheduler.minRegisteredResourcesRatio", "1.0").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     first, again = ensure_servers(spark, config), ensure_servers(spark, config)
     placement = Placement.even(first, 10)

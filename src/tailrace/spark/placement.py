@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -42,6 +43,10 @@ _STAYS_S = (0.2, 1.0, 1.0)
 
 _WAVE_S = 5.0
 """After this, the tasks of a wave stay no longer, however many are left."""
+
+_COPY_STAY_S = 10.0
+"""A later attempt of a task stays this long. It may be a speculative copy: one that is quick, because its executor has
+a server already, would end the attempt that is still starting one elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +192,9 @@ def ensure_servers(
         found = visit(1, "localhost", 0.0)
     else:
         cpus = int(settings.get("spark.task.cpus") or 1)
-        found = _spread(lambda tasks, stay_s: visit(tasks, None, stay_s), max(1, context.defaultParallelism // cpus))
+        found = _spread(
+            lambda tasks, stay_s: visit(tasks, None, stay_s), lambda: max(1, context.defaultParallelism // cpus)
+        )
     servers = sorted(found, key=lambda server: (server.host, server.executor_pid, server.server))
     if config.transport == UNIX and len({server.host for server in servers}) > 1:
         raise StateServerError(
@@ -201,11 +208,14 @@ def _one_executor(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _spread(visit: Callable[[int, float], set[ServerAddress]], tasks: int) -> set[ServerAddress]:
-    """Visit in waves, until one meets nothing new. ``tasks``: a guess of the slots; a wrong one only costs time."""
+def _spread(visit: Callable[[int, float], set[ServerAddress]], slots: Callable[[], int]) -> set[ServerAddress]:
+    """Visit in waves, until one meets nothing new.
+
+    ``slots``: a guess, asked before every wave, since a young cluster still grows. A wrong one only costs time.
+    """
     found: set[ServerAddress] = set()
     for stay_s in _STAYS_S:
-        before = len(found)
+        before, tasks = len(found), slots()
         found |= visit(tasks, stay_s)
         if len(found) == before or len(found) >= tasks:
             break
@@ -242,8 +252,11 @@ def _start_here(
         pass
     try:
         answer = asdict(ensure_server(config, host=host, suspects=suspects))
-        # ``until`` is by the driver's clock. Where this host's differs, the wave is only less, or longer, spread.
-        clock.sleep(max(0.0, min(stay_s, until - clock.now())))
+        task = TaskContext.get()
+        if task is not None and task.attemptNumber() > 0:
+            clock.sleep(_COPY_STAY_S)
+        else:  # ``until`` is by the driver's clock: where this host's differs, the wave spreads less, or lasts longer
+            clock.sleep(max(0.0, min(stay_s, until - clock.now())))
     except TailraceError as error:
         answer = {"error": type(error).__name__, "said": str(error)}
     yield pa.RecordBatch.from_pydict({_COLUMN: [json.dumps(answer)]})
