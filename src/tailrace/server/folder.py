@@ -42,9 +42,9 @@ class ServerFolder:
         """Written by the server once it listens."""
         return os.path.join(self.path, "address.json")
 
-    @property
-    def socket(self) -> str:
-        return os.path.join(self.path, "s")
+    def socket(self, server: str) -> str:
+        """A path that no other server had: after failed calls gRPC lets an address rest, whoever listens there now."""
+        return os.path.join(self.path, f"s{server}")
 
     @property
     def log(self) -> str:

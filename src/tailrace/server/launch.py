@@ -184,8 +184,7 @@ def _check_address_space(config: ServerConfig, host: str) -> None:
 def _start(
     config: ServerConfig, executor: processes.ProcessFacts, folder: ServerFolder, host: str, timeout_s: float
 ) -> ServerAddress:
-    for left in (folder.address, folder.socket):
-        scratch.remove_file(left)
+    scratch.remove_file(folder.address)
     process = _spawn(
         ProcessConfig(
             server=short_id(),

@@ -102,7 +102,7 @@ def _listen(
     if common.tls_cert_path and common.tls_key_path:
         scheme = "grpc+tls"
         certificates = [(scratch.read_binary(common.tls_cert_path), scratch.read_binary(common.tls_key_path))]
-    unix = f"grpc+unix://{folder.socket}"
+    unix = f"grpc+unix://{folder.socket(config.server)}"
     location = f"{scheme}://{common.bind_host or config.host}:0" if common.transport == TCP else unix
     with scratch.private_files():
         service = StateService(

@@ -76,7 +76,7 @@ class Fleet:
 
         def answers(server: ServerAddress) -> bool:
             try:
-                # Its successor has the same address where that is a path.
+                # By name: another server may have got a port that became free.
                 return self.client(server).status(_PING_TIMEOUT_S).server == server.server
             except TailraceError:
                 return False

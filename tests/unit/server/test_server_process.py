@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -155,6 +156,29 @@ def test_a_killed_server_is_replaced(common: ServerConfig, executor: StandIn, sh
     second = start(common, executor, short_path)
     assert (second.server, second.pid) != (first.server, first.pid)
     StateClient(second, common.access).open(range(SHARDS))
+
+
+def test_calls_to_a_dead_server_do_not_hold_up_its_successor(
+    common: ServerConfig, executor: StandIn, short_path: Path
+) -> None:
+    """After a failed call gRPC lets an address rest, for all clients of the process: a successor must have another."""
+    first = start(common, executor, short_path)
+    os.kill(first.pid, signal.SIGKILL)
+    assert eventually(lambda: not running(first.pid))
+    asked: list[bool] = []
+
+    def ask() -> None:
+        while not asked:
+            with pytest.raises(StateServerError):
+                connect(first, common.access).status(5.0)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    second = start(common, executor, short_path)
+    connect(second, common.access).open(range(SHARDS))
+    asked.append(True)
+    asking.join(10)
+    disconnect(common.run)
 
 
 def test_a_hung_server_is_replaced_when_it_is_named(common: ServerConfig, executor: StandIn, short_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_one_that_no_task_could_replace_stays_suspected(world: World, fleet: Fle
 
 
 def test_a_successor_at_the_same_address_does_not_answer_for_the_lost(world: World, fleet: Fleet) -> None:
-    first, second = server("a", "grpc+unix:///s"), server("b", "grpc+unix:///s")
+    first, second = server("a", "grpc://here:1"), server("b", "grpc://here:1")
     world.meet(first)
     fleet.open(MANIFEST)
     world.meet(second)
