@@ -26,21 +26,21 @@ def work_folder() -> Iterator[None]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(420)
 @pytest.mark.parametrize("route", ["direct", "shuffle"] if LONG else ["direct"])
 def test_two_executors_on_one_host(work_folder: None, route: str) -> None:
     with Sandbox() as sandbox:
         config = {"root": str(sandbox.root), "kind": "local-cluster", "options": {"route": route}}
         child = sandbox.start(CHILD, config)
-        assert child.wait(200) == 0, sandbox.log_tail(80)
+        assert child.wait(360) == 0, sandbox.log_tail(80)
         assert sandbox.gone_within(10) == []
         assert sandbox.leftovers() == []
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(420)
 def test_two_hosts_and_speculative_copies_of_tasks() -> None:
     with Sandbox() as sandbox:
         child = sandbox.start(CHILD, {"root": str(sandbox.root), "kind": "standalone"})
-        assert child.wait(200) == 0, sandbox.log_tail(80)
+        assert child.wait(360) == 0, sandbox.log_tail(80)
         assert sandbox.gone_within(10) == []
         assert sandbox.leftovers() == []

@@ -43,6 +43,13 @@ def damage(path: Path, how: str, rng: random.Random) -> str:
     return f"{path.name} bit {bit} of byte {at} of {len(data)} flipped"
 
 
+def damages(path: Path, rng: random.Random) -> list[str]:
+    """More flips for objects, which have more places to be hit in: header, batches, index, trailer."""
+    if LONG:
+        return [*DAMAGES, *(["flipped"] * 10)]
+    return ["truncated", "flipped", "flipped", "flipped"] if path.parent.name == "objects" else rng.sample(DAMAGES, 1)
+
+
 def files_of(state: Path) -> list[Path]:
     return sorted(path for path in state.rglob("*") if path.is_file() and path.name not in ("lock", "probe"))
 
@@ -69,7 +76,7 @@ def test_a_damaged_file_is_named_or_does_not_matter(
     refused = went_on = 0
     for path in files_of(query.state):
         name = path.relative_to(query.checkpoint)
-        for how in DAMAGES if LONG else rng.sample(DAMAGES, 1):
+        for how in damages(path, rng):
             shutil.rmtree(query.checkpoint)
             shutil.copytree(whole, query.checkpoint)
             what = damage(query.checkpoint / name, how, rng)

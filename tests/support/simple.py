@@ -39,13 +39,15 @@ def batches(count: int, rows: int = 50, keys: int = 7) -> tuple[pa.Table, ...]:
 class Scripted:
     """A query over scripted batches in one folder, run in parts."""
 
-    def __init__(self, spark: SparkSession, path: Path, question: Question = ROLLING) -> None:
+    def __init__(
+        self, spark: SparkSession, path: Path, question: Question = ROLLING, *, files_per_epoch: int = 1
+    ) -> None:
         self.spark = spark
         self.path = path
         self.question = question
         self.checkpoint = path / "check"
         self.state = self.checkpoint / "tailrace"
-        self.source = ScriptedSource(path / "in", SCHEMA)
+        self.source = ScriptedSource(path / "in", SCHEMA, files_per_epoch=files_per_epoch)
         self.fed: tuple[pa.Table, ...] = ()
         self.output = Output()
 
