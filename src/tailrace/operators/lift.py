@@ -146,6 +146,10 @@ class Lifter:
             if accumulator.merge is Merge.MOMENTS:
                 words[:, where.word] = _ONE_DOUBLE if valid is None else np.where(valid, _ONE_DOUBLE, 0)
                 words[:, where.word + 1] = doubles
+                values = doubles.view(np.float64)
+                with np.errstate(invalid="ignore"):
+                    # 0, but for what is not finite: there it is NaN, and so is the deviation, as in Spark.
+                    words[:, where.word + 2] = (values - values).view(np.int64)
             else:
                 words[:, where.word] = doubles
         else:

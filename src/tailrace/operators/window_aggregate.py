@@ -66,7 +66,7 @@ class WindowAggregate:
         try:
             self._store.merge(epoch, [frame.parts() for frame in frames])
         except SumOverflowError as error:
-            sums = ", ".join(out.name for out in self.spec.outputs if out.type.is_integer)
+            sums = ", ".join(out.name for out in self.spec.outputs if out.type.is_integer or out.type.is_decimal)
             raise SumOverflowError(
                 f"operator {self.spec.name}, epoch {epoch}: {error} (one of: {sums}). Nothing of the epoch was kept. "
                 "Cast the column to decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."

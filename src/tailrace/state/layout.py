@@ -43,7 +43,7 @@ MIN_MAX, MOMENTS, FIRST_LAST = 4, 5, 6
 # Kinds as the kernels see them.
 K_INT64, K_FLOAT64, K_INT128, K_BYTES = 0, 1, 2, 3
 _KERNEL_KIND = {Kind.INT64: K_INT64, Kind.FLOAT64: K_FLOAT64, Kind.INT128: K_INT128, Kind.BYTES: K_BYTES}
-# Columns of the program matrix. SIGN is -1 for min and first, 1 for max and last.
+# Columns of the program matrix. SIGN is -1 for min and first, 1 for max, last, and sums that may not overflow.
 OP, WORD, BIT, BIT2, VALUE_KIND, SIGN = 0, 1, 2, 3, 4, 5
 
 
@@ -119,7 +119,7 @@ def record_layout(keys: Sequence[Field], accumulators: Sequence[tuple[Merge, Dat
         bits = bits_of(merge, type_)
         place = AccumulatorWords(merge, type_, kind, word, bit, bit + 1 if bits == 2 else -1)
         places.append(place)
-        sign = 1 if merge in (Merge.MAX, Merge.LAST) else -1
+        sign = 1 if merge in (Merge.MAX, Merge.LAST) or (merge is Merge.ADD and ansi) else -1
         program[number] = (_opcode(merge, type_, kind, ansi), word, bit, place.bit2, _KERNEL_KIND[kind], sign)
         bit += bits
         word += 3 if merge is Merge.MOMENTS else words_of(kind) + timed

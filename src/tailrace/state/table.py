@@ -141,7 +141,8 @@ class Table:
             elif status == tk.NEED_PANES:
                 self._grow_panes()
             else:
-                raise SumOverflowError("a sum left the range of bigint")
+                overflowed = layout.accumulators[int(self._counters[tk.STATUS_AT])]
+                raise SumOverflowError(f"a sum left the range of {overflowed.type}")
 
     def panes(self, below: int) -> np.ndarray:
         """The panes that start before ``below``, ascending, as rows of (start, head, rows)."""

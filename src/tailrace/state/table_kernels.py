@@ -273,7 +273,7 @@ def set_value(records, r, arena, rows, i, heap, word, kind, present, counters):
 
 @inlined
 def merge_record(records, r, arena, rows, i, heap, program, counters):
-    """Merge a partial into a record. False where a checked sum overflows."""
+    """Merge a partial into a record. False where a checked sum overflows; ``counters[STATUS_AT]`` then says which."""
     fits = True
     for a in range(program.shape[0]):
         op, word, kind = program[a, OP], program[a, WORD], program[a, VALUE_KIND]
@@ -289,6 +289,7 @@ def merge_record(records, r, arena, rows, i, heap, program, counters):
             total = x + y
             if (x >= 0) == (y >= 0) and (total >= 0) != (x >= 0):
                 fits = False
+                counters[STATUS_AT] = a
             records[r, word] = total
         elif op == ADD_FLOAT:
             if there:
@@ -299,6 +300,9 @@ def merge_record(records, r, arena, rows, i, heap, program, counters):
             bit2 = np.int64(1) << program[a, BIT2]
             if not add_int128(records, r, rows, i, word) or rows[i, VALID] & bit2 != 0:
                 records[r, VALID] |= bit2
+                if program[a, SIGN] > 0:
+                    fits = False
+                    counters[STATUS_AT] = a
         elif op == MIN_MAX:
             if there:
                 order = compare_values(kind, rows, i, heap, records, r, arena, word)
@@ -402,7 +406,6 @@ def merge_rows(
                 place_bytes(records, at, arena, heap, bytes_words, counters)
             elif not merge_record(records, at, arena, rows, i, heap, program, counters):
                 counters[STATUS] = OVERFLOW
-                counters[STATUS_AT] = i
                 return i
             continue
         place = pane_find(panes, rows[i, PANE])
