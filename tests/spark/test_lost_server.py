@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import tailrace as tr
 from support.engine import tailrace_stream
-from support.processes import kill, session_servers, wait_until
+from support.processes import kill, session_server_folders, session_servers, wait_until
 from support.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.testing import Question
 
@@ -162,6 +162,21 @@ def test_a_server_that_dies_in_every_try_ends_the_query_and_loses_nothing(spark:
     query.check()
 
 
+def test_a_server_killed_in_the_last_epoch_leaves_no_folder(spark: SparkSession, tmp_path: Path) -> None:
+    """There is no later server that would clean up after it."""
+    query = Scripted(spark, tmp_path)
+    query.feed(batches(2))
+
+    def save(batch: DataFrame, epoch: int) -> None:
+        query.output.save(batch, epoch)
+        if epoch == 1:
+            assert kill_servers() == 1
+
+    run(query, save)
+    query.check()
+    assert session_server_folders() == []
+
+
 def test_a_stopped_query_leaves_no_server(spark: SparkSession, tmp_path: Path) -> None:
     query = Scripted(spark, tmp_path)
     query.feed(batches(1))
@@ -170,6 +185,7 @@ def test_a_stopped_query_leaves_no_server(spark: SparkSession, tmp_path: Path) -
     assert len(session_servers()) == 1
     running.stop()
     wait_until("the server's end", lambda: not session_servers(), 5)
+    assert session_server_folders() == []
     with pytest.raises(tr.AnalysisError):
         query.start(shards="0")
     assert session_servers() == []

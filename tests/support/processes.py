@@ -105,6 +105,15 @@ def session_servers() -> list[psutil.Process]:
     return _servers(_marked(os.environ[MARK]))
 
 
+def session_server_folders() -> list[str]:
+    """The folders (socket, log) of state servers of the shared session, living or dead. Named by run and executor."""
+    base = Path(tempfile.gettempdir()) / f"tailrace-{os.getuid()}"
+    executors = [process.pid for process in _marked(os.environ[MARK]) if process.name() == "java"]
+    return sorted(
+        path.name for path in base.glob("*-*-*") if path.is_dir() and int(path.name.split("-")[1]) in executors
+    )
+
+
 def _marked(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
