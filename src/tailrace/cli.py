@@ -117,6 +117,9 @@ def overhead(
     batches: Batches = 60,
     warmup: Warmup = 20,
     engines: Engines = "spark-rocksdb,tailrace",
+    sink: Annotated[
+        str, typer.Option(help="Where rows go, for all engines alike: collect, parquet or noop.")
+    ] = "collect",
     seed: Seed = 1,
     check: Check = True,
     conf: Conf = None,
@@ -126,9 +129,12 @@ def overhead(
     """The fixed price of a micro-batch: tiny batches, Tailrace against Spark's RocksDB store."""
     from tailrace.lab.bench_overhead import OverheadOptions, run_overhead  # lazy: see _LAZY
     from tailrace.lab.bench_rmw import ALL_ENGINES  # lazy: see _LAZY
+    from tailrace.lab.bench_sinks import SINKS  # lazy: see _LAZY
 
     chosen = _engines(engines, ALL_ENGINES)
-    options = OverheadOptions(rows, keys, batches, warmup, chosen, seed, check, _confs(conf))
+    if sink not in SINKS:
+        raise typer.BadParameter(f"no sink is called {sink!r}; there are {', '.join(SINKS)}", param_hint="--sink")
+    options = OverheadOptions(rows, keys, batches, warmup, chosen, sink, seed, check, _confs(conf))
     with _folder(work) as folder, _progress() as report:
         result = run_overhead(options, folder, report)
     _table(f"{rows:,} rows a batch: milliseconds a batch", {"p50": result["p50_ms"], "p99": result["p99_ms"]})

@@ -1,7 +1,7 @@
 """``tailrace bench overhead``: the fixed price of a micro-batch, with batches too small for the work to matter.
 
 Tailrace and Spark's RocksDB store, one process each, take turns over the same files with the same confs and the same
-sink; see ``bench_rmw`` for how a run goes. The result says where each engine's milliseconds go.
+sink (``bench_sinks``); see ``bench_rmw`` for how a run goes. The result says where each engine's milliseconds go.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class OverheadOptions:
     batches: int = 60
     warmup: int = 20
     engines: tuple[str, ...] = ENGINES
+    sink: str = "collect"
     seed: int = 1
     check: bool = True
     confs: dict[str, str] = field(default_factory=dict)
@@ -36,7 +37,7 @@ def run_overhead(options: OverheadOptions, work: Path, report: Report) -> dict[s
     timings: dict[str, list[dict[str, Any]]] = {name: [] for name in options.engines}
     steps = options.warmup + options.batches + options.check
     report("starting the engines", 0, steps)
-    with engines_running(options.engines, work, options.confs) as engines:
+    with engines_running(options.engines, work, options.confs, options.sink) as engines:
         for number in range(options.warmup + options.batches):
             report("warming up" if number < options.warmup else "measuring", number, steps)
             files.append(write_batch(events.batch(number), work / "events", f"{number:06d}", 1))
@@ -68,6 +69,7 @@ def _result(options: OverheadOptions, measured: dict[str, list[dict[str, Any]]])
         "series_ms": series,
         "rows": options.rows,
         "keys": options.keys,
+        "sink": options.sink,
         "batches": options.batches,
         "warmup": options.warmup,
         "seed": options.seed,

@@ -42,7 +42,9 @@ class RmwOptions:
 
 
 @contextmanager
-def engines_running(names: tuple[str, ...], work: Path, confs: dict[str, str]) -> Iterator[dict[str, EngineProcess]]:
+def engines_running(
+    names: tuple[str, ...], work: Path, confs: dict[str, str], sink: str = "noop"
+) -> Iterator[dict[str, EngineProcess]]:
     """The engines, each with its query started; all are ended on the way out, whatever happened."""
     running: dict[str, EngineProcess] = {}
     try:
@@ -51,7 +53,7 @@ def engines_running(names: tuple[str, ...], work: Path, confs: dict[str, str]) -
         for engine in running.values():
             engine.wait_ready()
         for engine in running.values():
-            engine.ask("start", out=None)
+            engine.ask("start", sink=sink, out=str(engine.work / "rows"))
         yield running
     except BaseException:
         for engine in running.values():
@@ -107,9 +109,10 @@ def check_answers(engines: dict[str, EngineProcess], files: list[Path], work: Pa
             continue
         out = work / "answers" / name
         engine.ask("stop")
-        engine.ask("start", out=str(out))
-        engine.ask("batch", file=str(files[-1]))
-        found = pq.read_table(out, columns=["key", "total", "n", "top"]).sort_by("key").cast(expected.schema)
+        engine.ask("start", sink="parquet", out=str(out))
+        epoch = engine.ask("batch", file=str(files[-1]))["epoch"]
+        rows = pq.read_table(out / f"epoch={epoch}", columns=["key", "total", "n", "top"], partitioning=None)
+        found = rows.sort_by("key").cast(expected.schema)
         if not found.equals(expected):
             raise EngineError(
                 f"{name} gives a wrong answer: {found.num_rows:,} keys, expected {expected.num_rows:,}; "

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
@@ -23,6 +22,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from tailrace.lab.bench_sinks import SINKS
 from tailrace.lab.peers import ENGINES, read_feed
 from tailrace.lab.progress import progress_dict
 from tailrace.lab.session import start_session
@@ -63,19 +63,11 @@ class _Child:
         self.spark.streams.addListener(self.batches)
         self.query: Any = None
 
-    def start(self, out: str | None) -> dict[str, Any]:
-        """Starts the query, or starts it again on the same checkpoint. ``out``: rows go there as Parquet."""
+    def start(self, sink: str, out: str) -> dict[str, Any]:
+        """Starts the query, or starts it again on the same checkpoint. ``out``: where a sink that writes writes."""
         writer = self.engine.write(read_feed(self.spark, str(self.feed)))
         writer = writer.option("checkpointLocation", str(self.work / "checkpoint"))
-        if out is None:
-            writer = writer.format("noop")
-        else:
-
-            def save(rows: DataFrame, epoch: int) -> None:
-                rows.write.mode("overwrite").parquet(out)
-
-            writer = writer.foreachBatch(save)
-        self.query = writer.start()
+        self.query = SINKS[sink](writer, Path(out)).start()
         return {}
 
     def batch(self, file: str) -> dict[str, Any]:

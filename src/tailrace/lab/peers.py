@@ -1,10 +1,7 @@
 """The engines of a comparison: each is a set of confs and a streaming query over the same folder of files.
 
-Every engine computes sum, count and max of ``value`` per ``key`` in update mode and hands every changed row to Spark's
-sink; the two floors keep no state and hand over what they can. No engine may skip making its rows.
-
-Not yet even: Tailrace's ``noop`` drops small emissions in the driver, Spark's engines hand theirs to Spark's writer.
-So ``bench overhead`` favours Tailrace by one small Spark job a batch; ``bench rmw`` is not affected.
+Every engine computes sum, count and max of ``value`` per ``key`` in update mode and hands every changed row to the
+sink (``bench_sinks``); the two floors keep no state and hand over what they can. No engine may skip making its rows.
 """
 
 from __future__ import annotations

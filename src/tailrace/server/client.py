@@ -190,12 +190,13 @@ class StateClient:
         """Answers at once, also while a step is under way: a server that does not is dead or stuck."""
         return decode(ServerStatus, self._act("status", self._request(), timeout_s)[0])
 
-    def shutdown(self) -> None:
-        """End the server. One that is already gone is fine."""
+    def shutdown(self) -> bool:
+        """End the server. Whether it has heard: one that is already gone is fine."""
         try:
             self._act("shutdown", self._request(), timeout_s=5.0)
         except StateServerError:
-            pass
+            return False
+        return True
 
     def close(self) -> None:
         self._client.close()

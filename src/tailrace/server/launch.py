@@ -97,19 +97,34 @@ def find_executor() -> processes.ProcessFacts:
 
 
 def sweep(base: str) -> list[str]:
-    """Remove folders whose executor and server are both dead. Returns what was removed."""
-    removed = []
-    for name in scratch.folders(base):
-        folder = ServerFolder(os.path.join(base, name))
-        if folder.owner is None or processes.alive(*folder.owner) or _living(folder) is not None:
-            continue
-        # A process of another container looks dead from here: its locks still tell.
-        lock = scratch.ProcessLock.take(folder.launch_lock, timeout_s=0.0)
-        if lock is not None:
-            with lock:
+    """Remove the folders of dead servers. Returns what was removed."""
+    folders = (ServerFolder(os.path.join(base, name)) for name in scratch.folders(base))
+    return [folder.path for folder in folders if folder.owner is not None and _remove(folder)]
+
+
+def end_unheard(address: ServerAddress) -> None:
+    """End a server that did not hear its shutdown, and remove what it leaves, where it is of this machine."""
+    folder = ServerFolder(os.path.dirname(address.log_path))
+    if _living(folder) == address:
+        processes.kill(address.pid, address.started)
+    _remove(folder, _DYING_S)
+
+
+def _remove(folder: ServerFolder, timeout_s: float = 0.0) -> bool:
+    """Whether the folder's server is dead, and the folder therefore removed. Locks tell, of other containers too."""
+    try:
+        launch = scratch.ProcessLock.take(folder.launch_lock, timeout_s)
+        if launch is None:
+            return False
+        with launch:
+            alive = scratch.ProcessLock.take(folder.alive_lock, timeout_s)
+            if alive is None:
+                return False
+            with alive:
                 scratch.remove_tree(folder.path)
-            removed.append(folder.path)
-    return removed
+    except FileNotFoundError:
+        return False  # it was removed at this moment, or is a folder of another machine
+    return True
 
 
 def _living(folder: ServerFolder) -> ServerAddress | None:

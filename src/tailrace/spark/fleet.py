@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from tailrace.commit.manifest import Manifest
 from tailrace.errors import TailraceError
 from tailrace.server.client import StateClient, connect, disconnect
+from tailrace.server.launch import end_unheard
 from tailrace.server.protocol import Access, ServerAddress, ServerConfig
 from tailrace.spark.placement import Placement, ensure_servers
 
@@ -110,7 +111,12 @@ class Fleet:
 
     def close(self) -> None:
         """End every server of the run. Those that are gone already are fine."""
+
+        def end(server: ServerAddress) -> None:
+            if not self.client(server).shutdown():
+                end_unheard(server)
+
         known, self._known = self._known, {}
-        list(self._pool.map(lambda server: self.client(server).shutdown(), known.values()))
+        list(self._pool.map(end, known.values()))
         disconnect(self._config.run)
         self._pool.shutdown(wait=False)
