@@ -21,6 +21,7 @@ from support.processes import kill, wait_until
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 KILLS = 30 if LONG else 3
+MODES = ("append", "update")
 
 
 def seen_or_ended(seen: Callable[[], bool], child: subprocess.Popen[bytes]) -> bool:
@@ -32,7 +33,7 @@ def has_more_entries(run: KillRun, before: int) -> bool:
 
 
 @pytest.mark.timeout(KILLS * 40 + 120)
-@pytest.mark.parametrize("mode", ["append", "update"])
+@pytest.mark.parametrize("mode", MODES if LONG else [random.choice(MODES)])
 def test_a_killed_driver_loses_and_repeats_nothing(spark: SparkSession, mode: str) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -59,7 +60,7 @@ def test_a_driver_killed_in_its_sink_replays_the_epoch(spark: SparkSession, mode
     print(f"seed {seed}")
     rng = random.Random(seed)
     with KillRun(seed, mode) as run:
-        for epoch in sorted(rng.sample(range(EPOCHS), 2)):
+        for epoch in sorted(rng.sample(range(EPOCHS), 4 if LONG else 1)):
             child = run.start(pause_epoch=epoch)
             paused = run.root / "out" / "paused"
             wait_until(f"epoch {epoch} in the sink", partial(seen_or_ended, paused.exists, child), 90)

@@ -18,7 +18,7 @@ from support.killing import KillPoint
 from support.processes import kill
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
-KILLS = 24 if LONG else 8
+KILLS = 24 if LONG else 9
 
 
 def kill_server(run: KillRun) -> bool:

@@ -62,7 +62,8 @@ def main() -> None:
         spark.sparkContext.setLogLevel("ERROR")
         marks = root / "marks"
         marks.mkdir()
-        for name, question in {"rolling": ROLLING, "windowed": WINDOWED}.items():
+        for name in config["questions"]:
+            question = {"rolling": ROLLING, "windowed": WINDOWED}[name]
             query = Scripted(spark, root / name, question)
             for _ in range(2):
                 query.feed(batches(6, rows=200)[len(query.fed) : len(query.fed) + 3])

@@ -48,7 +48,7 @@ def verify(spark: SparkSession, case: Case, path: Path) -> None:
     assert [progress.late_rows for progress in output.progress] == [epoch.late for epoch in wanted]
 
 
-@settings(max_examples=120 if LONG else 10)
+@settings(max_examples=120 if LONG else 6)
 @given(case=cases())
 def test_random_queries(wrapping: SparkSession, tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
     print(case)

@@ -13,6 +13,7 @@ import pytest
 from support.processes import TESTS, Sandbox
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
+BOTH = ["rolling", "windowed"]
 CHILD = TESTS / "spark" / "child_cluster.py"
 
 
@@ -30,7 +31,13 @@ def work_folder() -> Iterator[None]:
 @pytest.mark.parametrize("route", ["direct", "shuffle"] if LONG else ["direct"])
 def test_two_executors_on_one_host(work_folder: None, route: str) -> None:
     with Sandbox() as sandbox:
-        config = {"root": str(sandbox.root), "kind": "local-cluster", "options": {"route": route}}
+        questions = BOTH if LONG else ["windowed"]
+        config = {
+            "root": str(sandbox.root),
+            "kind": "local-cluster",
+            "questions": questions,
+            "options": {"route": route},
+        }
         child = sandbox.start(CHILD, config)
         assert child.wait(360) == 0, sandbox.log_tail(80)
         assert sandbox.gone_within(10) == []
@@ -40,7 +47,8 @@ def test_two_executors_on_one_host(work_folder: None, route: str) -> None:
 @pytest.mark.timeout(420)
 def test_two_hosts_and_speculative_copies_of_tasks() -> None:
     with Sandbox() as sandbox:
-        child = sandbox.start(CHILD, {"root": str(sandbox.root), "kind": "standalone"})
+        questions = BOTH if LONG else ["rolling"]
+        child = sandbox.start(CHILD, {"root": str(sandbox.root), "kind": "standalone", "questions": questions})
         assert child.wait(360) == 0, sandbox.log_tail(80)
         assert sandbox.gone_within(10) == []
         assert sandbox.leftovers() == []

@@ -21,7 +21,12 @@ from support.processes import kill, session_server_folders, session_servers, wai
 from support.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.testing import Question
 
-QUESTIONS = pytest.mark.parametrize("question", [ROLLING, WINDOWED], ids=["rolling", "windowed"])
+
+def questions(quick: Question) -> pytest.MarkDecorator:
+    """Both questions in the long profile, and ``quick`` alone else."""
+    cases = {"rolling": ROLLING, "windowed": WINDOWED}
+    marks = {name: () if case is quick else (pytest.mark.long,) for name, case in cases.items()}
+    return pytest.mark.parametrize("question", [pytest.param(cases[n], id=n, marks=marks[n]) for n in cases])
 
 
 def kill_servers() -> int:
@@ -47,7 +52,7 @@ def same_rows(one: pa.Table, other: pa.Table) -> bool:
     return sorted(map(str, one.to_pylist())) == sorted(map(str, other.to_pylist()))
 
 
-@QUESTIONS
+@questions(WINDOWED)
 def test_killed_in_the_sink_after_its_rows_were_read(spark: SparkSession, tmp_path: Path, question: Question) -> None:
     """The epoch is durable and its rows are out: what is left of it may not be done twice."""
     query = Scripted(spark, tmp_path, question)
@@ -67,7 +72,7 @@ def test_killed_in_the_sink_after_its_rows_were_read(spark: SparkSession, tmp_pa
     query.check()
 
 
-@QUESTIONS
+@questions(ROLLING)
 def test_killed_in_the_sink_before_its_rows_were_read(spark: SparkSession, tmp_path: Path, question: Question) -> None:
     query = Scripted(spark, tmp_path, question)
     query.feed(batches(6))
@@ -99,7 +104,7 @@ def test_killed_while_many_rows_are_read(spark: SparkSession, tmp_path: Path) ->
     query.check()
 
 
-@QUESTIONS
+@questions(WINDOWED)
 def test_killed_while_rows_are_sent(spark: SparkSession, tmp_path: Path, question: Question) -> None:
     """A task upstream kills it, once an epoch, while its own rows are on their way."""
     query = Scripted(spark, tmp_path, question)
@@ -127,7 +132,7 @@ def test_killed_while_rows_are_sent(spark: SparkSession, tmp_path: Path, questio
     query.check()
 
 
-@QUESTIONS
+@questions(ROLLING)
 def test_killed_between_two_epochs(spark: SparkSession, tmp_path: Path, question: Question) -> None:
     query = Scripted(spark, tmp_path, question)
     every = batches(4)

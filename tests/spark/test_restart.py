@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,57 @@ def test_a_second_query_on_the_same_checkpoint_is_refused(spark: SparkSession, t
     query.feed(every[2:])
     query.run()
     query.check()
+
+
+def test_one_checkpoint_with_two_state_locations_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Each location has a lock of its own; the checkpoint has one too."""
+    query = Scripted(spark, tmp_path)
+    query.feed(batches(1))
+    first = query.start(stateLocation=str(tmp_path / "one"))
+    try:
+        first.processAllAvailable()
+        with pytest.raises(tr.LockedError, match=r"in use by another query"):
+            query.start(stateLocation=str(tmp_path / "two"))
+        assert first.isActive
+    finally:
+        first.stop()
+    assert first.exception() is None
+
+
+def test_stopping_in_the_middle_of_an_epoch_is_no_failure(spark: SparkSession, tmp_path: Path) -> None:
+    query = Scripted(spark, tmp_path)
+    query.feed(batches(2))
+    reached, go_on = threading.Event(), threading.Event()
+
+    def waits(batch: Any, epoch: int) -> None:
+        if epoch == 1 and not reached.is_set():
+            reached.set()
+            go_on.wait(20)
+        query.output.save(batch, epoch)
+
+    stream = tailrace_stream(query.frame(), ROLLING).writeStream.outputMode("update").foreachBatch(waits)
+    running = stream.option("checkpointLocation", str(query.checkpoint)).start()
+    assert reached.wait(60)
+    running.stop()
+    go_on.set()
+    assert running.exception() is None
+    assert not running.isActive
+    query.run()
+    query.check()
+
+
+def test_a_replay_under_another_delay_closes_the_same_windows(spark: SparkSession, tmp_path: Path) -> None:
+    """The delay may be changed at a restart; an epoch that was durable already keeps the one it was made with."""
+    query = Scripted(spark, tmp_path, WINDOWED)
+    query.feed(batches(6))
+    query.run()
+    before = query.output.tables.pop(5)
+    assert before.num_rows > 0
+    for path in query.checkpoint.glob("commits/*5*"):
+        path.unlink()
+    query.question = replace(WINDOWED, delay=3600 * SECOND)
+    query.run()
+    assert sorted(map(str, query.output.tables[5].to_pylist())) == sorted(map(str, before.to_pylist()))
 
 
 def test_a_second_process_on_the_same_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:

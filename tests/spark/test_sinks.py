@@ -44,8 +44,10 @@ def check_epochs(query: Scripted, read: Any) -> None:
         assert not found, f"epoch {epoch}: {describe(found)}"
 
 
-@pytest.mark.parametrize("mode", QUESTIONS)
-@pytest.mark.parametrize("format_", ["parquet", "json", "orc"])
+@pytest.mark.parametrize(
+    ("format_", "mode"),
+    [("parquet", "append"), ("parquet", "update"), ("parquet", "rolling"), ("json", "append"), ("orc", "update")],
+)
 def test_files_hold_every_epoch_once(spark: SparkSession, tmp_path: Path, format_: str, mode: str) -> None:
     query = Scripted(spark, tmp_path, QUESTIONS[mode])
     every = batches(5)

@@ -19,11 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from support.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.testing import Question
 
-QUESTIONS = pytest.mark.parametrize("question", [ROLLING, WINDOWED], ids=["rolling", "windowed"])
 
-
-@QUESTIONS
-@pytest.mark.parametrize("route", ["direct", "shuffle"])
+@pytest.mark.parametrize(
+    ("question", "route"),
+    [pytest.param(ROLLING, "shuffle", id="rolling-shuffle"), pytest.param(WINDOWED, "direct", id="windowed-direct")],
+)
 def test_a_task_that_fails_at_first(spark: SparkSession, tmp_path: Path, question: Question, route: str) -> None:
     """It fails after half of its rows have been sent, in every epoch, in every partition."""
     query = Scripted(spark, tmp_path, question)
@@ -87,7 +87,9 @@ def test_a_task_that_always_fails_ends_the_query_and_loses_nothing(spark: SparkS
     query.check()
 
 
-@pytest.mark.parametrize("question", [ROLLING, WINDOWED], ids=["rolling", "windowed"])
+@pytest.mark.parametrize(
+    "question", [pytest.param(ROLLING, id="rolling", marks=pytest.mark.long), pytest.param(WINDOWED, id="windowed")]
+)
 def test_a_lost_shuffle_retries_the_stage(spark: SparkSession, tmp_path: Path, question: Question) -> None:
     """A fast map task's shuffle file is deleted while a slow one still runs: the reduce stage cannot fetch it."""
     # Two files an epoch are two map tasks, and there is no other shuffle than the route's.

@@ -105,6 +105,8 @@ def sweep(base: str) -> list[str]:
 def end_unheard(address: ServerAddress) -> None:
     """End a server that did not hear its shutdown, and remove what it leaves, where it is of this machine."""
     folder = ServerFolder(os.path.dirname(address.log_path))
+    if folder.owner is None:
+        return  # no folder of ours
     if _living(folder) == address:
         processes.kill(address.pid, address.started)
     _remove(folder, _DYING_S)

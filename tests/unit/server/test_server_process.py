@@ -22,7 +22,7 @@ from real import SHARDS, StandIn, config, eventually, frame, left_over, rows, ru
 from tailrace.env import processes
 from tailrace.errors import CheckpointError, StateServerError
 from tailrace.server.client import StateClient, connect, disconnect
-from tailrace.server.launch import _host, sweep
+from tailrace.server.launch import _host, end_unheard, sweep
 from tailrace.server.protocol import ProcessConfig, ServerAddress, ServerConfig
 
 _NEW_CERTIFICATE = (
@@ -323,6 +323,25 @@ def test_an_engine_that_cannot_be_built_says_so(tmp_path: Path, executor: StandI
     found = start(wrong, executor, short_path)
     with pytest.raises(StateServerError, match="could not start: KeyError"):
         StateClient(found, wrong.access).open(range(SHARDS))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hung"])
+def test_a_server_that_does_not_hear_is_ended_with_its_folder(
+    common: ServerConfig, executor: StandIn, short_path: Path, number: signal.Signals
+) -> None:
+    found = start(common, executor, short_path)
+    os.kill(found.pid, number)
+    end_unheard(found)
+    assert left_over(short_path) == []
+    assert eventually(lambda: not running(found.pid))
+
+
+def test_the_remains_of_no_server_of_ours_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    for log_path in ("", "log", str(tmp_path / "mine" / "log"), "/elsewhere/run-1-2/log"):
+        end_unheard(ServerAddress("s", "grpc://s", "there", 1, 1, log_path))
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
 
 
 def test_folders_of_dead_runs_are_swept(common: ServerConfig, executor: StandIn, short_path: Path) -> None:

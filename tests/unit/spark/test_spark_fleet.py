@@ -56,8 +56,9 @@ class Client:
     def open(self, shards: range, *_: object) -> None:
         self.world.opened.append((self.address.server, shards))
 
-    def shutdown(self) -> None:
+    def shutdown(self) -> bool:
         self.world.ended.add(self.address.server)
+        return self.address.uri in self.world.listening
 
 
 @pytest.fixture

@@ -1,0 +1,72 @@
+"""Aggregates that need all rows of a group: whole columns in, one value for each group out.
+
+Null values are left out, as Spark leaves them out; a group without any other gives null, 0 or an empty list.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.operators.groups import Groups, sort_ranks
+
+
+def quantile(groups: Groups, column: str, share: float) -> pa.Array:
+    """The value below which ``share`` of the group lies, between two rows by their distance: Spark's ``percentile``."""
+    values, numbers = _present(groups, column)
+    doubles = np.asarray(values.cast(pa.float64()))
+    order = np.lexsort((doubles, numbers))  # NaN sorts last, as in Spark
+    counts = np.bincount(numbers, minlength=len(groups))
+    starts = np.cumsum(counts) - counts
+    there = counts > 0
+    place = np.maximum(counts - 1, 0) * share
+    low = np.floor(place).astype(np.int64)
+    high = np.minimum(low + 1, np.maximum(counts - 1, 0))
+    ordered = np.append(doubles[order], 0.0)  # one more, for groups without a value
+    below, above = (ordered[np.where(there, starts + at, len(doubles))] for at in (low, high))
+    part = place - low
+    # Not below + part * (above - below): infinities would cancel out to NaN where no row is between.
+    mixed = np.where(part == 0, below, (1 - part) * below + part * above)
+    return pa.array(mixed, mask=~there)
+
+
+def count_distinct(groups: Groups, column: str) -> pa.Array:
+    values, numbers = _present(groups, column)
+    ranks = sort_ranks(values)
+    order = np.lexsort((ranks, numbers))
+    numbers, ranks = numbers[order], ranks[order]
+    new = np.ones(len(numbers), bool)
+    new[1:] = (numbers[1:] != numbers[:-1]) | (ranks[1:] != ranks[:-1])
+    return pa.array(np.bincount(numbers[new], minlength=len(groups)).astype(np.int64))
+
+
+def collect_list(groups: Groups, column: str) -> pa.Array:
+    """In the order of the rows."""
+    values, numbers = _present(groups, column)
+    return _lists(values, np.bincount(numbers, minlength=len(groups)))
+
+
+def top_k(groups: Groups, column: str, k: int) -> pa.Array:
+    """The ``k`` largest values, largest first."""
+    values, numbers = _present(groups, column)
+    order = np.lexsort((-sort_ranks(values), numbers))
+    counts = np.bincount(numbers, minlength=len(groups))
+    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return _lists(values.take(pa.array(order[place < k])), np.minimum(counts, k))
+
+
+def _present(groups: Groups, column: str) -> tuple[pa.Array, np.ndarray]:
+    """The values that are not null, and the numbers of their groups."""
+    values, numbers = groups.columns[column], groups.numbers
+    if values.null_count == 0:
+        return values, numbers
+    there = pc.is_valid(values)
+    return values.filter(there), numbers[np.asarray(there.to_numpy(zero_copy_only=False), bool)]
+
+
+def _lists(values: pa.Array, counts: np.ndarray) -> pa.Array:
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise OverflowError(f"lists of {offsets[-1]:,} values in one batch: at most 2,147,483,647 fit")
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)

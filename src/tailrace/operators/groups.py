@@ -1,0 +1,47 @@
+"""Rows of several groups side by side: what a function over whole groups sees, and how groups are found.
+
+A group is one key in one window. Its rows are adjacent, ordered by event time where there is one and then by their
+values, so that a replay that brings rows in another order gives the same answer. Keys are compared, never their hashes
+alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True)
+class Groups:
+    """``columns`` of all rows, by name; group ``g`` is rows ``offsets[g]`` to ``offsets[g + 1]``, never empty."""
+
+    columns: dict[str, pa.Array]
+    offsets: np.ndarray  # int64[groups + 1]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The number of each row's group."""
+        return np.repeat(np.arange(len(self), dtype=np.int64), self.sizes)
+
+    def firsts(self, name: str) -> pa.Array:
+        """The column's value in the first row of each group: the group's own, where it is a key."""
+        return self.columns[name].take(pa.array(self.offsets[:-1]))
+
+
+def sort_ranks(array: pa.Array) -> np.ndarray:
+    """Numbers that order and tell apart values (none is null) as Spark does: NaN is the largest, -0.0 is 0.0."""
+    if pa.types.is_floating(array.type):
+        doubles = np.asarray(array.cast(pa.float64())) + 0.0  # -0.0 becomes 0.0
+        _, ranks = np.unique(doubles, return_inverse=True)  # all NaNs are one, and last
+        return ranks.astype(np.int64)
+    return np.asarray(pc.rank(array, tiebreaker="dense")).astype(np.int64)
