@@ -1,7 +1,8 @@
 """Truncated and bit-flipped checkpoint files: an error that names the file, or the exact answer. Never a wrong one.
 
-The files of a checkpoint are damaged in turn (all of them in the long profile, a sample else), at seeded places. A start may go on only where that is exact: a damaged
-file that is not needed, or an entry whose epoch Spark replays anyway.
+The files of a checkpoint are damaged in turn (all of them in the long profile, a sample else), at seeded places. A
+start may go on only where that is exact: a damaged file that is not needed, or an entry whose epoch Spark replays
+anyway.
 """
 
 from __future__ import annotations

@@ -17,14 +17,14 @@ import pyarrow as pa
 from tailrace.errors import AnalysisError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.frame import Frame, by_shard
+from tailrace.operators.key_hash import hash_program, put_hashes
 from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, WindowSpec
 from tailrace.state import columns
 from tailrace.state.layout import HASH, PANE, AccumulatorWords, Merge
 from tailrace.state.sections import RowsBuilder
 from tailrace.state.table import Rows, Table, concat_rows
-from tailrace.types import BIGINT, TIMESTAMP, DataType
+from tailrace.types import TIMESTAMP, DataType
 
-HASH_COLUMN = "__tailrace_hash"
 _ONE_DOUBLE = np.float64(1.0).view(np.int64)
 _PANE_MIX = np.int64(-7046029254386353131)
 _SAMPLE_ALL = 4096
@@ -48,13 +48,14 @@ class LiftCounts:
 class Lifter:
     """Turns the batches of one task into frames.
 
-    ``late_before``: a row whose last window ended at or before it is late. Input batches hold the operator's columns by
-    name and the key hash as ``HASH_COLUMN``.
+    ``late_before``: a row whose last window ended at or before it is late. Input batches hold the operator's
+    columns by name.
     """
 
     def __init__(self, spec: OperatorSpec, late_before: int, combine: bool, input_types: dict[str, DataType]) -> None:
         self._spec = spec
         self._layout = spec.layout()
+        self._hash_program = hash_program(self._layout)
         self._late_before = late_before
         self._combine = combine
         self._types = input_types
@@ -78,7 +79,6 @@ class Lifter:
         if spec.time_column is not None:
             batch, times, panes = self._timed(batch, spec.time_column.name, spec.window)
         builder = RowsBuilder(len(batch), layout)
-        builder.words[:, HASH] = columns.fixed_words(batch.column(HASH_COLUMN), BIGINT, None)
         if panes is not None:
             builder.words[:, PANE] = panes
         for key, place in zip(spec.keys, layout.keys, strict=True):
@@ -86,7 +86,9 @@ class Lifter:
         for accumulator, where in zip(spec.accumulators, layout.accumulators, strict=True):
             array = None if accumulator.column is None else batch.column(accumulator.column)
             self._put(builder, accumulator, where, array, times)
-        return builder.finish()
+        rows = builder.finish()
+        put_hashes(rows, self._hash_program)
+        return rows
 
     def _timed(
         self, batch: pa.RecordBatch, name: str, window: WindowSpec | None

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.frame import split
-from tailrace.operators.lift import HASH_COLUMN, Lifter
+from tailrace.operators.lift import Lifter
 from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result, WindowSpec
 from tailrace.operators.window_aggregate import WindowAggregate, fold_sections
 from tailrace.state.layout import Merge
@@ -48,7 +48,6 @@ def _spec(emit_changed: bool) -> OperatorSpec:
 def warm_up() -> None:
     batch = pa.RecordBatch.from_pydict(
         {
-            HASH_COLUMN: pa.array(range(_ROWS), pa.int64()),
             "k": pa.array([str(i) for i in range(_ROWS)]),
             "s": pa.array(["z" * (i + 1) for i in range(_ROWS)]),
             "d": pa.array([1] * _ROWS, pa.int64()).cast(pa.decimal128(22, 2)),

@@ -30,7 +30,6 @@ from tailrace.env import clock
 from tailrace.errors import CheckpointError, ReplayError, StateServerError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.finish import output_schema as arrow_output_schema
-from tailrace.operators.lift import HASH_COLUMN
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.client import EpochDone
 from tailrace.server.protocol import CommitResult, Winner
@@ -38,7 +37,7 @@ from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, local_emission, re
 from tailrace.spark.fleet import Fleet
 from tailrace.spark.ingest import RECEIPT_DDL, IngestTask, Receipt
 from tailrace.spark.progress import Durations, EpochProgress, QueryIdentity
-from tailrace.spark.schema import output_schema
+from tailrace.spark.schema import output_schema, quoted
 from tailrace.spark.sinks import EpochSink
 from tailrace.spark.watermark import Watermark
 
@@ -137,7 +136,9 @@ class Epochs:
         if route is Route.DIRECT:
             return batch
         tasks = max(len(self._fleet.servers), batch.sparkSession.sparkContext.defaultParallelism)
-        return batch.repartition(tasks, F.expr(f"pmod({HASH_COLUMN}, {self._plan.shards})"))
+        keys = [key.name for key in self._plan.operator.keys]
+        hashed = F.xxhash64(*(F.col(quoted(name)) for name in keys)) if keys else F.lit(0)
+        return batch.repartition(tasks, F.pmod(hashed, F.lit(self._plan.shards)))
 
     def _step(
         self, epoch: int, try_: int, receipts: list[Receipt], late_before: int, watermark: int

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from tailrace.api.definition import Aggregation, AvailableNow, OutputMode, ProcessingTime, QueryDefinition
 from tailrace.api.options import Options, default_state_location
@@ -22,7 +21,6 @@ from tailrace.commit.lock import QueryLock
 from tailrace.env.objects import open_store
 from tailrace.env.randomness import new_run_id, new_token
 from tailrace.errors import AnalysisError, CheckpointError
-from tailrace.operators.lift import HASH_COLUMN
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import PhysicalPlan, plan_aggregation, plan_query
@@ -32,7 +30,7 @@ from tailrace.spark.fleet import Fleet
 from tailrace.spark.inspection import check_source
 from tailrace.spark.progress import QueryIdentity
 from tailrace.spark.query import Failure, StreamingQuery
-from tailrace.spark.schema import fields_of
+from tailrace.spark.schema import fields_of, quoted
 from tailrace.spark.sinks import sink_of
 from tailrace.spark.spark_log import is_local, spark_epochs
 
@@ -130,17 +128,11 @@ class SparkRuntime:
 
 
 def _pruned(query: QueryDefinition, plan: PhysicalPlan) -> DataFrame:
-    """Only the needed columns, and the keys' hash: Spark plans nothing across the wall of ``foreachBatch``."""
+    """Only the needed columns: Spark plans nothing across the wall of ``foreachBatch``."""
     source = query.stream.source
     assert isinstance(source, DataFrame)
-    columns = [_quoted(column.name) for column in plan.columns]
-    keys = [_quoted(key.name) for key in plan.operator.keys]
-    hashed = F.xxhash64(*keys) if keys else F.lit(0).cast("bigint")
-    return source.select(*columns, hashed.alias(HASH_COLUMN))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    columns = [quoted(column.name) for column in plan.columns]
+    return source.select(*columns)
 
 
 def _for_spark(location: str) -> str:

@@ -27,6 +27,11 @@ def fields_of(schema: spark_types.StructType) -> tuple[Field, ...]:
     return tuple(Field(field.name, DataType(field.dataType.simpleString())) for field in schema.fields)
 
 
+def quoted(name: str) -> str:
+    """A column's name as Spark's expressions take any name."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def spark_type(type_: DataType) -> spark_types.DataType:
     if type_.is_decimal:
         return spark_types.DecimalType(type_.precision, type_.scale)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.ids import Micros
-from tailrace.operators.lift import HASH_COLUMN, Lifter
+from tailrace.operators.lift import Lifter
 from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result, WindowSpec
 from tailrace.operators.warm_up import warm_up
 from tailrace.operators.window_aggregate import WindowAggregate
@@ -70,7 +70,6 @@ def one_epoch(rows: int, window: WindowSpec | None, emit_changed: bool) -> Count
     number = np.arange(rows)
     batch = pa.RecordBatch.from_pydict(
         {
-            HASH_COLUMN: pa.array(number * 7919),
             "k": pa.array(number.astype(str)),
             "j": pa.array(number),
             "ts": pa.array(number % 400, pa.timestamp("us", tz="UTC")),

@@ -15,7 +15,7 @@ from tailrace.env import processes
 from tailrace.env.randomness import new_run_id
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.frame import Frame
-from tailrace.operators.lift import HASH_COLUMN, Lifter
+from tailrace.operators.lift import Lifter
 from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result
 from tailrace.server.client import StateClient
 from tailrace.server.launch import ensure_server
@@ -46,7 +46,6 @@ SPEC = OperatorSpec(
 def frame(keys: list[int], values: list[int] | None = None) -> Frame:
     batch = pa.RecordBatch.from_pydict(
         {
-            HASH_COLUMN: pa.array([key * 2654435761 % 2**31 for key in keys], pa.int64()),
             "k": pa.array(keys, pa.int64()),
             "v": pa.array(values or keys, pa.int64()),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tailrace.operators.frame import Frame
-from tailrace.operators.lift import HASH_COLUMN, Lifter
+from tailrace.operators.lift import Lifter
 from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result
 from tailrace.operators.warm_up import warm_up
 from tailrace.operators.window_aggregate import WindowAggregate
@@ -37,7 +37,7 @@ def test_frames_off_the_wire_need_no_second_compilation() -> None:
         ansi=False,
         shards=1,
     )
-    batch = pa.RecordBatch.from_pydict({HASH_COLUMN: pa.array([7]), "k": pa.array([7])})
+    batch = pa.RecordBatch.from_pydict({"k": pa.array([7])})
     frame = Lifter(spec, 0, False, {"k": DataType("bigint")}).frame([batch])
     # An odd start makes every buffer unaligned, as those off a socket can be.
     sink = pa.BufferOutputStream()
