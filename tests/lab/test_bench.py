@@ -17,7 +17,7 @@ SIZES = ("--rows", "2000", "--keys", "5000", "--batches", "2", "--warmup", "1")
 
 
 def environment(tmp: Path) -> dict[str, str]:
-    return {**os.environ, "TMPDIR": str(tmp), "COLUMNS": "100"}
+    return {**os.environ, "TMPDIR": str(tmp), "COLUMNS": "100", "TAILRACE_RECORDS": str(tmp / "records")}
 
 
 def run(tmp: Path, *arguments: str) -> dict[str, object]:
@@ -110,7 +110,7 @@ def test_an_interrupted_run_leaves_nothing(short_path: Path, number: signal.Sign
     ) as process:
         deadline = time.monotonic() + 60
         # Well under way: the engine has seen its first file.
-        while not list(short_path.glob("tailrace-lab-*/tailrace/feed/*.parquet")) and time.monotonic() < deadline:
+        while not list(short_path.glob("tailrace-lab-*/tailrace/feed/*/*.parquet")) and time.monotonic() < deadline:
             assert process.poll() is None
             time.sleep(0.1)
         process.send_signal(number)

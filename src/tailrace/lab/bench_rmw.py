@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tailrace.lab import measure
+from tailrace.lab import keyed_sums, measure
 from tailrace.lab.engine_process import EngineError, EngineProcess
 from tailrace.lab.events import KeyedEvents, keyed_answer, write_batch
 
@@ -49,7 +49,7 @@ def engines_running(
     running: dict[str, EngineProcess] = {}
     try:
         for name in names:
-            running[name] = EngineProcess(name, work, confs)
+            running[name] = EngineProcess(keyed_sums.NAME, name, work, confs)
         for engine in running.values():
             engine.wait_ready()
         for engine in running.values():

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
@@ -30,15 +29,14 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-import tailrace as tr
 from tailrace.errors import TailraceError
 from tailrace.lab import measure
-from tailrace.lab.events import BID_SCHEMA, Bids, write_batch
+from tailrace.lab.bids_window import DELAY, SLIDE, WINDOW, flat, make_bids, spark_query, tailrace_query
+from tailrace.lab.events import BID_SCHEMA, write_batch
 from tailrace.lab.peers import ROCKSDB_CONFS
 from tailrace.lab.progress import Batch, progress_dict
 from tailrace.lab.session import start_session
 
-WINDOW, SLIDE, DELAY = "10 seconds", "2 seconds", "10 seconds"
 OURS, PEER = "Tailrace", "Spark RocksDB"
 WARMUP = 2
 _SHOWN_ROWS = 8
@@ -77,41 +75,14 @@ class Run:
 
     def answer(self) -> pa.Table:
         """All closed windows, in an order of their own."""
-        flat = [_flat(table) for table in self.emitted if table.num_rows]
+        flat = [flat(table) for table in self.emitted if table.num_rows]
         if not flat:
             raise TailraceError(f"{self.engine} closed no window: give the demo more batches")
         return pa.concat_tables(flat).sort_by([("start", "ascending"), ("auction", "ascending")]).combine_chunks()
 
 
-def _flat(emission: pa.Table) -> pa.Table:
-    window = emission["window"]
-    columns = {
-        "start": pc.struct_field(window, "start").cast(pa.int64()),
-        "end": pc.struct_field(window, "end").cast(pa.int64()),
-        **{name: emission[name].cast(pa.int64()) for name in ("auction", "bids", "top")},
-    }
-    return pa.table(columns)
-
-
 def read_bids(spark: SparkSession, feed: Path) -> DataFrame:
     return spark.readStream.schema(BID_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(feed))
-
-
-def tailrace_query(bids: DataFrame) -> Any:
-    return (
-        tr.stream(bids)
-        .withWatermark("ts", DELAY)
-        .groupBy(tr.window("ts", WINDOW, SLIDE), "auction")
-        .agg(tr.count().alias("bids"), tr.max("price").alias("top"))
-    )
-
-
-def spark_query(bids: DataFrame) -> Any:
-    return (
-        bids.withWatermark("ts", DELAY)
-        .groupBy(F.window("ts", WINDOW, SLIDE), "auction")
-        .agg(F.count("*").alias("bids"), F.max("price").alias("top"))
-    )
 
 
 class _Listener(StreamingQueryListener):
@@ -137,8 +108,7 @@ class Demo:
         self.work = work
         self.console = console
         self.feed = work / "bids"
-        # Two seconds of bids a batch: every batch closes one window. Out of order by less than the allowed lateness.
-        self.bids = Bids(options.rows, options.auctions, 2, jitter_s=4, late_share=0.0005, seed=options.seed)
+        self.bids = make_bids(options.rows, options.auctions, options.seed)
         self.late = 0
 
     def run(self) -> None:

@@ -1,7 +1,9 @@
-"""The child's side of ``engine_process``: one Spark session, one streaming query, batches when it is told.
+"""The child's side of ``engine_process``: one Spark session and one streaming query, a workload's for its engine.
 
-A batch's time is Spark's own ``triggerExecution``, seen by a listener in the same way for every engine: from the look
-for new files to the commit. Reading the answers of a query never happens while a batch runs.
+The parent feeds the query batch by batch (``start``, ``batch``, ``stop``), so that engines can take turns, or lets it
+run through files that are all there (``run``). A batch's time is Spark's own ``triggerExecution``, seen by a listener
+in the same way for every engine: from the look for new files to the commit. Reading the answers of a query never
+happens while a batch runs.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ import json
 import os
 import queue
 import sys
+import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +26,16 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from tailrace.lab import registry, workloads
 from tailrace.lab.bench_sinks import SINKS
-from tailrace.lab.peers import ENGINES, read_feed
-from tailrace.lab.progress import progress_dict
+from tailrace.lab.peers import counts_state_rows
+from tailrace.lab.progress import Batch, progress_dict
 from tailrace.lab.session import start_session
 
+assert workloads.ALL  # imported so that every name is registered
+
 _BATCH_TIMEOUT_S = 900
+_LAST_EVENTS_S = 10  # a query's events come a moment after its end
 _NOT_OURS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")  # Spark's own, and a page long
 
 
@@ -36,6 +44,7 @@ class _Batches(StreamingQueryListener):
 
     def __init__(self) -> None:
         self.seen: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.ended = threading.Event()  # set after the query's last batch is on the queue
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
@@ -47,15 +56,23 @@ class _Batches(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         if event.exception:
-            self.seen.put({"error": event.exception})
+            # What follows is the plan, pages of it, which is no help.
+            self.seen.put({"error": event.exception.partition("=== Streaming Query ===")[0].strip()})
+        self.ended.set()
 
 
 class _Child:
-    def __init__(self, engine: str, work: str, confs: dict[str, str]) -> None:
-        self.engine = ENGINES[engine]
+    def __init__(
+        self, workload: str, engine: str, values: dict[str, registry.Value], work: str, confs: dict[str, str]
+    ) -> None:
+        self.workload = registry.workload(workload)
+        self.engine = registry.engine(engine)
+        self.build = registry.query(self.workload, engine)
+        self.values = values
         self.work = Path(work)
         self.feed = self.work / "feed"
-        self.feed.mkdir()
+        for name in self.workload.feeds:
+            (self.feed / name).mkdir(parents=True)
         self.spark = start_session(
             f"lab {engine}", work=self.work, heap=self.engine.heap, extra={**self.engine.confs, **confs}
         )
@@ -65,15 +82,22 @@ class _Child:
 
     def start(self, sink: str, out: str) -> dict[str, Any]:
         """Starts the query, or starts it again on the same checkpoint. ``out``: where a sink that writes writes."""
-        writer = self.engine.write(read_feed(self.spark, str(self.feed)))
-        writer = writer.option("checkpointLocation", str(self.work / "checkpoint"))
-        self.query = SINKS[sink](writer, Path(out)).start()
+        self.query = SINKS[sink](self._writer(self.feed), Path(out)).start()
         return {}
+
+    def _writer(self, feed: Path) -> Any:
+        """The query over the folder's feeds: each a folder of Parquet files of which a micro-batch takes one."""
+        feeds = {
+            name: self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(feed / name))
+            for name, schema in self.workload.feeds.items()
+        }
+        return self.build(feeds, self.values).option("checkpointLocation", str(self.work / "checkpoint"))
 
     def batch(self, file: str) -> dict[str, Any]:
         """Lets the query see one more file and waits until the batch with it is committed."""
+        (name,) = self.workload.feeds  # two feeds would be seen one after the other, in two batches
         shown = time.perf_counter()
-        os.link(file, self.feed / Path(file).name)
+        os.link(file, self.feed / name / Path(file).name)
         try:
             progress = self.batches.seen.get(timeout=_BATCH_TIMEOUT_S)
         except queue.Empty:
@@ -91,10 +115,46 @@ class _Child:
 
     def _own_durations(self) -> dict[str, float]:
         """Where Tailrace itself says the epoch's time went. Spark's own engines have said all they know already."""
-        if self.engine.name != "tailrace":
+        if self.engine.name != registry.OURS:
             return {}
         durations: dict[str, float] = progress_dict(self.query.lastProgress).get("durationMs", {})
         return durations
+
+    def run(self, events: str, sink: str, out: str, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """Runs through all files of the folder and ends; tells of each batch as soon as it is committed."""
+        self.batches.ended.clear()
+        begun = time.perf_counter()
+        self.query = SINKS[sink](self._writer(Path(events)).trigger(availableNow=True), Path(out)).start()
+        inactive_since = None
+        while True:
+            try:
+                progress = self.batches.seen.get(timeout=0.1)
+            except queue.Empty:
+                if self.batches.ended.is_set():
+                    break
+                if inactive_since is None and not self.query.isActive:
+                    inactive_since = time.monotonic()
+                if inactive_since is not None and time.monotonic() - inactive_since > _LAST_EVENTS_S:
+                    return {"error": "the query ended, but Spark did not say so to its listener"}
+                continue
+            if "error" in progress:
+                return {"error": progress["error"]}
+            tell({"batch": self._told(progress)})
+        wall_s = round(time.perf_counter() - begun, 3)
+        self.query.awaitTermination()  # for Tailrace: until its servers are gone
+        self.query = None
+        return {"wall_s": wall_s}
+
+    def _told(self, progress: dict[str, Any]) -> dict[str, Any]:
+        own: dict[str, Any] = {}
+        if self.engine.name == registry.OURS:  # it knows more of its state than Spark does
+            for one in reversed(self.query.recentProgress):
+                if one["batchId"] == progress["batchId"]:
+                    own = progress_dict(one)
+                    break
+        batch = Batch.of(progress, own)
+        state_rows = batch.state_rows if counts_state_rows(self.engine) else None
+        return {"epoch": batch.epoch, "rows": batch.rows, "ms": batch.ms, "state_rows": state_rows}
 
     def stop(self) -> dict[str, Any]:
         if self.query is not None:
@@ -115,7 +175,12 @@ def main() -> None:
     child = _Child(**json.loads(sys.argv[1]))
     confs = dict(sorted(child.spark.sparkContext.getConf().getAll()))
     say({"confs": {name: value for name, value in confs.items() if name not in _NOT_OURS}})
-    acts: dict[str, Callable[..., dict[str, Any]]] = {"start": child.start, "batch": child.batch, "stop": child.stop}
+    acts: dict[str, Callable[..., dict[str, Any]]] = {
+        "start": child.start,
+        "batch": child.batch,
+        "stop": child.stop,
+        "run": partial(child.run, tell=say),
+    }
     try:
         for line in sys.stdin:
             command = json.loads(line)

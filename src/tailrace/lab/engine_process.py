@@ -13,10 +13,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tailrace.errors import TailraceError
+from tailrace.lab.registry import Value
 
 _STOP_TIMEOUT_S = 30
 
@@ -26,13 +28,26 @@ class EngineError(TailraceError):
 
 
 class EngineProcess:
-    def __init__(self, engine: str, work: Path, extra_confs: dict[str, str]) -> None:
+    def __init__(
+        self,
+        workload: str,
+        engine: str,
+        work: Path,
+        extra_confs: dict[str, str],
+        values: Mapping[str, Value] | None = None,
+    ) -> None:
         self.engine = engine
         self.work = work / engine
         self.work.mkdir(parents=True)
         self.log = self.work / "log.txt"
         self.confs: dict[str, str] = {}
-        arguments = {"engine": engine, "work": str(self.work), "confs": extra_confs}
+        arguments = {
+            "workload": workload,
+            "engine": engine,
+            "values": dict(values or {}),
+            "work": str(self.work),
+            "confs": extra_confs,
+        }
         with self.log.open("wb") as log:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "tailrace.lab.engine_child", json.dumps(arguments)],
