@@ -164,7 +164,7 @@ def test_stopping_in_the_middle_of_an_epoch_is_no_failure(spark: SparkSession, t
     def waits(batch: Any, epoch: int) -> None:
         if epoch == 1 and not reached.is_set():
             reached.set()
-            go_on.wait(20)
+            go_on.wait(2)
         query.output.save(batch, epoch)
 
     stream = tailrace_stream(query.frame(), ROLLING).writeStream.outputMode("update").foreachBatch(waits)

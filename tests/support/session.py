@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 CONFS = {
     "spark.ui.enabled": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",

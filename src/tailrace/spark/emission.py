@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +57,11 @@ class Emission:
     frame: Callable[[], DataFrame]
     """Makes the DataFrame; a sink that does not need one saves Spark the work."""
 
+    def prepare(self) -> None:
+        """Make the DataFrame of rows that are not local already now: every sink reads those."""
+        if not self.local:
+            self.frame()
+
 
 def local_emission(
     spark: SparkSession, batches: Sequence[pa.RecordBatch], arrow: pa.Schema, schema: StructType
@@ -79,7 +85,7 @@ def remote_emission(
         numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
         return numbers.mapInArrow(EmitTask(parts, access), schema)
 
-    return Emission(sum(info.rows for _, info in emissions), False, frame)
+    return Emission(sum(info.rows for _, info in emissions), False, cache(frame))
 
 
 def _parts(emissions: Sequence[tuple[ServerAddress, EmissionInfo]], wanted: int) -> Iterator[Part]:

@@ -1,4 +1,4 @@
-"""One epoch, as the driver runs it inside ``foreachBatch``.
+"""One epoch, as the driver runs it inside ``foreachBatch``. The batch that it gets is the receipts of the ingest tasks.
 
 Order, and why it is exactly once:
 1. ingest: tasks stage rows; the job's end is a barrier, and only winning attempts have receipts;
@@ -9,21 +9,20 @@ Order, and why it is exactly once:
 A lost server gives the epoch a new try: every server returns to the end of the epoch before, which is durable, and
 nothing of the old try is kept.
 
-Threads: Spark calls one epoch at a time. Cleaning runs behind the epoch in a thread of its own and is awaited before
-the next commit.
+Threads: Spark calls one epoch at a time. Of two threads of our own one cleans behind the epoch, which is awaited before
+the next commit, and one waits for servers that write while the epoch's thread plans.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from tailrace.api.options import Combine, Route
+from tailrace.api.options import Combine
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
 from tailrace.env import clock
@@ -35,9 +34,9 @@ from tailrace.server.client import EpochDone
 from tailrace.server.protocol import CommitResult, Winner
 from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, local_emission, remote_emission
 from tailrace.spark.fleet import Fleet
-from tailrace.spark.ingest import RECEIPT_DDL, IngestTask, Receipt
+from tailrace.spark.ingest import Orders, Receipt, orders_property
 from tailrace.spark.progress import Durations, EpochProgress, QueryIdentity
-from tailrace.spark.schema import output_schema, quoted
+from tailrace.spark.schema import output_schema
 from tailrace.spark.sinks import EpochSink
 from tailrace.spark.watermark import Watermark
 
@@ -59,8 +58,6 @@ class Epochs:
         self._fleet = fleet
         self._sink = sink
         self.identity = identity
-        self._operator_json = plan.operator.to_json()
-        self._types = tuple((column.name, column.type.name) for column in plan.columns)
         self._arrow_schema = arrow_output_schema(plan.operator)
         self._spark_schema = output_schema(plan.operator)
         landing = controller.landing
@@ -68,8 +65,9 @@ class Epochs:
         self._replay = landing.replay
         self._watermark = Watermark.from_json(landing.manifest.watermarks, plan.watermark_rule)
         self._combine = self._first_combine(landing.manifest)
-        self._behind = ThreadPoolExecutor(1, "tailrace-behind")
+        self._behind = ThreadPoolExecutor(2, "tailrace-behind")
         self._cleaning: Future[None] | None = None
+        self._emits_much = False  # as the epoch before did
         self.progress: list[EpochProgress] = []
 
     def run(self, batch: DataFrame, epoch: int) -> EpochProgress:
@@ -98,13 +96,11 @@ class Epochs:
         replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
         combine = bool(replay.decisions.get("combine", self._combine)) if replay else self._combine
         late_before = self._watermark.closed if plan.operator.watermarked else MIN_MICROS
-        task = IngestTask(
-            self._operator_json, self._types, epoch, try_, late_before, combine, self._fleet.routes, self._fleet.access
-        )
-        route = Route(replay.decisions.get("route", plan.route)) if replay else plan.route
-        receipts_frame = self._routed(batch, route).mapInArrow(task, RECEIPT_DDL)
+        orders = Orders(epoch, try_, late_before, combine, self._fleet.routes)
+        context = batch.sparkSession.sparkContext
+        context.setLocalProperty(orders_property(self._fleet.access.run), orders.to_json())
         stopwatch.lap("plan")
-        receipts = [Receipt.from_json(row[0]) for row in receipts_frame.collect()]
+        receipts = [Receipt.from_json(row[0]) for row in batch.collect()]
         stopwatch.lap("ingest")
         if replay is not None:
             self._check_replay(replay, receipts)
@@ -116,34 +112,30 @@ class Epochs:
             time_max = max((receipt.time_max for receipt in receipts), default=self._watermark.time_max)
             watermark = watermark.after(time_max, plan.delay, plan.watermark_rule)
         closes = watermark.closed if plan.operator.watermarked else MIN_MICROS
-        done = self._step(epoch, try_, receipts, late_before, closes)
+        done, emission = self._step(batch.sparkSession, epoch, try_, receipts, late_before, closes)
         stopwatch.lap("servers")
-        manifest = self._commit(epoch, try_, done, watermark, receipts, combine, route)
+        manifest = self._commit(epoch, try_, done, watermark, receipts, combine)
         self._replay = manifest  # durable: another try must repeat it
         stopwatch.lap("log")
-        emission = self._emission(batch.sparkSession, done)
         self._sink.write(emission, epoch, again=replay is not None or try_ > 0)
         stopwatch.lap("sink")
         self._before, self._watermark, self._replay = manifest, watermark, None
         self._combine = self._next_combine(combine, receipts)
+        self._emits_much = not emission.local
         self._cleaning = self._behind.submit(self._clean, manifest)
         outcome = _Outcome(manifest, receipts, done, watermark, combine, replay is not None, emission.rows)
         return self._report(outcome, try_ + 1, started, _durations(stopwatch.laps, receipts, done, failed_ms))
 
     # Steps -----------------------------------------------------------------------------------------------------------
 
-    def _routed(self, batch: DataFrame, route: Route) -> DataFrame:
-        if route is Route.DIRECT:
-            return batch
-        tasks = max(len(self._fleet.servers), batch.sparkSession.sparkContext.defaultParallelism)
-        keys = [key.name for key in self._plan.operator.keys]
-        hashed = F.xxhash64(*(F.col(quoted(name)) for name in keys)) if keys else F.lit(0)
-        return batch.repartition(tasks, F.pmod(hashed, F.lit(self._plan.shards)))
-
     def _step(
-        self, epoch: int, try_: int, receipts: list[Receipt], late_before: int, watermark: int
-    ) -> list[EpochDone]:
-        """Prepare everywhere, then apply, advance and write the delta everywhere."""
+        self, spark: SparkSession, epoch: int, try_: int, receipts: list[Receipt], late_before: int, watermark: int
+    ) -> tuple[list[EpochDone], Emission]:
+        """Prepare everywhere, then apply, advance and write the delta everywhere.
+
+        In one call, since what a small epoch pays is round trips. Where the epoch before emitted much, in two: while
+        the servers write their deltas, Spark already plans the reading of this one's rows.
+        """
         by_server = [
             [
                 Winner(r.partition, r.attempt, r.staged[number].rows, r.staged[number].checksum)
@@ -157,10 +149,23 @@ class Epochs:
             self._fleet.each(lambda client, number: client.prepare(epoch, try_, by_server[number]))
         done = self._fleet.each(
             lambda client, number: client.run_epoch(
-                epoch, try_, by_server[number] if alone else None, late_before, watermark, commit=True
+                epoch,
+                try_,
+                by_server[number] if alone else None,
+                late_before,
+                watermark,
+                commit=not self._emits_much,
             )
         )
-        return done
+        if not self._emits_much:
+            return done, self._emission(spark, done)
+        writing = self._behind.submit(self._fleet.each, lambda client, _: client.commit(epoch, try_))
+        try:
+            emission = self._emission(spark, done)
+            emission.prepare()
+        finally:
+            wait([writing])
+        return [replace(one, committed=result) for one, result in zip(done, writing.result(), strict=True)], emission
 
     def _commit(
         self,
@@ -170,7 +175,6 @@ class Epochs:
         watermark: Watermark,
         receipts: list[Receipt],
         combine: bool,
-        route: Route,
     ) -> Manifest:
         committed: list[CommitResult] = [each.committed for each in done if each.committed is not None]
         horizons: dict[str, int] = {}
@@ -185,7 +189,7 @@ class Epochs:
             folds=[fold for each in committed for fold in each.folds],
             watermarks=watermark.to_json(),
             rows={"input": sum(r.rows for r in receipts), "late": sum(r.late_rows for r in receipts)},
-            decisions={"combine": combine, "route": route.value, "partitions": len(receipts)},
+            decisions={"combine": combine, "route": self._plan.route.value, "partitions": len(receipts)},
             horizons=horizons,
         )
 

@@ -1,5 +1,9 @@
 """The ingest task: Arrow batches in, frames to the owning servers, one receipt out.
 
+It is the last step of the streaming plan itself, before ``foreachBatch``: behind that wall Spark would first turn every
+row into one of its own and copy it. A plan is made once a run, so what changes from epoch to epoch reaches the tasks as
+``Orders``, in a local property of the job. Properties are logged by Spark, so nothing secret is in them.
+
 Runs in Spark's Python workers, once per attempt of a task. A retried, speculative or zombie attempt stages under its
 own attempt id; only the receipts that Spark returns to the driver count.
 
@@ -16,6 +20,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tailrace.env import clock
+from tailrace.errors import StateServerError
 from tailrace.operators.frame import split
 from tailrace.operators.lift import Lifter
 from tailrace.operators.spec import OperatorSpec
@@ -57,33 +62,56 @@ class Receipt:
 
 
 @dataclass(frozen=True)
-class IngestTask:
-    """The function of ``mapInArrow``: small, since Spark ships it with every task."""
+class Orders:
+    """What tasks need to know of one try of an epoch."""
 
-    operator: str  # OperatorSpec as JSON
-    types: tuple[tuple[str, str], ...]  # input column -> type
     epoch: int
     try_: int
     late_before: int
     combine: bool
     servers: tuple[tuple[ServerAddress, int, int], ...]  # address, shards from, to
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Orders:
+        raw = json.loads(text)
+        raw["servers"] = tuple((ServerAddress(**address), low, high) for address, low, high in raw["servers"])
+        return cls(**raw)
+
+
+def orders_property(run: str) -> str:
+    """The local property with the orders of a run's epoch."""
+    return f"tailrace.orders.{run}"
+
+
+@dataclass(frozen=True)
+class IngestTask:
+    """The function of ``mapInArrow``: small, since Spark ships it with every task."""
+
+    operator: str  # OperatorSpec as JSON
+    types: tuple[tuple[str, str], ...]  # input column -> type
     access: Access
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        key = (context.taskAttemptId(), context.partitionId())
-        receipt = self._run(batches, *key).to_json()
+        orders = context.getLocalProperty(orders_property(self.access.run))
+        if orders is None:
+            raise StateServerError("rows came to a Tailrace task outside of an epoch: read the query's sink instead")
+        receipt = self._run(batches, Orders.from_json(orders), context.taskAttemptId(), context.partitionId())
         settle()
-        yield pa.RecordBatch.from_pydict({"receipt": [receipt]})
+        yield pa.RecordBatch.from_pydict({"receipt": [receipt.to_json()]})
 
-    def _run(self, batches: Iterator[pa.RecordBatch], attempt: int, partition: int) -> Receipt:
+    def _run(self, batches: Iterator[pa.RecordBatch], orders: Orders, attempt: int, partition: int) -> Receipt:
         spec = OperatorSpec.from_json(self.operator)
         layout = spec.layout()
-        lifter = Lifter(spec, self.late_before, self.combine, {name: DataType(type_) for name, type_ in self.types})
-        ranges = [(lo, hi) for _, lo, hi in self.servers]
-        key = StageKey(self.access.run, spec.name, self.epoch, self.try_, attempt, partition)
-        writers = [connect(address, self.access).stage(key) for address, _, _ in self.servers]
+        types = {name: DataType(type_) for name, type_ in self.types}
+        lifter = Lifter(spec, orders.late_before, orders.combine, types)
+        ranges = [(lo, hi) for _, lo, hi in orders.servers]
+        key = StageKey(self.access.run, spec.name, orders.epoch, orders.try_, attempt, partition)
+        writers = [connect(address, self.access).stage(key) for address, _, _ in orders.servers]
         combine_s = transfer_s = 0.0
         try:
             for chunk in _chunks(batches):
@@ -114,7 +142,7 @@ class IngestTask:
             time_max=counts.time_max,
             combine_ms=combine_s * 1e3,
             transfer_ms=transfer_s * 1e3,
-            staged=staged or (NOTHING_STAGED,) * len(self.servers),
+            staged=staged or (NOTHING_STAGED,) * len(orders.servers),
         )
 
 

@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tailrace.api.definition import Aggregation, AvailableNow, OutputMode, ProcessingTime, QueryDefinition
-from tailrace.api.options import Options, default_state_location
+from tailrace.api.options import Options, Route, default_state_location
 from tailrace.api.stream import Stream
 from tailrace.commit.controller import Controller
 from tailrace.commit.lock import QueryLock
+from tailrace.commit.manifest import Manifest
 from tailrace.env.objects import open_store
 from tailrace.env.randomness import new_run_id, new_token
 from tailrace.errors import AnalysisError, CheckpointError
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import PhysicalPlan, plan_aggregation, plan_query
-from tailrace.server.protocol import ServerConfig
+from tailrace.server.protocol import Access, ServerConfig
 from tailrace.spark.epochs import Epochs
 from tailrace.spark.fleet import Fleet
+from tailrace.spark.ingest import RECEIPT_DDL, IngestTask
 from tailrace.spark.inspection import check_source
 from tailrace.spark.progress import QueryIdentity
 from tailrace.spark.query import Failure, StreamingQuery
@@ -93,6 +97,7 @@ class SparkRuntime:
             fleet = Fleet(spark, config, plan.shards)
             undo.callback(fleet.close)
             fleet.open(controller.landing.manifest)
+            plan = _as_replayed(plan, controller.landing.replay)
             epochs = Epochs(plan, controller, fleet, sink, QueryIdentity(run, query.name))
             undo.callback(epochs.close)
             failure = Failure()
@@ -105,7 +110,7 @@ class SparkRuntime:
                     raise
 
             writer = (
-                _pruned(query, plan)
+                _ingest(query, plan, config.access, len(fleet.servers))
                 .writeStream.foreachBatch(one_epoch)
                 .option("checkpointLocation", _for_spark(checkpoint))
             )
@@ -127,12 +132,24 @@ class SparkRuntime:
             return StreamingQuery(started, epochs, text, failure, undo.pop_all().close)
 
 
-def _pruned(query: QueryDefinition, plan: PhysicalPlan) -> DataFrame:
-    """Only the needed columns: Spark plans nothing across the wall of ``foreachBatch``."""
+def _ingest(query: QueryDefinition, plan: PhysicalPlan, access: Access, servers: int) -> DataFrame:
+    """The streaming plan: the needed columns of the source, by the chosen route, into the tasks. Gives receipts."""
     source = query.stream.source
     assert isinstance(source, DataFrame)
-    columns = [quoted(column.name) for column in plan.columns]
-    return source.select(*columns)
+    rows = source.select(*(quoted(column.name) for column in plan.columns))
+    if plan.route is Route.SHUFFLE:
+        keys = [F.col(quoted(key.name)) for key in plan.operator.keys]
+        shard = F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(plan.shards))
+        rows = rows.repartition(max(servers, source.sparkSession.sparkContext.defaultParallelism), shard)
+    types = tuple((column.name, column.type.name) for column in plan.columns)
+    return rows.mapInArrow(IngestTask(plan.operator.to_json(), types, access), RECEIPT_DDL)
+
+
+def _as_replayed(plan: PhysicalPlan, replay: Manifest | None) -> PhysicalPlan:
+    """The plan with the route of an epoch that will be replayed: another one might add doubles in another order."""
+    if replay is None or "route" not in replay.decisions:
+        return plan
+    return replace(plan, route=Route(replay.decisions["route"]))
 
 
 def _for_spark(location: str) -> str:
