@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 
 SOCKET_PATH_MAX = 100
@@ -50,6 +51,13 @@ def make_private(path: str) -> None:
 
 def remove_tree(path: str) -> None:
     shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """A private folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="tailrace-") as path:
+        yield path
 
 
 def folders(path: str) -> list[str]:
@@ -220,3 +228,39 @@ class SpilledBatches:
             self._writer.close()
             self._file.flush()
             self._writer = None
+
+
+class ScratchFile:
+    """Arrays on disk, written piece by piece and then mapped. No name: gone with its process, however that ends.
+
+    One thread writes. Arrays from ``mapped`` stay readable after ``close``: they hold on to the mapping, and the disk
+    space is free once the last of them is gone. They are not to be written to, but numpy holds them for writable, so
+    that kernels need not be compiled a second time for read-only arrays.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - lives as long as this object
+        self._end = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self._end
+
+    def write(self, array: np.ndarray, offset: int) -> None:
+        """The array's bytes from ``offset`` on. A full disk raises here, and never later where the file is mapped."""
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        done = 0
+        while done < len(data):
+            done += os.pwrite(self._file.fileno(), data[done:], offset + done)
+        self._end = max(self._end, offset + len(data))
+
+    def mapped(self, dtype: type, offset: int, count: int) -> np.ndarray:
+        """``count`` items from byte ``offset`` on, as they are on disk. Writes that come later need a new mapping."""
+        if count == 0:
+            return np.empty(0, dtype)
+        mapping = mmap.mmap(self._file.fileno(), offset + count * np.dtype(dtype).itemsize)
+        return np.frombuffer(mapping, dtype, count, offset)
+
+    def close(self) -> None:
+        self._file.close()
+        self._end = 0

@@ -13,6 +13,7 @@ from tailrace.operators.lift import Lifter
 from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result, WindowSpec
 from tailrace.operators.window_aggregate import WindowAggregate, fold_sections
 from tailrace.state.layout import Merge
+from tailrace.state.row_warm_up import warm_up_rows
 from tailrace.state.table import Table
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 
@@ -46,6 +47,7 @@ def _spec(emit_changed: bool) -> OperatorSpec:
 
 
 def warm_up() -> None:
+    warm_up_rows()
     batch = pa.RecordBatch.from_pydict(
         {
             "k": pa.array([str(i) for i in range(_ROWS)]),

@@ -35,11 +35,13 @@ class Merge(StrEnum):
     MOMENTS = "moments"  # count, mean, sum of squared differences from the mean
     FIRST = "first"  # the value with the smallest (event time, value); a null value sorts first
     LAST = "last"  # the value with the largest (event time, value)
+    ROW = "row"  # a raw value, never merged: records of append stores
 
 
 # Opcodes of the merge kernel.
 ADD_INT, ADD_INT_CHECKED, ADD_FLOAT, ADD_INT128 = 0, 1, 2, 3
 MIN_MAX, MOMENTS, FIRST_LAST = 4, 5, 6
+RAW = 7  # never met by the merge kernel
 # Kinds as the kernels see them.
 K_INT64, K_FLOAT64, K_INT128, K_BYTES = 0, 1, 2, 3
 _KERNEL_KIND = {Kind.INT64: K_INT64, Kind.FLOAT64: K_FLOAT64, Kind.INT128: K_INT128, Kind.BYTES: K_BYTES}
@@ -149,6 +151,8 @@ def _kind(type_: DataType) -> Kind:
 
 
 def _opcode(merge: Merge, type_: DataType, kind: Kind, ansi: bool) -> int:
+    if merge is Merge.ROW:
+        return RAW
     if merge is Merge.MOMENTS:
         return MOMENTS
     if merge in (Merge.FIRST, Merge.LAST):
