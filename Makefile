@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Run once per command that needs Spark: fails with instructions where there is no Java.
 JAVA = export JAVA_HOME="$$(scripts/java_home.sh $(BIN)/python $(VENV)/java)"
+# The report's tests open it in a browser: found, or fetched once into .venv.
+CHROMIUM = export CHROMIUM="$$(scripts/chromium.sh $(VENV)/chromium $(BIN)/python)"
 
 .PHONY: help setup demo test test-long check bench clean
 .DEFAULT_GOAL := help
@@ -35,10 +37,10 @@ check: setup ## lint, format, types, import law
 	$(BIN)/python scripts/import_law.py
 
 test: setup check ## all checks and all tests but the long ones
-	@$(JAVA) && $(BIN)/python -m pytest -m "not long"
+	@$(JAVA) && $(CHROMIUM) && $(BIN)/python -m pytest -m "not long"
 
 test-long: setup check ## all tests, with many more examples and kills
-	@$(JAVA) && TAILRACE_TEST_LONG=1 $(BIN)/python -m pytest
+	@$(JAVA) && $(CHROMIUM) && TAILRACE_TEST_LONG=1 $(BIN)/python -m pytest
 
 bench: setup ## the benchmarks at full size: takes minutes, and wants the machine to itself
 	@$(JAVA) && $(BIN)/tailrace bench rmw && $(BIN)/tailrace bench overhead

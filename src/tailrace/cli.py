@@ -31,7 +31,7 @@ _LAZY = "Spark and the kernels take seconds to import; --help and wrong options 
 app = typer.Typer(
     name="tailrace",
     help="Tailrace: a state engine for PySpark Structured Streaming.",
-    epilog="Examples:  tailrace demo  ·  tailrace bench rmw --batches 5  ·  tailrace bench overhead --out o.json",
+    epilog="Examples:  tailrace demo  ·  tailrace run bids-window  ·  tailrace bench rmw --batches 5",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -56,6 +56,10 @@ Seed = Annotated[int, typer.Option(min=0, help="The same seed makes the same eve
 OutFile = Annotated[Path | None, typer.Option("--out", help="Also write the JSON object here.", dir_okay=False)]
 Work = Annotated[Path | None, typer.Option(help="Work in this new folder and keep it, instead of a temporary one.")]
 Check = Annotated[bool, typer.Option(help="Compare every engine's answer for every key at the end.")]
+Records = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the run's record (else TAILRACE_RECORDS, else artifacts/records).", file_okay=False),
+]
 Conf = Annotated[list[str] | None, typer.Option(help="A Spark conf for all engines, as name=value. May be repeated.")]
 
 
@@ -81,19 +85,23 @@ def rmw(
     rows: Rows = 500_000,
     keys: Keys = 3_000_000,
     batches: Batches = 9,
-    warmup: Warmup = 2,
+    warmup: Warmup = 10,
     engines: Engines = "spark-rocksdb,spark-memory,tailrace,shuffle-floor,transfer-floor",
     seed: Seed = 1,
     check: Check = True,
     conf: Conf = None,
     out_file: OutFile = None,
+    records: Records = None,
     work: Work = None,
 ) -> None:
     """Sum, count and max per key: Tailrace, Spark's RocksDB and in-memory stores, and two plans without any state."""
     from tailrace.lab.bench_rmw import ALL_ENGINES, RmwOptions, run_rmw  # lazy: see _LAZY
+    from tailrace.lab.record import Recording  # lazy: see _LAZY
+    from tailrace.lab.record_bench import end_bench  # lazy: see _LAZY
 
     chosen = _engines(engines, ALL_ENGINES)
     options = RmwOptions(rows, keys, batches, warmup, chosen, seed, check, _confs(conf))
+    recording = Recording("bench", "rmw")
     with _folder(work) as folder, _progress() as report:
         result = run_rmw(options, folder, report)
     medians = result["median_ms"]
@@ -105,7 +113,7 @@ def rmw(
             "rows/s": {n: round(rows / ms * 1e3) for n, ms in medians.items()},
         },
     )
-    _give(result, out_file)
+    _give(result, out_file, end_bench(recording, result), records)
 
 
 @bench.command(
@@ -124,24 +132,109 @@ def overhead(
     check: Check = True,
     conf: Conf = None,
     out_file: OutFile = None,
+    records: Records = None,
     work: Work = None,
 ) -> None:
     """The fixed price of a micro-batch: tiny batches, Tailrace against Spark's RocksDB store."""
     from tailrace.lab.bench_overhead import OverheadOptions, run_overhead  # lazy: see _LAZY
     from tailrace.lab.bench_rmw import ALL_ENGINES  # lazy: see _LAZY
     from tailrace.lab.bench_sinks import SINKS  # lazy: see _LAZY
+    from tailrace.lab.record import Recording  # lazy: see _LAZY
+    from tailrace.lab.record_bench import end_bench  # lazy: see _LAZY
 
     chosen = _engines(engines, ALL_ENGINES)
     if sink not in SINKS:
         raise typer.BadParameter(f"no sink is called {sink!r}; there are {', '.join(SINKS)}", param_hint="--sink")
     options = OverheadOptions(rows, keys, batches, warmup, chosen, sink, seed, check, _confs(conf))
+    recording = Recording("bench", "overhead")
     with _folder(work) as folder, _progress() as report:
         result = run_overhead(options, folder, report)
     _table(f"{rows:,} rows a batch: milliseconds a batch", {"p50": result["p50_ms"], "p99": result["p99_ms"]})
     _table("where they go (medians)", result["durations_ms"], by_row=True)
     if result["tailrace_durations_ms"]:
         _table("inside Tailrace (medians)", {"tailrace": result["tailrace_durations_ms"]}, by_row=True)
-    _give(result, out_file)
+    _give(result, out_file, end_bench(recording, result), records)
+
+
+@app.command(
+    epilog="Examples:  tailrace run bids-window  ·  tailrace run keyed-sums --engine spark-rocksdb --events 10M"
+)
+def run(
+    workload: Annotated[str, typer.Argument(help="Its name; `tailrace workloads` lists them.", show_default=False)],
+    engine: Annotated[str, typer.Option(help="tailrace, spark-rocksdb or spark-memory.")] = "tailrace",
+    events: Annotated[str, typer.Option(help="How many events, as 2000, 500k or 10M.")] = "1M",
+    rows: Annotated[str | None, typer.Option(help="Rows of a micro-batch, as 500k; else the workload's own.")] = None,
+    seed: Seed = 1,
+    check: Annotated[bool, typer.Option(help="Compare the answer with one computed without any engine.")] = True,
+    given: Annotated[
+        list[str] | None, typer.Option("--set", help="A parameter of the workload, as name=value. May be repeated.")
+    ] = None,
+    conf: Conf = None,
+    out_file: OutFile = None,
+    records: Records = None,
+    work: Work = None,
+) -> None:
+    """Run a workload on one engine, check its answer and leave a record. The last line of output is a JSON object."""
+    from tailrace.lab import registry, workloads  # lazy: see _LAZY
+    from tailrace.lab.record import Recording  # lazy: see _LAZY
+    from tailrace.lab.run import RunOptions, result, run_workload  # lazy: see _LAZY
+
+    assert workloads.ALL
+    confs = _confs(conf)
+    try:
+        chosen = registry.workload(workload)
+        registry.query(chosen, engine)
+        sizes = (registry.count(events), registry.count(rows) if rows is not None else None)
+        options = RunOptions(workload, engine, *sizes, seed, check, chosen.values(given or []), confs)
+    except (registry.UnknownNameError, registry.ParameterError) as error:
+        raise typer.BadParameter(str(error)) from error
+    recording = Recording("run", workload)
+    with _folder(work) as folder, _watcher(engine) as watcher:
+        outcome = run_workload(options, folder, watcher)
+    record = recording.end(outcome.parameters, outcome.summary, outcome.series, outcome.confs)
+    found = result(record)
+    columns = ("rows_per_s", "median_ms", "p99_ms", "spread", "state_rows_max", "wall_s")
+    shown = {name: {engine: found[name]} for name in columns if found[name] is not None}
+    checked = f"{found['rows_checked']:,} rows of the answer checked" if found["answers_equal"] else "not checked"
+    _table(f"{workload}: {found['events']:,} events in {found['epochs']} epochs, {checked}", shown)
+    _give(found, out_file, record, records)
+
+
+@app.command(name="workloads", epilog="Examples:  tailrace workloads  ·  tailrace run bids-window --set auctions=500")
+def list_workloads() -> None:
+    """The workloads that `tailrace run` knows, with their parameters and engines."""
+    from tailrace.lab import registry, workloads  # lazy: see _LAZY
+
+    assert workloads.ALL
+    for one in registry.workloads():
+        out.print(Text.assemble((one.name, "bold"), "  ", one.description))
+        for name, parameter in one.parameters.items():
+            out.print(Text(f"    --set {name}={parameter.default}   {parameter.description}"))
+        out.print(Text(f"    on {', '.join(one.queries)}; {one.rows:,} rows a micro-batch", style="dim"))
+
+
+@app.command(epilog="Examples:  tailrace report  ·  tailrace report artifacts/records --out report.html")
+def report(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Records and folders of them (else TAILRACE_RECORDS, else artifacts/records)."),
+    ] = None,
+    out_file: Annotated[Path, typer.Option("--out", help="The page to write.", dir_okay=False)] = Path("report.html"),
+) -> None:
+    """Make one HTML page of run records: tables and charts, all in one file that needs no network."""
+    from tailrace.lab import record  # lazy: see _LAZY
+
+    try:
+        from tailrace.lab.report import write_report  # lazy: see _LAZY
+    except ModuleNotFoundError as error:
+        if error.name != "plotly":
+            raise
+        raise TailraceError("the report's charts need plotly: pip install 'tailrace[lab]'") from error
+    records, problems = record.read_all(paths or [record.folder()])
+    for problem in problems:
+        err.print(Text(f"left out: {problem}", style="yellow"))
+    write_report(records, problems, out_file)
+    out.print(Text(f"{out_file}: {len(records)} run{'s' if len(records) != 1 else ''}"))
 
 
 @app.command()
@@ -219,6 +312,22 @@ def _progress() -> Iterator[Any]:
         yield report
 
 
+@contextmanager
+def _watcher(engine: str) -> Iterator[Any]:
+    """As `_progress`, with the newest epoch's rate and state."""
+    with _progress() as report:
+
+        class Watcher:
+            def stage(self, what: str, done: int, steps: int) -> None:
+                report(what, done, steps)
+
+            def epoch(self, epoch: Any, done: int, steps: int) -> None:
+                state = "" if epoch.state_rows is None else f", {epoch.state_rows:,} state rows"
+                report(f"{engine}: epoch {epoch.epoch}, {epoch.rows_per_s:,.0f} rows/s{state}", done, steps)
+
+        yield Watcher()
+
+
 def _table(title: str, columns: dict[str, dict[str, float]], by_row: bool = False) -> None:
     """A table of named columns of named numbers; with ``by_row`` the longest rows come first."""
     table = Table(title=title, title_justify="left")
@@ -233,11 +342,16 @@ def _table(title: str, columns: dict[str, dict[str, float]], by_row: bool = Fals
     out.print(table)
 
 
-def _give(result: dict[str, Any], path: Path | None) -> None:
+def _give(result: dict[str, Any], path: Path | None, record: Any, records: Path | None) -> None:
+    from tailrace.lab.record import folder, write  # lazy: see _LAZY
+
     line = json.dumps(result, separators=(",", ":"))
     if path is not None:
         path.write_text(line + "\n", encoding="utf-8")
-    print(line, flush=True)  # not through rich, which would fold it
+    try:
+        err.print(Text(f"record: {write(record, folder(records))}", style="dim"))
+    finally:  # minutes of measuring are not lost for want of a folder
+        print(line, flush=True)  # not through rich, which would fold it
 
 
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:

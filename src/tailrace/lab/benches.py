@@ -9,18 +9,18 @@ register(
         "rmw",
         "Sum, count and max per key over keys that all exist already: read-modify-write of keyed state.",
         (
-            Ratio("speedup_rocksdb", "times as fast as Spark's RocksDB store", "spark-rocksdb", OURS),
-            Ratio("speedup_memory", "times as fast as Spark's in-memory store", "spark-memory", OURS),
-            Ratio("over_shuffle_floor", "times the shuffle floor", OURS, "shuffle-floor", more_is_better=False),
-            Ratio("over_transfer_floor", "times the transfer floor", OURS, "transfer-floor", more_is_better=False),
+            Ratio("speedup_rocksdb", "as fast as Spark's RocksDB store", "spark-rocksdb", OURS),
+            Ratio("speedup_memory", "as fast as Spark's in-memory store", "spark-memory", OURS),
+            Ratio("over_shuffle_floor", "the shuffle floor", OURS, "shuffle-floor", more_is_better=False),
+            Ratio("over_transfer_floor", "the transfer floor", OURS, "transfer-floor", more_is_better=False),
         ),
     ),
     Bench(
         "overhead",
         "The fixed price of a micro-batch: batches too small for the work in them to matter.",
         (
-            Ratio("p50_ratio", "times Spark's RocksDB store, median", OURS, "spark-rocksdb", more_is_better=False),
-            Ratio("p99_ratio", "times Spark's RocksDB store, p99", OURS, "spark-rocksdb", 99, more_is_better=False),
+            Ratio("p50_ratio", "the median of Spark's RocksDB store", OURS, "spark-rocksdb", more_is_better=False),
+            Ratio("p99_ratio", "the p99 of Spark's RocksDB store", OURS, "spark-rocksdb", 99, more_is_better=False),
         ),
     ),
 )

@@ -104,7 +104,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A number of a bench's result: how many times as long ``over`` takes as ``under``."""
+    """A number of a bench's result: how many times as long ``over`` takes as ``under``. ``words`` follow the ×."""
 
     name: str
     words: str
@@ -201,7 +201,7 @@ def size(text: str) -> int:
     >>> size("1.5M")
     1500000
     """
-    found = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?)([kmgb]?)", text.strip().lower())
+    found = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?)([kmgb]?)", text.strip().lower())
     if not found:
         raise ParameterError(f"{text!r} is no size: write a whole number such as 2000, 500k or 10M")
     number, unit = found[1].replace("_", ""), found[2]
@@ -210,6 +210,14 @@ def size(text: str) -> int:
     if scaled % 10 ** len(decimals):
         raise ParameterError(f"{text!r} is not a whole number: write one such as 2000, 500k or 10M")
     return int(scaled // 10 ** len(decimals))
+
+
+def count(text: str) -> int:
+    """A size that is at least one."""
+    number = size(text)
+    if not number:
+        raise ParameterError(f"{text!r} is too few: at least 1")
+    return number
 
 
 def _value(name: str, text: str, default: Value) -> Value:

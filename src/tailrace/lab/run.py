@@ -1,0 +1,186 @@
+"""``tailrace run``: one workload on one engine, from made events to a checked answer.
+
+The events are made as files first, while the engine starts; then the engine runs through them, one file of each feed a
+micro-batch, and ends. With a check the rows go to Parquet files and must equal the oracle's, which sees the input files
+alone. Everything lies in the folder given; a failed or interrupted run ends its engine at once. Single-threaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow.dataset as pads
+
+from tailrace.lab import measure, registry
+from tailrace.lab.engine_process import EngineError, EngineProcess
+from tailrace.lab.events import write_batch
+from tailrace.lab.record import Record, Series
+from tailrace.lab.registry import Files, Settings, Value, Workload
+from tailrace.lab.run_check import check_rows
+
+WARMUP = 2
+"""Epochs that medians leave out, where there are more: Spark starts up in them."""
+
+_FIRST_S = 1_767_225_600  # the files' times: Spark takes them in this order, and those of one moment in any
+_METRICS = ("ms", "rows", "rows_per_s", "state_rows")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    workload: str
+    engine: str = registry.OURS
+    events: int = 1_000_000
+    rows: int | None = None
+    seed: int = 1
+    check: bool = True
+    values: Mapping[str, Value] = field(default_factory=dict)
+    confs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    epoch: int
+    rows: int
+    ms: float
+    state_rows: int | None
+
+    @property
+    def rows_per_s(self) -> float:
+        return round(self.rows / max(self.ms, 1) * 1e3, 1)
+
+
+class Watcher(Protocol):
+    """Told how the run goes."""
+
+    def stage(self, what: str, done: int, steps: int) -> None: ...
+
+    def epoch(self, epoch: Epoch, done: int, steps: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    parameters: dict[str, Any]
+    summary: dict[str, Any]
+    series: Series
+    confs: dict[str, dict[str, str]]
+
+
+def run_workload(options: RunOptions, work: Path, watcher: Watcher) -> Outcome:
+    workload = registry.workload(options.workload)
+    registry.query(workload, options.engine)  # wrong names are told before anything is started
+    settings = Settings(options.events, options.rows or workload.rows, options.seed, dict(options.values))
+    checked = options.check and workload.oracle is not None and registry.engine(options.engine).exact
+    sink = "parquet" if checked else "noop"
+    batches = -(-settings.events // settings.rows)
+    engine = EngineProcess(workload.name, options.engine, work, dict(options.confs), settings.values)
+    try:
+        files = _make_files(workload, settings, work / "events", batches, watcher)
+        watcher.stage("starting the engine", 0, batches)
+        engine.wait_ready()
+        epochs, wall_s = _follow(engine, work, sink, batches, watcher)
+    except BaseException:
+        engine.kill()  # a failed or interrupted run has nothing to wait for
+        raise
+    finally:
+        engine.close()
+    seen, made = sum(epoch.rows for epoch in epochs), _rows(files)
+    if seen != made:
+        raise EngineError(f"{options.engine} read {seen:,} of {made:,} events of {workload.name}")
+    summary = _summary(epochs, wall_s)
+    if checked:
+        watcher.stage("checking the answer", batches, batches)
+        summary |= {"answers_equal": True, "rows_checked": _check(workload, settings, files, work)}
+    else:
+        summary |= {"answers_equal": None, "rows_checked": 0}
+    return Outcome(
+        parameters={
+            "engine": options.engine,
+            "events": settings.events,
+            "rows": settings.rows,
+            "seed": settings.seed,
+            "sink": sink,
+            **settings.values,
+        },
+        summary={name: {options.engine: value} if _per_engine(name) else value for name, value in summary.items()},
+        series={options.engine: {metric: [getattr(epoch, metric) for epoch in epochs] for metric in _METRICS}},
+        confs={options.engine: engine.confs},
+    )
+
+
+def _make_files(
+    workload: Workload, settings: Settings, folder: Path, batches: int, watcher: Watcher
+) -> dict[str, list[Path]]:
+    files: dict[str, list[Path]] = {feed: [] for feed in workload.feeds}
+    for number, batch in enumerate(workload.inputs(settings)):
+        watcher.stage("making events", number, batches)
+        for feed, table in batch.items():
+            path = write_batch(table, folder / feed, f"{number:06d}", measure.cores())
+            os.utime(path, (_FIRST_S + number, _FIRST_S + number))
+            files[feed].append(path)
+    return files
+
+
+def _rows(files: Files) -> int:
+    return sum(pads.dataset(paths, format="parquet").count_rows() for paths in files.values() if paths)
+
+
+def _follow(engine: EngineProcess, work: Path, sink: str, batches: int, watcher: Watcher) -> tuple[list[Epoch], float]:
+    epochs: list[Epoch] = []
+    watcher.stage("running", 0, batches)
+    answer = engine.ask("run", events=str(work / "events"), sink=sink, out=str(work / "rows"))
+    while "batch" in answer:
+        epochs.append(Epoch(**answer["batch"]))
+        watcher.epoch(epochs[-1], len(epochs), batches)
+        answer = engine.answer()
+    return epochs, float(answer["wall_s"])
+
+
+def _summary(epochs: list[Epoch], wall_s: float) -> dict[str, Any]:
+    warmup = WARMUP if len(epochs) > WARMUP else 0
+    counted = epochs[warmup:]
+    ms = [epoch.ms for epoch in counted]
+    state = [epoch.state_rows for epoch in epochs if epoch.state_rows is not None]
+    return {
+        "median_ms": measure.median(ms),
+        "p99_ms": measure.percentile(ms, 99),
+        "spread": measure.spread(ms),
+        "rows_per_s": round(sum(epoch.rows for epoch in counted) / max(sum(ms), 1) * 1e3),
+        "state_rows_max": max(state) if state else None,
+        "wall_s": wall_s,
+        "epochs": len(epochs),
+        "warmup": warmup,
+    }
+
+
+def _per_engine(name: str) -> bool:
+    return name in ("median_ms", "p99_ms", "spread", "rows_per_s", "state_rows_max", "wall_s")
+
+
+def _check(workload: Workload, settings: Settings, files: Files, work: Path) -> int:
+    assert workload.oracle is not None
+    expected = workload.oracle(files, settings)
+    out = work / "rows"
+    # Spark names each epoch's folder; ``epoch`` comes back as a column.
+    rows = pads.dataset(out, format="parquet", partitioning="hive").to_table() if out.exists() else None
+    found = workload.settle(rows) if rows is not None and rows.num_rows else expected.slice(0, 0)
+    check_rows(workload.name, found, expected)
+    return int(expected.num_rows)
+
+
+def result(record: Record) -> dict[str, Any]:
+    """The one JSON object that the command gives: the record of a run, flat."""
+    engine = record.parameters["engine"]
+    summary = {name: value[engine] if _per_engine(name) else value for name, value in record.summary.items()}
+    return {
+        "run": record.name,
+        **record.parameters,
+        **summary,
+        "series": record.series[engine],
+        "confs": record.confs[engine],
+        "machine": record.machine,
+        "versions": record.versions,
+    }
