@@ -7,7 +7,23 @@
 ...     .agg(tr.count().alias("bids"), tr.max("price")))
 """
 
-from tailrace.api.aggregates import avg, count, first, last, max, mean, min, stddev, stddev_samp, sum
+from tailrace.api.aggregates import (
+    avg,
+    collect_list,
+    count,
+    count_distinct,
+    first,
+    last,
+    max,
+    mean,
+    median,
+    min,
+    quantile,
+    stddev,
+    stddev_samp,
+    sum,
+    top_k,
+)
 from tailrace.api.windows import window
 from tailrace.errors import (
     AnalysisError,
@@ -35,15 +51,20 @@ __all__ = [
     "SumOverflowError",
     "TailraceError",
     "avg",
+    "collect_list",
     "count",
+    "count_distinct",
     "first",
     "last",
     "max",
     "mean",
+    "median",
     "min",
+    "quantile",
     "stddev",
     "stddev_samp",
     "stream",
     "sum",
+    "top_k",
     "window",
 ]

@@ -29,6 +29,7 @@ _PLAIN = {
     **dict.fromkeys(("string", "binary"), Kind.BYTES),
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
+_ARRAY = re.compile(r"array<(.+)>")
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,12 @@ class DataType:
         return self.name in TIMES
 
     @property
+    def element(self) -> DataType | None:
+        """Of an array, the type of its elements."""
+        found = _ARRAY.fullmatch(self.name)
+        return DataType(found.group(1)) if found else None
+
+    @property
     def precision(self) -> int:
         return int(self._decimal_part(1))
 
@@ -88,6 +95,10 @@ class DataType:
 def decimal(precision: int, scale: int) -> DataType:
     """A decimal type, bounded at 38 digits as Spark bounds its own."""
     return DataType(f"decimal({min(38, precision)},{min(38, scale)})")
+
+
+def array(element: DataType) -> DataType:
+    return DataType(f"array<{element}>")
 
 
 BIGINT = DataType("bigint")

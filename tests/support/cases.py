@@ -67,6 +67,16 @@ def sums_for(column: str) -> list[Aggregate]:
     return [Aggregate(f, column, f"{f}_{column}") for f in ("sum", "avg", "stddev")]
 
 
+def whole_group_for(column: str, type_name: str, rng: random.Random) -> list[Aggregate]:
+    """Every aggregate that needs all rows of a group."""
+    made = [Aggregate(f, column, f"{f}_{column}") for f in ("count_distinct", "collect_list")]
+    made.append(Aggregate("top_k", column, f"top_{column}", argument=rng.choice([1, 3, 100])))
+    if type_name in values.NUMBERS:
+        share = rng.choice([0.0, 0.25, 0.5, 0.9, 1.0])
+        made.append(Aggregate("quantile", column, f"quantile_{column}", argument=share))
+    return made
+
+
 def value_columns(type_names: Iterable[str]) -> tuple[dict[str, tuple[str, bool]], list[Aggregate]]:
     """Columns (name -> type, whether to draw what can be summed) and all aggregates over them."""
     columns: dict[str, tuple[str, bool]] = {}
@@ -180,5 +190,8 @@ def cases(draw: st.DrawFn, *, rule: str = "tailrace") -> Case:
         "route": draw(st.sampled_from(["direct", "direct", "shuffle"]), label="route"),
         "watermark": rule,
     }
+    if windows is not None and rule == "tailrace" and draw(st.booleans(), label="whole groups"):
+        for name, (type_name, _) in columns.items():
+            every += whole_group_for(name, type_name, rng)
     asked = Question(tuple(keys), tuple(every), windows, "ts", delay, mode, rule)
     return Case(asked, schema, batches, options, draw(st.sampled_from([1, 3]), label="files"), seed)

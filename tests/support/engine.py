@@ -42,7 +42,13 @@ def aggregate_of(asked: Aggregate) -> Any:
         "first": tr.first,
         "last": tr.last,
         "stddev": tr.stddev,
+        "count_distinct": tr.count_distinct,
+        "collect_list": tr.collect_list,
     }
+    if asked.function == "quantile":
+        return tr.quantile(asked.column, asked.argument or 0.0).alias(asked.name)
+    if asked.function == "top_k":
+        return tr.top_k(asked.column, int(asked.argument or 1)).alias(asked.name)
     more = {"ignorenulls": True} if asked.ignore_nulls else {}
     return functions[asked.function](asked.column, **more).alias(asked.name)
 

@@ -26,10 +26,15 @@ class Function(StrEnum):
     FIRST = "first"
     LAST = "last"
     STDDEV = "stddev"
+    QUANTILE = "quantile"
+    COUNT_DISTINCT = "count_distinct"
+    COLLECT_LIST = "collect_list"
+    TOP_K = "top_k"
 
 
-_NUMERIC_ONLY = (Function.SUM, Function.AVG, Function.STDDEV)
-_ORDERED_BY_TIME = (Function.FIRST, Function.LAST)
+_NUMERIC_ONLY = (Function.SUM, Function.AVG, Function.STDDEV, Function.QUANTILE)
+_ORDERED_BY_TIME = (Function.FIRST, Function.LAST, Function.COLLECT_LIST)
+_WHOLE_GROUP = (Function.QUANTILE, Function.COUNT_DISTINCT, Function.COLLECT_LIST, Function.TOP_K)
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Aggregate:
     ignore_nulls: bool = False
     label: str = ""  # how the function is spelled in the default name, where that is not its own name
     alias_name: str | None = None
+    argument: float | None = None  # the share of a quantile, the length of a top list
 
     def alias(self, name: str) -> Aggregate:
         """The same aggregate with another output name."""
@@ -57,12 +63,22 @@ class Aggregate:
     @property
     def name(self) -> str:
         """The name of the output column: the alias, or Spark's default."""
-        return self.alias_name or f"{self.label or self.function}({self.column or 1})"
+        if self.alias_name is not None:
+            return self.alias_name
+        if self.function is Function.COUNT_DISTINCT:
+            return f"count(DISTINCT {self.column})"
+        argument = "" if self.argument is None or self.label else f", {self.argument:g}"
+        return f"{self.label or self.function}({self.column or 1}{argument})"
 
     @property
     def needs_time(self) -> bool:
         """Whether the answer depends on event time."""
         return self.function in _ORDERED_BY_TIME
+
+    @property
+    def whole_group(self) -> bool:
+        """Whether it needs every row of its group, and not only a few values that are merged as rows come."""
+        return self.function in _WHOLE_GROUP
 
     def check_input(self, field: Field) -> None:
         """Refuse a column that this aggregate cannot take."""
@@ -144,6 +160,43 @@ def stddev_samp(col: str) -> Aggregate:
     return _aggregate(Function.STDDEV, col, label="stddev_samp")
 
 
+def median(col: str) -> Aggregate:
+    """The middle value of those that are not null, between the two middle ones where their number is even."""
+    return replace(_aggregate(Function.QUANTILE, col, label="median"), argument=0.5)
+
+
+def quantile(col: str, share: float) -> Aggregate:
+    """The value below which ``share`` of the rows lie, as Spark's ``percentile``.
+
+    >>> quantile("price", 0.99).name
+    'quantile(price, 0.99)'
+    """
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise AnalysisError(f"quantile: share must be a number from 0 to 1, but is {share!r}: quantile('price', 0.99)")
+    return replace(_aggregate(Function.QUANTILE, col), argument=float(share))
+
+
+def count_distinct(col: str) -> Aggregate:
+    """How many different values there are, exactly; nulls are left out."""
+    return _aggregate(Function.COUNT_DISTINCT, col)
+
+
+def collect_list(col: str) -> Aggregate:
+    """All values that are not null, by event time and then by value: in the same order whenever it is asked."""
+    return _aggregate(Function.COLLECT_LIST, col)
+
+
+def top_k(col: str, k: int) -> Aggregate:
+    """The ``k`` largest values, largest first; nulls are left out.
+
+    >>> top_k("price", 10).name
+    'top_k(price, 10)'
+    """
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise AnalysisError(f"top_k: k must be a whole number of at least 1, but is {k!r}: top_k('price', 10)")
+    return replace(_aggregate(Function.TOP_K, col), argument=k)
+
+
 BY_NAME: dict[str, Callable[[str], Aggregate]] = {
     "count": count,
     "sum": sum,
@@ -155,5 +208,8 @@ BY_NAME: dict[str, Callable[[str], Aggregate]] = {
     "last": last,
     "stddev": stddev,
     "stddev_samp": stddev_samp,
+    "median": median,
+    "count_distinct": count_distinct,
+    "collect_list": collect_list,
 }
 """For ``agg({"price": "max"})``, as PySpark allows it."""

@@ -142,6 +142,11 @@ class GroupedStream:
         field = resolve(aggregate.column, self.stream.schema, aggregate.name)
         resolved = replace(aggregate, column=field.name)
         resolved.check_input(field)
+        if resolved.whole_group and self.window is None:
+            raise AnalysisError(
+                f"{aggregate.name}: {aggregate.function} keeps every row of its group, and without a window a group "
+                f"never ends: add tailrace.window('ts', '10 seconds') to groupBy"
+            )
         if resolved.needs_time and self.stream.watermark is None and self.window is None:
             raise AnalysisError(
                 f"{aggregate.name}: {aggregate.function} is by event time (then by value), so that a replay gives the "

@@ -34,7 +34,7 @@ class RmwOptions:
     rows: int = 500_000
     keys: int = 3_000_000
     batches: int = 9
-    warmup: int = 2
+    warmup: int = 10
     engines: tuple[str, ...] = ALL_ENGINES
     seed: int = 1
     check: bool = True

@@ -29,6 +29,16 @@ def _window_type(spec: OperatorSpec) -> pa.DataType:
     return pa.struct([pa.field("start", time), pa.field("end", time)])
 
 
+def window_struct(starts: np.ndarray, spec: OperatorSpec) -> pa.Array:
+    """The output column of windows that start there."""
+    assert spec.window is not None and spec.time_column is not None
+    no_strings = np.empty(0, np.uint8)
+    edges = [
+        columns.decode(edge, None, no_strings, spec.time_column.type) for edge in (starts, starts + spec.window.size)
+    ]
+    return pa.StructArray.from_arrays(edges, fields=list(_window_type(spec)))
+
+
 def finish(rows: Rows, spec: OperatorSpec, layout: RecordLayout) -> pa.RecordBatch:
     """Records (whose pane is their window's start) as rows of the operator's output."""
     valid = ValidBits(rows)
@@ -37,13 +47,7 @@ def finish(rows: Rows, spec: OperatorSpec, layout: RecordLayout) -> pa.RecordBat
         words = value_words(rows, key.word, key.kind)
         arrays.append(columns.decode(words, valid.missing(key.bit), rows.heap, key.type))
     if spec.window is not None:
-        assert spec.time_column is not None
-        start = np.ascontiguousarray(rows.words[:, PANE])
-        edges = [
-            columns.decode(edge, None, rows.heap, spec.time_column.type) for edge in (start, start + spec.window.size)
-        ]
-        window = pa.StructArray.from_arrays(edges, fields=list(_window_type(spec)))
-        arrays.insert(spec.window_position, window)
+        arrays.insert(spec.window_position, window_struct(np.ascontiguousarray(rows.words[:, PANE]), spec))
     for out in spec.outputs:
         places = [layout.accumulators[i] for i in out.accumulators]
         arrays.append(_result(rows, valid, out, places))

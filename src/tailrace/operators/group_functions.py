@@ -5,6 +5,8 @@ Null values are left out, as Spark leaves them out; a group without any other gi
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,10 +27,10 @@ def quantile(groups: Groups, column: str, share: float) -> pa.Array:
     high = np.minimum(low + 1, np.maximum(counts - 1, 0))
     ordered = np.append(doubles[order], 0.0)  # one more, for groups without a value
     below, above = (ordered[np.where(there, starts + at, len(doubles))] for at in (low, high))
-    part = place - low
-    # Not below + part * (above - below): infinities would cancel out to NaN where no row is between.
-    mixed = np.where(part == 0, below, (1 - part) * below + part * above)
-    return pa.array(mixed, mask=~there)
+    with np.errstate(invalid="ignore"):
+        mixed = (low + 1 - place) * below + (place - low) * above
+    # Where nothing lies between, the value itself: infinity times nothing would be no number.
+    return pa.array(np.where((place == low) | (below == above), below, mixed), mask=~there)
 
 
 def count_distinct(groups: Groups, column: str) -> pa.Array:
@@ -41,10 +43,11 @@ def count_distinct(groups: Groups, column: str) -> pa.Array:
     return pa.array(np.bincount(numbers[new], minlength=len(groups)).astype(np.int64))
 
 
-def collect_list(groups: Groups, column: str) -> pa.Array:
-    """In the order of the rows."""
-    values, numbers = _present(groups, column)
-    return _lists(values, np.bincount(numbers, minlength=len(groups)))
+def collect_list(groups: Groups, column: str, time: str) -> pa.Array:
+    """By event time, then by value: rows may come in another order when they come again."""
+    values, numbers, times = _present(groups, column, time)
+    order = np.lexsort((sort_ranks(values), np.asarray(times.cast(pa.int64())), numbers))
+    return _lists(values.take(pa.array(order)), np.bincount(numbers, minlength=len(groups)))
 
 
 def top_k(groups: Groups, column: str, k: int) -> pa.Array:
@@ -56,13 +59,15 @@ def top_k(groups: Groups, column: str, k: int) -> pa.Array:
     return _lists(values.take(pa.array(order[place < k])), np.minimum(counts, k))
 
 
-def _present(groups: Groups, column: str) -> tuple[pa.Array, np.ndarray]:
-    """The values that are not null, and the numbers of their groups."""
+def _present(groups: Groups, column: str, *beside: str) -> Any:
+    """The values that are not null, the numbers of their groups, and the same rows of other columns."""
     values, numbers = groups.columns[column], groups.numbers
+    others = [groups.columns[name] for name in beside]
     if values.null_count == 0:
-        return values, numbers
+        return values, numbers, *others
     there = pc.is_valid(values)
-    return values.filter(there), numbers[np.asarray(there.to_numpy(zero_copy_only=False), bool)]
+    numbers = numbers[np.asarray(there.to_numpy(zero_copy_only=False), bool)]
+    return values.filter(there), numbers, *(other.filter(there) for other in others)
 
 
 def _lists(values: pa.Array, counts: np.ndarray) -> pa.Array:

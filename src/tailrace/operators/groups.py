@@ -1,8 +1,6 @@
 """Rows of several groups side by side: what a function over whole groups sees, and how groups are found.
 
-A group is one key in one window. Its rows are adjacent, ordered by event time where there is one and then by their
-values, so that a replay that brings rows in another order gives the same answer. Keys are compared, never their hashes
-alone.
+A group is one key in one window; its rows are adjacent, in no order that means anything.
 """
 
 from __future__ import annotations
@@ -36,6 +34,15 @@ class Groups:
     def firsts(self, name: str) -> pa.Array:
         """The column's value in the first row of each group: the group's own, where it is a key."""
         return self.columns[name].take(pa.array(self.offsets[:-1]))
+
+    def where(self, keep: np.ndarray) -> Groups:
+        """Only the groups that are marked."""
+        if keep.all():
+            return self
+        chosen = pa.array(np.flatnonzero(np.repeat(keep, self.sizes)))
+        sizes = self.sizes[keep]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return Groups({name: column.take(chosen) for name, column in self.columns.items()}, offsets)
 
 
 def sort_ranks(array: pa.Array) -> np.ndarray:

@@ -9,40 +9,23 @@ Threads: a ``Lifter`` belongs to one task.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from tailrace.errors import AnalysisError
-from tailrace.ids import MIN_MICROS
+from tailrace.operators.event_time import LiftCounts, in_time
 from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.key_hash import hash_program, put_hashes
-from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, WindowSpec
+from tailrace.operators.spec import Accumulator, Lift, OperatorSpec
 from tailrace.state import columns
 from tailrace.state.layout import HASH, PANE, AccumulatorWords, Merge
 from tailrace.state.sections import RowsBuilder
 from tailrace.state.table import Rows, Table, concat_rows
-from tailrace.types import TIMESTAMP, DataType
+from tailrace.types import DataType
 
 _ONE_DOUBLE = np.float64(1.0).view(np.int64)
 _PANE_MIX = np.int64(-7046029254386353131)
 _SAMPLE_ALL = 4096
-_TIME_MAX = 2**62
-"""Windows are computed in 64 bits: times this far from 1970 (146,000 years) leave room for any window."""
-
-
-@dataclass
-class LiftCounts:
-    """What a task saw. ``time_max`` counts late rows too; MIN_MICROS where no row had an event time."""
-
-    rows: int = 0
-    late_rows: int = 0
-    null_time_rows: int = 0
-    partials: int = 0
-    sampled_rows: int = 0
-    sampled_keys: int = 0
-    time_max: int = MIN_MICROS
 
 
 class Lifter:
@@ -77,7 +60,7 @@ class Lifter:
         counts.rows += len(batch)
         times = panes = None
         if spec.time_column is not None:
-            batch, times, panes = self._timed(batch, spec.time_column.name, spec.window)
+            batch, times, panes = in_time(batch, spec.time_column.name, spec.window, self._late_before, counts)
         builder = RowsBuilder(len(batch), layout)
         if panes is not None:
             builder.words[:, PANE] = panes
@@ -89,37 +72,6 @@ class Lifter:
         rows = builder.finish()
         put_hashes(rows, self._hash_program)
         return rows
-
-    def _timed(
-        self, batch: pa.RecordBatch, name: str, window: WindowSpec | None
-    ) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray | None]:
-        """Event times and panes; rows that are late, or of no window for want of a time, are left out."""
-        counts = self.counts
-        array = batch.column(name)
-        valid = columns.valid_mask(array)
-        times = columns.fixed_words(array, TIMESTAMP, None)
-        known = times if valid is None else times[valid]
-        if len(known):
-            counts.time_max = max(counts.time_max, int(known.max()))
-            if max(counts.time_max, -int(known.min())) > _TIME_MAX:
-                raise AnalysisError(
-                    f"column {name} holds an event time more than {_TIME_MAX} microseconds from 1970 "
-                    f"({known.min()} to {known.max()}): such rows are not event times; filter them before tr.stream()"
-                )
-        if window is None:
-            return batch, times if valid is None else np.where(valid, times, MIN_MICROS), None
-        keep = np.ones(len(batch), bool) if valid is None else valid
-        counts.null_time_rows += int(len(batch) - keep.sum())
-        last_start = window.offset + (times - window.offset) // window.slide * window.slide
-        late = keep & (last_start + window.size <= self._late_before)
-        counts.late_rows += int(late.sum())
-        keep = keep & ~late
-        # Where the slide leaves gaps no gap is possible: slide <= size, so every time has a window.
-        panes = window.offset + (times - window.offset) // window.pane * window.pane
-        if keep.all():
-            return batch, times, panes
-        chosen = np.flatnonzero(keep)
-        return batch.take(pa.array(chosen)), times[chosen], panes[chosen]
 
     def _put(
         self,

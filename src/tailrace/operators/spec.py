@@ -35,6 +35,15 @@ class Result(StrEnum):
     VALUE = "value"  # the accumulator as it is
     QUOTIENT = "quotient"  # accumulator 0 / accumulator 1, null where that is 0 (avg)
     STDDEV = "stddev"  # sample standard deviation, null below two rows
+    # Of all rows of a group, which are kept for it:
+    QUANTILE = "quantile"  # of ``column``, at the share ``argument``
+    COUNT_DISTINCT = "count_distinct"
+    COLLECT_LIST = "collect_list"  # by event time, then by value
+    TOP_K = "top_k"  # the ``argument`` largest values, largest first
+
+
+WHOLE_GROUP = frozenset({Result.QUANTILE, Result.COUNT_DISTINCT, Result.COLLECT_LIST, Result.TOP_K})
+"""Results that are made of all rows of a group, and not of accumulators."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,8 @@ class Output:
     result: Result
     accumulators: tuple[int, ...]
     type: DataType
+    column: str | None = None  # of results of whole groups, as is ``argument``
+    argument: float | None = None
 
 
 @dataclass(frozen=True)
@@ -102,8 +113,16 @@ class OperatorSpec:
     watermarked: bool  # False: windows never close
     ansi: bool  # integer and decimal sums raise on overflow instead of wrapping (decimals: null)
     shards: int
+    rows: tuple[Field, ...] = ()  # columns of every row that are kept, where accumulators do not suffice
+
+    @property
+    def keeps_rows(self) -> bool:
+        return bool(self.rows)
 
     def layout(self) -> RecordLayout:
+        """Of what is sent and kept: rows as they are, or records of accumulators."""
+        if self.keeps_rows:
+            return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], self.ansi)
         return record_layout(self.keys, [(a.merge, a.type) for a in self.accumulators], self.ansi)
 
     def to_json(self) -> str:
@@ -124,7 +143,14 @@ class OperatorSpec:
                 for a in raw["accumulators"]
             ),
             outputs=tuple(
-                Output(o["name"], Result(o["result"]), tuple(o["accumulators"]), DataType(o["type"]["name"]))
+                Output(
+                    o["name"],
+                    Result(o["result"]),
+                    tuple(o["accumulators"]),
+                    DataType(o["type"]["name"]),
+                    o.get("column"),
+                    o.get("argument"),
+                )
                 for o in raw["outputs"]
             ),
             window=WindowSpec(**raw["window"]) if raw["window"] else None,
@@ -135,4 +161,5 @@ class OperatorSpec:
             watermarked=raw["watermarked"],
             ansi=raw["ansi"],
             shards=raw["shards"],
+            rows=tuple(field(row) for row in raw.get("rows", ())),
         )

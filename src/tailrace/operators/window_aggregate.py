@@ -121,7 +121,7 @@ class WindowAggregate:
         parts: list[tuple[Table, np.ndarray]] = []
         starts: list[np.ndarray] = []
         for _, table, rows in self._store.changed():
-            at, windows = _windows_of(table.pane_starts(rows), window, late_before)
+            at, windows = windows_of(table.pane_starts(rows), window, late_before)
             targets = self._distinct_keys(table, rows[at], windows)
             step = max(1, _LOOKUPS_MAX * window.pane // window.size)
             for low in range(0, len(targets), step):
@@ -150,7 +150,7 @@ class WindowAggregate:
             panes = table.panes(watermark)
             if not len(panes):
                 continue
-            at, windows = _windows_of(panes[:, 0], window, late_before, watermark)
+            at, windows = windows_of(panes[:, 0], window, late_before, watermark)
             if not len(at):
                 continue
             chosen = panes[at]
@@ -187,7 +187,7 @@ def first_open_pane(window: WindowSpec, watermark: int) -> int:
     return window.offset + k * window.slide
 
 
-def _windows_of(
+def windows_of(
     panes: np.ndarray, window: WindowSpec, ends_after: int, ends_by: int = _FOREVER
 ) -> tuple[np.ndarray, np.ndarray]:
     """(position in ``panes``, window start) for each window that holds the pane and ends in (ends_after, ends_by]."""

@@ -10,7 +10,7 @@ from tailrace.api.aggregates import Aggregate, Function
 from tailrace.api.definition import Aggregation, OutputMode
 from tailrace.errors import AnalysisError
 from tailrace.operators.spec import VALID_BITS_MAX, Accumulator, Lift, Merge, OperatorSpec, Output, Result, WindowSpec
-from tailrace.types import BIGINT, DOUBLE, DataType, decimal
+from tailrace.types import BIGINT, DOUBLE, DataType, Field, array, decimal
 
 OPERATOR = "aggregate"
 _ORDERED = {
@@ -26,9 +26,13 @@ def plan_operator(stream: Aggregation, output_mode: OutputMode, shards: int) -> 
     accumulators: list[Accumulator] = []
     outputs: list[Output] = []
     for aggregate in stream.aggregates:
+        if aggregate.whole_group:
+            outputs.append(_whole_group(aggregate, stream))
+            continue
         needed, result, type_ = _decompose(aggregate, stream)
         outputs.append(Output(aggregate.name, result, tuple(_share(one, accumulators) for one in needed), type_))
-    _check_width(stream, accumulators)
+    rows = _kept_rows(stream) if any(aggregate.whole_group for aggregate in stream.aggregates) else ()
+    _check_width(stream, accumulators, rows)
     window = stream.window
     return OperatorSpec(
         name=OPERATOR,
@@ -44,7 +48,30 @@ def plan_operator(stream: Aggregation, output_mode: OutputMode, shards: int) -> 
         watermarked=stream.watermark is not None and window is not None,
         ansi=stream.ansi,
         shards=shards,
+        rows=rows,
     )
+
+
+def _whole_group(aggregate: Aggregate, stream: Aggregation) -> Output:
+    """The output of an aggregate that is made of all rows of a group."""
+    assert aggregate.column is not None
+    type_ = stream.field(aggregate.column).type
+    made = {
+        Function.QUANTILE: (Result.QUANTILE, DOUBLE),
+        Function.COUNT_DISTINCT: (Result.COUNT_DISTINCT, BIGINT),
+        Function.COLLECT_LIST: (Result.COLLECT_LIST, array(type_)),
+        Function.TOP_K: (Result.TOP_K, array(type_)),
+    }
+    result, output = made[aggregate.function]
+    return Output(aggregate.name, result, (), output, aggregate.column, aggregate.argument)
+
+
+def _kept_rows(stream: Aggregation) -> tuple[Field, ...]:
+    """The columns that are kept of every row: event time and all that is aggregated."""
+    names = {aggregate.column for aggregate in stream.aggregates if aggregate.column is not None}
+    if stream.time_column is not None:
+        names.add(stream.time_column.name)
+    return tuple(field for field in stream.schema if field.name in names)
 
 
 def _decompose(aggregate: Aggregate, stream: Aggregation) -> tuple[list[Accumulator], Result, DataType]:
@@ -72,6 +99,7 @@ def _decompose(aggregate: Aggregate, stream: Aggregation) -> tuple[list[Accumula
         case Function.FIRST | Function.LAST:
             lift = Lift.TIMED_PRESENT if aggregate.ignore_nulls else Lift.TIMED
             return [Accumulator(_ORDERED[aggregate.function], lift, column, type_)], Result.VALUE, type_
+    raise AssertionError(f"{aggregate.function} is not made of accumulators")
 
 
 def _present(column: str) -> Accumulator:
@@ -93,8 +121,8 @@ def _share(wanted: Accumulator, accumulators: list[Accumulator]) -> int:
     return accumulators.index(wanted)
 
 
-def _check_width(stream: Aggregation, accumulators: list[Accumulator]) -> None:
-    width = len(stream.keys) + sum(one.valid_bits for one in accumulators)
+def _check_width(stream: Aggregation, accumulators: list[Accumulator], rows: tuple[Field, ...]) -> None:
+    width = len(stream.keys) + max(len(rows), sum(one.valid_bits for one in accumulators))
     if width > VALID_BITS_MAX:
         raise AnalysisError(
             f"the query keeps {width} values in each state record ({len(stream.keys)} group columns, "

@@ -6,7 +6,7 @@ Different parts must read differently: ``fingerprint.differences`` compares thes
 from __future__ import annotations
 
 from tailrace.api.duration import format_duration
-from tailrace.operators.spec import Accumulator, Lift, Merge, OperatorSpec, Output, Result, WindowSpec
+from tailrace.operators.spec import WHOLE_GROUP, Accumulator, Lift, Merge, OperatorSpec, Output, Result, WindowSpec
 from tailrace.types import Field
 
 
@@ -46,6 +46,9 @@ def _how(accumulator: Accumulator) -> str:
 
 def output_text(operator: OperatorSpec, output: Output) -> str:
     """An output without its name: its type, and what it is made of."""
+    if output.result in WHOLE_GROUP:
+        argument = "" if output.argument is None else f", {output.argument:g}"
+        return f"{output.type} from {output.result.value}({output.column}{argument}) of all rows"
     parts = [accumulator_text(operator.accumulators[index]) for index in output.accumulators]
     made = {Result.QUOTIENT: " / ".join(parts), Result.STDDEV: f"stddev of {parts[0]}"}.get(output.result, parts[0])
     return f"{output.type} from {made}"

@@ -69,7 +69,7 @@ def _panes(plan: PhysicalPlan) -> str:
     window = plan.operator.window
     assert window is not None
     count = window.size // window.pane
-    return "one a window" if count == 1 else f"{count} a window; a row is kept in one pane, windows are merged of panes"
+    return "one a window" if count == 1 else f"{count} a window; a row is kept in one pane, windows are made of panes"
 
 
 def _watermark_lines(plan: PhysicalPlan) -> list[str]:

@@ -38,7 +38,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         # Changed outputs change the columns too, and it is said already.
         del before["output columns"]
     found += [_said(what, before[what], after[what]) for what in before if before[what] != after[what]]
-    if not found and was.accumulators != now.accumulators:
+    if not found and (was.accumulators, was.rows) != (now.accumulators, now.rows):
         found.append(_said("values kept in state", _kept(was), _kept(now)))
     return found
 
@@ -81,6 +81,8 @@ def operator_columns(operator: OperatorSpec) -> list[str]:
 
 
 def _kept(operator: OperatorSpec) -> str:
+    if operator.keeps_rows:
+        return f"all rows ({', '.join(map(field_text, operator.rows))})"
     return ", ".join(f"{accumulator_text(one)} {one.type}" for one in operator.accumulators)
 
 

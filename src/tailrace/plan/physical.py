@@ -66,6 +66,7 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, options: Opti
 def _needed(schema: tuple[Field, ...], operator: OperatorSpec) -> tuple[Field, ...]:
     names = {key.name for key in operator.keys}
     names.update(accumulator.column for accumulator in operator.accumulators if accumulator.column is not None)
+    names.update(row.name for row in operator.rows)
     if operator.time_column is not None:
         names.add(operator.time_column.name)
     return tuple(field for field in schema if field.name in names)

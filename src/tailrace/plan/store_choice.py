@@ -1,7 +1,7 @@
 """Which store keeps an operator's state, and why.
 
-The table is data so that ``explain`` can quote it. All aggregates so far are incremental (a record is a few mergeable
-values, never a list of rows), so every row of the table reads, modifies and writes.
+The tables are data so that ``explain`` can quote them. Incremental aggregates are a few mergeable values in a record,
+which is read, modified and written; others need all rows of a group, which are appended and read when the window ends.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ class Pattern(StrEnum):
     """How state is accessed."""
 
     RMW = "RMW"  # read, modify, write: one record for each key (and pane), changed in place
+    AAR = "AAR"  # append and aligned read: rows by window, which all keys leave at the same time
 
 
 class WindowKind(StrEnum):
@@ -46,6 +47,20 @@ INCREMENTAL: dict[WindowKind, StoreChoice] = {
 }
 
 
+WHOLE_GROUP: dict[WindowKind, StoreChoice] = {
+    WindowKind.TUMBLING: StoreChoice(
+        Pattern.AAR,
+        "an aggregate needs every row of its group, and all keys' windows end together: rows are appended by window, "
+        "read in pieces when it ends, and dropped as a whole",
+    ),
+    WindowKind.SLIDING: StoreChoice(
+        Pattern.AAR,
+        "an aggregate needs every row of its group, and all keys' windows end together: rows are appended by pane, "
+        "once whatever the overlap, read in pieces when a window ends, and dropped with the last one",
+    ),
+}
+
+
 def window_kind(operator: OperatorSpec) -> WindowKind:
     if operator.window is None:
         return WindowKind.GLOBAL
@@ -53,5 +68,5 @@ def window_kind(operator: OperatorSpec) -> WindowKind:
 
 
 def choose_store(operator: OperatorSpec) -> StoreChoice:
-    """The store for an operator all of whose aggregates are incremental."""
-    return INCREMENTAL[window_kind(operator)]
+    """The store for an operator."""
+    return (WHOLE_GROUP if operator.keeps_rows else INCREMENTAL)[window_kind(operator)]

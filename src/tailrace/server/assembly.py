@@ -12,15 +12,17 @@ import pyarrow as pa
 
 from tailrace.env.disk import process_id
 from tailrace.env.objects import open_store
-from tailrace.operators import window_aggregate
 from tailrace.operators.frame import Frame
 from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.warm_up import warm_up
+from tailrace.operators.window_aggregate import WindowAggregate
+from tailrace.operators.window_rows import WindowRows
 from tailrace.server.checkpoint import StoreCheckpoint
 from tailrace.server.engine import Engine
 from tailrace.server.protocol import ProcessConfig
 from tailrace.server.seat import Operator
 from tailrace.server.staging import Staging
+from tailrace.state import append_aligned, read_modify_write
 
 __all__ = ["build_engine", "warm_up"]
 
@@ -37,15 +39,18 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
         return Frame.from_batch(batch, words[operator])
 
     def fold_sections(operator: str, batches: list[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
-        return window_aggregate.fold_sections(specs[operator], batches, horizon)
+        spec = specs[operator]
+        fold = append_aligned.fold_sections if spec.keeps_rows else read_modify_write.fold_sections
+        return fold(spec.layout(), batches, horizon)
 
     store = open_store(common.store_uri, common.store_options)
     spill_folder = common.scratch or config.directory
+    state_bytes = (common.memory_bytes - common.memory_bytes // STAGING_SHARE) // len(specs)
     return Engine(
         run=common.run,
         server=config.server,
         pid=process_id(),
-        operators={name: _maker(spec) for name, spec in specs.items()},
+        operators={name: _maker(spec, state_bytes, spill_folder) for name, spec in specs.items()},
         staging=Staging(common.run, spill_folder, common.memory_bytes // STAGING_SHARE, frame_of),
         checkpoint=StoreCheckpoint(store, common.run, config.server, fold_sections),
         memory_bytes=common.memory_bytes,
@@ -53,5 +58,7 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
     )
 
 
-def _maker(spec: OperatorSpec) -> Callable[[], Operator]:
-    return lambda: window_aggregate.WindowAggregate(spec, ())
+def _maker(spec: OperatorSpec, memory_bytes: int, folder: str) -> Callable[[], Operator]:
+    if spec.keeps_rows:
+        return lambda: WindowRows(spec, (), memory_bytes=memory_bytes, folder=folder)
+    return lambda: WindowAggregate(spec, ())

@@ -22,7 +22,7 @@ from pyspark import TaskContext
 from tailrace.env import clock
 from tailrace.errors import StateServerError
 from tailrace.operators.frame import split
-from tailrace.operators.lift import Lifter
+from tailrace.operators.row_lift import lifter_of
 from tailrace.operators.spec import OperatorSpec
 from tailrace.server.client import connect
 from tailrace.server.protocol import NOTHING_STAGED, Access, ServerAddress, StageKey, StageReceipt
@@ -108,7 +108,7 @@ class IngestTask:
         spec = OperatorSpec.from_json(self.operator)
         layout = spec.layout()
         types = {name: DataType(type_) for name, type_ in self.types}
-        lifter = Lifter(spec, orders.late_before, orders.combine, types)
+        lifter = lifter_of(spec, orders.late_before, orders.combine, types)
         ranges = [(lo, hi) for _, lo, hi in orders.servers]
         key = StageKey(self.access.run, spec.name, orders.epoch, orders.try_, attempt, partition)
         writers = [connect(address, self.access).stage(key) for address, _, _ in orders.servers]

@@ -33,6 +33,8 @@ def quoted(name: str) -> str:
 
 
 def spark_type(type_: DataType) -> spark_types.DataType:
+    if (element := type_.element) is not None:
+        return spark_types.ArrayType(spark_type(element))
     if type_.is_decimal:
         return spark_types.DecimalType(type_.precision, type_.scale)
     return _SPARK[type_.name]

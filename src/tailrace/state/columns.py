@@ -30,6 +30,8 @@ _ARROW = {
 
 
 def arrow_type(type_: DataType, large: bool = False) -> pa.DataType:
+    if (element := type_.element) is not None:
+        return pa.list_(arrow_type(element))
     if large and type_.kind is Kind.BYTES:
         return pa.large_string() if type_.name == "string" else pa.large_binary()
     if type_.is_decimal:

@@ -43,6 +43,8 @@ def _untimed(type_: pa.DataType) -> pa.DataType:
         return pa.int32()
     if pa.types.is_struct(type_):
         return pa.struct([pa.field(part.name, _untimed(part.type)) for part in type_])
+    if pa.types.is_list(type_):
+        return pa.list_(_untimed(type_.value_type))
     return type_
 
 
@@ -56,6 +58,8 @@ def same(left: Any, right: Any, scale: float = 0.0) -> bool:
         return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-9 * scale)
     if isinstance(left, Decimal) and isinstance(right, Decimal):
         return left == right and left.as_tuple().exponent == right.as_tuple().exponent
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(same(a, b, scale) for a, b in zip(left, right, strict=True))
     return type(left) is type(right) and bool(left == right)
 
 
@@ -99,6 +103,8 @@ def _same_type(left: pa.DataType, right: pa.DataType) -> bool:
         return [p.name for p in left] == [p.name for p in right] and all(
             _same_type(a.type, b.type) for a, b in zip(left, right, strict=True)
         )
+    if pa.types.is_list(left) and pa.types.is_list(right):
+        return _same_type(left.value_type, right.value_type)
     return bool(left == right)
 
 

@@ -3,7 +3,7 @@
 The model in ``lateness`` decides which rows count and when; a Spark *batch* query computes the aggregates over the
 rows that do. No code of the engine is used, so a disagreement is a fault of one of them. The aggregates that Spark
 leaves open are defined here: ``first`` (``last``) is the value with the smallest (largest) (event time, value), a null
-value sorting first.
+value sorting first; ``collect_list`` is in the order of (event time, value).
 """
 
 from __future__ import annotations
@@ -118,5 +118,15 @@ def _column(question: Question, aggregate: Aggregate) -> Column:
             pair = F.when(value.isNotNull(), pair)
         chosen = F.min(pair) if aggregate.function == "first" else F.max(pair)
         return chosen["value"]
+    if aggregate.function == "quantile":
+        return F.percentile(value, F.lit(aggregate.argument))
+    if aggregate.function == "count_distinct":
+        return F.count_distinct(value)
+    if aggregate.function == "top_k":
+        return F.slice(F.sort_array(F.collect_list(value), asc=False), 1, int(aggregate.argument or 1))
+    if aggregate.function == "collect_list":
+        assert question.time_column is not None
+        pair = F.struct(_quoted(question.time_column).alias("time"), value.alias("value"))
+        return F.transform(F.array_sort(F.collect_list(F.when(value.isNotNull(), pair))), lambda one: one["value"])
     functions = {"count": F.count, "sum": F.sum, "min": F.min, "max": F.max, "avg": F.avg, "stddev": F.stddev}
     return functions[aggregate.function](value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last", "stddev")
+WHOLE_GROUP = ("quantile", "count_distinct", "collect_list", "top_k")
 
 
 @dataclass(frozen=True)
@@ -19,10 +20,12 @@ class Aggregate:
     column: str | None
     name: str
     ignore_nulls: bool = False
+    argument: float | None = None  # the share of a quantile, the length of a top list
 
     def __post_init__(self) -> None:
-        if self.function not in FUNCTIONS:
-            raise ValueError(f"unknown aggregate {self.function!r}; known are {', '.join(FUNCTIONS)}")
+        known = (*FUNCTIONS, *WHOLE_GROUP)
+        if self.function not in known:
+            raise ValueError(f"unknown aggregate {self.function!r}; known are {', '.join(known)}")
         if self.column is None and self.function != "count":
             raise ValueError(f"{self.function} needs a column")
 

@@ -1,0 +1,61 @@
+"""Event times of a task's rows: panes, lateness, and what was seen. Whole Arrow batches at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import AnalysisError
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.spec import WindowSpec
+from tailrace.state import columns
+from tailrace.types import TIMESTAMP
+
+_TIME_MAX = 2**62
+"""Windows are computed in 64 bits: times this far from 1970 (146,000 years) leave room for any window."""
+
+
+@dataclass
+class LiftCounts:
+    """What a task saw. ``time_max`` counts late rows too; MIN_MICROS where no row had an event time."""
+
+    rows: int = 0
+    late_rows: int = 0
+    null_time_rows: int = 0
+    partials: int = 0
+    sampled_rows: int = 0
+    sampled_keys: int = 0
+    time_max: int = MIN_MICROS
+
+
+def in_time(
+    batch: pa.RecordBatch, name: str, window: WindowSpec | None, late_before: int, counts: LiftCounts
+) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray | None]:
+    """The batch without rows that are late, or of no window for want of a time; their times; their panes."""
+    array = batch.column(name)
+    valid = columns.valid_mask(array)
+    times = columns.fixed_words(array, TIMESTAMP, None)
+    known = times if valid is None else times[valid]
+    if len(known):
+        counts.time_max = max(counts.time_max, int(known.max()))
+        if max(counts.time_max, -int(known.min())) > _TIME_MAX:
+            raise AnalysisError(
+                f"column {name} holds an event time more than {_TIME_MAX} microseconds from 1970 "
+                f"({known.min()} to {known.max()}): such rows are not event times; filter them before tr.stream()"
+            )
+    if window is None:
+        return batch, times if valid is None else np.where(valid, times, MIN_MICROS), None
+    keep = np.ones(len(batch), bool) if valid is None else valid
+    counts.null_time_rows += int(len(batch) - keep.sum())
+    last_start = window.offset + (times - window.offset) // window.slide * window.slide
+    late = keep & (last_start + window.size <= late_before)
+    counts.late_rows += int(late.sum())
+    keep = keep & ~late
+    # Where the slide leaves gaps no gap is possible: slide <= size, so every time has a window.
+    panes = window.offset + (times - window.offset) // window.pane * window.pane
+    if keep.all():
+        return batch, times, panes
+    chosen = np.flatnonzero(keep)
+    return batch.take(pa.array(chosen)), times[chosen], panes[chosen]

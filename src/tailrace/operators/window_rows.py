@@ -1,0 +1,147 @@
+"""Functions of whole groups over tumbling and sliding windows, on the append store for aligned windows (AAR).
+
+Invariants
+- Every row is kept once, in its pane, however many windows overlap; a window is read back when it closes (or, in update
+  mode, when it changed), in bounded pieces that hold whole keys.
+- Panes go as in ``window_aggregate``: with the last window that holds them.
+- No function depends on the order in which rows came: a replayed epoch emits the same rows.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import SumOverflowError
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.finish import window_struct
+from tailrace.operators.frame import Frame
+from tailrace.operators.group_results import GroupResults
+from tailrace.operators.groups import Groups
+from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.window_aggregate import first_open_pane, windows_of
+from tailrace.state.append_aligned import AppendAlignedStore
+from tailrace.state.layout import HASH, PANE
+from tailrace.state.runs import key_offsets
+from tailrace.state.sections import to_section
+from tailrace.state.table import Rows
+
+_NOTHING = np.empty((0, 2), np.int64)
+
+
+class WindowRows:
+    def __init__(
+        self, spec: OperatorSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
+    ) -> None:
+        assert spec.window is not None
+        self.spec = spec
+        self._window = spec.window
+        self._layout = spec.layout()
+        self._results = GroupResults(spec)
+        self._store = AppendAlignedStore(
+            self._layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder, threads=threads
+        )
+        self._appended = _NOTHING  # (pane, hash) of the newest epoch's rows
+
+    @property
+    def shards(self) -> frozenset[int]:
+        return self._store.shards
+
+    @property
+    def horizon(self) -> int:
+        return self._store.horizon
+
+    @property
+    def rows(self) -> int:
+        return self._store.rows
+
+    @property
+    def nbytes(self) -> int:
+        return self._store.nbytes
+
+    def updated(self, epoch: int) -> int:
+        self._check_newest(epoch)
+        return len(self._appended)
+
+    # One epoch -------------------------------------------------------------------------------------------------------
+
+    def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
+        """Keep the rows of the winning attempts."""
+        self._store.append(epoch, [frame.parts() for frame in frames])
+        words = [frame.rows[:, (PANE, HASH)] for frame in frames]
+        self._appended = np.concatenate(words) if words else _NOTHING
+
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        """Emit the windows that changed, or that close by ``watermark``; then drop what no later row can reach."""
+        self._check_newest(epoch)
+        try:
+            emitted = list(self._emission(late_before, watermark))
+        except SumOverflowError as error:
+            raise SumOverflowError(
+                f"operator {self.spec.name}, epoch {epoch}: {error}. Nothing of the epoch was kept. Cast the column to "
+                "decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
+            ) from error
+        if self.spec.watermarked and watermark > MIN_MICROS:
+            self._store.evict(first_open_pane(self._window, watermark))
+        return emitted
+
+    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
+        self._check_newest(epoch)
+        return self._store.delta()
+
+    def undo(self, epoch: int) -> None:
+        self._appended = _NOTHING
+        self._store.undo(epoch)
+
+    def forget(self, epoch: int) -> None:
+        self._store.forget(epoch)
+
+    # Shards ----------------------------------------------------------------------------------------------------------
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        self._store.restore(shard, batches, horizon)
+
+    def drop_shard(self, shard: int) -> None:
+        self._store.drop_shard(shard)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _check_newest(self, epoch: int) -> None:
+        if self._store.newest_epoch != epoch:
+            raise ValueError(f"epoch {epoch} is not the one last applied ({self._store.newest_epoch})")
+
+    # Emission --------------------------------------------------------------------------------------------------------
+
+    def _emission(self, late_before: int, watermark: int) -> Iterator[pa.RecordBatch]:
+        window, changed = self._window, self.spec.emit_changed
+        if changed:
+            panes = np.unique(self._appended[:, 0])
+            _, starts = windows_of(panes, window, late_before)
+        else:
+            _, starts = windows_of(self._store.panes(watermark), window, late_before, watermark)
+        for start in np.unique(starts):
+            hashes = self._appended_in(int(start)) if changed else None
+            for piece in self._store.read(int(start), int(start) + window.size):
+                groups = self._groups(piece, hashes)
+                if len(groups):
+                    bounds = window_struct(np.full(len(groups), start, np.int64), self.spec)
+                    yield self._results.batch(groups, bounds)
+
+    def _appended_in(self, start: int) -> np.ndarray:
+        """Hashes of the keys whose window at ``start`` the newest epoch changed."""
+        panes = self._appended[:, 0]
+        inside = (panes >= start) & (panes < start + self._window.size)
+        return np.unique(self._appended[inside, 1])
+
+    def _groups(self, rows: Rows, hashes: np.ndarray | None) -> Groups:
+        """The rows of a piece by key; with ``hashes`` only keys that have one of them."""
+        offsets = key_offsets(rows, self._layout)
+        section = to_section(rows, self._layout)
+        names = [field.name for field in (*self.spec.keys, *self.spec.rows)]
+        groups = Groups(dict(zip(names, section.columns[2:], strict=True)), offsets)
+        return groups if hashes is None else groups.where(np.isin(rows.words[offsets[:-1], HASH], hashes))
