@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from support.raw_rows import LAYOUT, Row, draw_keys, draw_row, from_rows, from_section, to_frame
+from support.raw_rows import LAYOUT, Row, draw_keys, draw_row, from_rows, from_section, to_frame, to_rows
 from support.row_model import RowModel
-from tailrace.state import append_aligned
+from tailrace.state import append_aligned, append_unaligned, list_sections
 from tailrace.state.append_aligned import AppendAlignedStore
+from tailrace.state.append_unaligned import AppendUnalignedStore
+from tailrace.state.list_runs import UNKNOWN
 
 SHARDS = 3
 PANES = (-(2**63), -5, 0, 10, 20, 30, 2**63 - 1)
@@ -43,7 +46,7 @@ class StoreMachine(RuleBasedStateMachine):
         seed=st.integers(0, 2**32),
         keys=st.integers(1, 10),
         hashes=st.integers(1, 4),
-        memory_bytes=st.sampled_from([0, 500, 4000, 10**9]),
+        memory_bytes=st.sampled_from([0, 3000, 15_000, 10**9]),
         undo_epochs=st.integers(1, 3),
     )
     def start(self, seed: int, keys: int, hashes: int, memory_bytes: int, undo_epochs: int) -> None:
@@ -57,7 +60,7 @@ class StoreMachine(RuleBasedStateMachine):
         rows = [draw_row(self.rng, self.rng.choice(self.keys), self.rng.choice(PANES)) for _ in range(count)]
         return [row for row in rows if self.model.shard(row) in self.model.shards]
 
-    @rule(sizes=st.lists(st.integers(0, 25), max_size=3), fresh=st.booleans())
+    @rule(sizes=st.lists(st.integers(0, 30), max_size=3), fresh=st.booleans())
     def append_rows(self, sizes: list[int], fresh: bool) -> None:
         self.epoch += 1 if fresh else 3
         parts = [self.draw_frame_rows(size) for size in sizes]
@@ -189,6 +192,119 @@ class AlignedMachine(StoreMachine):
         assert _shown(found) == _shown(expected)
 
 
+class UnalignedMachine(StoreMachine):
+    @initialize(
+        ratio=st.sampled_from([0.0, 0.02, 0.5, 1.0]),
+        amplification=st.sampled_from([1.0, 1.5]),
+        instances=st.integers(1, 3),
+    )
+    def choose(self, ratio: float, amplification: float, instances: int) -> None:
+        self.options = {
+            "read_batch_ratio": ratio,
+            "max_space_amplification": amplification,
+            "instances": instances,
+        }
+
+    def make_store(self, memory_bytes: int, undo_epochs: int) -> AppendUnalignedStore:
+        return AppendUnalignedStore(
+            LAYOUT,
+            range(SHARDS),
+            shard_count=SHARDS,
+            memory_bytes=memory_bytes,
+            folder=self.folder.name,
+            undo_epochs=undo_epochs,
+            **getattr(self, "options", {}),
+        )
+
+    def append(self, epoch: int, frames: list[tuple[Any, np.ndarray]], rng: random.Random) -> None:
+        triggers = [np.array([rng.randrange(100) for _ in range(len(rows))], np.int64) for rows, _ in frames]
+        self.store.append(epoch, frames, None if rng.random() < 0.2 else triggers)
+
+    def draw_targets(self, share: float) -> list[Row]:
+        """Lists that are there and some that are not, in no order."""
+        lists = {row.list_key: row for rows in self.model.lists.values() for row in rows if self.rng.random() < share}
+        lists |= {row.list_key: row for row in self.draw_frame_rows(5)}
+        found = [Row(row.hash, row.pane, row.key, (None,) * 4) for row in lists.values()]
+        self.rng.shuffle(found)
+        return found
+
+    @rule(share=st.sampled_from([0.0, 0.2, 1.0]), remove=st.booleans())
+    def read(self, share: float, remove: bool) -> None:
+        remove = remove and bool(self.model.epochs)
+        targets = self.draw_targets(share)
+        rows, offsets = self.store.read(to_rows(targets), remove=remove)
+        found = from_rows(rows)
+        assert len(offsets) == len(targets) + 1 and offsets[0] == 0 and offsets[-1] == len(found)
+        assert _listed(found, offsets) == [_rows_of(self.model, target) for target in targets]
+        if remove:
+            self.model.remove(target.list_key for target in targets)
+
+    @precondition(lambda self: self.model.epochs)
+    @rule(share=st.sampled_from([0.2, 1.0]))
+    def remove(self, share: float) -> None:
+        targets = self.draw_targets(share)
+        self.store.remove(to_rows(targets))
+        self.model.remove(target.list_key for target in targets)
+
+    @precondition(lambda self: self.model.epochs)
+    @rule(complete=st.booleans())
+    def delta(self, complete: bool) -> None:
+        """The state before and the newest delta give the state now, shard by shard, folded or not."""
+        _, before, _ = self.model.epochs[-1]
+        deltas = self.store.delta()
+        assert set(deltas) <= self.model.shards
+        other = self.make_store(10**9, 1)
+        for shard in self.model.shards:
+            old = [row for key, rows in before.items() if key[1] % SHARDS == shard for row in rows]
+            base = _as_section(old)
+            batches = [base, *([deltas[shard]] if shard in deltas else [])]
+            if complete:
+                batches = [append_unaligned.fold_sections(LAYOUT, batches, self.model.horizon, complete=True)]
+                assert not any(batches[0].column("__gone").to_pylist())
+            other.restore(shard, batches, self.model.horizon)
+        keys = {key: rows[0] for lists in (before, self.model.lists) for key, rows in lists.items()}
+        targets = [Row(row.hash, row.pane, row.key, (None,) * 4) for row in keys.values()]
+        rows, offsets = other.read(to_rows(targets), remove=False)
+        found = from_rows(rows)
+        assert _listed(found, offsets) == [_rows_of(self.model, target) for target in targets]
+        other.close()
+
+    def sections_of_another(self, shard: int, parts: int, horizon: int) -> tuple[list[pa.RecordBatch], list[Row]]:
+        other, model = self.make_store(10**9, 2), RowModel(range(SHARDS), SHARDS, 2)
+        batches = []
+        for epoch in range(parts):
+            part = [row for row in self.draw_any_rows(12) if self.model.shard(row) == shard]
+            other.append(epoch, [to_frame(part, SHARDS)], None)
+            model.open(epoch, part)
+            targets = {row.list_key: row for rows in model.lists.values() for row in rows if self.rng.random() < 0.3}
+            other.remove(to_rows([Row(row.hash, row.pane, row.key, (None,) * 4) for row in targets.values()]))
+            model.remove(targets)
+            batches += other.delta().values()
+        other.close()
+        if batches and self.rng.random() < 0.5:
+            # Only the newest: a fold must still remove what older sections hold.
+            at = self.rng.randrange(len(batches))
+            batches[at:] = [append_unaligned.fold_sections(LAYOUT, batches[at:], horizon)]
+        model.evict(horizon)
+        return batches, [row for rows in model.lists.values() for row in rows]
+
+    def draw_any_rows(self, count: int) -> list[Row]:
+        return [draw_row(self.rng, self.rng.choice(self.keys), self.rng.choice(PANES)) for _ in range(count)]
+
+
+def _listed(found: list[Row], offsets: np.ndarray) -> list[list[str]]:
+    return [[row.shown for row in found[a:b]] for a, b in pairwise(offsets)]
+
+
+def _rows_of(model: RowModel, target: Row) -> list[str]:
+    return [row.shown for row in model.lists.get(target.list_key, [])]
+
+
+def _as_section(rows: list[Row]) -> pa.RecordBatch:
+    none = np.zeros(len(rows), bool), np.full(len(rows), UNKNOWN)
+    return list_sections.to_section(list_sections.Entries(to_rows(rows), *none), LAYOUT)
+
+
 def _shown(lists: dict[tuple[int, int, str], list[Row]]) -> dict[tuple[int, int, str], list[str]]:
     return {key: [row.shown for row in rows] for key, rows in lists.items()}
 
@@ -199,3 +315,6 @@ def _runs(keys: list[Any]) -> list[Any]:
 
 TestAligned = AlignedMachine.TestCase
 TestAligned.settings = settings(max_examples=120, stateful_step_count=30)
+
+TestUnaligned = UnalignedMachine.TestCase
+TestUnaligned.settings = settings(max_examples=120, stateful_step_count=30)

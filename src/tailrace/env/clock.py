@@ -16,6 +16,10 @@ class Clock(Protocol):
         """Seconds that only grow: for durations and deadlines."""
         ...
 
+    def thread_cpu(self) -> float:
+        """Seconds of processor time that this thread has used."""
+        ...
+
     def sleep(self, seconds: float) -> None: ...
 
 
@@ -27,6 +31,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def thread_cpu(self) -> float:
+        return time.thread_time()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -41,6 +48,10 @@ def now() -> float:
 
 def monotonic() -> float:
     return SYSTEM.monotonic()
+
+
+def thread_cpu() -> float:
+    return SYSTEM.thread_cpu()
 
 
 def sleep(seconds: float) -> None:

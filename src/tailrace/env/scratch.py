@@ -240,19 +240,23 @@ class ScratchFile:
 
     def __init__(self, folder: str) -> None:
         self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - lives as long as this object
-        self._end = 0
+        self._bytes = 0
 
     @property
     def nbytes(self) -> int:
-        return self._end
+        """Bytes written; holes between them take no room."""
+        return self._bytes
 
     def write(self, array: np.ndarray, offset: int) -> None:
-        """The array's bytes from ``offset`` on. A full disk raises here, and never later where the file is mapped."""
+        """The array's bytes from ``offset`` on, where nothing was written yet.
+
+        A full disk raises here, and never later where the file is mapped.
+        """
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         done = 0
         while done < len(data):
             done += os.pwrite(self._file.fileno(), data[done:], offset + done)
-        self._end = max(self._end, offset + len(data))
+        self._bytes += len(data)
 
     def mapped(self, dtype: type, offset: int, count: int) -> np.ndarray:
         """``count`` items from byte ``offset`` on, as they are on disk. Writes that come later need a new mapping."""
@@ -263,4 +267,4 @@ class ScratchFile:
 
     def close(self) -> None:
         self._file.close()
-        self._end = 0
+        self._bytes = 0

@@ -25,6 +25,7 @@ from tailrace.state import columns, sections
 from tailrace.state.hash_ranges import HashRange, hash_ranges, narrow
 from tailrace.state.layout import RecordLayout
 from tailrace.state.pane_runs import Cells, PaneRun, cuts, merged, run_of_frames, written
+from tailrace.state.row_store import check_owned
 from tailrace.state.runs import Slices, arrange, by_hash, no_rows
 from tailrace.state.table import Rows
 from tailrace.state.tiers import newest_to_merge
@@ -94,18 +95,10 @@ class AppendAlignedStore:
 
     def append(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
         """Open ``epoch`` and append rows sorted by shard: pairs of rows and ``bounds[shards + 1]``."""
-        self._check_owned(frames)
+        check_owned(frames, self._shards, self._shard_count)
         run = run_of_frames(frames, self.layout)
         self.open_epoch(epoch)
         self._epochs[-1].run = run
-
-    def _check_owned(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
-        for rows, bounds in frames:
-            if len(bounds) != self._shard_count + 1:
-                raise ValueError(f"a frame has bounds of {len(bounds) - 1} shards, the store has {self._shard_count}")
-            owned = sum(int(bounds[shard + 1] - bounds[shard]) for shard in self._shards)
-            if owned != len(rows):
-                raise ValueError("frames hold rows of shards that are not kept here")
 
     def open_epoch(self, epoch: int) -> None:
         """Open it without rows. What is evicted from now on belongs to it."""

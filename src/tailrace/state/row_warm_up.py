@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from tailrace.env.scratch import temporary_folder
 from tailrace.state.append_aligned import AppendAlignedStore
+from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import Merge, record_layout
 from tailrace.state.runs import group_by_key, sorted_order
 from tailrace.state.sections import RowsBuilder
@@ -38,3 +39,8 @@ def warm_up_rows() -> None:
             aligned.append(epoch, [frame])
             list(aligned.read(0, 1, piece_bytes=1))
         aligned.close()
+        lists = AppendUnalignedStore(_LAYOUT, [0], shard_count=1, memory_bytes=0, folder=folder, undo_epochs=1)
+        for epoch in range(3):
+            lists.append(epoch, [frame])
+            lists.read(frame[0], remove=False)
+        lists.close()

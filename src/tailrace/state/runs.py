@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tailrace.state import list_kernels as lk
 from tailrace.state import run_kernels as rk
 from tailrace.state.layout import RecordLayout
 from tailrace.state.table import Rows
@@ -147,12 +148,15 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 # Groups --------------------------------------------------------------------------------------------------------------
 
 
-def key_offsets(rows: Rows, layout: RecordLayout) -> np.ndarray:
-    """For rows in which equal keys are adjacent: int64[groups + 1], where each key begins. Panes are ignored."""
+def key_offsets(rows: Rows, layout: RecordLayout, *, with_pane: bool = False) -> np.ndarray:
+    """For rows in which equal keys are adjacent: int64[groups + 1], where each key begins.
+
+    Panes are ignored, or with ``with_pane`` part of the key.
+    """
     rows = plain(rows)
     edges = np.empty(len(rows) + 1, np.int64)
     starts = np.arange(len(rows), dtype=np.int64)
-    count = rk.key_edges(starts, rows.words, rows.heap, layout.key_words, layout.key_mask, False, edges)
+    count = rk.key_edges(starts, rows.words, rows.heap, layout.key_words, layout.key_mask, with_pane, edges)
     edges[count] = len(rows)
     return edges[: count + 1]
 
@@ -200,3 +204,16 @@ def row_numbers(lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
     total = int(ends[-1]) if len(ends) else 0
     numbers: np.ndarray = np.arange(total, dtype=np.int64) + np.repeat(lo - (ends - lengths), lengths)
     return numbers
+
+
+def take(rows: Rows, numbers: np.ndarray, layout: RecordLayout) -> Rows:
+    """A copy of these rows, in this order, with their strings only."""
+    at = np.arange(len(numbers), dtype=np.int64)
+    return _copied([Slices(rows, numbers, numbers + 1)], at, at, layout).rows
+
+
+def list_order(rows: Rows, shards: int, instances: int) -> np.ndarray:
+    """Order keys of lists, (key, pane): by instance, then shard, then mixed bits."""
+    keys = np.empty(len(rows), np.uint64)
+    lk.list_keys(rows.words, instances, bits_for(instances), shards, bits_for(shards), keys)
+    return keys

@@ -1,0 +1,343 @@
+"""One instance of the unaligned store: runs in memory, segments on disk, and the prefetch buffer between them.
+
+Invariants
+- Rows of a list lie, oldest first, in segments, in runs, in the runs of open epochs: each of these in order of age. So
+  reading sources in this order gives the rows in order of arrival. Memory is written out whole, which keeps it so.
+- The buffer holds copies of whole lists as they lie on disk, never a part of one. A list leaves it when rows arrive for
+  it or are written to disk for it, and when it is removed; a scan of the index builds it anew.
+- A scan happens only when a wanted list may lie on disk and is not in the buffer. It compacts first, where that is due,
+  so that one look at the index serves both.
+
+Threads: one at a time; instances share nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from tailrace.env import clock
+from tailrace.state import list_kernels as lk
+from tailrace.state.layout import RecordLayout
+from tailrace.state.list_runs import GONE, UNKNOWN, ListRun, Targets, build, merged, written
+from tailrace.state.runs import Slices, row_numbers
+from tailrace.state.tiers import newest_to_merge
+
+PIECE_BYTES = 8 << 20
+
+
+@dataclass
+class Stats:
+    """What a store has done since it was made. Hits and misses count lists that have rows on disk."""
+
+    hits: int = 0
+    misses: int = 0
+    index_scans: int = 0
+    lists_prefetched: int = 0
+    lists_evicted: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    compactions: int = 0
+    write_cpu_s: float = 0.0
+    read_delete_cpu_s: float = 0.0
+    compaction_cpu_s: float = 0.0
+
+    def __add__(self, other: Stats) -> Stats:
+        return Stats(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Settings:
+    layout: RecordLayout
+    folder: str
+    memory_bytes: int
+    read_batch_ratio: float
+    max_space_amplification: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """Lists that were looked for, in one run: rows ``slices`` of the targets numbered ``targets``."""
+
+    targets: np.ndarray
+    slices: Slices
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """Lists copied from disk: ``segments[p], lists[p]`` for the pieces ``edges[i]:edges[i + 1]`` of list ``i``."""
+
+    run: ListRun
+    edges: np.ndarray
+    segments: np.ndarray
+    lists: np.ndarray
+
+
+class ListInstance:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.layout = settings.layout
+        self.floor = -(2**63)  # rows of panes before it can be dropped for good
+        self.stats = Stats()
+        self._open: list[ListRun] = []  # of epochs that can be undone
+        self._runs: list[ListRun] = []
+        self._segments: list[ListRun] = []
+        self._buffer: _Loaded | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(run.live_rows for run in self._all())
+
+    @property
+    def nbytes(self) -> int:
+        return sum(run.nbytes for run in self._all()) + self._buffer_bytes
+
+    @property
+    def disk_bytes(self) -> int:
+        return sum(segment.disk_bytes for segment in self._segments)
+
+    @property
+    def newest(self) -> ListRun:
+        """The run of the newest open epoch."""
+        return self._open[-1]
+
+    @property
+    def _buffer_bytes(self) -> int:
+        return self._buffer.run.nbytes if self._buffer is not None else 0
+
+    def _all(self) -> list[ListRun]:
+        return [*self._segments, *self._runs, *self._open]
+
+    # Epochs ----------------------------------------------------------------------------------------------------------
+
+    def build(self, sources: Sequence[Slices], keys: np.ndarray, triggers: np.ndarray) -> ListRun:
+        """A run of rows, each a slice; nothing else changes."""
+        with self._spending("write_cpu_s"):
+            return build(sources, keys, triggers, np.zeros(len(keys), np.uint8), self.layout).run
+
+    def open(self, run: ListRun) -> None:
+        """A new epoch with these rows."""
+        self._open.append(run)
+        self._leave_buffer(run, arrived=True)
+
+    def undo(self, slot: int) -> None:
+        """Drop the newest epoch, whose removals have this slot."""
+        self._open.pop().close()
+        for run in self._all():
+            run.restore(slot)
+
+    def forget(self, slot: int) -> None:
+        """The oldest epoch will not be undone."""
+        self._runs.append(self._open.pop(0))
+        for run in self._all():
+            run.settle(slot)
+
+    def add(self, run: ListRun) -> None:
+        """Rows that belong to no epoch, of lists that have no others."""
+        self._runs.append(run)
+
+    def settle(self) -> None:
+        """Drop what nobody can see again, merge what has become many, write what has become too much."""
+        with self._spending("write_cpu_s"):
+            for runs in (self._runs, self._segments):
+                for run in runs:
+                    if run.pane_max < self.floor or run.dead_rows == len(run.rows):
+                        run.close()
+            self._runs = [run for run in self._runs if len(run)]
+            if not all(len(segment) for segment in self._segments):
+                self._replace_segments([segment for segment in self._segments if len(segment)])
+            self._merge_memory(newest_to_merge([run.nbytes for run in self._runs]))
+            self._hold_budget()
+
+    def _merge_memory(self, count: int) -> None:
+        if count:
+            fresh = merged(self._runs[-count:], self.layout, self.floor)
+            self._runs[-count:] = [fresh] if len(fresh) else []
+
+    def _hold_budget(self) -> None:
+        """A quarter of the memory is the buffer's; the rest holds runs, and what segments keep in memory."""
+        limit = self.settings.memory_bytes * 3 // 4 - sum(segment.nbytes for segment in self._segments)
+        if sum(run.nbytes for run in self._runs) <= limit:
+            return
+        if sum(run.nbytes * run.live_share for run in self._runs) <= limit / 2:
+            self._merge_memory(len(self._runs))  # most of it is gone: no need to write
+            return
+        for run in self._runs:
+            self._leave_buffer(run, arrived=False)
+        self._write(self._runs, self._segments)
+        self._runs = []
+        count = newest_to_merge([segment.disk_bytes for segment in self._segments])
+        if count:
+            self._rewrite(count)
+
+    def _write(self, runs: Sequence[ListRun], others: Sequence[ListRun]) -> None:
+        piece_bytes = min(PIECE_BYTES, self.settings.memory_bytes)
+        fresh = written(runs, self.layout, self.floor, self.settings.folder, piece_bytes)
+        if fresh is not None:
+            self.stats.bytes_written += fresh.disk_bytes
+        self._segments = [*others, *([] if fresh is None else [fresh])]
+
+    def _rewrite(self, count: int) -> None:
+        """The newest segments become one."""
+        with self._spending("compaction_cpu_s"):
+            old = self._segments[-count:]
+            self._write(old, self._segments[:-count])
+            self._buffer = None  # it names lists by their places
+            self.stats.compactions += 1
+            for segment in old:
+                self.stats.bytes_read += segment.disk_bytes
+                segment.close()
+
+    def _replace_segments(self, segments: list[ListRun]) -> None:
+        self._segments = segments
+        self._buffer = None
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def find(self, targets: Targets, slot: int) -> list[Found]:
+        """The wanted lists, source after source, oldest first; with a slot (not 0), they are removed under it."""
+        with self._spending("read_delete_cpu_s"):
+            found = self._on_disk(targets, slot)
+            for run in (*self._runs, *self._open):
+                lists = run.find(targets, self.layout)
+                there = np.flatnonzero(lists >= 0)
+                if len(there):
+                    found.append(Found(there, run.slices(lists[there])))
+                    if slot:
+                        run.remove(lists[there], slot)
+            return found
+
+    def _on_disk(self, targets: Targets, slot: int) -> list[Found]:
+        maybe = np.zeros(len(targets), np.bool_)
+        for segment in self._segments:
+            assert segment.prefixes is not None
+            lk.may_hold(segment.prefixes, segment.gone, targets.keys, targets.order, maybe)
+        if not maybe.any():
+            return []
+        found = []
+        if self._buffer is not None:
+            there, part = self._take(self._buffer, targets, maybe, slot)
+            maybe[there] = False
+            self.stats.hits += len(there)
+            found.append(part)
+        if maybe.any():
+            wanted = self._scan(np.unique(targets.keys[maybe]))
+            there, part = self._take(wanted, targets, maybe, slot)
+            self.stats.misses += len(there)
+            found.append(part)
+        return [part for part in found if len(part.targets)]
+
+    def _take(self, loaded: _Loaded, targets: Targets, among: np.ndarray, slot: int) -> tuple[np.ndarray, Found]:
+        lists = loaded.run.find(targets, self.layout)
+        there = np.flatnonzero((lists >= 0) & among)
+        lists = lists[there]
+        part = Found(there, loaded.run.slices(lists))
+        if slot:
+            pieces = row_numbers(loaded.edges[lists], loaded.edges[lists + 1])
+            for number, segment in enumerate(self._segments):
+                segment.remove(loaded.lists[pieces[loaded.segments[pieces] == number]], slot)
+            loaded.run.bury(lists)
+        return there, part
+
+    def _scan(self, wanted: np.ndarray) -> _Loaded:
+        """One look at the index of all segments: the lists with these order keys, and a new buffer."""
+        self.stats.index_scans += 1
+        for segment in self._segments:
+            self.stats.bytes_read += segment.index.nbytes
+            segment.bury(np.flatnonzero((segment.gone != GONE) & (segment.index.panes < self.floor)))
+        live = sum(segment.disk_bytes * segment.live_share for segment in self._segments)
+        if self.disk_bytes > live * self.settings.max_space_amplification:
+            self._rewrite(len(self._segments))
+        self._buffer = None  # its memory is the new one's
+        soonest = self._soonest(wanted)
+        if len(soonest):
+            self._buffer = self._load(soonest)
+            self.stats.lists_prefetched += len(self._buffer.run)
+        return self._load(wanted)
+
+    def _load(self, keys: np.ndarray) -> _Loaded:
+        """All lists with these order keys (ascending, distinct), copied from disk."""
+        lists = [segment.lists_with(keys) for segment in self._segments]
+        sources = [segment.slices(chosen) for segment, chosen in zip(self._segments, lists)]
+        columns = [
+            np.concatenate([getattr(segment.index, name)[chosen] for segment, chosen in zip(self._segments, lists)])
+            for name in ("keys", "triggers")
+        ] if lists else [np.empty(0, np.uint64), np.empty(0, np.int64)]  # fmt: skip
+        built = build(sources, columns[0], columns[1], np.zeros(len(columns[0]), np.uint8), self.layout)
+        self.stats.bytes_read += int(built.run.rows.words.nbytes + built.run.rows.heap.nbytes)
+        numbers = np.repeat(np.arange(len(lists)), [len(chosen) for chosen in lists])
+        places = np.concatenate(lists) if lists else np.empty(0, np.int64)
+        return _Loaded(built.run, built.edges, numbers[built.order], places[built.order])
+
+    def _soonest(self, wanted: np.ndarray) -> np.ndarray:
+        """Order keys, ascending, of the lists on disk that are likely to be read next; not those wanted now."""
+        there = [np.flatnonzero(segment.gone == 0) for segment in self._segments]
+        count = int(np.ceil(self.settings.read_batch_ratio * sum(map(len, there))))
+        if not count:
+            return np.empty(0, np.uint64)
+        keys, triggers = (
+            np.concatenate([getattr(segment.index, name)[lists] for segment, lists in zip(self._segments, there)])
+            for name in ("keys", "triggers")
+        )
+        # Twice as many as asked for: newer rows may have put off some, and some are wanted now.
+        room = min(len(keys), 2 * count + len(wanted))
+        keys = np.unique(keys[np.argpartition(triggers, room - 1)[:room]])
+        keys = keys[~np.isin(keys, wanted)]
+        latest, sizes = self._facts(keys)
+        order = np.argsort(latest, kind="stable")[:count]
+        order = order[latest[order] < UNKNOWN]
+        fits = np.cumsum(sizes[order]) <= self.settings.memory_bytes // 4
+        return np.sort(keys[order[fits]])
+
+    def _facts(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """By order key, over all runs: the latest trigger, and the bytes that a copy of its rows on disk takes."""
+        latest, sizes = np.full(len(keys), -(2**63)), np.full(len(keys), 64)
+        for run in self._all():
+            at = np.minimum(np.searchsorted(run.index.keys, keys), max(len(run) - 1, 0))
+            if not len(run):
+                continue
+            here = (run.index.keys[at] == keys) & (run.gone[at] == 0)
+            at = at[here]
+            latest[here] = np.maximum(latest[here], run.index.triggers[at])
+            if run.prefixes is not None:
+                row_bytes = (run.rows.words.nbytes + run.rows.heap.nbytes) / len(run.rows)
+                sizes[here] += ((run.index.starts[at + 1] - run.index.starts[at]) * row_bytes).astype(np.int64)
+        return latest, sizes
+
+    def _leave_buffer(self, run: ListRun, *, arrived: bool) -> None:
+        """Lists that these rows belong to are not whole in the buffer any more."""
+        if self._buffer is None or not len(run):
+            return
+        held = self._buffer.run
+        at = np.minimum(np.searchsorted(run.index.keys, held.index.keys), len(run) - 1)
+        left = np.flatnonzero((run.index.keys[at] == held.index.keys) & (held.gone == 0))
+        held.bury(left)
+        if arrived:
+            self.stats.lists_evicted += len(left)
+
+    # Shards ----------------------------------------------------------------------------------------------------------
+
+    def drop(self, first_key: int, last_key: int) -> None:
+        """Lists with order keys in a range are gone, for good and in every epoch."""
+        for run in [*self._all(), *([] if self._buffer is None else [self._buffer.run])]:
+            low = int(np.searchsorted(run.index.keys, np.uint64(first_key), "left"))
+            high = int(np.searchsorted(run.index.keys, np.uint64(last_key), "right"))
+            run.bury(low + np.flatnonzero(run.gone[low:high] != GONE))
+
+    def close(self) -> None:
+        for run in self._all():
+            run.close()
+        self._open, self._runs, self._segments, self._buffer = [], [], [], None
+
+    @contextmanager
+    def _spending(self, what: str) -> Iterator[None]:
+        """Count processor time; what is counted inside as compaction is not counted twice."""
+        start, inner = clock.thread_cpu(), self.stats.compaction_cpu_s
+        try:
+            yield
+        finally:
+            spent = clock.thread_cpu() - start - (self.stats.compaction_cpu_s - inner)
+            setattr(self.stats, what, getattr(self.stats, what) + spent)
