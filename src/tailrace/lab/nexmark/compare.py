@@ -55,14 +55,13 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def closed(rows: pa.Table, watermark_ms: int) -> pa.Table:
+def closed(rows: pa.Table, watermark_ms: int, column: str = "window_end") -> pa.Table:
     """Of a windowed answer, the rows of windows that the watermark has closed: those that end at or before it.
 
-    Right for a stream that dropped no row as late.
+    ``column`` is where a row's window ends; it may also be an auction's ``expires``. Right for a stream that
+    dropped no row as late.
     """
-    if "window_end" not in rows.column_names:
-        raise TailraceError(
-            f"no column window_end in {', '.join(rows.column_names)}: the answer has no windows to close"
-        )
-    limit = pa.scalar(watermark_ms, pa.timestamp("ms", tz="UTC")).cast(rows.schema.field("window_end").type)
-    return rows.filter(pc.less_equal(rows["window_end"], limit))
+    if column not in rows.column_names:
+        raise TailraceError(f"no column {column} in {', '.join(rows.column_names)}: the answer has no windows to close")
+    limit = pa.scalar(watermark_ms, pa.timestamp("ms", tz="UTC")).cast(rows.schema.field(column).type)
+    return rows.filter(pc.less_equal(rows[column], limit))

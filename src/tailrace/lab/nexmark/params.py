@@ -18,6 +18,8 @@ class Params:
     """Two rows of a key are in one session if, and only if, less than this lies between them and their neighbours."""
     watermark_delay_ms: int = 0
     """How far behind the largest event time an engine's watermark stays: as far as events are out of order."""
+    auction_life_ms: int = 60_000
+    """No auction that counts is open longer: lets Spark forget bids in Q4 and Q9. Oracles do not look at it."""
     auction_skip: int = 123
     category: int = 10
     side_rows: int = 10_000

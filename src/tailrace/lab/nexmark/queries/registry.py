@@ -1,0 +1,68 @@
+"""Which engine can run which query, and how. ``SPARK`` has an entry for every query of ``answers.ANSWERS``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from tailrace.lab.nexmark.params import Params
+from tailrace.lab.nexmark.queries import joins, rolling, sessions, stateless, windows
+from tailrace.lab.nexmark.queries.version import Impossible, Mode, Version
+
+_LISTS = (
+    "keeps every row of the window in one list a key; reads and writes the whole list in every batch that adds to it"
+)
+_FOREVER = "keeps both sides for ever"
+
+
+def _auction_life_ms(params: Params) -> int:
+    """A join that forgets rows tells the next operator a watermark that is behind by as much as it keeps."""
+    return params.auction_life_ms
+
+
+def _update(build: Callable[[DataFrame, Params], Any], *keys: str, note: str = "") -> Version:
+    return Version(build, Mode.UPDATE, keys, note=note)
+
+
+SPARK: Mapping[str, Version | Impossible] = {
+    "q0": Version(stateless.q0),
+    "q1": Version(stateless.q1),
+    "q2": Version(stateless.q2),
+    "q3": Version(joins.q3_spark, note=_FOREVER),
+    "q4": Impossible(
+        "a join and two aggregations in a row run in append mode only, and the last of them has no window"
+    ),
+    "q4-beam": Version(joins.q4_beam_spark, closes_by="window_end", holds_back_ms=_auction_life_ms),
+    "q5": Version(windows.q5_spark, closes_by="window_end", note="the second stage lists all counts of a window"),
+    "q5-append": Version(windows.q5_spark, closes_by="window_end"),
+    "q7": Version(windows.q7_spark, closes_by="window_end", note=_LISTS),
+    "q7-beam": Version(windows.q7_beam_spark, closes_by="window_end", note=_LISTS),
+    "q7-session": Version(sessions.q7_session_spark, closes_by="window_end", note=_LISTS),
+    "q8": Version(windows.q8_spark),
+    "q9": Version(
+        joins.q9_spark,
+        closes_by="expires",
+        holds_back_ms=_auction_life_ms,
+        note="says the winner after the close, not every leader before it",
+    ),
+    "q9-beam": Version(joins.q9_beam_spark, closes_by="expires", holds_back_ms=_auction_life_ms),
+    "q11": Version(sessions.q11_spark, closes_by="window_end"),
+    "q11-median": Version(
+        sessions.q11_median_spark, closes_by="window_end", note="counts of all prices in one map a key"
+    ),
+    "q12": _update(rolling.q12_spark, "bidder"),
+    "q13": Version(stateless.q13_spark, note="the table is broadcast to every task"),
+    "q14": Version(stateless.q14),
+    "q15": _update(rolling.q15_spark, "day", note="eight sets in one row of state"),
+    "q16": _update(rolling.q16_spark, "channel", "day", note="eight sets in one row of state"),
+    "q17": _update(rolling.q17_spark, "auction", "day"),
+    "q18": _update(rolling.q18_spark, "bidder", "auction"),
+    "q19": _update(
+        rolling.q19_spark, "auction", "rank_number", note="says the whole list again when one bid enters it"
+    ),
+    "q20": Version(joins.q20_spark, note=_FOREVER),
+    "q21": Version(stateless.q21),
+    "q22": Version(stateless.q22),
+}

@@ -1,0 +1,56 @@
+"""Q5, Q7 and Q8: tumbling and sliding windows. Each window is said once, when the watermark has reached its end."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tailrace.lab.nexmark.params import Params
+from tailrace.lab.nexmark.queries.views import auctions, bids, millis, on_time, persons
+
+BID = ("auction", "bidder", "price", "dateTime", "extra")
+
+
+def window_columns() -> tuple[Column, Column]:
+    return F.col("window.start").alias("window_start"), F.col("window.end").alias("window_end")
+
+
+def q5_spark(events: DataFrame, params: Params) -> DataFrame:
+    """Counts, then all counts of a window in one list. Spark has no aggregate that keeps all rows with the maximum."""
+    sliding = F.window("dateTime", millis(params.window_ms), millis(params.slide_ms))
+    counts = on_time(bids(events), params).groupBy(sliding, "auction").agg(F.count("*").alias("num"))
+    lists = counts.groupBy("window").agg(
+        F.max("num").alias("best"), F.collect_list(F.struct("auction", "num")).alias("items")
+    )
+    best = lists.select(*window_columns(), F.inline(F.filter("items", lambda item: item["num"] == F.col("best"))))
+    return best.select("auction", "num", "window_start", "window_end")
+
+
+def highest(rows: DataFrame, start: Column, end: Column) -> DataFrame:
+    """From one list of bids a window to those bids with the highest price."""
+    top = F.filter("bids", lambda bid: bid["price"] == F.col("best"))
+    return rows.select(start, end, F.inline(top)).select(*BID, "window_start", "window_end")
+
+
+def q7_spark(events: DataFrame, params: Params) -> DataFrame:
+    tumbling = F.window("dateTime", millis(params.window_ms))
+    kept = on_time(bids(events), params).groupBy(tumbling, F.col("bidder").alias("key"))
+    return highest(
+        kept.agg(F.max("price").alias("best"), F.collect_list(F.struct(*BID)).alias("bids")), *window_columns()
+    )
+
+
+def q7_beam_spark(events: DataFrame, params: Params) -> DataFrame:
+    kept = on_time(bids(events), params).groupBy(F.window("dateTime", millis(params.window_ms)))
+    return highest(
+        kept.agg(F.max("price").alias("best"), F.collect_list(F.struct(*BID)).alias("bids")), *window_columns()
+    )
+
+
+def q8_spark(events: DataFrame, params: Params) -> DataFrame:
+    """A join on the window itself, so that Spark can forget both sides when it has ended. Rows are said at once."""
+    tumbling = F.window("dateTime", millis(params.window_ms))
+    joined = on_time(persons(events), params).select("id", "name", tumbling)
+    opened = on_time(auctions(events), params).select("seller", "reserve", tumbling.alias("opened_in"))
+    both = joined.join(opened, (F.col("id") == F.col("seller")) & (F.col("window") == F.col("opened_in")))
+    return both.select("id", "name", "reserve", *window_columns())

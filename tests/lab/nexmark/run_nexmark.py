@@ -1,0 +1,57 @@
+"""Runs a query over a folder of events to its end, and keeps what it said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.lab.nexmark.files import Format
+from tailrace.lab.nexmark.params import Params
+from tailrace.lab.nexmark.queries.version import Mode, Version
+from tailrace.lab.nexmark.queries.views import read_events
+
+
+@dataclass(frozen=True)
+class Said:
+    rows: pa.Table
+    """All rows in append mode; in update mode the newest of each key."""
+    watermark_ms: int
+    """By which the last batch closed windows."""
+    late_rows: int
+
+
+def run(
+    spark: SparkSession, version: Version, feed: Path, checkpoint: Path, params: Params, format: Format = Format.PARQUET
+) -> Said:
+    said: list[pa.Table] = []
+
+    def keep(rows: DataFrame, epoch: int) -> None:
+        said.append(rows.toArrow())
+
+    result = version.build(read_events(spark, str(feed), format), params)
+    query = (
+        result.writeStream.outputMode(version.mode.value)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .foreachBatch(keep)
+        .start()
+    )
+    query.awaitTermination()
+    reports = query.recentProgress
+    dropped = sum(int(op["numRowsDroppedByWatermark"]) for report in reports for op in report["stateOperators"])
+    told = [report["eventTime"].get("watermark") for report in reports]
+    marks = [datetime.fromisoformat(text) for text in told if text]
+    watermark_ms = round(max(marks).timestamp() * 1000) if marks else 0
+    rows = pa.concat_tables(said)
+    return Said(newest(rows, version.keys) if version.mode is Mode.UPDATE else rows, watermark_ms, dropped)
+
+
+def newest(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+    """The last row of each key, in the order in which rows were said."""
+    numbered = rows.append_column("place", pa.array(range(rows.num_rows), pa.int64()))
+    places = numbered.group_by(list(keys)).aggregate([("place", "max")])["place_max"]
+    return rows.take(places)
