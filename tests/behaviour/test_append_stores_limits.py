@@ -1,0 +1,234 @@
+"""What append stores promise besides their rows: a memory budget, files that go, reads foretold, few rewritings."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tailrace.operators.frame import by_shard
+from tailrace.state.append_aligned import AppendAlignedStore
+from tailrace.state.append_unaligned import AppendUnalignedStore
+from tailrace.state.layout import Merge, record_layout
+from tailrace.state.list_instance import Stats
+from tailrace.state.table import Rows
+from tailrace.types import BIGINT, Field
+
+LAYOUT = record_layout([Field("k", BIGINT)], [(Merge.ROW, BIGINT)], ansi=False)
+ROW_BYTES = 8 * LAYOUT.words
+SHARDS = 4
+STORES = [AppendAlignedStore, AppendUnalignedStore]
+MEMORY = 200_000
+EPOCH_ROWS = 1000
+
+
+def rows_of(keys: np.ndarray, panes: np.ndarray | int, values: np.ndarray | int = 0) -> Rows:
+    words = np.zeros((len(keys), LAYOUT.words), np.int64)
+    words[:, 0] = (keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(np.int64)
+    words[:, 1], words[:, 2], words[:, 3], words[:, 4] = panes, 3, keys, values
+    return Rows(words, np.empty(0, np.uint8))
+
+
+def frame(rows: Rows) -> tuple[Rows, np.ndarray]:
+    return by_shard(rows, SHARDS).parts()
+
+
+def open_files(folder: Path) -> int:
+    """Files in the folder that this process holds open: they have no name, so only this shows them."""
+    links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
+    return sum(1 for link in links if os.path.islink(link) and os.readlink(link).startswith(str(folder)))
+
+
+def mapped_files(folder: Path) -> int:
+    return sum(1 for line in Path("/proc/self/maps").read_text().splitlines() if str(folder) in line)
+
+
+@pytest.fixture(params=STORES, ids=["aligned", "unaligned"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    made = request.param(LAYOUT, range(SHARDS), shard_count=SHARDS, memory_bytes=MEMORY, folder=str(tmp_path))
+    yield made
+    made.close()
+
+
+def test_memory_is_held_while_state_grows_to_many_times_the_budget(store: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(random.randrange(2**32))
+    undoable = 2 * EPOCH_ROWS * (ROW_BYTES + 64)
+    for epoch in range(60):
+        store.append(epoch, [frame(rows_of(rng.integers(0, 500, EPOCH_ROWS), epoch // 20 * 10))])
+        assert store.nbytes <= MEMORY + undoable
+    assert store.rows == 60 * EPOCH_ROWS
+    assert store.disk_bytes > 5 * MEMORY
+    assert open_files(tmp_path) > 0 and os.listdir(tmp_path) == [], "segments have no names"
+
+
+def test_files_go_with_their_windows_and_with_the_store(store: Any, tmp_path: Path) -> None:
+    for epoch in range(40):
+        store.append(epoch, [frame(rows_of(np.arange(EPOCH_ROWS), epoch // 10 * 10))])
+    before = store.disk_bytes
+    store.evict(20)
+    assert store.disk_bytes == before, "an eviction can be undone"
+    for epoch in range(40, 43):
+        store.open_epoch(epoch)
+    if isinstance(store, AppendAlignedStore):
+        assert store.rows == 20 * EPOCH_ROWS
+    store.evict(40)
+    for epoch in range(43, 46):
+        store.open_epoch(epoch)
+    assert store.rows == store.disk_bytes == 0
+    assert open_files(tmp_path) == mapped_files(tmp_path) == 0
+    store.append(46, [frame(rows_of(np.arange(50_000), 50))])
+    store.forget(46)
+    assert open_files(tmp_path) > 0
+    store.close()
+    assert open_files(tmp_path) == mapped_files(tmp_path) == 0
+
+
+def test_an_undone_epoch_leaves_nothing(store: Any) -> None:
+    for epoch in range(5):
+        store.append(epoch, [frame(rows_of(np.arange(EPOCH_ROWS), 0))])
+    store.forget(4)
+    facts = (store.rows, store.nbytes, store.disk_bytes, store.horizon)
+    for _ in range(20):
+        store.append(5, [frame(rows_of(np.arange(EPOCH_ROWS), 0))])
+        store.evict(100)
+        store.undo(5)
+    assert (store.rows, store.nbytes, store.disk_bytes, store.horizon) == facts
+
+
+def test_misuse_is_refused(store: Any) -> None:
+    with pytest.raises(ValueError, match="no epoch is open"):
+        store.evict(1)
+    store.append(3, [frame(rows_of(np.arange(9), 0))])
+    with pytest.raises(ValueError, match="already applied"):
+        store.append(3, [])
+    store.drop_shard(1)
+    with pytest.raises(ValueError, match="not kept here"):
+        store.append(4, [frame(rows_of(np.arange(9), 0))])
+    with pytest.raises(ValueError, match="bounds of 2 shards"):
+        store.append(4, [by_shard(rows_of(np.arange(9), 0), 2).parts()])
+    assert store.newest_epoch == 3
+
+
+def test_a_full_disk_loses_nothing(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for epoch in range(4):
+        store.append(epoch, [frame(rows_of(np.arange(EPOCH_ROWS), 0))])
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space"):
+        for epoch in range(4, 40):
+            store.append(epoch, [frame(rows_of(np.arange(EPOCH_ROWS), 0))])
+    newest = store.newest_epoch
+    monkeypatch.undo()
+    assert store.rows == (newest + 1) * EPOCH_ROWS
+    store.append(newest + 1, [frame(rows_of(np.arange(EPOCH_ROWS), 0))])
+    assert store.rows == (newest + 2) * EPOCH_ROWS
+
+
+def test_a_piece_is_bounded_where_one_shard_is_large(tmp_path: Path) -> None:
+    rng = np.random.default_rng(random.randrange(2**32))
+    for memory in (10**9, 50_000):
+        store = AppendAlignedStore(LAYOUT, [0], shard_count=1, memory_bytes=memory, folder=str(tmp_path))
+        for epoch in range(10):
+            words = rows_of(rng.integers(0, 2000, 5000), 10 * rng.integers(0, 3, 5000))
+            store.append(epoch, [by_shard(words, 1).parts()])
+        bound = 100 * ROW_BYTES
+        pieces = list(store.read(0, 30, piece_bytes=bound))
+        assert sum(map(len, pieces)) == 50_000
+        assert all(len(piece) * ROW_BYTES <= bound or len(np.unique(piece.words[:, 0])) == 1 for piece in pieces)
+        assert len(pieces) < 2.5 * 50_000 / 100
+        seen = np.concatenate([np.unique(piece.words[:, 3]) for piece in pieces])
+        assert len(seen) == len(np.unique(seen)), "a key lies in two pieces"
+        store.close()
+
+
+# Prediction ----------------------------------------------------------------------------------------------------------
+
+
+GAP = 800
+
+
+def sessions(folder: Path, ratio: float, seed: int, epochs: int = 150) -> Stats:
+    """Sessions that end after a gap without rows, five an epoch, checked against a dict of lists."""
+    rng = random.Random(seed)
+    store = AppendUnalignedStore(
+        LAYOUT, range(SHARDS), shard_count=SHARDS, memory_bytes=100_000, folder=str(folder), read_batch_ratio=ratio
+    )
+    lists: dict[int, list[int]] = {}
+    ends: dict[int, int] = {}
+    written = 0
+    for now in range(-GAP // 10, epochs):
+        # The first epochs bring ten times as many sessions, whose ends lie in the time that is looked at.
+        fresh = [rng.getrandbits(40) for _ in range(5 if now >= 0 else 50)]
+        # Some sessions go on, one of them shortly before its end: the estimate was wrong.
+        again = [rng.choice(sorted(ends, key=ends.__getitem__)[:40]), *rng.sample(list(lists), 2)] if now > 0 else []
+        keys = [key for key in [*fresh, *fresh, *again] if now < 0 or ends.get(key, now + 1) > now]
+        values = list(range(written, written + len(keys)))
+        written += len(keys)
+        for key, value in zip(keys, values, strict=True):
+            lists.setdefault(key, []).append(value)
+            ends[key] = now + GAP if now >= 0 else ends.get(key) or rng.randrange(1, GAP)
+        made = frame(rows_of(np.array(keys), 0, np.array(values)))
+        triggers = np.array([ends[key] for key in made[0].words[:, 3].tolist()], np.int64)
+        store.append(now, [made], [triggers])
+        due = [key for key, end in ends.items() if end <= now]
+        rows, offsets = store.read(rows_of(np.array(due, np.int64), 0), remove=True)
+        for number, key in enumerate(due):
+            assert rows.words[offsets[number] : offsets[number + 1], 4].tolist() == lists.pop(key)
+            del ends[key]
+    stats = store.stats()
+    assert store.rows == sum(map(len, lists.values()))
+    store.close()
+    return stats
+
+
+def test_sessions_are_read_before_they_are_asked_for(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    blind, seeing = (sessions(tmp_path, ratio, seed) for ratio in (0.0, 0.02))
+    assert blind.hits == blind.lists_prefetched == 0
+    assert seeing.hits + seeing.misses == blind.misses > 300
+    assert seeing.hits >= 0.9 * (seeing.hits + seeing.misses), seeing
+    assert seeing.index_scans * 5 < blind.index_scans
+    assert seeing.bytes_read < blind.bytes_read
+    assert 0 < seeing.lists_evicted < seeing.lists_prefetched
+
+
+def test_lists_whose_time_is_unknown_are_never_foretold(tmp_path: Path) -> None:
+    store = AppendUnalignedStore(
+        LAYOUT, range(SHARDS), shard_count=SHARDS, memory_bytes=20_000, folder=str(tmp_path), read_batch_ratio=1.0
+    )
+    for epoch in range(10):
+        keys = np.arange(epoch * 300, (epoch + 1) * 300)
+        store.append(epoch, [frame(rows_of(keys, 0))], None)
+    store.read(rows_of(np.arange(10), 0), remove=True)
+    assert store.stats().misses == 10 and store.stats().lists_prefetched == 0
+    store.close()
+
+
+def test_disk_is_rewritten_only_when_enough_of_it_is_dead(tmp_path: Path) -> None:
+    results = {}
+    order = np.random.default_rng(0).permutation(12_000)  # or whole segments would die, and go without rewriting
+    for limit in (1.1, 2.0):
+        store = AppendUnalignedStore(
+            LAYOUT, range(SHARDS), shard_count=SHARDS, memory_bytes=100_000, folder=str(tmp_path), instances=1,
+            max_space_amplification=limit, undo_epochs=1,
+        )  # fmt: skip
+        for epoch in range(6):
+            store.append(epoch, [frame(rows_of(np.arange(epoch * 2000, (epoch + 1) * 2000), 0))])
+        before = store.stats().compactions
+        first = store.disk_bytes
+        for step in range(40):
+            store.open_epoch(6 + step)
+            store.remove(rows_of(order[step * 200 : (step + 1) * 200], 0))
+        results[limit] = store.stats().compactions - before
+        assert store.disk_bytes <= first
+        store.close()
+    assert results[1.1] > results[2.0] >= 1
