@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from tailrace.lab.nexmark.files import Format, write_files
 from tailrace.lab.nexmark.generator import events
 from tailrace.lab.nexmark.oracle import answer
 from tailrace.lab.nexmark.params import Params
+
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -74,7 +77,7 @@ PARAMS = st.builds(
 
 @pytest.mark.parametrize("query", list(ANSWERS))
 @given(config=CONFIGS, params=PARAMS, start=st.integers(0, 300), size=st.integers(0, 400), seed=st.integers(0, 99))
-@settings(max_examples=4)
+@settings(max_examples=40 if LONG else 3)
 def test_the_oracle_agrees_with_plain_python(
     query: str, config: Config, params: Params, start: int, size: int, seed: int
 ) -> None:
@@ -92,7 +95,7 @@ BIDS = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4), st.integers(1, 
 
 @pytest.mark.parametrize("query", list(ANSWERS))
 @given(auctions=AUCTIONS, bids=BIDS, window=st.integers(1, 12), slide=st.integers(1, 12), gap=st.integers(1, 4))
-@settings(max_examples=8)
+@settings(max_examples=100 if LONG else 6)
 def test_ties_and_edges(query: str, auctions: Any, bids: Any, window: int, slide: int, gap: int) -> None:
     """Few times, few prices, few ids: almost every row ties with another or lies on the edge of a window."""
     params = Params(window_ms=window, slide_ms=min(slide, window), gap_ms=gap, top=3)

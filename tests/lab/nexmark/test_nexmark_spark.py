@@ -32,7 +32,7 @@ EVENTS, EVENTS_A_FILE = 3_600, 1_200
 PARAMS = Params(window_ms=3_000, slide_ms=1_500, gap_ms=900, watermark_delay_ms=100, auction_life_ms=4_000)
 
 VERSIONS = {name: version for name, version in SPARK.items() if isinstance(version, Version)}
-QUICK = ("q3", "q5", "q7", "q9-beam", "q11-median", "q16", "q19")
+QUICK = ("q5", "q7", "q9-beam", "q11-median", "q19")
 
 
 def test_every_query_has_a_version_or_a_reason() -> None:
@@ -74,10 +74,7 @@ def test_json_is_read_as_parquet_is(spark: SparkSession, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "query",
-    [
-        pytest.param(name, marks=() if name in ("q7-session", "q11", "q9", "q18") else pytest.mark.long)
-        for name in VERSIONS
-    ],
+    [pytest.param(name, marks=() if name in ("q7-session", "q9", "q18") else pytest.mark.long) for name in VERSIONS],
 )
 def test_ties_and_edges(spark: SparkSession, query: str) -> None:
     auctions = [(0, 4, 1, 10, 5), (3, 1, 2, 10, 6), (3, 6, 3, 11, 5), (12, 2, 4, 10, 9)]
