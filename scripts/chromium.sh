@@ -15,18 +15,29 @@ said=$home/log.txt
 works() { "$1" --version >>"$said" 2>&1; }
 found() { echo "$1"; exit 0; }
 
+packages() { # what the apt given would install for chromium
+    LC_ALL=C "$@" install -s --no-install-recommends chromium 2>>"$said" | sed -n 's/^Inst \([^ ]*\) .*/\1/p'
+}
+
 # Debian's packages: what apt would install, unpacked here and run with its libraries and fonts from here.
 from_debian() {
     command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
-    local names
-    names=$(LC_ALL=C apt-get install -s --no-install-recommends chromium 2>>"$said" | sed -n 's/^Inst \([^ ]*\) .*/\1/p')
+    # As the user who runs this: apt would drop root's rights, and then could not write here.
+    local names apt=(apt-get -o APT::Sandbox::User="$(id -un)")
+    names=$(packages "${apt[@]}")
+    if [ -z "$names" ]; then # a fresh system has no lists of packages: get some, here
+        mkdir -p "$home/apt/lists/partial" "$home/apt/cache/archives/partial"
+        apt+=(-o Dir::State::Lists="$home/apt/lists" -o Dir::Cache="$home/apt/cache")
+        "${apt[@]}" update >>"$said" 2>&1 || return 1
+        names=$(packages "${apt[@]}")
+    fi
     [ -n "$names" ] || return 1
     rm -rf "$home/packages" "$home/root" && mkdir -p "$home/packages" "$home/root"
-    # shellcheck disable=SC2086 # one word a package; apt drops its rights where it may not write as another user
-    (cd "$home/packages" && apt-get -o APT::Sandbox::User=root download $names) >>"$said" 2>&1 || return 1
+    # shellcheck disable=SC2086 # one word a package
+    (cd "$home/packages" && "${apt[@]}" download $names) >>"$said" 2>&1 || return 1
     local package
     for package in "$home"/packages/*.deb; do dpkg-deb -x "$package" "$home/root" || return 1; done
-    rm -rf "$home/packages"
+    rm -rf "$home/packages" "$home/apt"
     cat >"$home/fonts.conf" <<FONTS
 <?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig><dir>/usr/share/fonts</dir><dir>$home/root/usr/share/fonts</dir><cachedir>$home/fonts</cachedir></fontconfig>
