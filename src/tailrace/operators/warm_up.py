@@ -74,4 +74,5 @@ def warm_up() -> None:
         table = Table(spec.layout())
         table.begin(first.n)
         table.merge(first.rows, first.heap, 0, first.n)
+        table.remove(table.changed_rows())
         table.compact()

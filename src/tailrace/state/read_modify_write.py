@@ -4,7 +4,8 @@ Invariants
 - ``merge`` opens an epoch; at most ``undo_epochs`` of them can be undone, newest first. Only tables touched in an
   epoch have a log for it.
 - ``delta`` is the new full value of every record touched in the newest epoch; together with the horizon (every record
-  of an earlier pane is gone) it carries a restored copy from one epoch to the next.
+  of an earlier pane is gone) it carries a restored copy from one epoch to the next. A store that ``removes`` single
+  records writes a tombstone for each: the key, and no accumulator. Such a store must never keep a record like that.
 
 Threads: one at a time; inside, different shards are merged at once by a small pool.
 """
@@ -20,10 +21,11 @@ import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.state import sections
-from tailrace.state.layout import PANE, RecordLayout
+from tailrace.state.layout import PANE, VALID, RecordLayout
 from tailrace.state.table import Rows, Table
 
 _PARALLEL_ROWS = 20_000
+_FOREVER = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,17 @@ class Changed:
 
 
 class ReadModifyWriteStore:
-    def __init__(self, layout: RecordLayout, shards: Iterable[int], threads: int = 2, undo_epochs: int = 2) -> None:
+    def __init__(
+        self,
+        layout: RecordLayout,
+        shards: Iterable[int],
+        threads: int = 2,
+        undo_epochs: int = 2,
+        *,
+        removes: bool = False,
+    ) -> None:
         self.layout = layout
+        self._removes = removes
         self.horizon: int = MIN_MICROS
         self._tables = {shard: Table(layout, stagger=shard) for shard in shards}
         self._pool = ThreadPoolExecutor(threads, "tailrace-state") if threads > 1 else None
@@ -113,21 +124,31 @@ class ReadModifyWriteStore:
         for table in tables:
             table.forget()
 
+    def remove(self, shard: int, rows: np.ndarray) -> None:
+        """Take single records of a shard away, as part of the open epoch."""
+        if not self._removes:
+            raise ValueError("this store was not made to remove single records: its delta would not carry it")
+        if len(rows):
+            self._changed = None
+            self._logged(self._tables[shard]).remove(rows)
+
     def evict(self, horizon: int) -> None:
         """Drop every pane that starts before ``horizon``, as part of the open epoch."""
         if horizon <= self.horizon:
             return
-        _, logged, _ = self._epochs[-1]
-        have_log = set(map(id, logged))
         for table in self._tables.values():
             panes = table.panes(horizon)
-            if not len(panes):
-                continue
-            if id(table) not in have_log:
-                table.begin(0)
-                logged.append(table)
-            table.evict(panes)
+            if len(panes):
+                self._logged(table).evict(panes)
         self.horizon = horizon
+
+    def _logged(self, table: Table) -> Table:
+        """The table, with a log of the open epoch."""
+        _, logged, _ = self._epochs[-1]
+        if not any(table is other for other in logged):
+            table.begin(0)
+            logged.append(table)
+        return table
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -167,7 +188,9 @@ class ReadModifyWriteStore:
         return Changed([shard for shard, _, _ in parts], counts, out)
 
     def delta(self) -> dict[int, pa.RecordBatch]:
-        """By shard, the records that the newest epoch touched and that are still there."""
+        """By shard, the records that the newest epoch touched and left, and tombstones of those it removed."""
+        if self._removes:
+            return self._delta_with_tombstones()
         changed = self.changed_rows()
         if len(changed.rows) and (changed.rows.words[:, PANE] < self.horizon).any():
             alive = [(s, t, rows[t.pane_starts(rows) >= self.horizon]) for s, t, rows in self.changed()]
@@ -177,11 +200,29 @@ class ReadModifyWriteStore:
         edges = zip(changed.shards, changed.counts[:-1], changed.counts[1:], strict=True)
         return {shard: batch.slice(int(low), int(high - low)) for shard, low, high in edges}
 
+    def _delta_with_tombstones(self) -> dict[int, pa.RecordBatch]:
+        out: dict[int, pa.RecordBatch] = {}
+        for shard, table in self.tables():
+            if not self._epochs or not any(table is logged for logged in self._epochs[-1][1]):
+                continue
+            gone, there = table.removed_rows(), table.changed_rows()
+            # Tombstones first: a record that is there again comes after its own.
+            rows = np.concatenate([part[table.pane_starts(part) >= self.horizon] for part in (gone, there)])
+            if not len(rows):
+                continue
+            buried = int((table.pane_starts(gone) >= self.horizon).sum())
+            copied = table.copy(rows)
+            copied.words[:buried, VALID] &= self.layout.key_mask
+            copied.words[:buried, self.layout.accumulators[0].word :] = 0
+            out[shard] = sections.to_section(copied, self.layout)
+        self._changed = None
+        return out
+
     # Shards ----------------------------------------------------------------------------------------------------------
 
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
         """Build a shard from its sections, oldest first."""
-        self._tables[shard] = fill_table(self.layout, shard, batches, horizon)
+        self._tables[shard] = fill_table(self.layout, shard, batches, horizon, removes=self._removes)
         self.horizon = max(self.horizon, horizon)
 
     def drop_shard(self, shard: int) -> None:
@@ -206,9 +247,31 @@ class ReadModifyWriteStore:
                 future.result()
 
 
-def fill_table(layout: RecordLayout, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> Table:
+def fill_table(
+    layout: RecordLayout, shard: int, batches: Iterable[pa.RecordBatch], horizon: int, *, removes: bool = False
+) -> Table:
     """A table holding the newest value of every record in the sections (oldest first) that the horizon leaves."""
-    batches = list(batches)
+    table = _newest(layout, shard, list(batches), horizon)
+    if removes:
+        rows = table.rows_of(table.panes(_FOREVER))
+        table.begin(0)
+        table.remove(rows[table.tombstones(rows)])
+        table.forget()
+    return table
+
+
+def fold_sections(layout: RecordLayout, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
+    """One section that stands for several (oldest first): the newest value of each record that the horizon leaves.
+
+    Tombstones stay, as records without a value: an older section may hold what they take away.
+    """
+    table = _newest(layout, 0, batches, horizon)
+    rows = table.rows_of(table.panes(_FOREVER))
+    return sections.to_section(table.copy(rows), layout)
+
+
+def _newest(layout: RecordLayout, shard: int, batches: Sequence[pa.RecordBatch], horizon: int) -> Table:
+    """Of every record, tombstones included, the newest."""
     table = Table(layout, stagger=shard, rows_expected=max((len(batch) for batch in batches), default=0))
     for batch in batches:
         rows = sections.from_section(batch, layout)
@@ -221,10 +284,3 @@ def fill_table(layout: RecordLayout, shard: int, batches: Iterable[pa.RecordBatc
         table.evict(gone)
         table.forget()
     return table
-
-
-def fold_sections(layout: RecordLayout, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
-    """One section that stands for several (oldest first): the newest value of each record that the horizon leaves."""
-    table = fill_table(layout, 0, batches, horizon)
-    rows = table.rows_of(table.panes(2**63 - 1))
-    return sections.to_section(table.copy(rows), layout)

@@ -1,8 +1,9 @@
 """One shard's hash table of state records, with an undo log per epoch.
 
 Invariants
-- Every change goes through ``merge`` or ``evict`` under an open ``UndoLog``; undoing the logs newest first restores the
-  table exactly, byte strings included.
+- Every change goes through ``merge``, ``remove`` or ``evict`` under an open ``UndoLog``; undoing the logs newest first
+  restores the table exactly, byte strings included.
+- A row number stays with its record until the log under which it went is forgotten, or the one that made it undone.
 - Room grows by doubling. Shards start from different capacities (``stagger``), so that hash-balanced shards do not all
   grow in the same epoch: the work of growing is spread over a whole doubling of the state.
 
@@ -23,7 +24,8 @@ from tailrace.state.layout import PANE, VALID, RecordLayout
 
 _FIRST_ROWS = 64
 _STAGGER_STEPS = 16
-_NO_PANES = np.empty((0, 3), np.int64)
+_NO_PANES = np.empty((0, tk.PANE_WORDS), np.int64)
+_NO_ROWS = np.empty(0, np.int64)
 _NO_OVERRIDE = np.empty(0, np.int64)
 
 
@@ -37,12 +39,18 @@ class UndoLog:
     arena_end: int
     arena_waste: int
     evicted: np.ndarray = field(default_factory=lambda: _NO_PANES)
+    removed: list[np.ndarray] = field(default_factory=list)
     rows_end: int = 0
     images_end: int = 0
 
     @property
     def nbytes(self) -> int:
-        return int(self.images_end * self.images.shape[1] * 8 + self.rows_end * 8)
+        removed = sum(rows.nbytes for rows in self.removed)
+        return int(self.images_end * self.images.shape[1] * 8 + self.rows_end * 8 + removed)
+
+    @property
+    def removed_rows(self) -> np.ndarray:
+        return np.concatenate(self.removed) if self.removed else _NO_ROWS
 
 
 @dataclass(frozen=True)
@@ -145,8 +153,8 @@ class Table:
                 raise SumOverflowError(f"a sum left the range of {overflowed.type}")
 
     def panes(self, below: int) -> np.ndarray:
-        """The panes that start before ``below``, ascending, as rows of (start, head, rows)."""
-        out = np.empty((int(self._counters[tk.PANES]), 3), np.int64)
+        """The panes that start before ``below``, ascending, as rows of (start, head, rows, dead)."""
+        out = np.empty((int(self._counters[tk.PANES]), tk.PANE_WORDS), np.int64)
         count = uk.list_panes(self._panes, below, out)
         out = out[:count]
         return out[np.argsort(out[:, 0], kind="stable")]
@@ -157,6 +165,16 @@ class Table:
         uk.evict(panes, self._index, self._records, self._links, self._panes, self._counters)
         log.evicted = np.concatenate([log.evicted, panes])
 
+    def remove(self, rows: np.ndarray) -> None:
+        """Take single records away, by row number. Merging their keys again, even under the same log, starts anew."""
+        if not len(rows):
+            return
+        chosen = np.array(rows, np.int64)
+        done = int(uk.remove(chosen, self._index, self._records, self._panes, self._counters))
+        self._logs[-1].removed.append(chosen[:done])
+        if done < len(chosen):
+            raise ValueError(f"row {chosen[done]} was to be removed, but holds no record")
+
     def undo(self) -> None:
         """Back to before the newest log was opened."""
         self._close_newest()
@@ -165,7 +183,7 @@ class Table:
         while (self._counters[tk.PANES] + len(log.evicted)) * 2 > len(self._panes):
             self._grow_panes()
         uk.undo(
-            log.evicted, log.arena_end, log.arena_waste, self._index, self._records, self._links,
+            log.evicted, log.removed_rows, log.arena_end, log.arena_waste, self._index, self._records, self._links,
             self._free, self._panes, log.rows, log.images, self._counters,
         )  # fmt: skip
         if self._logs:
@@ -177,7 +195,7 @@ class Table:
         self._close_newest()
         log = self._logs.pop(0)
         uk.release(
-            log.evicted, self._records, self._links, self._free, self._arena,
+            log.evicted, log.removed_rows, self._records, self._links, self._free, self._panes, self._arena,
             self.layout.bytes_words, self._counters,
         )  # fmt: skip
         self._spare = log
@@ -187,19 +205,33 @@ class Table:
     def rows_of(self, panes: np.ndarray) -> np.ndarray:
         """Row numbers of these panes, pane by pane, oldest row first."""
         out = np.empty(int(panes[:, 2].sum()), np.int64)
-        uk.pane_rows(panes, self._links, out)
+        uk.pane_rows(panes, self._records, self._links, out)
         return out
 
     def changed_rows(self) -> np.ndarray:
-        """Row numbers changed under the newest log, in the order of their first change."""
+        """Row numbers changed under the newest log and not removed since, in the order of their first change."""
         self._close_newest()
         log = self._logs[-1]
         rows = log.rows[: log.rows_end]
-        return np.where(rows < 0, ~rows, rows)
+        rows = np.where(rows < 0, ~rows, rows)
+        return rows[self._records[rows, self.layout.words] >= 0] if log.removed else rows
+
+    def removed_rows(self) -> np.ndarray:
+        """Row numbers removed under the newest log that were there before it; what they hold can still be copied."""
+        self._close_newest()
+        log = self._logs[-1]
+        rows = log.rows[: log.rows_end]
+        gone = log.removed_rows
+        return gone[~np.isin(gone, ~rows[rows < 0])] if len(gone) else gone
 
     def pane_starts(self, rows: np.ndarray) -> np.ndarray:
         starts: np.ndarray = self._records[rows, PANE]
         return starts
+
+    def tombstones(self, rows: np.ndarray) -> np.ndarray:
+        """Which of these records hold no accumulator."""
+        empty: np.ndarray = self._records[rows, VALID] & ~self.layout.key_mask == 0
+        return empty
 
     def rows_in_windows(self, targets: Rows, size: int, pane: int) -> tuple[np.ndarray, np.ndarray]:
         """For targets whose pane is a window's start: (row numbers of their key in that window, window starts)."""
@@ -292,7 +324,7 @@ def _record_matrix(rows: int, words: int) -> np.ndarray:
 
 
 def _empty_panes(slots: int) -> np.ndarray:
-    panes = np.zeros((slots, 3), np.int64)
+    panes = np.zeros((slots, tk.PANE_WORDS), np.int64)
     panes[:, 1] = tk.EMPTY_PANE
     return panes
 

@@ -4,11 +4,13 @@ Invariants
 - ``index`` has a power-of-two length, is at most half full, and holds ``tag << 32 | row`` or -1. The home of an entry
   is ``tag & mask``, so that moving entries never touches records. Deletion shifts back: there are no tombstones.
 - Two keys are one only if every word, the key's valid bits and every byte agree; a hash decides nothing by itself.
-- The rows of a pane form a list through ``links``; the newest row is its head. ``panes`` maps a pane to (head, rows) in
-  an open-addressing table of its own, at most half full.
+- The rows of a pane form a list through ``links``; the newest row is its head. ``panes`` maps a pane to (head, rows,
+  dead) in an open-addressing table of its own, at most half full. Removed records leave the index at once but stay in
+  the list, dead, until nothing can undo their removal and most of the list is dead: ``rows`` counts the others.
 - The words of an accumulator whose valid bit is not set are 0, in records and in partials alike.
 - ``merge_rows`` checks all room before it changes anything, so it can stop at any row, be given room, and go on.
-- ``records`` has one word more than a partial, the last: the stamp of the record's newest change, -1 while it is free.
+- ``records`` has one word more than a partial, the last: the stamp (1 or more) of the record's newest change, -1 while
+  it is free. Of a dead record it is ``-2 - stamp`` while its removal can be undone, then ``UNLINK``.
 - A record's first change under a ``stamp`` saves its image to the undo log; ``undo_rows`` has ``row`` for a saved image
   and ``~row`` for a record made new. Undone in reverse, the newest row of a pane is always its head.
 - The arena only grows while undo logs exist, so the byte strings of saved images stay where they are.
@@ -48,8 +50,11 @@ COUNTERS = 10
 # Why ``merge_rows`` stopped early.
 DONE, NEED_ROWS, NEED_ARENA, NEED_PANES, OVERFLOW = range(5)
 # Columns of ``panes``.
-PANE_START, PANE_HEAD, PANE_ROWS = 0, 1, 2
+PANE_START, PANE_HEAD, PANE_ROWS, PANE_DEAD = 0, 1, 2, 3
+PANE_WORDS = 4
 EMPTY_PANE = -1
+# What stands in place of a stamp.
+FREE, UNLINK = -1, -2
 
 _FAR, _NEAR = 16, 8
 _LOW = np.int64(0xFFFFFFFF)
@@ -209,7 +214,7 @@ def pane_find(panes, pane):
 @inlined
 def pane_put(panes, place, source, at):
     """Copy a directory entry. (Word by word: kernels run without numba's memory manager.)"""
-    for c in range(3):
+    for c in range(PANE_WORDS):
         panes[place, c] = source[at, c]
 
 
@@ -427,6 +432,7 @@ def merge_rows(
         if fresh:
             panes[place, PANE_START] = rows[i, PANE]
             panes[place, PANE_ROWS] = 0
+            panes[place, PANE_DEAD] = 0
             links[at] = -1
             counters[PANES] += 1
         else:

@@ -1,4 +1,4 @@
-"""Kernels that keep a table in shape or read it in bulk: rehash, evict, undo, release, compact, copy out.
+"""Kernels that keep a table in shape or read it in bulk: rehash, evict, remove, undo, release, compact, copy out.
 
 Same invariants as ``table_kernels``.
 """
@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.compiled import kernel, prefetch
+from tailrace.state.compiled import inlined, kernel, prefetch
 from tailrace.state.layout import HASH, PANE, VALID
 from tailrace.state.table_kernels import (
     ARENA_END,
     ARENA_WASTE,
     EMPTY_PANE,
+    FREE,
     FREE_END,
     IMAGES_END,
     LIVE,
+    PANE_DEAD,
     PANE_HEAD,
     PANE_ROWS,
     PANE_START,
+    PANE_WORDS,
     PANES,
     UNDO_END,
+    UNLINK,
     bytes_length,
     copy_bytes,
     find,
@@ -51,27 +55,29 @@ def rehash_panes(old, new):
 
 @kernel
 def list_panes(panes, below, out):
-    """Write the panes that start before ``below`` as (start, head, rows); return how many."""
+    """Write the panes that start before ``below`` as (start, head, rows, dead); return how many."""
     count = 0
     for at in range(panes.shape[0]):
         if panes[at, PANE_HEAD] != EMPTY_PANE and panes[at, PANE_START] < below:
-            for c in range(3):
+            for c in range(PANE_WORDS):
                 out[count, c] = panes[at, c]
             count += 1
     return count
 
 
 @kernel
-def pane_rows(chosen, links, out):
+def pane_rows(chosen, records, links, out):
     """Write the row numbers of the chosen panes (from ``list_panes``), pane by pane, oldest row first."""
+    stamp = records.shape[1] - 1
     end = 0
     for p in range(chosen.shape[0]):
         end += chosen[p, PANE_ROWS]
         at = chosen[p, PANE_HEAD]
         place = end
         while at >= 0:
-            place -= 1
-            out[place] = at
+            if records[at, stamp] >= 0:
+                place -= 1
+                out[place] = at
             at = links[at]
     return end
 
@@ -79,10 +85,12 @@ def pane_rows(chosen, links, out):
 @kernel
 def evict(chosen, index, records, links, panes, counters):
     """Take the chosen panes out of the index and the directory. Their rows stay as they are until released."""
+    stamp = records.shape[1] - 1
     for p in range(chosen.shape[0]):
         at = chosen[p, PANE_HEAD]
         while at >= 0:
-            index_remove(index, tag_of(records[at, HASH], records[at, PANE]), at)
+            if records[at, stamp] >= 0:
+                index_remove(index, tag_of(records[at, HASH], records[at, PANE]), at)
             at = links[at]
         pane_remove(panes, pane_find(panes, chosen[p, PANE_START]))
         counters[LIVE] -= chosen[p, PANE_ROWS]
@@ -90,18 +98,49 @@ def evict(chosen, index, records, links, panes, counters):
 
 
 @kernel
+def remove(chosen, index, records, panes, counters):
+    """Take single records out of the index, and mark them dead; stop at a row that holds none. Returns how many."""
+    stamp = records.shape[1] - 1
+    for i in range(chosen.shape[0]):
+        at = chosen[i]
+        if records[at, stamp] < 0:
+            return i
+        index_remove(index, tag_of(records[at, HASH], records[at, PANE]), at)
+        records[at, stamp] = UNLINK - records[at, stamp]
+        place = pane_find(panes, records[at, PANE])
+        panes[place, PANE_ROWS] -= 1
+        panes[place, PANE_DEAD] += 1
+        counters[LIVE] -= 1
+    return chosen.shape[0]
+
+
+@kernel
 def undo(
-    evicted, arena_end, arena_waste, index, records, links, free, panes, undo_rows, undo_images, counters
+    evicted, removed, arena_end, arena_waste, index, records, links, free, panes, undo_rows, undo_images, counters
 ):  # fmt: skip
-    """Back to before the log's epoch: evicted panes return, images are restored, new records go."""
+    """Back to before the log's epoch: what was evicted or removed returns, images are restored, new records go.
+
+    A record that was made new in place of a removed one is for a moment beside it in the index; entries name their
+    row, so the right one goes.
+    """
+    stamp = records.shape[1] - 1
     for p in range(evicted.shape[0]):
         pane_put(panes, pane_find(panes, evicted[p, PANE_START]), evicted, p)
         counters[PANES] += 1
         counters[LIVE] += evicted[p, PANE_ROWS]
         at = evicted[p, PANE_HEAD]
         while at >= 0:
-            index_insert(index, tag_of(records[at, HASH], records[at, PANE]), at)
+            if records[at, stamp] >= 0:
+                index_insert(index, tag_of(records[at, HASH], records[at, PANE]), at)
             at = links[at]
+    for i in range(removed.shape[0]):
+        at = removed[i]
+        index_insert(index, tag_of(records[at, HASH], records[at, PANE]), at)
+        records[at, stamp] = UNLINK - records[at, stamp]
+        place = pane_find(panes, records[at, PANE])
+        panes[place, PANE_ROWS] += 1
+        panes[place, PANE_DEAD] -= 1
+        counters[LIVE] += 1
     image = counters[IMAGES_END]
     for u in range(counters[UNDO_END] - 1, -1, -1):
         at = undo_rows[u]
@@ -115,10 +154,10 @@ def undo(
         place = pane_find(panes, records[at, PANE])
         panes[place, PANE_HEAD] = links[at]
         panes[place, PANE_ROWS] -= 1
-        if panes[place, PANE_ROWS] == 0:
+        if panes[place, PANE_ROWS] + panes[place, PANE_DEAD] == 0:
             pane_remove(panes, place)
             counters[PANES] -= 1
-        records[at, undo_images.shape[1]] = -1
+        records[at, stamp] = FREE
         free[counters[FREE_END]] = at
         counters[FREE_END] += 1
         counters[LIVE] -= 1
@@ -128,18 +167,54 @@ def undo(
     counters[ARENA_WASTE] = arena_waste
 
 
+@inlined
+def give_back(at, records, free, arena, bytes_words, counters):
+    """The row is free for use."""
+    for b in range(bytes_words.shape[0]):
+        if records[at, VALID] >> bytes_words[b, 1] & 1:
+            counters[ARENA_WASTE] += 4 + bytes_length(arena, records[at, bytes_words[b, 0]])
+    records[at, records.shape[1] - 1] = FREE
+    free[counters[FREE_END]] = at
+    counters[FREE_END] += 1
+
+
 @kernel
-def release(evicted, records, links, free, arena, bytes_words, counters):
-    """Give the rows of evicted panes back for use: nothing can undo their eviction any more."""
+def release(evicted, removed, records, links, free, panes, arena, bytes_words, counters):
+    """Give the rows of evicted panes and removed records back for use: nothing can undo that any more.
+
+    A removed record is unlinked from its pane's list only when most of the list is dead, so that walking the lists
+    costs no more than removing did. Where a later log has evicted the pane, the record goes when that is released.
+    """
+    stamp = records.shape[1] - 1
+    for i in range(removed.shape[0]):
+        records[removed[i], stamp] = UNLINK
+    for i in range(removed.shape[0]):
+        if records[removed[i], stamp] != UNLINK:
+            continue  # went with others of its pane
+        place = pane_find(panes, records[removed[i], PANE])
+        if panes[place, PANE_HEAD] == EMPTY_PANE or panes[place, PANE_DEAD] <= panes[place, PANE_ROWS]:
+            continue
+        before = np.int64(-1)
+        at = panes[place, PANE_HEAD]
+        while at >= 0:
+            after = np.int64(links[at])
+            if records[at, stamp] == UNLINK:
+                if before < 0:
+                    panes[place, PANE_HEAD] = after
+                else:
+                    links[before] = after
+                panes[place, PANE_DEAD] -= 1
+                give_back(at, records, free, arena, bytes_words, counters)
+            else:
+                before = at
+            at = after
+        if panes[place, PANE_ROWS] + panes[place, PANE_DEAD] == 0:
+            pane_remove(panes, place)
+            counters[PANES] -= 1
     for p in range(evicted.shape[0]):
         at = evicted[p, PANE_HEAD]
         while at >= 0:
-            for b in range(bytes_words.shape[0]):
-                if records[at, VALID] >> bytes_words[b, 1] & 1:
-                    counters[ARENA_WASTE] += 4 + bytes_length(arena, records[at, bytes_words[b, 0]])
-            records[at, records.shape[1] - 1] = -1
-            free[counters[FREE_END]] = at
-            counters[FREE_END] += 1
+            give_back(at, records, free, arena, bytes_words, counters)
             at = links[at]
 
 
@@ -147,10 +222,10 @@ def release(evicted, records, links, free, arena, bytes_words, counters):
 def move_strings(matrix, stamp_word, count, bytes_words, arena, fresh, end):
     """Copy the strings of all rows to a fresh arena and point the rows there; return its end.
 
-    Rows with a stamp of -1 are left out; a ``stamp_word`` below 0 says that they have none.
+    Free rows are left out; a ``stamp_word`` below 0 says that rows have no stamp.
     """
     for at in range(count):
-        if stamp_word >= 0 and matrix[at, stamp_word] < 0:
+        if stamp_word >= 0 and matrix[at, stamp_word] == FREE:
             continue
         for b in range(bytes_words.shape[0]):
             if matrix[at, VALID] >> bytes_words[b, 1] & 1:

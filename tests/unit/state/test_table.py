@@ -1,9 +1,10 @@
-"""One shard's table against a dictionary: merging, replacing, evicting, undoing, compacting, in any order."""
+"""One shard's table against a dictionary: merging, replacing, removing, evicting, undoing, compacting, in any order."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,11 +22,15 @@ partial = st.tuples(keys, st.integers(0, 4), st.integers(-5, 5), st.one_of(st.no
 step = st.one_of(
     st.tuples(st.just("merge"), st.lists(partial, max_size=40), st.booleans()),
     st.tuples(st.just("evict"), st.integers(0, 5)),
+    st.tuples(st.just("remove"), st.sets(st.tuples(keys, st.integers(0, 4)))),
     st.tuples(st.just("undo")),
     st.tuples(st.just("forget")),
     st.tuples(st.just("compact")),
     st.tuples(st.just("begin")),
 )
+
+
+_CHANGES = ("merge", "remove", "evict")
 
 
 def rows_of(partials: list[tuple]) -> Rows:
@@ -53,6 +58,13 @@ def content(table: Table) -> dict[tuple, tuple]:
     return out
 
 
+def row_numbers(table: Table) -> dict[tuple, int]:
+    rows = table.rows_of(table.panes(FOREVER))
+    batch = to_section(table.copy(rows), LAYOUT)
+    keys = zip(batch["k0"].to_pylist(), batch["__pane"].to_pylist(), strict=True)
+    return dict(zip(keys, rows.tolist(), strict=True))
+
+
 def merged(old: tuple | None, total: int, largest: str | None) -> tuple:
     if old is None:
         return total, largest
@@ -69,7 +81,7 @@ def test_equals_a_dictionary(steps: list[tuple]) -> None:
     evicted = False
     for action, *arguments in steps:
         # An epoch merges, then evicts: after evicting, merging needs a new log.
-        if action == "begin" or (action in ("merge", "evict") and not history) or (action == "merge" and evicted):
+        if action == "begin" or (action in _CHANGES and not history) or (action == "merge" and evicted):
             table.begin(0)
             history.append(dict(model))
             evicted = False
@@ -80,6 +92,13 @@ def test_equals_a_dictionary(steps: list[tuple]) -> None:
             for key, pane, total, largest in partials:
                 old = None if replace else model.get((key, pane))
                 model[key, pane] = merged(old, total, largest)
+        elif action == "remove":
+            doomed = [key for key in model if key in arguments[0]]
+            numbers = row_numbers(table)
+            before = set(table.changed_rows().tolist())
+            table.remove(np.array([numbers[key] for key in doomed], np.int64))
+            assert set(table.changed_rows().tolist()) == before - {numbers[key] for key in doomed}
+            model = {key: value for key, value in model.items() if key not in doomed}
         elif action == "evict":
             table.evict(table.panes(arguments[0]))
             model = {key: value for key, value in model.items() if key[1] >= arguments[0]}
@@ -120,3 +139,38 @@ def test_growing_keeps_every_record() -> None:
     assert set(table.copy(table.rows_of(table.panes(FOREVER))).words[:, 4]) == {1}
     table.undo()
     assert table.rows == 0
+
+
+def test_removed_rows_are_used_again() -> None:
+    """However many records come and go, in panes of which some stay, the room for them does not grow."""
+    layout = record_layout([Field("k", BIGINT)], [(Merge.ADD, BIGINT)], ansi=False)
+    table = Table(layout)
+    room = []
+    for epoch in range(60):
+        words = np.zeros((500, layout.words), np.int64)
+        words[:, HASH] = words[:, 3] = np.arange(500) + 500 * epoch
+        words[:, PANE] = np.arange(500) % 7
+        words[:, 2] = 3
+        table.begin(len(words))
+        if epoch:
+            old = table.rows_of(table.panes(FOREVER))
+            born = table.copy(old).words[:, 3]
+            table.remove(old[(born >= 500 * (epoch - 1)) & (born % 100 > 0)])
+        table.merge(words, np.empty(0, np.uint8), 0, len(words))
+        if epoch >= 2:
+            table.forget()
+        room.append(table.nbytes)
+        assert table.rows == 500 + 5 * epoch
+    assert room[-1] <= 2 * room[5]
+
+
+def test_only_records_can_be_removed() -> None:
+    table = Table(LAYOUT)
+    rows = rows_of([("a", 0, 1, None), ("b", 0, 1, "x")])
+    table.begin(2)
+    table.merge(rows.words, rows.heap, 0, 2)
+    table.begin(0)
+    with pytest.raises(ValueError, match="holds no record"):
+        table.remove(np.array([0, 1, 0]))
+    table.undo()
+    assert content(table) == {("a", 0): (1, None), ("b", 0): (1, "x")}
