@@ -17,7 +17,7 @@ from tailrace.operators.groups import Groups, sort_ranks
 def quantile(groups: Groups, column: str, share: float) -> pa.Array:
     """The value below which ``share`` of the group lies, between two rows by their distance: Spark's ``percentile``."""
     values, numbers = _present(groups, column)
-    doubles = np.asarray(values.cast(pa.float64()))
+    doubles = np.asarray(values.cast(pa.float64(), safe=False))  # whole numbers beyond 2^53 are rounded, as in Spark
     order = np.lexsort((doubles, numbers))  # NaN sorts last, as in Spark
     counts = np.bincount(numbers, minlength=len(groups))
     starts = np.cumsum(counts) - counts
@@ -28,8 +28,7 @@ def quantile(groups: Groups, column: str, share: float) -> pa.Array:
     ordered = np.append(doubles[order], 0.0)  # one more, for groups without a value
     below, above = (ordered[np.where(there, starts + at, len(doubles))] for at in (low, high))
     with np.errstate(invalid="ignore"):
-        mixed = (low + 1 - place) * below + (place - low) * above
-    # Where nothing lies between, the value itself: infinity times nothing would be no number.
+        mixed = below + (above - below) * (place - low)  # NaN where one is infinite, as in Spark
     return pa.array(np.where((place == low) | (below == above), below, mixed), mask=~there)
 
 
