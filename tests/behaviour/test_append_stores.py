@@ -170,6 +170,10 @@ class AlignedMachine(StoreMachine):
         runs = [_runs([(row.hash, repr(row.key)) for row in piece]) for piece in pieces]
         keys = [key for run in runs for key in run]
         assert len(keys) == len(set(keys)), "a key lies in two pieces, or its rows are not adjacent"
+        panes: dict[tuple[int, str], list[int]] = {}
+        for row in (row for piece in pieces for row in piece):
+            panes.setdefault((row.hash, repr(row.key)), []).append(row.pane)
+        assert all(starts == sorted(starts) for starts in panes.values()), "a key's rows are not pane by pane"
         hashes = [(row.hash % SHARDS, row.hash) for piece in pieces for row in piece]
         assert hashes == sorted(hashes)
         if piece_bytes == 1:

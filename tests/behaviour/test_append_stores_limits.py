@@ -100,6 +100,33 @@ def test_an_undone_epoch_leaves_nothing(store: Any) -> None:
     assert (store.rows, store.nbytes, store.disk_bytes, store.horizon) == facts
 
 
+def contents(store: Any, keys: np.ndarray, panes: list[int]) -> list[tuple[int, int, int]]:
+    """(pane, key, value) of these keys, sorted by the first two: the order of values is the store's."""
+    if isinstance(store, AppendAlignedStore):
+        found = np.concatenate([_NOTHING, *(rows.words for rows in store.read(min(panes), max(panes) + 1))])
+    else:
+        found = np.concatenate([store.read(rows_of(keys, pane), remove=False)[0].words for pane in panes])
+    return sorted(map(tuple, found[:, [1, 3, 4]].tolist()), key=lambda row: row[:2])
+
+
+_NOTHING = np.empty((0, LAYOUT.words), np.int64)
+
+
+def test_an_eviction_that_is_undone_brings_back_every_row(store: Any) -> None:
+    """Also where the epochs after it have merged and written, and would have had reason to leave rows out."""
+    keys = np.arange(EPOCH_ROWS)
+    for epoch in range(30):
+        store.append(epoch, [frame(rows_of(keys, epoch % 3 * 10, epoch))])
+    before = contents(store, keys, [0, 10, 20])
+    assert len(before) == 30 * EPOCH_ROWS
+    store.append(30, [frame(rows_of(keys, 20, 30))])
+    store.evict(20)
+    assert {pane for pane, _, _ in contents(store, keys, [0, 10, 20])} == {20}
+    store.append(31, [frame(rows_of(keys, 20, 31))])
+    store.undo(30)
+    assert contents(store, keys, [0, 10, 20]) == before
+
+
 def test_misuse_is_refused(store: Any) -> None:
     with pytest.raises(ValueError, match="no epoch is open"):
         store.evict(1)
@@ -134,11 +161,13 @@ def test_a_full_disk_loses_nothing(store: Any, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_piece_is_bounded_where_one_shard_is_large(tmp_path: Path) -> None:
     rng = np.random.default_rng(random.randrange(2**32))
-    for memory in (10**9, 50_000):
+    for memory, near in ((10**9, False), (10**9, True), (50_000, False), (50_000, True)):
         store = AppendAlignedStore(LAYOUT, [0], shard_count=1, memory_bytes=memory, folder=str(tmp_path))
         for epoch in range(10):
-            words = rows_of(rng.integers(0, 2000, 5000), 10 * rng.integers(0, 3, 5000))
-            store.append(epoch, [by_shard(words, 1).parts()])
+            rows = rows_of(rng.integers(0, 2000, 5000), 10 * rng.integers(0, 3, 5000))
+            if near:  # all hashes in one bucket of buckets, on both sides of 0
+                rows.words[:, 0] = rows.words[:, 3] - 1000
+            store.append(epoch, [by_shard(rows, 1).parts()])
         bound = 100 * ROW_BYTES
         pieces = list(store.read(0, 30, piece_bytes=bound))
         assert sum(map(len, pieces)) == 50_000
@@ -199,6 +228,41 @@ def test_sessions_are_read_before_they_are_asked_for(tmp_path: Path) -> None:
     assert seeing.index_scans * 5 < blind.index_scans
     assert seeing.bytes_read < blind.bytes_read
     assert 0 < seeing.lists_evicted < seeing.lists_prefetched
+
+
+def test_rows_that_reach_the_disk_behind_a_foretold_list_are_not_missed(tmp_path: Path) -> None:
+    store = AppendUnalignedStore(
+        LAYOUT, range(SHARDS), shard_count=SHARDS, memory_bytes=200_000, folder=str(tmp_path), instances=1,
+        read_batch_ratio=1.0, undo_epochs=1,
+    )  # fmt: skip
+    keys = np.arange(200)
+    times = [np.full(len(keys), 5)]
+    store.append(0, [frame(rows_of(keys, 0, 0))], times)
+    store.append(1, [frame(rows_of(np.arange(1000, 9000), 0))])
+    store.append(2, [frame(rows_of(keys, 0, 2))], times)  # forgotten, so 0 and 1 lie on disk; 2 stays in memory
+    store.append(3, [])
+    assert store.disk_bytes > 0
+    store.read(rows_of(keys[:1], 0), remove=False)  # a miss: every list is copied
+    assert store.stats().lists_prefetched >= 199
+    store.append(4, [frame(rows_of(np.arange(20_000, 28_000), 0))])
+    written = store.disk_bytes
+    store.append(5, [])
+    assert store.disk_bytes > written, "2 has been written"
+    rows, offsets = store.read(rows_of(keys, 0), remove=False)
+    assert (np.diff(offsets) == 2).all() and rows.words[:, 4].tolist() == [0, 2] * len(keys)
+    store.close()
+
+
+def test_a_restored_shard_keeps_what_was_removed_from_its_forerunner(tmp_path: Path) -> None:
+    store = AppendUnalignedStore(LAYOUT, [0], shard_count=1, memory_bytes=10**6, folder=str(tmp_path))
+    store.append(0, [by_shard(rows_of(np.arange(10), 0), 1).parts()])
+    sections = store.delta()
+    store.append(1, [])
+    store.remove(rows_of(np.arange(5), 0))
+    assert store.delta()[0].num_rows == 5
+    store.restore(0, sections.values(), store.horizon)
+    assert store.delta() == {}
+    store.close()
 
 
 def test_lists_whose_time_is_unknown_are_never_foretold(tmp_path: Path) -> None:
