@@ -227,7 +227,7 @@ def report(
     try:
         from tailrace.lab.report import write_report  # lazy: see _LAZY
     except ModuleNotFoundError as error:
-        if error.name != "plotly":
+        if not (error.name or "").startswith("plotly"):
             raise
         raise TailraceError("the report's charts need plotly: pip install 'tailrace[lab]'") from error
     records, problems = record.read_all(paths or [record.folder()])

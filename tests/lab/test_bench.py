@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tailrace.lab import record
+
 SIZES = ("--rows", "2000", "--keys", "5000", "--batches", "2", "--warmup", "1")
 
 
@@ -59,6 +61,11 @@ def test_rmw_gives_one_checked_result(short_path: Path) -> None:
     assert json.loads(out.read_text()) == result
     assert result["answers_equal"] is True
     assert "over_shuffle_floor" in result and "speedup_rocksdb" not in result
+    (path,) = (short_path / "records").iterdir()
+    kept = record.read(path)
+    assert (kept.kind, kept.name, kept.parameters["rows"]) == ("bench", "rmw", 2_000)
+    assert kept.summary["ratios"] == {"over_shuffle_floor": result["over_shuffle_floor"]}
+    assert {engine: metrics["ms"] for engine, metrics in kept.series.items()} == result["series_ms"]
     wait_until_nothing_is_left(short_path, 20)
 
 

@@ -31,6 +31,9 @@ def test_names_near_and_far() -> None:
         registry.workload("#")
     with pytest.raises(UnknownNameError, match="bids-window cannot run on shuffle-floor; it can on tailrace"):
         registry.query(registry.workload("bids-window"), "shuffle-floor")
+    odd = replace(registry.workload("bids-window"), cannot={"shuffle-floor": "it keeps no state"})
+    with pytest.raises(UnknownNameError, match="cannot run on shuffle-floor: it keeps no state; it can on"):
+        registry.query(odd, "shuffle-floor")
 
 
 def test_every_workload_is_complete() -> None:

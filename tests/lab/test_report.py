@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -167,6 +169,16 @@ def test_the_command_reports_a_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "broken.json" in (tmp_path / "r.html").read_text()
     done = CliRunner().invoke(app, ["report", "nowhere"])
     assert isinstance(done.exception, TailraceError) and "there is no nowhere" in str(done.exception)
+
+
+def test_without_plotly_the_command_says_what_to_install(tmp_path: Path) -> None:
+    record.write(bench_record(1_000), tmp_path)
+    hidden = "import sys; sys.modules['plotly'] = None; from tailrace.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", hidden, "report", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "pip install 'tailrace[lab]'" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,9 @@ from typer.testing import CliRunner
 
 from tailrace.cli import app
 from tailrace.lab import record
-from tailrace.lab.run import Epoch, _summary
+from tailrace.lab.engine_process import EngineError
+from tailrace.lab.events import write_batch
+from tailrace.lab.run import Epoch, _summary, rows_made, with_rows_made
 from tailrace.lab.run_check import WrongAnswerError, check_rows
 
 SMALL = ("--events", "2500", "--rows", "400", "--seed", "7")
@@ -124,8 +126,14 @@ def test_wrong_options_exit_with_2(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["run", "workloads", "report"])
+def test_help_has_examples(name: str) -> None:
+    done = CliRunner().invoke(app, [name, "--help"])
+    assert done.exit_code == 0 and "Examples" in done.stdout
+
+
 def test_an_interrupted_run_leaves_nothing(short_path: Path) -> None:
-    arguments = command("run", "keyed-sums", "--events", "40k", "--rows", "100", "--out", str(short_path / "out.json"))
+    arguments = command("run", "keyed-sums", "--events", "10k", "--rows", "100", "--out", str(short_path / "out.json"))
     with subprocess.Popen(
         arguments, env=environment(short_path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -185,3 +193,16 @@ def test_medians_leave_out_the_start() -> None:
     assert found["state_rows_max"] == 4
     short = _summary([Epoch(0, 100, 50, None)], wall_s=1.0)
     assert (short["median_ms"], short["warmup"], short["state_rows_max"]) == (50, 0, None)
+
+
+def test_rows_are_counted_where_they_were_made(tmp_path: Path) -> None:
+    sizes = {"a": [3, 5], "b": [0, 2]}
+    files = {
+        feed: [write_batch(pa.table({"x": range(rows)}), tmp_path / feed, str(rows), 1) for rows in many]
+        for feed, many in sizes.items()
+    }
+    assert rows_made(files) == [3, 7]
+    said = [Epoch(0, 6, 10, None), Epoch(1, 1, 10, None)]  # a feed read twice; a filter that spared most of it
+    assert [epoch.rows for epoch in with_rows_made(said, [3, 7])] == [3, 7]
+    with pytest.raises(EngineError, match=r"3 files of events .* there were 2 with rows"):
+        with_rows_made(said, [3, 7, 1])

@@ -80,6 +80,8 @@ class Workload:
     """The micro-batches in order, ``settings.events`` rows in all, from the settings alone: the same in every run."""
     queries: Mapping[str, Query]
     """Engine to its query; engines that cannot express it are left out."""
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    """Engine to why it cannot, in a few words."""
     oracle: Callable[[Files, Settings], pa.Table] | None = None
     """What the answer must be, from the files alone, without any engine. Rows in any order."""
     settle: Callable[[pa.Table], pa.Table] = _as_emitted
@@ -170,7 +172,8 @@ def query(of: Workload, engine_name: str) -> Query:
     engine(engine_name)
     found = of.queries.get(engine_name)
     if found is None:
-        raise UnknownNameError(f"{of.name} cannot run on {engine_name}; it can on {', '.join(of.queries)}")
+        why = f": {of.cannot[engine_name]}" if engine_name in of.cannot else ""
+        raise UnknownNameError(f"{of.name} cannot run on {engine_name}{why}; it can on {', '.join(of.queries)}")
     return found
 
 
