@@ -178,6 +178,26 @@ def test_a_piece_is_bounded_where_one_shard_is_large(tmp_path: Path) -> None:
         store.close()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("memory", [0, 10**9])
+def test_a_reader_sees_its_moment_whatever_happens_meanwhile(tmp_path: Path, memory: int, threads: int) -> None:
+    store = AppendAlignedStore(
+        LAYOUT, range(SHARDS), shard_count=SHARDS, memory_bytes=memory, folder=str(tmp_path), threads=threads
+    )
+    for epoch in range(6):
+        store.append(epoch, [frame(rows_of(np.arange(1000), 0, epoch))])
+    reader = store.read(0, 1, piece_bytes=50 * ROW_BYTES)
+    first = next(reader)
+    store.append(6, [frame(rows_of(np.arange(1000), 0, 6))])
+    store.evict(100)
+    store.forget(6)
+    assert store.rows == store.disk_bytes == 0
+    assert mapped_files(tmp_path) > 0 or memory
+    assert len(first) + sum(map(len, reader)) == 6000
+    assert mapped_files(tmp_path) == 0
+    store.close()
+
+
 # Prediction ----------------------------------------------------------------------------------------------------------
 
 

@@ -9,12 +9,13 @@ Invariants
 - Memory: runs that cannot be undone take at most ``memory_bytes``; beyond, the latest panes go to disk, since they are
   read last. Rows of epochs that can be undone come on top. Merging and writing take a copy of what they work on.
 
-Threads: one at a time. Rows handed out are copies.
+Threads: one at a time; inside, one more makes the next piece of what is read. Rows handed out are copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,11 +23,11 @@ import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.state import columns, sections
-from tailrace.state.hash_ranges import HashRange, hash_ranges, narrow
 from tailrace.state.layout import RecordLayout
-from tailrace.state.pane_runs import Cells, PaneRun, cuts, merged, run_of_frames, written
+from tailrace.state.pane_pieces import Part, between, pieces_of
+from tailrace.state.pane_runs import PaneRun, merged, run_of_frames, written
 from tailrace.state.row_store import check_owned
-from tailrace.state.runs import Slices, arrange, by_hash, no_rows
+from tailrace.state.runs import Slices, arrange, no_rows
 from tailrace.state.table import Rows
 from tailrace.state.tiers import newest_to_merge
 from tailrace.types import BIGINT
@@ -60,6 +61,7 @@ class AppendAlignedStore:
         self._memory_bytes = memory_bytes
         self._folder = folder
         self._undo_epochs = undo_epochs
+        self._pool = ThreadPoolExecutor(1, "tailrace-panes") if threads > 1 else None
         self._epochs: list[_Epoch] = []
         self._runs: list[PaneRun] = []  # in memory, of epochs that cannot be undone
         self._segments: list[PaneRun] = []
@@ -182,45 +184,28 @@ class AppendAlignedStore:
         """All rows with ``first_pane <= PANE < end_pane``, in pieces of about ``piece_bytes`` that hold whole keys.
 
         Pieces, and rows in a piece, are sorted by (shard, hash); rows of a key lie together, pane by pane, and inside a
-        pane in order of arrival. Only a key that is larger than a piece makes a piece larger. The store may not change
-        until the last piece was taken.
+        pane in order of arrival. Only a key that is larger than a piece makes a piece larger. The rows are those of
+        this moment, whatever happens to the store before the last piece is taken; with threads, the next piece is made
+        while the caller works on one.
         """
         first_pane = max(first_pane, self.horizon)
-        parts = [(run, run.cells.where(_between(run.cells.panes, first_pane, end_pane))) for run in self._all()]
-        parts = [(run, cells) for run, cells in parts if len(cells)]
-        if not parts:
-            return
-        by_shard = np.zeros(self._shard_count, np.int64)
-        for _, cells in parts:
-            np.add.at(by_shard, cells.shards, cells.row_bytes(self.layout))
-        for first, end in cuts(by_shard, piece_bytes):
-            here = [(run, cells.where(_between(cells.shards, first, end))) for run, cells in parts]
-            if by_shard[first:end].sum() <= piece_bytes:
-                yield from self._piece(here, None)
-                continue
-            whole = [Slices(run.rows, cells.lo, cells.hi) for run, cells in here]
-            for hashes in hash_ranges(whole, self.layout, piece_bytes):
-                yield from self._piece(here, hashes)
+        parts = [
+            Part(run.rows, run.cells.where(between(run.cells.panes, first_pane, end_pane)), run.on_disk)
+            for run in self._all()
+        ]
+        pieces = pieces_of([part for part in parts if len(part.cells)], self.layout, self._shard_count, piece_bytes)
+        return (piece() for piece in pieces) if self._pool is None else self._ahead(pieces)
 
-    def _piece(self, parts: Sequence[tuple[PaneRun, Cells]], hashes: HashRange | None) -> Iterator[Rows]:
-        sources, cells_of = [], []
-        for run, cells in parts:
-            if hashes is None:
-                sources.append(Slices(run.rows, cells.lo, cells.hi))
-                cells_of.append(np.arange(len(cells)))
-            else:
-                narrowed, cell = narrow(run.rows, cells.lo, cells.hi, hashes, run.on_disk)
-                sources.append(narrowed)
-                cells_of.append(cell)
-        panes, shards = (
-            np.concatenate([getattr(cells, name)[cell] for (_, cells), cell in zip(parts, cells_of)])
-            for name in ("panes", "shards")
-        )
-        if not len(panes):
-            return
-        edges = np.cumsum([len(source.lo) for source in sources])[:-1]
-        in_time = np.argsort(panes, kind="stable")
-        yield by_hash(sources, np.split(shards, edges), self._shard_count, self.layout, in_time).rows
+    def _ahead(self, pieces: Iterator[Callable[[], Rows]]) -> Iterator[Rows]:
+        assert self._pool is not None
+        coming: Future[Rows] | None = None
+        for piece in pieces:
+            after = self._pool.submit(piece)
+            if coming is not None:
+                yield coming.result()
+            coming = after
+        if coming is not None:
+            yield coming.result()
 
     def delta(self) -> dict[int, pa.RecordBatch]:
         """By shard, the rows that the newest epoch appended and that are still there."""
@@ -268,11 +253,8 @@ class AppendAlignedStore:
         for run in self._all():
             run.close()
         self._epochs, self._runs, self._segments = [], [], []
-
-
-def _between(values: np.ndarray, first: int, end: int) -> np.ndarray:
-    inside: np.ndarray = (values >= first) & (values < end)
-    return inside
+        if self._pool is not None:
+            self._pool.shutdown()
 
 
 def live_rows(batch: pa.RecordBatch, horizon: int) -> pa.RecordBatch:

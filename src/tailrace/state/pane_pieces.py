@@ -1,0 +1,73 @@
+"""Panes in pieces of bounded size, whole keys together.
+
+A piece is one or more shards, or a range of hashes of a shard that is too large for one (see ``hash_ranges``). What it
+holds is settled when it is named, not when it is made: parts are snapshots of immutable runs.
+
+Threads: pure functions; a piece may be made in any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from tailrace.state.hash_ranges import HashRange, hash_ranges, narrow
+from tailrace.state.layout import RecordLayout
+from tailrace.state.pane_runs import Cells, cuts
+from tailrace.state.runs import Slices, by_hash
+from tailrace.state.table import Rows
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some cells of a run."""
+
+    rows: Rows
+    cells: Cells
+    sorted_by_hash: bool
+
+    def of_shards(self, first: int, end: int) -> Part:
+        return Part(self.rows, self.cells.where(between(self.cells.shards, first, end)), self.sorted_by_hash)
+
+
+def between(values: np.ndarray, first: int, end: int) -> np.ndarray:
+    inside: np.ndarray = (values >= first) & (values < end)
+    return inside
+
+
+def pieces_of(
+    parts: Sequence[Part], layout: RecordLayout, shard_count: int, piece_bytes: int
+) -> Iterator[Callable[[], Rows]]:
+    """All rows of the parts (runs oldest first), as functions that make a piece each; none is empty."""
+    sizes = np.zeros(shard_count, np.int64)
+    for part in parts:
+        np.add.at(sizes, part.cells.shards, part.cells.row_bytes(layout))
+    for first, end in cuts(sizes, piece_bytes):
+        total = int(sizes[first:end].sum())
+        if not total:
+            continue
+        here = [part.of_shards(first, end) for part in parts]
+        if total <= piece_bytes:
+            yield partial(_piece, here, layout, shard_count, None)
+            continue
+        whole = [Slices(part.rows, part.cells.lo, part.cells.hi) for part in here]
+        for hashes in hash_ranges(whole, layout, piece_bytes):
+            yield partial(_piece, here, layout, shard_count, hashes)
+
+
+def _piece(parts: Sequence[Part], layout: RecordLayout, shard_count: int, hashes: HashRange | None) -> Rows:
+    sources, panes, shards = [], [], []
+    for part in parts:
+        cells = part.cells
+        if hashes is None:
+            source, cell = Slices(part.rows, cells.lo, cells.hi), np.arange(len(cells))
+        else:
+            source, cell = narrow(part.rows, cells.lo, cells.hi, hashes, part.sorted_by_hash)
+        sources.append(source)
+        panes.append(cells.panes[cell])
+        shards.append(cells.shards[cell])
+    in_time = np.argsort(np.concatenate(panes), kind="stable")
+    return by_hash(sources, shards, shard_count, layout, in_time).rows
