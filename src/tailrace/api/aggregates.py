@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from tailrace.api.columns import check_collation, unquoted
 from tailrace.errors import AnalysisError
-from tailrace.types import Field
+from tailrace.types import BIGINT, DOUBLE, DataType, Field, array, decimal
 
 
 class Function(StrEnum):
@@ -79,6 +79,25 @@ class Aggregate:
     def whole_group(self) -> bool:
         """Whether it needs every row of its group, and not only a few values that are merged as rows come."""
         return self.function in _WHOLE_GROUP
+
+    def output_type(self, column: DataType | None) -> DataType:
+        """The type of the output, Spark's own, for a column of this type."""
+        match self.function:
+            case Function.COUNT | Function.COUNT_DISTINCT:
+                return BIGINT
+            case Function.STDDEV | Function.QUANTILE:
+                return DOUBLE
+        assert column is not None, f"{self.function} of no column"
+        match self.function:
+            case Function.SUM if column.is_decimal:
+                return decimal(column.precision + 10, column.scale)
+            case Function.SUM:
+                return DOUBLE if column.is_float else BIGINT
+            case Function.AVG:
+                return decimal(column.precision + 4, column.scale + 4) if column.is_decimal else DOUBLE
+            case Function.COLLECT_LIST | Function.TOP_K:
+                return array(column)
+        return column
 
     def check_input(self, field: Field) -> None:
         """Refuse a column that this aggregate cannot take."""

@@ -27,7 +27,7 @@ class Watermark:
 
 @dataclass(frozen=True)
 class Aggregation:
-    """A stream grouped and aggregated."""
+    """A stream grouped and aggregated. ``source`` is the user's stream, or another aggregation."""
 
     source: object
     schema: tuple[Field, ...]
@@ -49,6 +49,29 @@ class Aggregation:
 
     def field(self, name: str) -> Field:
         return next(field for field in self.schema if field.name == name)
+
+    @property
+    def upstream(self) -> Aggregation | None:
+        """The aggregation whose rows this one aggregates again."""
+        return self.source if isinstance(self.source, Aggregation) else None
+
+    @property
+    def chain(self) -> tuple[Aggregation, ...]:
+        """From the one that reads the source to this one."""
+        return (*(self.upstream.chain if self.upstream is not None else ()), self)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The output's columns with their types; that of a window is the type of its bounds."""
+        groups = list(self.keys)
+        if self.window is not None:
+            assert self.time_column is not None
+            groups.insert(self.window_position, Field(self.window.name, self.time_column.type))
+        made = [
+            Field(one.name, one.output_type(None if one.column is None else self.field(one.column).type))
+            for one in self.aggregates
+        ]
+        return (*groups, *made)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from tailrace.api.runtime import Runtime
 from tailrace.api.windows import Window
 from tailrace.api.writer import DataStreamWriter
 from tailrace.errors import AnalysisError
+from tailrace.ids import Micros
 from tailrace.types import Field
 
 
@@ -26,6 +27,10 @@ class Stream:
     schema: tuple[Field, ...]
     runtime: Runtime
     watermark: Watermark | None = None
+
+    @property
+    def time_column(self) -> Field | None:
+        return None if self.watermark is None else self.watermark.column
 
     def withWatermark(self, eventTime: str, delayThreshold: Duration) -> Stream:
         """Rows may come up to ``delayThreshold`` behind the largest event time; later, their windows are closed."""
@@ -45,6 +50,8 @@ class Stream:
         window: Window | None = None
         window_position = 0
         for col in _flat(cols):
+            if isinstance(col, str) and (brought := self._brought_window(col)) is not None:
+                col = brought
             if not isinstance(col, Window):
                 keys.append(self._key(col))
             elif window is not None:
@@ -62,6 +69,15 @@ class Stream:
     def agg(self, *exprs: Aggregate | dict[str, str]) -> AggregatedStream:
         """Aggregates all rows as one group."""
         return self.groupBy().agg(*exprs)
+
+    def _brought_window(self, name: str) -> Window | None:
+        """The window that rows of an aggregated stream come with, where ``name`` is its column."""
+        upstream = self.source if isinstance(self.source, Aggregation) else None
+        window = None if upstream is None else upstream.window
+        if window is None or resolve(name, self.schema, "groupBy").name != window.name:
+            return None
+        length = window.size if window.lasts is None else window.lasts
+        return replace(window, time_column=window.name, size=window.slide, lasts=length)
 
     def _key(self, col: object) -> Field:
         if not isinstance(col, str):
@@ -140,6 +156,11 @@ class GroupedStream:
         if aggregate.column is None:
             return aggregate
         field = resolve(aggregate.column, self.stream.schema, aggregate.name)
+        if isinstance(self.stream.source, Aggregation) and field == self.stream.time_column:
+            raise AnalysisError(
+                f"{aggregate.name}: column {field.name!r} is the window that rows come from and cannot be aggregated: "
+                f"group by it, groupBy({field.name!r}), or by a longer one, tailrace.window({field.name!r}, '1 hour')"
+            )
         resolved = replace(aggregate, column=field.name)
         resolved.check_input(field)
         if resolved.whole_group and self.window is None:
@@ -171,6 +192,24 @@ class AggregatedStream:
     @property
     def writeStream(self) -> DataStreamWriter:
         return DataStreamWriter(self.definition, self.runtime)
+
+    def groupBy(self, *cols: str | Window | Sequence[str | Window]) -> GroupedStream:
+        """Aggregates the rows of closed windows again: by the same window (its column's name) or by another one.
+
+        ``groupBy("window")`` brings together what has the same window; ``tailrace.window("window", "1 hour")`` takes
+        the last moment of a row's window as its event time, as Spark's ``window_time`` does.
+        """
+        made = self.definition
+        if made.window is None or made.watermark is None:
+            raise AnalysisError(
+                "an aggregation can be grouped again once its rows are final: give it a window "
+                "(.groupBy(tailrace.window('ts', '10 seconds'), ...)) and a watermark (.withWatermark('ts', ...))"
+            )
+        assert made.time_column is not None
+        time = Field(made.window.name, made.time_column.type)
+        return Stream(made, made.fields, self.runtime, Watermark(time, Micros(0))).groupBy(*cols)
+
+    groupby = groupBy
 
     def explain(self) -> None:
         """Prints the plan this has with default options; a started query's ``explain()`` shows its own."""

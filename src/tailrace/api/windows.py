@@ -23,6 +23,7 @@ class Window:
     slide: Micros
     offset: Micros
     name: str = "window"
+    lasts: Micros | None = None  # of windows that rows of an aggregated stream bring: from their start to their end
 
     def alias(self, name: str) -> Window:
         """The same window with another name for its output column."""

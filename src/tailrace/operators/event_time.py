@@ -31,9 +31,18 @@ class LiftCounts:
 
 
 def in_time(
-    batch: pa.RecordBatch, name: str, window: WindowSpec | None, late_before: int, counts: LiftCounts
+    batch: pa.RecordBatch,
+    name: str,
+    window: WindowSpec | None,
+    late_before: int,
+    counts: LiftCounts,
+    session_gap: int | None = None,
 ) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray | None]:
-    """The batch without rows that are late, or of no window for want of a time; their times; their panes."""
+    """The batch without rows that are late, or of no window for want of a time; their times; their panes.
+
+    Of sessions, as in Spark, a row is late where the session that it would make alone has ended: whether it belongs to
+    one that is still open, only the state could tell.
+    """
     array = batch.column(name)
     valid = columns.valid_mask(array)
     times = columns.fixed_words(array, TIMESTAMP, None)
@@ -45,16 +54,21 @@ def in_time(
                 f"column {name} holds an event time more than {_TIME_MAX} microseconds from 1970 "
                 f"({known.min()} to {known.max()}): such rows are not event times; filter them before tr.stream()"
             )
-    if window is None:
+    if window is None and session_gap is None:
         return batch, times if valid is None else np.where(valid, times, MIN_MICROS), None
     keep = np.ones(len(batch), bool) if valid is None else valid
     counts.null_time_rows += int(len(batch) - keep.sum())
-    last_start = window.offset + (times - window.offset) // window.slide * window.slide
-    late = keep & (last_start + window.size <= late_before)
+    if session_gap is not None:
+        last_end = times + session_gap
+        panes = times // session_gap * session_gap
+    else:
+        assert window is not None
+        last_end = window.offset + (times - window.offset) // window.slide * window.slide + window.length
+        # Where the slide leaves gaps no gap is possible: slide <= size, so every time has a window.
+        panes = window.offset + (times - window.offset) // window.pane * window.pane
+    late = keep & (last_end <= late_before)
     counts.late_rows += int(late.sum())
     keep = keep & ~late
-    # Where the slide leaves gaps no gap is possible: slide <= size, so every time has a window.
-    panes = window.offset + (times - window.offset) // window.pane * window.pane
     if keep.all():
         return batch, times, panes
     chosen = np.flatnonzero(keep)

@@ -17,7 +17,7 @@ from tailrace.types import DOUBLE, Kind
 def output_schema(spec: OperatorSpec) -> pa.Schema:
     """The schema of what the operator emits."""
     fields = [pa.field(key.name, columns.arrow_type(key.type)) for key in spec.keys]
-    if spec.window is not None:
+    if spec.windowed:
         fields.insert(spec.window_position, pa.field(spec.window_name, _window_type(spec)))
     fields += [pa.field(out.name, columns.arrow_type(out.type)) for out in spec.outputs]
     return pa.schema(fields)
@@ -29,25 +29,26 @@ def _window_type(spec: OperatorSpec) -> pa.DataType:
     return pa.struct([pa.field("start", time), pa.field("end", time)])
 
 
-def window_struct(starts: np.ndarray, spec: OperatorSpec) -> pa.Array:
-    """The output column of windows that start there."""
-    assert spec.window is not None and spec.time_column is not None
+def window_struct(starts: np.ndarray, spec: OperatorSpec, ends: np.ndarray | None = None) -> pa.Array:
+    """The output column of windows that start there; of sessions also ``ends``."""
+    assert spec.time_column is not None
+    if ends is None:
+        assert spec.window is not None
+        ends = starts + spec.window.length
     no_strings = np.empty(0, np.uint8)
-    edges = [
-        columns.decode(edge, None, no_strings, spec.time_column.type) for edge in (starts, starts + spec.window.size)
-    ]
+    edges = [columns.decode(edge, None, no_strings, spec.time_column.type) for edge in (starts, ends)]
     return pa.StructArray.from_arrays(edges, fields=list(_window_type(spec)))
 
 
-def finish(rows: Rows, spec: OperatorSpec, layout: RecordLayout) -> pa.RecordBatch:
-    """Records (whose pane is their window's start) as rows of the operator's output."""
+def finish(rows: Rows, spec: OperatorSpec, layout: RecordLayout, ends: np.ndarray | None = None) -> pa.RecordBatch:
+    """Records (whose pane is their window's start) as rows of the operator's output. Sessions need their ``ends``."""
     valid = ValidBits(rows)
     arrays: list[pa.Array] = []
     for key in layout.keys:
         words = value_words(rows, key.word, key.kind)
         arrays.append(columns.decode(words, valid.missing(key.bit), rows.heap, key.type))
-    if spec.window is not None:
-        arrays.insert(spec.window_position, window_struct(np.ascontiguousarray(rows.words[:, PANE]), spec))
+    if spec.windowed:
+        arrays.insert(spec.window_position, window_struct(np.ascontiguousarray(rows.words[:, PANE]), spec, ends))
     for out in spec.outputs:
         places = [layout.accumulators[i] for i in out.accumulators]
         arrays.append(_result(rows, valid, out, places))

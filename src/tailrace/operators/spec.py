@@ -80,11 +80,21 @@ class Output:
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """Windows ``[start, start + size)`` with ``start = offset + k * slide``; tumbling where slide equals size."""
+    """Windows ``[start, start + size)`` with ``start = offset + k * slide``; tumbling where slide equals size.
+
+    ``lasts``: of windows that rows bring with them, from an operator upstream. A row's time is then its window's start,
+    ``size`` and ``slide`` are the distance of two starts, and a window ends ``lasts`` after its start.
+    """
 
     size: Micros
     slide: Micros
     offset: Micros
+    lasts: Micros | None = None
+
+    @property
+    def length(self) -> Micros:
+        """From a window's start to its end."""
+        return self.size if self.lasts is None else self.lasts
 
     @property
     def pane(self) -> Micros:
@@ -114,6 +124,12 @@ class OperatorSpec:
     ansi: bool  # integer and decimal sums raise on overflow instead of wrapping (decimals: null)
     shards: int
     rows: tuple[Field, ...] = ()  # columns of every row that are kept, where accumulators do not suffice
+    session_gap: Micros | None = None  # in place of ``window``: a session's rows are at most this far apart
+
+    @property
+    def windowed(self) -> bool:
+        """Whether the output has a column of windows, ``window_name``."""
+        return self.window is not None or self.session_gap is not None
 
     @property
     def keeps_rows(self) -> bool:
@@ -162,4 +178,5 @@ class OperatorSpec:
             ansi=raw["ansi"],
             shards=raw["shards"],
             rows=tuple(field(row) for row in raw.get("rows", ())),
+            session_gap=raw.get("session_gap"),
         )

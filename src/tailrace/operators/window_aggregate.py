@@ -182,8 +182,8 @@ class WindowAggregate:
 
 def first_open_pane(window: WindowSpec, watermark: int) -> int:
     """Start of the first pane that some window with an end after ``watermark`` holds."""
-    # The first open window starts at the smallest offset + k * slide above watermark - size.
-    k = (watermark - window.size - window.offset) // window.slide + 1
+    # The first open window starts at the smallest offset + k * slide above watermark - length.
+    k = (watermark - window.length - window.offset) // window.slide + 1
     return window.offset + k * window.slide
 
 
@@ -195,8 +195,8 @@ def windows_of(
     positions, starts = [], []
     for back in range(-(-window.size // window.slide)):
         start = last - back * window.slide
-        end = start + window.size
-        at = np.flatnonzero((end > panes) & (end > ends_after) & (end <= ends_by))
+        end = start + window.length
+        at = np.flatnonzero((start + window.size > panes) & (end > ends_after) & (end <= ends_by))
         positions.append(at)
         starts.append(start[at])
     return np.concatenate(positions), np.concatenate(starts)

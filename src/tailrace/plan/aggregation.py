@@ -21,7 +21,7 @@ _ORDERED = {
 }
 
 
-def plan_operator(stream: Aggregation, output_mode: OutputMode, shards: int) -> OperatorSpec:
+def plan_operator(stream: Aggregation, output_mode: OutputMode, shards: int, name: str = OPERATOR) -> OperatorSpec:
     """The operator that a state server runs for this aggregation."""
     accumulators: list[Accumulator] = []
     outputs: list[Output] = []
@@ -35,11 +35,11 @@ def plan_operator(stream: Aggregation, output_mode: OutputMode, shards: int) -> 
     _check_width(stream, accumulators, rows)
     window = stream.window
     return OperatorSpec(
-        name=OPERATOR,
+        name=name,
         keys=stream.keys,
         accumulators=tuple(accumulators),
         outputs=tuple(outputs),
-        window=None if window is None else WindowSpec(window.size, window.slide, window.offset),
+        window=None if window is None else WindowSpec(window.size, window.slide, window.offset, window.lasts),
         window_name="" if window is None else window.name,
         window_position=stream.window_position,
         time_column=stream.time_column,

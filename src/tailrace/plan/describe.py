@@ -22,6 +22,8 @@ def field_text(field: Field | None) -> str:
 def window_text(window: WindowSpec | None) -> str:
     if window is None:
         return "none"
+    if window.lasts is not None:
+        return f"{format_duration(window.lasts)} every {format_duration(window.slide)}, as rows bring it"
     text = format_duration(window.size)
     text += ", tumbling" if window.tumbling else f" every {format_duration(window.slide)}"
     return f"{text}, starting at {format_duration(window.offset)}" if window.offset else text

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tailrace.api.definition import ForeachBatch, ProcessingTime, QueryDefinition, Sink, Trigger
 from tailrace.api.duration import format_duration
 from tailrace.api.options import Combine, Route, WatermarkRule
+from tailrace.operators.spec import OperatorSpec
 from tailrace.plan.describe import field_text, output_text, window_text
-from tailrace.plan.physical import PhysicalPlan
+from tailrace.plan.physical import PhysicalPlan, Stage
 
 _ROUTES = {
     Route.DIRECT: "direct: each task sends rows straight to the servers that own their keys",
@@ -26,7 +27,9 @@ _RULES = {
 def explain(plan: PhysicalPlan, query: QueryDefinition | None = None) -> str:
     """The plan; with the query also its sink and its places."""
     head, sink = _sink_lines(plan, query)
-    levels = [(head, sink), ("Aggregate", _operator_lines(plan)), ("State", _state_lines(plan, query))]
+    levels = [(head, sink)]
+    for stage in reversed(plan.stages):
+        levels += [("Aggregate", _operator_lines(plan, stage.operator)), ("State", _state_lines(plan, stage, query))]
     levels += [
         ("Ingest", _ingest_lines(plan)),
         ("Source", [f"reads {_listed(map(field_text, plan.columns), 'no column')}"]),
@@ -49,42 +52,44 @@ def _sink_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> tuple[str,
     return f"Sink {_sink_text(query.sink)}" + (f" of query {query.name!r}" if query.name else ""), lines
 
 
-def _operator_lines(plan: PhysicalPlan) -> list[str]:
-    operator = plan.operator
+def _operator_lines(plan: PhysicalPlan, operator: OperatorSpec) -> list[str]:
     lines = [f"group by {_listed(map(field_text, operator.keys), 'nothing: one group')}"]
     if operator.window is not None:
-        lines.append(f"window {window_text(operator.window)}, over {_time(plan)}, in column {operator.window_name}")
-        lines.append(f"panes of {format_duration(operator.window.pane)}, {_panes(plan)}")
+        lines.append(f"window {window_text(operator.window)}, over {_time(operator)}, in column {operator.window_name}")
+        lines.append(f"panes of {format_duration(operator.window.pane)}, {_panes(operator)}")
     lines += [f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs]
-    return [*lines, *_watermark_lines(plan)]
+    return [*lines, *_watermark_lines(plan, operator)]
 
 
-def _time(plan: PhysicalPlan) -> str:
-    column = plan.operator.time_column
+def _time(operator: OperatorSpec) -> str:
+    column = operator.time_column
     assert column is not None, "a window or a watermark without event time"
     return column.name
 
 
-def _panes(plan: PhysicalPlan) -> str:
-    window = plan.operator.window
+def _panes(operator: OperatorSpec) -> str:
+    window = operator.window
     assert window is not None
     count = window.size // window.pane
     return "one a window" if count == 1 else f"{count} a window; a row is kept in one pane, windows are made of panes"
 
 
-def _watermark_lines(plan: PhysicalPlan) -> list[str]:
-    operator = plan.operator
+def _watermark_lines(plan: PhysicalPlan, operator: OperatorSpec) -> list[str]:
     if plan.delay is None:
         return ["no watermark: no row is late and state is never dropped"]
-    line = f"watermark on {_time(plan)}, {format_duration(plan.delay)} behind the largest event time"
+    if operator is not plan.operator:
+        return ["watermark of the operator below: its rows are those of windows that closed"]
+    line = f"watermark on {_time(operator)}, {format_duration(plan.delay)} behind the largest event time"
     if operator.window is None:
         return [line, "no window: no row is late and state is never dropped"]
     return [line, f"watermark rule {_RULES[plan.watermark_rule]}"]
 
 
-def _state_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> list[str]:
-    lines = [
-        f"store {plan.store.pattern}: {plan.store.reason}",
+def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None) -> list[str]:
+    lines = [f"store {stage.store.pattern}: {stage.store.reason}"]
+    if stage is not plan.stages[0]:
+        return lines
+    lines += [
         f"shards {plan.shards}",
         f"memory {_bytes_text(plan.memory_bytes)} for each state server",
         f"commit {plan.commit}: an epoch is durable before its rows reach the sink",

@@ -24,6 +24,7 @@ def fingerprint(plan: PhysicalPlan) -> dict[str, Any]:
         "version": VERSION,
         "watermark_rule": plan.watermark_rule.value,
         "operator": json.loads(plan.operator.to_json()),
+        "then": [json.loads(stage.operator.to_json()) for stage in plan.stages[1:]],
     }
 
 
@@ -31,7 +32,13 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """In a user's words, what the query was and is now (``shards: was 64, is now 32``); empty where it may go on."""
     if old.get("version") != new.get("version"):
         return [_said("version of the stored description", str(old.get("version")), str(new.get("version")))]
-    was, now = _operator(old), _operator(new)
+    before, after = _operators(old), _operators(new)
+    if len(before) != len(after):
+        return [_said("operators", str(len(before)), str(len(after)))]
+    return [said for was, now in zip(before, after, strict=True) for said in _changed(was, now, old, new)]
+
+
+def _changed(was: OperatorSpec, now: OperatorSpec, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     found = _outputs(was, now)
     before, after = _parts(was, old), _parts(now, new)
     if found:
@@ -43,8 +50,8 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _operator(stored: Mapping[str, Any]) -> OperatorSpec:
-    return OperatorSpec.from_json(json.dumps(stored["operator"]))
+def _operators(stored: Mapping[str, Any]) -> list[OperatorSpec]:
+    return [OperatorSpec.from_json(json.dumps(each)) for each in (stored["operator"], *stored.get("then", ()))]
 
 
 def _parts(operator: OperatorSpec, stored: Mapping[str, Any]) -> dict[str, str]:

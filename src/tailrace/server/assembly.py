@@ -20,6 +20,7 @@ from tailrace.operators.window_rows import WindowRows
 from tailrace.server.checkpoint import StoreCheckpoint
 from tailrace.server.engine import Engine
 from tailrace.server.protocol import ProcessConfig
+from tailrace.server.relay import Relay
 from tailrace.server.seat import Operator
 from tailrace.server.staging import Staging
 from tailrace.state import append_aligned, read_modify_write
@@ -53,6 +54,7 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
         operators={name: _maker(spec, state_bytes, spill_folder) for name, spec in specs.items()},
         staging=Staging(common.run, spill_folder, common.memory_bytes // STAGING_SHARE, frame_of),
         checkpoint=StoreCheckpoint(store, common.run, config.server, fold_sections),
+        relay=Relay(specs, common.access),
         memory_bytes=common.memory_bytes,
         warm_up_ms=warm_up_ms,
     )

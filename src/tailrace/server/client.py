@@ -43,6 +43,7 @@ from tailrace.server.protocol import (
     EmissionTicket,
     EpochResult,
     ObjectRef,
+    Relayed,
     Request,
     ServerAddress,
     ServerStatus,
@@ -173,6 +174,28 @@ class StateClient:
             status=result.status,
             batches=batches,
         )
+
+    def relay(
+        self,
+        epoch: int,
+        try_: int,
+        operator: str,
+        target: str,
+        late_before: int,
+        number: int,
+        routes: Sequence[tuple[ServerAddress, int, int]],
+    ) -> Relayed:
+        """Stage what ``operator`` has emitted here for ``target``. ``number``: of this server in ``routes``."""
+        request = self._request(
+            epoch=epoch,
+            try_=try_,
+            operator=operator,
+            target=target,
+            late_before=late_before,
+            number=number,
+            routes=tuple(routes),
+        )
+        return Relayed.from_json(self._act("relay", request, self._access.transfer_timeout_s)[0])
 
     def undo(self, epoch: int, try_: int) -> None:
         """Back to before ``epoch``; ``try_`` is the one that comes next, and older ones are fenced."""

@@ -34,6 +34,7 @@ from tailrace.server.protocol import (
     EmissionInfo,
     EmissionTicket,
     EpochResult,
+    Relayed,
     Request,
     ServerStatus,
 )
@@ -65,6 +66,12 @@ class Checkpoint(Protocol):
     def close(self) -> None: ...
 
 
+class Relay(Protocol):
+    """Stages an emission for the next operator."""
+
+    def send(self, batches: Sequence[pa.RecordBatch], request: Request) -> Relayed: ...
+
+
 class Engine:
     def __init__(
         self,
@@ -75,6 +82,7 @@ class Engine:
         operators: Mapping[str, Callable[[], Operator]],
         staging: Staging,
         checkpoint: Checkpoint,
+        relay: Relay | None = None,
         memory_bytes: int,
         clock: Clock = SYSTEM,
         warm_up_ms: float = 0.0,
@@ -83,6 +91,7 @@ class Engine:
         self._run, self._server = run, server
         self._clock = clock
         self._checkpoint = checkpoint
+        self._chain = relay
         self._lock = threading.RLock()
         self._commit_lock = threading.Lock()
         self._seats = {name: Seat(name, make, staging, clock) for name, make in operators.items()}
@@ -168,6 +177,17 @@ class Engine:
         inline = emission.bytes <= request.inline_bytes
         result = EpochResult(applied, emission, committed, self.status(request), inline)
         return result, batches if inline else []
+
+    def relay(self, request: Request) -> Relayed:
+        """Stage what ``request.operator`` has emitted in this epoch for ``request.target``, on every owner."""
+        with self._lock:
+            at = self._enter(request)
+            seat = self._seat(request.operator)
+            if seat.step_of(at) != Step.ADVANCED:
+                raise StateServerError(f"epoch {at.epoch} try {at.try_} of {seat.name!r} has not emitted yet")
+            batches = list(seat.emission)
+        assert self._chain is not None, "a chain without a relay"
+        return self._chain.send(batches, request)
 
     def emission(self, ticket: EmissionTicket) -> list[pa.RecordBatch]:
         """Batches of a held emission. Not fenced by forgetting: a sink may read an epoch that is durable already."""

@@ -104,6 +104,25 @@ class EmissionInfo:
 
 
 @dataclass(frozen=True)
+class Relayed:
+    """What one server has staged for the next operator of a chain. ``staged`` is by server, as the placement has it."""
+
+    number: int  # of the sender in the placement: its partition and its attempt
+    rows: int
+    late_rows: int
+    staged: tuple[StageReceipt, ...]
+
+    def to_json(self) -> bytes:
+        return _dump(asdict(self))
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Relayed:
+        raw = json.loads(data)
+        raw["staged"] = tuple(StageReceipt(**each) for each in raw["staged"])
+        return cls(**raw)
+
+
+@dataclass(frozen=True)
 class CommitResult:
     """``delta`` is None where no record was touched. ``horizons``, by operator, go into the manifest with it."""
 
@@ -242,10 +261,14 @@ class Request:
     shards: tuple[int, ...] = ()
     refs: tuple[ObjectRef, ...] = ()
     horizons: Mapping[str, int] = field(default_factory=dict)
+    target: str = ""  # the operator that a relay stages for
+    number: int = 0  # of the asked server in the placement
+    routes: tuple[tuple[ServerAddress, int, int], ...] = ()  # every server with its half-open range of shards
 
     def to_json(self) -> bytes:
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         given["refs"] = [ref.to_json() for ref in self.refs]
+        given["routes"] = [(asdict(address), low, high) for address, low, high in self.routes]
         return _dump(given)
 
     @classmethod
@@ -255,6 +278,7 @@ class Request:
             raw["winners"] = tuple(Winner(*winner) for winner in raw["winners"])
         raw["shards"] = tuple(raw["shards"])
         raw["refs"] = tuple(ObjectRef.from_json(ref) for ref in raw["refs"])
+        raw["routes"] = tuple((ServerAddress(**address), low, high) for address, low, high in raw["routes"])
         return cls(**raw)
 
 

@@ -100,6 +100,7 @@ class StateService(flight.FlightServerBase):
             "advance": lambda engine, request: [encode(engine.advance(request))],
             "commit": lambda engine, request: [json.dumps(engine.commit(request).to_json()).encode()],
             "run_epoch": _run_epoch,
+            "relay": lambda engine, request: [engine.relay(request).to_json()],
             "status": lambda engine, request: [encode(engine.status(request))],
         }
         self._orders: dict[str, Callable[[Engine, Request], None]] = {

@@ -37,6 +37,7 @@ class EmitTask:
     """The function of ``mapInArrow`` over part numbers."""
 
     parts: tuple[Part, ...]
+    operator: str
     access: Access
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -44,7 +45,7 @@ class EmitTask:
             for number in batch.column(0).to_pylist():
                 part = self.parts[number]
                 client = connect(part.address, self.access)
-                yield from client.emission(part.epoch, part.try_, (part.first, part.last))
+                yield from client.emission(part.epoch, part.try_, (part.first, part.last), self.operator)
         settle()
 
 
@@ -77,13 +78,14 @@ def local_emission(
 def remote_emission(
     spark: SparkSession,
     emissions: Sequence[tuple[ServerAddress, EmissionInfo]],
+    operator: str,
     access: Access,
     schema: StructType,
 ) -> Emission:
     def frame() -> DataFrame:
         parts = tuple(_parts(emissions, spark.sparkContext.defaultParallelism))
         numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
-        return numbers.mapInArrow(EmitTask(parts, access), schema)
+        return numbers.mapInArrow(EmitTask(parts, operator, access), schema)
 
     return Emission(sum(info.rows for _, info in emissions), False, cache(frame))
 

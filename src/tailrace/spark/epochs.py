@@ -16,9 +16,10 @@ the next commit, and one waits for servers that write while the epoch's thread p
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,9 +30,10 @@ from tailrace.env import clock
 from tailrace.errors import CheckpointError, ReplayError, StateServerError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.finish import output_schema as arrow_output_schema
+from tailrace.operators.spec import OperatorSpec
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.client import EpochDone
-from tailrace.server.protocol import CommitResult, Winner
+from tailrace.server.protocol import CommitResult, Relayed, StageReceipt, Winner
 from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, local_emission, remote_emission
 from tailrace.spark.fleet import Fleet
 from tailrace.spark.ingest import Orders, Receipt, orders_property
@@ -58,8 +60,8 @@ class Epochs:
         self._fleet = fleet
         self._sink = sink
         self.identity = identity
-        self._arrow_schema = arrow_output_schema(plan.operator)
-        self._spark_schema = output_schema(plan.operator)
+        self._arrow_schema = arrow_output_schema(plan.last)
+        self._spark_schema = output_schema(plan.last)
         landing = controller.landing
         self._before: Manifest = landing.manifest
         self._replay = landing.replay
@@ -131,33 +133,20 @@ class Epochs:
     def _step(
         self, spark: SparkSession, epoch: int, try_: int, receipts: list[Receipt], late_before: int, watermark: int
     ) -> tuple[list[EpochDone], Emission]:
-        """Prepare everywhere, then apply, advance and write the delta everywhere.
+        """Prepare everywhere, then apply, advance and write the delta everywhere; operator after operator.
 
-        In one call, since what a small epoch pays is round trips. Where the epoch before emitted much, in two: while
-        the servers write their deltas, Spark already plans the reading of this one's rows.
+        One operator's epoch is one call, since what a small epoch pays is round trips. Where the epoch before emitted
+        much, it is two: while the servers write their deltas, Spark already plans the reading of this one's rows.
         """
-        by_server = [
-            [
-                Winner(r.partition, r.attempt, r.staged[number].rows, r.staged[number].checksum)
-                for r in sorted(receipts, key=lambda receipt: receipt.partition)
-                if r.staged[number].frames
-            ]
-            for number in range(len(self._fleet.servers))
-        ]
-        alone = len(by_server) == 1
-        if not alone:
-            self._fleet.each(lambda client, number: client.prepare(epoch, try_, by_server[number]))
-        done = self._fleet.each(
-            lambda client, number: client.run_epoch(
-                epoch,
-                try_,
-                by_server[number] if alone else None,
-                late_before,
-                watermark,
-                commit=not self._emits_much,
-            )
-        )
-        if not self._emits_much:
+        stages = self._plan.stages
+        sent = [(r.partition, r.attempt, r.staged) for r in sorted(receipts, key=lambda receipt: receipt.partition)]
+        at_once = len(stages) == 1 and not self._emits_much
+        done = self._run_operator(stages[0].operator, epoch, try_, sent, late_before, watermark, commit=at_once)
+        for before, stage in pairwise(stages):
+            relayed = self._relay(before.operator.name, stage.operator.name, epoch, try_, late_before)
+            sent = [(each.number, each.number, each.staged) for each in relayed]
+            done = self._run_operator(stage.operator, epoch, try_, sent, late_before, watermark, commit=False)
+        if at_once:
             return done, self._emission(spark, done)
         writing = self._behind.submit(self._fleet.each, lambda client, _: client.commit(epoch, try_))
         try:
@@ -166,6 +155,48 @@ class Epochs:
         finally:
             wait([writing])
         return [replace(one, committed=result) for one, result in zip(done, writing.result(), strict=True)], emission
+
+    def _run_operator(
+        self,
+        operator: OperatorSpec,
+        epoch: int,
+        try_: int,
+        sent: Sequence[tuple[int, int, tuple[StageReceipt, ...]]],
+        late_before: int,
+        watermark: int,
+        *,
+        commit: bool,
+    ) -> list[EpochDone]:
+        """``sent``: of every sender its partition, its attempt, and what it has staged on each server."""
+        winners = [
+            [
+                Winner(partition, attempt, staged[number].rows, staged[number].checksum)
+                for partition, attempt, staged in sent
+                if staged[number].frames
+            ]
+            for number in range(len(self._fleet.servers))
+        ]
+        alone = len(winners) == 1
+        if not alone:
+            self._fleet.each(lambda client, number: client.prepare(epoch, try_, winners[number], operator.name))
+        return self._fleet.each(
+            lambda client, number: client.run_epoch(
+                epoch,
+                try_,
+                winners[number] if alone else None,
+                late_before,
+                watermark,
+                commit=commit,
+                operator=operator.name,
+            )
+        )
+
+    def _relay(self, operator: str, target: str, epoch: int, try_: int, late_before: int) -> list[Relayed]:
+        """Every server hands what ``operator`` emitted to the owners of ``target``'s keys."""
+        routes = self._fleet.routes
+        return self._fleet.each(
+            lambda client, number: client.relay(epoch, try_, operator, target, late_before, number, routes)
+        )
 
     def _commit(
         self,
@@ -199,7 +230,7 @@ class Epochs:
             batches = [batch for part in inline for batch in part]
             return local_emission(spark, batches, self._arrow_schema, self._spark_schema)
         emissions = [(server, each.emission) for server, each in zip(self._fleet.servers, done, strict=True)]
-        return remote_emission(spark, emissions, self._fleet.access, self._spark_schema)
+        return remote_emission(spark, emissions, self._plan.last.name, self._fleet.access, self._spark_schema)
 
     def _check_replay(self, replay: Manifest, receipts: list[Receipt]) -> None:
         recorded, now = replay.rows.get("input"), sum(receipt.rows for receipt in receipts)

@@ -88,7 +88,7 @@ class SparkRuntime:
             config = ServerConfig(
                 run=run,
                 token=new_token(),
-                operators=(plan.operator.to_json(),),
+                operators=tuple(stage.operator.to_json() for stage in plan.stages),
                 store_uri=state,
                 transport=plan.transport.value,
                 memory_bytes=plan.memory_bytes,
@@ -134,7 +134,7 @@ class SparkRuntime:
 
 def _ingest(query: QueryDefinition, plan: PhysicalPlan, access: Access, servers: int) -> DataFrame:
     """The streaming plan: the needed columns of the source, by the chosen route, into the tasks. Gives receipts."""
-    source = query.stream.source
+    source = query.stream.chain[0].source
     assert isinstance(source, DataFrame)
     rows = source.select(*(quoted(column.name) for column in plan.columns))
     if plan.route is Route.SHUFFLE:

@@ -43,7 +43,7 @@ def spark_type(type_: DataType) -> spark_types.DataType:
 def output_schema(spec: OperatorSpec) -> spark_types.StructType:
     """What the operator emits, as Spark sees it."""
     columns = [(key.name, spark_type(key.type)) for key in spec.keys]
-    if spec.window is not None:
+    if spec.windowed:
         assert spec.time_column is not None
         edge = spark_type(spec.time_column.type)
         window = spark_types.StructType([spark_types.StructField("start", edge), spark_types.StructField("end", edge)])

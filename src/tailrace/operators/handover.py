@@ -1,0 +1,39 @@
+"""What one operator emits as what the next one takes: column by column, whole batches.
+
+The window that a row comes from becomes its event time: the window's start where the next operator groups by that same
+window, else the last moment that belongs to it (Spark's ``window_time``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.operators.spec import OperatorSpec
+from tailrace.state.columns import arrow_type
+from tailrace.types import DataType
+
+
+def output_types(spec: OperatorSpec) -> dict[str, DataType]:
+    """The columns of an operator's output but for its window, by name."""
+    return {key.name: key.type for key in spec.keys} | {out.name: out.type for out in spec.outputs}
+
+
+def handed_over(batch: pa.RecordBatch, spec: OperatorSpec) -> pa.RecordBatch:
+    """The columns of an emission that operator ``spec`` reads, as it reads them."""
+    names = {key.name for key in spec.keys} | {row.name for row in spec.rows}
+    names |= {accumulator.column for accumulator in spec.accumulators if accumulator.column is not None}
+    columns = {name: batch.column(name) for name in names if batch.schema.get_field_index(name) >= 0}
+    if spec.time_column is not None:
+        inherited = spec.window is not None and spec.window.lasts is not None
+        columns[spec.time_column.name] = _times(batch.column(spec.time_column.name), spec.time_column.type, inherited)
+    if not columns:
+        return pa.RecordBatch.from_arrays([pa.nulls(len(batch))], names=["nothing"])
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _times(windows: pa.Array, type_: DataType, inherited: bool) -> pa.Array:
+    if inherited:
+        return windows.field("start")
+    ends = np.asarray(windows.field("end").cast(pa.int64()))
+    return pa.array(ends - 1).cast(arrow_type(type_))

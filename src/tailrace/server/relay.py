@@ -1,0 +1,50 @@
+"""From one operator to the next: a server lifts what an operator emits and stages it with the owners of its keys.
+
+The same staging, receipts and barrier as for rows from Spark: the sender is the server, by its number in the placement,
+and the driver names what it sent as winners to every receiver. A repeated relay of the same try is refused by staging,
+so a failed one costs the epoch its try.
+
+Threads: one relay at a time per target, as the driver asks for it; nothing here holds the engine's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from tailrace.operators.frame import split
+from tailrace.operators.handover import handed_over, output_types
+from tailrace.operators.row_lift import lifter_of
+from tailrace.operators.spec import OperatorSpec
+from tailrace.server.client import connect
+from tailrace.server.protocol import Access, Relayed, Request, StageKey
+
+
+class Relay:
+    def __init__(self, specs: Mapping[str, OperatorSpec], access: Access) -> None:
+        self._specs = specs
+        self._access = access
+
+    def send(self, batches: Sequence[pa.RecordBatch], request: Request) -> Relayed:
+        """Stage the emission of ``request.operator`` for ``request.target`` on the servers of ``request.routes``."""
+        source, target = self._specs[request.operator], self._specs[request.target]
+        lifter = lifter_of(target, request.late_before, True, output_types(source))
+        key = StageKey(self._access.run, target.name, request.epoch, request.try_, request.number, request.number)
+        writers = [connect(address, self._access).stage(key) for address, _, _ in request.routes]
+        ranges = [(low, high) for _, low, high in request.routes]
+        layout = target.layout()
+        try:
+            for batch in batches:
+                if not len(batch):
+                    continue
+                frames = split(lifter.frame([handed_over(batch, target)]), layout, ranges)
+                for writer, frame in zip(writers, frames, strict=True):
+                    if frame.n:
+                        writer.write(frame)
+            staged = tuple(writer.finish() for writer in writers)
+        finally:
+            for writer in writers:
+                writer.abort()
+        counts = lifter.counts
+        return Relayed(request.number, counts.rows, counts.late_rows, staged)
