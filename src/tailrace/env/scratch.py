@@ -233,13 +233,14 @@ class SpilledBatches:
 class ScratchFile:
     """Arrays on disk, written piece by piece and then mapped. No name: gone with its process, however that ends.
 
-    One thread writes. Arrays from ``mapped`` stay readable after ``close``: they hold on to the mapping, and the disk
-    space is free once the last of them is gone. They are not to be written to, but numpy holds them for writable, so
-    that kernels need not be compiled a second time for read-only arrays.
+    One thread writes. Mapped arrays stay readable after ``close``: they hold on to their mapping, and the disk space is
+    free once the last of them is gone. They are not to be written to, but numpy holds them for writable, so that
+    kernels need not be compiled a second time for read-only arrays.
     """
 
     def __init__(self, folder: str) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - lives as long as this object
+        self._file: BinaryIO | None = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - closed below
+        self._mapping: mmap.mmap | None = None
         self._bytes = 0
 
     @property
@@ -252,6 +253,7 @@ class ScratchFile:
 
         A full disk raises here, and never later where the file is mapped.
         """
+        assert self._file is not None, "written after it was sealed"
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         done = 0
         while done < len(data):
@@ -259,12 +261,33 @@ class ScratchFile:
         self._bytes += len(data)
 
     def mapped(self, dtype: type, offset: int, count: int) -> np.ndarray:
-        """``count`` items from byte ``offset`` on, as they are on disk. Writes that come later need a new mapping."""
+        """``count`` items from byte ``offset`` on, in a mapping of their own (a descriptor more while it lives)."""
         if count == 0:
             return np.empty(0, dtype)
+        assert self._file is not None, "sealed: its arrays were handed out"
         mapping = mmap.mmap(self._file.fileno(), offset + count * np.dtype(dtype).itemsize)
         return np.frombuffer(mapping, dtype, count, offset)
 
-    def close(self) -> None:
+    def sealed(self, *arrays: tuple[type, int, int]) -> list[np.ndarray]:
+        """Several arrays (type, byte offset, items) in one mapping with one descriptor. Ends the writing."""
+        assert self._file is not None, "sealed already"
+        if self._bytes:
+            self._mapping = mmap.mmap(self._file.fileno(), 0)
         self._file.close()
+        self._file = None
+        return [
+            np.frombuffer(self._mapping, dtype, count, offset) if count and self._mapping else np.empty(0, dtype)
+            for dtype, offset, count in arrays
+        ]
+
+    def release(self) -> None:
+        """What was read of sealed arrays need not stay in this process's memory. Safe while others read."""
+        mapping = self._mapping
+        if mapping is not None:
+            mapping.madvise(mmap.MADV_DONTNEED)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = self._mapping = None
         self._bytes = 0

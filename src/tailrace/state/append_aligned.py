@@ -190,7 +190,7 @@ class AppendAlignedStore:
         """
         first_pane = max(first_pane, self.horizon)
         parts = [
-            Part(run.rows, run.cells.where(between(run.cells.panes, first_pane, end_pane)), run.on_disk)
+            Part(run.rows, run.cells.where(between(run.cells.panes, first_pane, end_pane)), run.file)
             for run in self._all()
         ]
         pieces = pieces_of([part for part in parts if len(part.cells)], self.layout, self._shard_count, piece_bytes)

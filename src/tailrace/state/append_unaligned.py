@@ -34,6 +34,7 @@ from tailrace.state.runs import Slices, arrange, bits_for, list_order, plain, so
 from tailrace.state.table import Rows
 
 _PARALLEL_ROWS = 20_000
+_ROW_BYTES = 64  # about
 _NO_KEYS, _NO_TIMES = np.empty(0, np.uint64), np.empty(0, np.int64)
 
 _Result = TypeVar("_Result")
@@ -189,7 +190,7 @@ class AppendUnalignedStore:
             self._instances[number].floor = floor
             self._instances[number].settle()
 
-        self._each(settle, _PARALLEL_ROWS)
+        self._each(settle, self.nbytes // _ROW_BYTES)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ def hash_ranges(
 
 
 def narrow(
-    rows: Rows, lo: np.ndarray, hi: np.ndarray, hashes: HashRange, sorted_by_hash: bool
+    rows: Rows, lo: np.ndarray, hi: np.ndarray, hashes: HashRange, *, sorted_by_hash: bool
 ) -> tuple[Slices, np.ndarray]:
     """The rows of slices that lie in a hash range, as slices, and the number of the slice that each comes from."""
     first, last = np.uint64(hashes[0]), np.uint64(hashes[1])

@@ -225,6 +225,8 @@ class ListInstance:
             found.append(part)
         if maybe.any():
             wanted = self._scan(np.unique(targets.keys[maybe]))
+            for segment in self._segments:
+                segment.release()
             there, part = self._take(wanted, targets, maybe, slot)
             self.stats.misses += len(there)
             found.append(part)
@@ -247,7 +249,8 @@ class ListInstance:
         self.stats.index_scans += 1
         for segment in self._segments:
             self.stats.bytes_read += segment.index.nbytes
-            segment.bury(np.flatnonzero((segment.gone != GONE) & (segment.index.panes < self.floor)))
+            if segment.pane_min < self.floor:
+                segment.bury(np.flatnonzero((segment.gone != GONE) & (segment.index.panes < self.floor)))
         live = sum(segment.disk_bytes * segment.live_share for segment in self._segments)
         if self.disk_bytes > live * self.settings.max_space_amplification:
             self._rewrite(len(self._segments))

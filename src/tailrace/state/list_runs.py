@@ -31,6 +31,7 @@ UNKNOWN = 2**63 - 1
 """Trigger time of a list that nobody can tell."""
 
 _SAMPLES = 512
+_COLUMNS = ("keys", "starts", "triggers", "panes")
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,10 @@ class ListRun:
         self.rows = rows
         self.index = index
         self.gone = gone  # uint8[lists]
-        self.slots: set[int] = set(np.unique(gone[gone >= FIRST_SLOT]).tolist())  # those that ``gone`` may hold
+        pending = gone[gone >= FIRST_SLOT]
+        self.slots: set[int] = set(np.unique(pending).tolist()) if len(pending) else set()  # those in ``gone``
         self.dead_rows = 0  # gone for good
+        self.pane_min = int(index.panes.min(initial=2**63 - 1))
         self.pane_max = int(index.panes.max(initial=-(2**63)))
         self.prefixes: np.ndarray | None = None
         self._file = file
@@ -155,6 +158,11 @@ class ListRun:
             np.ascontiguousarray(self.index.starts[lists + 1]),
         )
 
+    def release(self) -> None:
+        """A segment's pages need not stay in memory."""
+        if self._file is not None:
+            self._file.release()
+
     def close(self) -> None:
         width = self.rows.words.shape[1]
         self.rows = Rows(np.empty((0, width), np.int64), np.empty(0, np.uint8))
@@ -230,37 +238,30 @@ def written(runs: Sequence[ListRun], layout: RecordLayout, floor: int, folder: s
             rk.shift_strings(piece.rows.words, layout.bytes_words, heap_end)
             file.write(piece.rows.words, row_bytes * rows_end)
             file.write(piece.rows.heap, heap_at + heap_end)
-            pieces.append(Index(piece.index.keys, piece.index.starts[:-1] + rows_end, *_rest(piece.index)))
+            own = piece.index
+            pieces.append(Index(own.keys, own.starts[:-1] + rows_end, own.triggers, own.panes))
             gone.append(piece.gone)
             rows_end += len(piece.rows)
             heap_end += len(piece.rows.heap)
         if not rows_end:
             file.close()
             return None
-        words = file.mapped(np.int64, 0, layout.words * rows_end).reshape(-1, layout.words)
-        heap = file.mapped(np.uint8, heap_at, heap_end)
-        index = _written_index(file, index_at, pieces, rows_end)
+        columns = [np.concatenate([getattr(piece, name) for piece in pieces]) for name in _COLUMNS]
+        columns[1] = np.append(columns[1], rows_end)
+        places = (index_at + np.cumsum([0, *(column.nbytes for column in columns)])).tolist()
+        for column, place in zip(columns, places):
+            file.write(column, place)
+        words, heap, *mapped = file.sealed(
+            (np.int64, 0, layout.words * rows_end),
+            (np.uint8, heap_at, heap_end),
+            *((column.dtype.type, place, len(column)) for column, place in zip(columns, places)),
+        )
     except BaseException:
         file.close()
         raise
-    return ListRun(Rows(words, heap), index, np.concatenate(gone), file)
-
-
-def _rest(index: Index) -> tuple[np.ndarray, np.ndarray]:
-    return index.triggers, index.panes
-
-
-def _written_index(file: ScratchFile, at: int, pieces: Sequence[Index], rows: int) -> Index:
-    """The index, one column after the other, each whole."""
-    columns = []
-    for name in ("keys", "starts", "triggers", "panes"):
-        column = np.concatenate([getattr(piece, name) for piece in pieces])
-        if name == "starts":
-            column = np.append(column, rows)
-        file.write(column, at)
-        columns.append(file.mapped(column.dtype.type, at, len(column)))
-        at += column.nbytes
-    return Index(*columns)
+    segment = ListRun(Rows(words.reshape(-1, layout.words), heap), Index(*mapped), np.concatenate(gone), file)
+    segment.release()
+    return segment
 
 
 def _key_ranges(runs: Sequence[ListRun], piece_bytes: int) -> Iterator[list[tuple[ListRun, int, int]]]:

@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 
+from tailrace.env.scratch import ScratchFile
 from tailrace.state.hash_ranges import HashRange, hash_ranges, narrow
 from tailrace.state.layout import RecordLayout
 from tailrace.state.pane_runs import Cells, cuts
@@ -23,14 +24,14 @@ from tailrace.state.table import Rows
 
 @dataclass(frozen=True)
 class Part:
-    """Some cells of a run."""
+    """Some cells of a run; of a segment where there is a file."""
 
     rows: Rows
     cells: Cells
-    sorted_by_hash: bool
+    file: ScratchFile | None
 
     def of_shards(self, first: int, end: int) -> Part:
-        return Part(self.rows, self.cells.where(between(self.cells.shards, first, end)), self.sorted_by_hash)
+        return Part(self.rows, self.cells.where(between(self.cells.shards, first, end)), self.file)
 
 
 def between(values: np.ndarray, first: int, end: int) -> np.ndarray:
@@ -65,9 +66,13 @@ def _piece(parts: Sequence[Part], layout: RecordLayout, shard_count: int, hashes
         if hashes is None:
             source, cell = Slices(part.rows, cells.lo, cells.hi), np.arange(len(cells))
         else:
-            source, cell = narrow(part.rows, cells.lo, cells.hi, hashes, part.sorted_by_hash)
+            source, cell = narrow(part.rows, cells.lo, cells.hi, hashes, sorted_by_hash=part.file is not None)
         sources.append(source)
         panes.append(cells.panes[cell])
         shards.append(cells.shards[cell])
     in_time = np.argsort(np.concatenate(panes), kind="stable")
-    return by_hash(sources, shards, shard_count, layout, in_time).rows
+    rows = by_hash(sources, shards, shard_count, layout, in_time).rows
+    for part in parts:
+        if part.file is not None:
+            part.file.release()
+    return rows

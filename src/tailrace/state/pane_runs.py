@@ -62,21 +62,17 @@ class PaneRun:
     def __init__(self, rows: Rows, cells: Cells, file: ScratchFile | None = None) -> None:
         self.rows = rows
         self.cells = cells
-        self._file = file
-
-    @property
-    def on_disk(self) -> bool:
-        return self._file is not None
+        self.file = file  # of a segment
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory."""
-        held = 0 if self._file is not None else self.rows.words.nbytes + self.rows.heap.nbytes
+        held = 0 if self.file is not None else self.rows.words.nbytes + self.rows.heap.nbytes
         return int(held + self.cells.nbytes)
 
     @property
     def disk_bytes(self) -> int:
-        return 0 if self._file is None else self._file.nbytes
+        return 0 if self.file is None else self.file.nbytes
 
     def drop(self, gone: np.ndarray) -> None:
         """Take away the cells that the mask names."""
@@ -84,8 +80,8 @@ class PaneRun:
 
     def close(self) -> None:
         self.cells, self.rows = NO_CELLS, Rows(np.empty((0, self.rows.words.shape[1]), np.int64), np.empty(0, np.uint8))
-        if self._file is not None:
-            self._file.close()
+        if self.file is not None:
+            self.file.close()
 
 
 def _distinct_panes(parts: Sequence[Rows]) -> np.ndarray:
@@ -186,12 +182,11 @@ def written(runs: Sequence[PaneRun], layout: RecordLayout, folder: str, piece_by
             file.write(rows.words, 8 * layout.words * int(cells.lo[first]))
             file.write(rows.heap, heap_start + heap_end)
             heap_end += len(rows.heap)
-        words = file.mapped(np.int64, 0, layout.words * cells.rows).reshape(-1, layout.words)
-        heap = file.mapped(np.uint8, heap_start, heap_end)
+        words, heap = file.sealed((np.int64, 0, layout.words * cells.rows), (np.uint8, heap_start, heap_end))
     except BaseException:
         file.close()
         raise
-    return PaneRun(Rows(words, heap), cells, file)
+    return PaneRun(Rows(words.reshape(-1, layout.words), heap), cells, file)
 
 
 def cuts(sizes: np.ndarray, bytes_max: int) -> Iterator[tuple[int, int]]:

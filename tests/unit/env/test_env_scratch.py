@@ -37,6 +37,25 @@ def test_a_file_has_no_name_and_outlives_its_object_only_while_mapped(tmp_path: 
     assert str(tmp_path) not in Path("/proc/self/maps").read_text()
 
 
+def test_sealed_arrays_share_one_mapping_that_can_be_let_go(tmp_path: Path) -> None:
+    file = ScratchFile(str(tmp_path))
+    file.write(np.arange(100_000), 8192)
+    first, nothing, second = file.sealed((np.int64, 8192, 100_000), (np.uint8, 0, 0), (np.int64, 16384, 10))
+    assert len(nothing) == 0 and (first == np.arange(100_000)).all() and second[0] == 1024
+    mappings = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(tmp_path) in line]
+    assert len(mappings) == 1
+    file.release()
+    assert (first == np.arange(100_000)).all(), "it comes back from the disk"
+    with pytest.raises(AssertionError):
+        file.write(np.arange(3), 0)
+    file.close()
+    file.release()
+    assert first[99_999] == 99_999
+    empty = ScratchFile(str(tmp_path))
+    assert [len(array) for array in empty.sealed((np.int64, 0, 0))] == [0]
+    empty.close()
+
+
 def test_a_short_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:7], at))
