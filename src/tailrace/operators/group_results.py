@@ -32,7 +32,15 @@ class GroupResults:
         self._types: dict[str, DataType] = {field.name: field.type for field in (*spec.keys, *spec.rows)}
         merged = tuple(out for out in spec.outputs if out.result not in WHOLE_GROUP)
         self._merged = replace(
-            spec, keys=(_GROUP,), rows=(), outputs=merged, window=None, emit_changed=True, watermarked=False, shards=1
+            spec,
+            keys=(_GROUP,),
+            rows=(),
+            outputs=merged,
+            window=None,
+            session_gap=None,
+            emit_changed=True,
+            watermarked=False,
+            shards=1,
         )
 
     def batch(self, groups: Groups, window: pa.Array | None) -> pa.RecordBatch:

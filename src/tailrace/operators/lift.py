@@ -60,7 +60,9 @@ class Lifter:
         counts.rows += len(batch)
         times = panes = None
         if spec.time_column is not None:
-            batch, times, panes = in_time(batch, spec.time_column.name, spec.window, self._late_before, counts)
+            batch, times, panes = in_time(
+                batch, spec.time_column.name, spec.window, self._late_before, counts, spec.session_gap
+            )
         builder = RowsBuilder(len(batch), layout)
         if panes is not None:
             builder.words[:, PANE] = panes

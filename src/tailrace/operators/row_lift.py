@@ -43,7 +43,9 @@ class RowLifter:
         self.counts.rows += len(batch)
         panes = None
         if spec.time_column is not None:
-            batch, _, panes = in_time(batch, spec.time_column.name, spec.window, self._late_before, self.counts)
+            batch, _, panes = in_time(
+                batch, spec.time_column.name, spec.window, self._late_before, self.counts, spec.session_gap
+            )
         builder = RowsBuilder(len(batch), layout)
         if panes is not None:
             builder.words[:, PANE] = panes

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tailrace.errors import SumOverflowError
+from tailrace.state import session_kernels as sk
 from tailrace.state import table_kernels as tk
 from tailrace.state import upkeep_kernels as uk
 from tailrace.state.layout import PANE, VALID, RecordLayout
@@ -214,7 +215,7 @@ class Table:
         log = self._logs[-1]
         rows = log.rows[: log.rows_end]
         rows = np.where(rows < 0, ~rows, rows)
-        return rows[self._records[rows, self.layout.words] >= 0] if log.removed else rows
+        return rows[self.alive(rows)] if log.removed else rows
 
     def removed_rows(self) -> np.ndarray:
         """Row numbers removed under the newest log that were there before it; what they hold can still be copied."""
@@ -223,6 +224,46 @@ class Table:
         rows = log.rows[: log.rows_end]
         gone = log.removed_rows
         return gone[~np.isin(gone, ~rows[rows < 0])] if len(gone) else gone
+
+    def new_rows(self) -> np.ndarray:
+        """Row numbers of records that the newest log made and left."""
+        self._close_newest()
+        log = self._logs[-1]
+        rows = log.rows[: log.rows_end]
+        made: np.ndarray = ~rows[rows < 0]
+        return made[self.alive(made)]
+
+    def alive(self, rows: np.ndarray) -> np.ndarray:
+        """Which of these row numbers hold a record."""
+        there: np.ndarray = self._records[rows, self.layout.words] >= 0
+        return there
+
+    def word(self, rows: np.ndarray, word: int) -> np.ndarray:
+        """One word of these records."""
+        words: np.ndarray = self._records[rows, word]
+        return words
+
+    def sessions(
+        self, rows: np.ndarray, gap: int, low: int, high: int, *, ended: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The records of the sessions that these are of, newest pane first, and ``offsets[sessions + 1]``.
+
+        See ``session_kernels``. ``ended``: only sessions whose newest record is given.
+        """
+        out, numbers = np.empty(len(rows) + 16, np.int64), np.empty(len(rows) + 16, np.int64)
+        seen, ends = np.zeros(len(self._records), np.uint8), np.zeros(2, np.int64)
+        scratch = np.empty((1, self.layout.words), np.int64)
+        done = 0
+        while True:
+            done = sk.session_rows(
+                rows, done, ended, gap, low, high, self.layout.key_words, self.layout.key_mask,
+                self._index, self._records, self._arena, scratch, seen, out, numbers, ends,
+            )  # fmt: skip
+            if done == len(rows):
+                break
+            out, numbers = _grown(out, 2 * len(out)), _grown(numbers, 2 * len(out))
+        count, sessions = int(ends[0]), int(ends[1])
+        return out[:count], np.searchsorted(numbers[:count], np.arange(sessions + 1))
 
     def pane_starts(self, rows: np.ndarray) -> np.ndarray:
         starts: np.ndarray = self._records[rows, PANE]

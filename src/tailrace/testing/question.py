@@ -64,13 +64,17 @@ class Question:
     delay: int | None = None
     output_mode: str = "append"
     rule: str = "tailrace"
+    session_gap: int | None = None  # sessions, in place of windows
 
     def __post_init__(self) -> None:
         if self.output_mode not in ("append", "update"):
             raise ValueError(f"output mode {self.output_mode!r} is neither append nor update")
         if self.rule not in ("tailrace", "spark"):
             raise ValueError(f"watermark rule {self.rule!r} is neither tailrace nor spark")
-        if self.windows is not None and self.time_column is None:
+        if self.windows is not None and self.session_gap is not None:
+            raise ValueError("a question has windows or sessions, not both")
+        windowed = self.windows is not None or self.session_gap is not None
+        if windowed and self.time_column is None:
             raise ValueError("windows need a time column")
-        if self.output_mode == "append" and (self.windows is None or self.delay is None):
+        if self.output_mode == "append" and (not windowed or self.delay is None):
             raise ValueError("append emits closed windows: it needs windows and a delay")

@@ -1,0 +1,90 @@
+"""The model of sessions: which rows make which session, and when it is shown. Plain Python, rows one by one.
+
+Per key, the rows that counted and whose session has not closed are kept. After each epoch they are sorted by time and
+cut where two neighbours are more than the gap apart; a piece is a session ``[first, last + gap)``. It closes at the
+first epoch whose closing watermark C(i) (see ``lateness``) is at or past its end. A row of epoch i is late where the
+session it would make alone, ``[time, time + gap)``, ends at or before C(i - 1).
+
+Append shows a session when it closes; update shows, after each epoch, the sessions that hold a row of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from tailrace.testing.lateness import closing_watermarks
+from tailrace.testing.question import Question
+
+
+@dataclass(frozen=True)
+class Session:
+    """``rows``: pairs of (epoch, row), by time."""
+
+    shown: int
+    start: int
+    end: int
+    rows: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class SessionJudgement:
+    sessions: tuple[Session, ...]
+    late: tuple[int, ...]  # rows, by epoch
+    closing: tuple[int | None, ...]  # closing watermark, by epoch; None before any row was seen
+
+
+_Row = tuple[int, int, int]  # time, epoch, row
+
+
+def judge_sessions(
+    question: Question, keys: Sequence[Sequence[Sequence[object]]], times: Sequence[Sequence[int | None]]
+) -> SessionJudgement:
+    """Decide every row of every batch. ``keys[epoch][row]`` are the values of the group columns."""
+    gap = question.session_gap
+    assert gap is not None
+    closing = closing_watermarks(times, question.delay, question.rule)
+    kept: dict[Hashable, list[_Row]] = {}
+    shown: list[Session] = []
+    late: list[int] = []
+    closed = 0 if question.rule == "spark" and question.delay is not None else None
+    for epoch, batch in enumerate(times):
+        late.append(0)
+        for row, time in enumerate(batch):
+            if time is None:
+                continue
+            if closed is not None and time + gap <= closed:
+                late[-1] += 1
+                continue
+            kept.setdefault(tuple(map(_same, keys[epoch][row])), []).append((time, epoch, row))
+        closed = closing[epoch]
+        for key in list(kept):
+            still: list[_Row] = []
+            for piece in _pieces(kept[key], gap):
+                end = piece[-1][0] + gap
+                closes = closed is not None and end <= closed
+                if closes if question.output_mode == "append" else any(came == epoch for _, came, _ in piece):
+                    shown.append(Session(epoch, piece[0][0], end, tuple((came, row) for _, came, row in piece)))
+                if not closes:
+                    still += piece
+            kept[key] = still
+    return SessionJudgement(tuple(shown), tuple(late), closing)
+
+
+def _pieces(rows: list[_Row], gap: int) -> list[list[_Row]]:
+    pieces: list[list[_Row]] = []
+    for row in sorted(rows):
+        if pieces and row[0] - pieces[-1][-1][0] <= gap:
+            pieces[-1].append(row)
+        else:
+            pieces.append([row])
+    return pieces
+
+
+def _same(value: object) -> Hashable:
+    """Values that Spark groups together become one: every NaN, and both zeros."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    assert isinstance(value, Hashable)
+    return value
