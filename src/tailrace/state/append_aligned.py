@@ -33,6 +33,7 @@ from tailrace.state.tiers import newest_to_merge
 from tailrace.types import BIGINT
 
 PIECE_BYTES = 32 << 20
+_WRITE_BYTES = 4 << 20
 
 
 @dataclass
@@ -168,7 +169,7 @@ class AppendAlignedStore:
             stay.append(PaneRun(run.rows, run.cells.where(~late)))
         leaving = [run for run in go if len(run.cells)]
         if leaving:
-            self._segments.append(written(leaving, self.layout, self._folder, min(PIECE_BYTES, self._memory_bytes)))
+            self._segments.append(written(leaving, self.layout, self._folder, min(_WRITE_BYTES, self._memory_bytes)))
         staying = [run for run in stay if len(run.cells)]
         self._runs = [merged(staying, self.layout)] if staying else []
 

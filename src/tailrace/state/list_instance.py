@@ -13,6 +13,7 @@ Threads: one at a time; instances share nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -26,7 +27,9 @@ from tailrace.state.list_runs import GONE, UNKNOWN, ListRun, Targets, build, mer
 from tailrace.state.runs import Slices, row_numbers
 from tailrace.state.tiers import newest_to_merge
 
-PIECE_BYTES = 8 << 20
+PIECE_BYTES = 4 << 20
+
+logger = logging.getLogger("tailrace.state")
 
 
 @dataclass
@@ -181,10 +184,14 @@ class ListInstance:
         self._segments = [*others, *([] if fresh is None else [fresh])]
 
     def _rewrite(self, count: int) -> None:
-        """The newest segments become one."""
+        """The newest segments become one. Where the disk has no room for that, they stay as they are until later."""
         with self._spending("compaction_cpu_s"):
             old = self._segments[-count:]
-            self._write(old, self._segments[:-count])
+            try:
+                self._write(old, self._segments[:-count])
+            except OSError as error:
+                logger.warning("segments in %s were not compacted: %s", self.settings.folder, error)
+                return
             self._buffer = None  # it names lists by their places
             self.stats.compactions += 1
             for segment in old:
@@ -277,6 +284,8 @@ class ListInstance:
 
     def _soonest(self, wanted: np.ndarray) -> np.ndarray:
         """Order keys, ascending, of the lists on disk that are likely to be read next; not those wanted now."""
+        if not any(segment.foretold for segment in self._segments):
+            return np.empty(0, np.uint64)
         there = [np.flatnonzero(segment.gone == 0) for segment in self._segments]
         count = int(np.ceil(self.settings.read_batch_ratio * sum(map(len, there))))
         if not count:

@@ -71,6 +71,7 @@ class ListRun:
         pending = gone[gone >= FIRST_SLOT]
         self.slots: set[int] = set(np.unique(pending).tolist()) if len(pending) else set()  # those in ``gone``
         self.dead_rows = 0  # gone for good
+        self.foretold = bool((index.triggers < UNKNOWN).any())
         self.pane_min = int(index.panes.min(initial=2**63 - 1))
         self.pane_max = int(index.panes.max(initial=-(2**63)))
         self.prefixes: np.ndarray | None = None

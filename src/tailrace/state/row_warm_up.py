@@ -9,6 +9,7 @@ from tailrace.env.scratch import temporary_folder
 from tailrace.state.append_aligned import AppendAlignedStore
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import Merge, record_layout
+from tailrace.state.row_store import RowStore
 from tailrace.state.runs import group_by_key, sorted_order
 from tailrace.state.sections import RowsBuilder
 from tailrace.state.table import Rows
@@ -34,13 +35,17 @@ def warm_up_rows() -> None:
     group_by_key(frame[0], _LAYOUT)
     sorted_order(np.arange(4000, dtype=np.uint64))
     with temporary_folder() as folder:
+        # No memory at all: every row goes through a segment.
         aligned = AppendAlignedStore(_LAYOUT, [0], shard_count=1, memory_bytes=0, folder=folder, undo_epochs=1)
-        for epoch in range(3):
-            aligned.append(epoch, [frame])
-            list(aligned.read(0, 1, piece_bytes=1))
-        aligned.close()
+        _fill(aligned, frame)
+        list(aligned.read(0, 1, piece_bytes=1))
         lists = AppendUnalignedStore(_LAYOUT, [0], shard_count=1, memory_bytes=0, folder=folder, undo_epochs=1)
-        for epoch in range(3):
-            lists.append(epoch, [frame])
-            lists.read(frame[0], remove=False)
+        _fill(lists, frame)
+        lists.read(frame[0], remove=False)
+        aligned.close()
         lists.close()
+
+
+def _fill(store: RowStore, frame: tuple[Rows, np.ndarray]) -> None:
+    for epoch in range(3):
+        store.append(epoch, [frame])
