@@ -39,7 +39,7 @@ Sink foreachBatch save of query 'hot'
 +- Aggregate
    |  group by auction bigint
    |  window 10 seconds every 2 seconds, over ts, in column window
-   |  panes of 2 seconds, 5 a window; a row is kept in one pane, windows are merged of panes
+   |  panes of 2 seconds, 5 a window; a row is kept in one pane, windows are made of panes
    |  output bids: bigint from count(*)
    |  output max(price): int from max(price)
    |  watermark on ts, 10 seconds behind the largest event time
