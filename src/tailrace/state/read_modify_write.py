@@ -1,4 +1,4 @@
-"""The read-modify-write store: one ``Table`` per shard, one undo log per epoch.
+"""The read-modify-write store: one ``Table`` per shard, one undo log per epoch, and cold records on disk.
 
 Invariants
 - ``merge`` opens an epoch; at most ``undo_epochs`` of them can be undone, newest first. Only tables touched in an
@@ -6,6 +6,10 @@ Invariants
 - ``delta`` is the new full value of every record touched in the newest epoch; together with the horizon (every record
   of an earlier pane is gone) it carries a restored copy from one epoch to the next. A store that ``removes`` single
   records writes a tombstone for each: the key, and no accumulator. Such a store must never keep a record like that.
+- Memory: with ``memory_bytes``, what the tables and the index of cold records take is held at that, plus what the
+  epochs that can be undone have changed. Beyond, the records changed longest ago leave for disk (see ``cold``), a
+  quarter of the budget at a time, but none that such an epoch has changed. A batch brings in the cold records that it
+  touches, and only those. Who reads ``tables`` must read ``cold`` too.
 
 Threads: one at a time; inside, different shards are merged at once by a small pool.
 """
@@ -21,6 +25,7 @@ import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.state import sections
+from tailrace.state.cold import ColdRecords
 from tailrace.state.layout import PANE, VALID, RecordLayout
 from tailrace.state.table import Rows, Table
 
@@ -46,8 +51,16 @@ class ReadModifyWriteStore:
         undo_epochs: int = 2,
         *,
         removes: bool = False,
+        memory_bytes: int | None = None,
+        folder: str | None = None,
+        max_space_amplification: float = 1.5,
     ) -> None:
+        """Without ``memory_bytes`` everything is kept in memory; with it, ``folder`` is where the rest goes."""
+        if memory_bytes is not None and folder is None:
+            raise ValueError("a budget of memory needs a folder for what does not fit")
         self.layout = layout
+        self.cold = ColdRecords(layout, folder or "", max_space_amplification)
+        self._memory_bytes = memory_bytes
         self._removes = removes
         self.horizon: int = MIN_MICROS
         self._tables = {shard: Table(layout, stagger=shard) for shard in shards}
@@ -62,11 +75,16 @@ class ReadModifyWriteStore:
 
     @property
     def rows(self) -> int:
-        return sum(table.rows for table in self._tables.values())
+        return sum(table.rows for table in self._tables.values()) + self.cold.rows(self.horizon)
 
     @property
     def nbytes(self) -> int:
-        return sum(table.nbytes for table in self._tables.values())
+        """Bytes of memory."""
+        return sum(table.nbytes for table in self._tables.values()) + self.cold.nbytes
+
+    @property
+    def disk_bytes(self) -> int:
+        return self.cold.disk_bytes
 
     @property
     def newest_epoch(self) -> int | None:
@@ -90,12 +108,23 @@ class ReadModifyWriteStore:
             table = self._tables[shard]
             table.begin(int(counts[shard]))
             tables.append(table)  # from here on, and not before, the epoch has something to undo in this table
+            if self.cold:
+                self._bring_in(epoch, shard, frames)
             for rows, bounds in frames:
                 lo, hi = int(bounds[shard]), int(bounds[shard + 1])
                 if lo < hi:
                     table.merge(rows.words, rows.heap, lo, hi)
 
         self._each(merge_shard, touched, rows_owned)
+        self._hold_budget()
+
+    def _bring_in(self, epoch: int, shard: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
+        """Put the cold records that the frames touch into the shard's table, under its open log."""
+        table = self._tables[shard]
+        for rows, bounds in frames:
+            chosen = table.missing(rows.words, rows.heap, int(bounds[shard]), int(bounds[shard + 1]))
+            for found in self.cold.take(epoch, shard, rows, chosen, self.horizon):
+                table.merge(found.words, found.heap, 0, len(found), replace=True)
 
     def _open(self, epoch: int) -> None:
         if self._epochs and self._epochs[-1][0] >= epoch:
@@ -109,20 +138,24 @@ class ReadModifyWriteStore:
         """Back to before ``epoch`` was opened; nothing happens where it was not."""
         self._changed = None
         while self._epochs and self._epochs[-1][0] >= epoch:
-            _, tables, horizon = self._epochs.pop()
+            number, tables, horizon = self._epochs.pop()
             for table in tables:
                 table.undo()
+            self.cold.undo(number)
             self.horizon = horizon
+        self._hold_budget()
 
     def forget(self, epoch: int) -> None:
         """Epochs up to ``epoch`` will never be undone."""
         while self._epochs and self._epochs[0][0] <= epoch:
             self._forget_oldest()
+        self._hold_budget()
 
     def _forget_oldest(self) -> None:
-        _, tables, _ = self._epochs.pop(0)
+        epoch, tables, _ = self._epochs.pop(0)
         for table in tables:
             table.forget()
+        self.cold.forget(epoch)
 
     def remove(self, shard: int, rows: np.ndarray) -> None:
         """Take single records of a shard away, as part of the open epoch."""
@@ -149,6 +182,37 @@ class ReadModifyWriteStore:
             table.begin(0)
             logged.append(table)
         return table
+
+    # Memory ----------------------------------------------------------------------------------------------------------
+
+    def _hold_budget(self) -> None:
+        if self._memory_bytes is None:
+            return
+        self.cold.settle(self._epochs[0][2] if self._epochs else self.horizon)
+        # A quarter at once, so that segments do not get small; all that may go, where that is not enough.
+        for target in (self._memory_bytes - self._memory_bytes // 4, 0):
+            held = self.nbytes
+            if held > self._memory_bytes:
+                self._shed(held - target)
+
+    def _shed(self, bytes_: int) -> None:
+        """Write about so many bytes of records to disk, in proportion from every table, and let go of them."""
+        hot = sum(table.nbytes for table in self._tables.values())
+        going: list[tuple[int, Table, np.ndarray]] = []
+        for shard, table in self.tables():
+            rows = table.idle(-(-table.rows * bytes_ // hot))
+            if len(rows):
+                going.append((shard, table, rows))
+        if not going:
+            return
+        # Nobody lets go of anything until all of it is written.
+        self.cold.put((shard, table.copy(rows)) for shard, table, rows in going)
+        for number, (_, table, rows) in enumerate(going):
+            try:
+                table.discard(rows)
+            except BaseException:
+                self.cold.take_back([shard for shard, _, _ in going[number:]])
+                raise
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -205,7 +269,8 @@ class ReadModifyWriteStore:
         for shard, table in self.tables():
             if not self._epochs or not any(table is logged for logged in self._epochs[-1][1]):
                 continue
-            gone, there = table.removed_rows(), table.changed_rows()
+            # A record that came from disk looks made by this epoch: a tombstone too many does no harm.
+            gone, there = table.removed_rows(made_too=self._memory_bytes is not None), table.changed_rows()
             # Tombstones first: a record that is there again comes after its own.
             rows = np.concatenate([part[table.pane_starts(part) >= self.horizon] for part in (gone, there)])
             if not len(rows):
@@ -221,18 +286,23 @@ class ReadModifyWriteStore:
     # Shards ----------------------------------------------------------------------------------------------------------
 
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
-        """Build a shard from its sections, oldest first."""
+        """Build a shard from its sections, oldest first. Until it is there it comes on top of the budget."""
+        if shard in self._tables:
+            self.drop_shard(shard)
         self._tables[shard] = fill_table(self.layout, shard, batches, horizon, removes=self._removes)
         self.horizon = max(self.horizon, horizon)
+        self._hold_budget()
 
     def drop_shard(self, shard: int) -> None:
         self._changed = None
+        self.cold.drop_shard(shard)
         table = self._tables.pop(shard)
         for _, tables, _ in self._epochs:
             if table in tables:
                 tables.remove(table)
 
     def close(self) -> None:
+        self.cold.close()
         if self._pool is not None:
             self._pool.shutdown()
 

@@ -3,7 +3,9 @@
 Invariants
 - Every change goes through ``merge``, ``remove`` or ``evict`` under an open ``UndoLog``; undoing the logs newest first
   restores the table exactly, byte strings included.
-- A row number stays with its record until the log under which it went is forgotten, or the one that made it undone.
+- A row number stays with its record until the log under which it went is forgotten, or the one that made it undone, or
+  until ``discard`` moves what is left together.
+- ``discard`` is no change: it is for records that live on elsewhere and that no log knows, so there is nothing to undo.
 - Room grows by doubling. Shards start from different capacities (``stagger``), so that hash-balanced shards do not all
   grow in the same epoch: the work of growing is spread over a whole doubling of the state.
 
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tailrace.errors import SumOverflowError
+from tailrace.state import cold_kernels as ck
 from tailrace.state import session_kernels as sk
 from tailrace.state import table_kernels as tk
 from tailrace.state import upkeep_kernels as uk
@@ -28,6 +31,7 @@ _STAGGER_STEPS = 16
 _NO_PANES = np.empty((0, tk.PANE_WORDS), np.int64)
 _NO_ROWS = np.empty(0, np.int64)
 _NO_OVERRIDE = np.empty(0, np.int64)
+_FOREVER = 2**63 - 1
 
 
 @dataclass
@@ -104,6 +108,7 @@ class Table:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held for live state and for undoing; freshly grown, untouched room is not counted."""
+        self._close_newest()
         used = int(self._counters[tk.ROWS_END])
         fixed = used * (self.layout.words * 8 + 16) + self._index.nbytes + self._panes.nbytes
         return fixed + int(self._counters[tk.ARENA_END]) + sum(log.nbytes for log in self._logs)
@@ -217,13 +222,18 @@ class Table:
         rows = np.where(rows < 0, ~rows, rows)
         return rows[self.alive(rows)] if log.removed else rows
 
-    def removed_rows(self) -> np.ndarray:
-        """Row numbers removed under the newest log that were there before it; what they hold can still be copied."""
+    def removed_rows(self, *, made_too: bool = False) -> np.ndarray:
+        """Row numbers removed under the newest log that were there before it; what they hold can still be copied.
+
+        With ``made_too`` also those that the log itself had made.
+        """
         self._close_newest()
         log = self._logs[-1]
         rows = log.rows[: log.rows_end]
         gone = log.removed_rows
-        return gone[~np.isin(gone, ~rows[rows < 0])] if len(gone) else gone
+        if len(gone) and not made_too:
+            gone = gone[~np.isin(gone, ~rows[rows < 0])]
+        return gone
 
     def new_rows(self) -> np.ndarray:
         """Row numbers of records that the newest log made and left."""
@@ -284,6 +294,15 @@ class Table:
         )  # fmt: skip
         return rows[:count], windows[:count]
 
+    def missing(self, words: np.ndarray, heap: np.ndarray, lo: int, hi: int) -> np.ndarray:
+        """Which of ``words[lo:hi]`` have no record here, as numbers of rows of ``words``."""
+        out = np.empty(hi - lo, np.int64)
+        count = ck.missing(
+            words, heap, lo, hi, self.layout.key_words, self.layout.key_mask,
+            self._index, self._records, self._arena, out,
+        )  # fmt: skip
+        return out[:count]
+
     def heap_needed(self, rows: np.ndarray) -> int:
         if not self.layout.has_bytes:
             return 0
@@ -300,6 +319,59 @@ class Table:
         uk.gather_columns(
             self._records, self._arena, rows, self.layout.bytes_words, out.words.T, at, out.heap, heap_start
         )
+
+    # Leaving ---------------------------------------------------------------------------------------------------------
+
+    def idle(self, count: int) -> np.ndarray:
+        """Row numbers of up to ``count`` records that no log has changed, pane by pane: those changed longest ago."""
+        rows: np.ndarray = self.rows_of(self.panes(_FOREVER))
+        stamps = self._records[rows, self.layout.words]
+        if self._logs:
+            free_to_go = stamps < self._logs[0].stamp
+            rows, stamps = rows[free_to_go], stamps[free_to_go]
+        if count >= len(rows):
+            return rows
+        newest = np.partition(stamps, count)[count]
+        go = stamps < newest
+        also = np.flatnonzero(stamps == newest)
+        go[also[: count - int(go.sum())]] = True
+        rows = rows[go]
+        return rows
+
+    def discard(self, rows: np.ndarray) -> None:
+        """Let go of records (from ``idle``) and of all room that is not needed without them. Row numbers change."""
+        self._close_newest()
+        end, width = int(self._counters[tk.ROWS_END]), self._records.shape[1]
+        stays = self._records[:end, width - 1] != tk.FREE
+        stays[rows] = False
+        left = int(stays.sum())
+        moved = np.where(stays, np.cumsum(stays) - 1, -1)
+        room = len(self._records)
+        while room // 2 >= max(left + left // 4, _FIRST_ROWS):
+            room //= 2
+        pane_slots = len(self._panes)
+        while pane_slots > max(8, 4 * self._counters[tk.PANES]):
+            pane_slots //= 2
+        # All room first: what is changed below cannot fail half-way.
+        records, links, free = _record_matrix(room, width), np.empty(room, np.int32), np.empty(room, np.int32)
+        index, panes = np.full(_index_slots(room), -1, np.int64), _empty_panes(pane_slots)
+        log_rows = [_moved(log.rows[: log.rows_end], moved) for log in self._logs]
+        evicted = [log.evicted.copy() for log in self._logs]
+        removed = [[moved[part] for part in log.removed] for log in self._logs]
+        kept_panes = ck.repack(
+            moved, self._records, self._links, self._index, self._panes, records, links, index, panes
+        )
+        for log, new_rows, new_evicted, new_removed in zip(self._logs, log_rows, evicted, removed, strict=True):
+            log.rows[: log.rows_end] = new_rows
+            new_evicted[:, tk.PANE_HEAD] = moved[new_evicted[:, tk.PANE_HEAD]]
+            log.evicted, log.removed = new_evicted, new_removed
+        self._records, self._links, self._free, self._index, self._panes = records, links, free, index, panes
+        self._counters[tk.ROWS_END], self._counters[tk.FREE_END] = left, 0
+        self._counters[tk.LIVE] -= len(rows)
+        self._counters[tk.PANES] = kept_panes
+        self._spare = None
+        if self.layout.has_bytes:
+            self.compact()
 
     # Room ------------------------------------------------------------------------------------------------------------
 
@@ -351,6 +423,11 @@ class Table:
             log.arena_end, log.arena_waste = int(end), 0
         self._arena = fresh
         self._counters[tk.ARENA_END], self._counters[tk.ARENA_WASTE] = end, 0
+
+
+def _moved(rows: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """Entries of an undo log (``row`` or ``~row``) with the rows' new numbers."""
+    return np.where(rows < 0, ~moved[np.where(rows < 0, ~rows, 0)], moved[np.where(rows < 0, 0, rows)])
 
 
 def _index_slots(rows: int) -> int:

@@ -1,0 +1,251 @@
+"""The cold records of a read-modify-write store: segments on disk, found through their indexes in memory.
+
+Invariants
+- A record is in its shard's table or live in exactly one segment, never both. A batch *takes* what it touches: the
+  record's dead bit is set and the record goes to the table as one that the open epoch has made. Undoing the epoch takes
+  it out of the table there and clears the bit here, so bringing a record in is no change of the state.
+- What an epoch that can be undone has taken stays on disk, through every rewriting; ``_taken`` knows where.
+- Cells of panes below the floor (the horizon before the oldest epoch that can be undone) go whole, without being read.
+- Segments are merged in tiers (see ``tiers``), so that few are searched. Where bytes on disk exceed
+  ``max_space_amplification`` times those of the records that are needed, the emptiest segment is rewritten, one by one.
+
+Memory: four bytes for a record and 40 for a cell (see ``cold_segment``). Rewriting holds one shard of the segments that
+it works on, and eight bytes for each of their records while an epoch can be undone that has taken some.
+
+Threads: ``take``, ``lookup`` and ``rows_of`` may run for different shards at once, all else alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tailrace.state import cold_kernels as ck
+from tailrace.state.cold_segment import ColdSegment, SegmentWriter
+from tailrace.state.layout import RecordLayout
+from tailrace.state.runs import no_rows, row_numbers
+from tailrace.state.table import Rows, concat_rows
+from tailrace.state.tiers import newest_to_merge
+
+PIECE_BYTES = 8 << 20
+
+
+@dataclass
+class _Taken:
+    segment: ColdSegment
+    at: np.ndarray
+
+
+class ColdRecords:
+    def __init__(self, layout: RecordLayout, folder: str, max_space_amplification: float = 1.5) -> None:
+        if max_space_amplification <= 1:
+            raise ValueError(f"max_space_amplification is {max_space_amplification}: it must be more than 1")
+        self._layout = layout
+        self._folder = folder
+        self._amplification_max = max_space_amplification
+        self._segments: list[ColdSegment] = []
+        self._taken: dict[int, list[_Taken]] = {}  # by epoch
+
+    def __bool__(self) -> bool:
+        return bool(self._segments)
+
+    def rows(self, horizon: int) -> int:
+        return sum(int(segment.live[segment.panes >= horizon].sum()) for segment in self._segments)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        taken = sum(part.at.nbytes for parts in self._taken.values() for part in parts)
+        return taken + sum(segment.nbytes for segment in self._segments)
+
+    @property
+    def disk_bytes(self) -> int:
+        return sum(segment.disk_bytes for segment in self._segments)
+
+    # Epochs ----------------------------------------------------------------------------------------------------------
+
+    def take(self, epoch: int, shard: int, rows: Rows, chosen: np.ndarray, horizon: int) -> Iterator[Rows]:
+        """Records with the key and pane of the chosen rows (ascending numbers), from now on owned by the caller."""
+        taken = self._taken.setdefault(epoch, [])
+        for segment in reversed(self._segments):
+            if not len(chosen):
+                return
+            pair_rows, pair_at = segment.find(shard, rows, chosen, horizon)
+            if not len(pair_at):
+                continue
+            at = pair_at[np.append(True, pair_at[1:] != pair_at[:-1])]
+            found = segment.read(at)
+            taken.append(_Taken(segment, at))
+            segment.mark(at, dead=True)
+            yield found
+            still = np.ones(len(chosen), bool)
+            still[np.searchsorted(chosen, pair_rows)] = False
+            chosen = chosen[still]
+
+    def undo(self, epoch: int) -> None:
+        for part in self._taken.pop(epoch, ()):
+            part.segment.mark(part.at, dead=False)
+
+    def forget(self, epoch: int) -> None:
+        self._taken.pop(epoch, None)
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def lookup(self, shard: int, wanted: Rows, horizon: int) -> tuple[Rows, np.ndarray]:
+        """Copies of the records with the key and pane of ``wanted``, and the number of the row that wanted each."""
+        parts, numbers = [], []
+        chosen = np.arange(len(wanted), dtype=np.int64)
+        for segment in self._segments:
+            pair_rows, pair_at = segment.find(shard, wanted, chosen, horizon)
+            if len(pair_at):
+                parts.append(segment.read(pair_at))
+                numbers.append(pair_rows)
+        return concat_rows(parts, self._layout), np.concatenate(numbers) if numbers else np.empty(0, np.int64)
+
+    def panes(self, shard: int, first: int, end: int) -> np.ndarray:
+        """Starts of the panes in ``[first, end)`` that have records, ascending."""
+        found = [np.empty(0, np.int64)]
+        for segment in self._segments:
+            cells = segment.cells_of(shard)
+            panes = segment.panes[cells][segment.live[cells] > 0]
+            found.append(panes[(panes >= first) & (panes < end)])
+        return np.unique(np.concatenate(found))
+
+    def bytes_of(self, shard: int, panes: np.ndarray) -> int:
+        """About what the records of these panes take."""
+        total = 0.0
+        for segment in self._segments:
+            cells = segment.cells_of(shard)
+            total += segment.row_bytes * segment.live[cells][np.isin(segment.panes[cells], panes)].sum()
+        return int(total)
+
+    def rows_of(self, shard: int, panes: np.ndarray, first_tag: int = 0, end_tag: int = ck.DEAD) -> Rows:
+        """Copies of the records of these panes whose tags lie in a range."""
+        parts = []
+        for segment in self._segments:
+            cells = segment.cells_of(shard)
+            numbers = cells.start + np.flatnonzero(np.isin(segment.panes[cells], panes))
+            at = segment.live_in(numbers, first_tag, end_tag)
+            if len(at):
+                parts.append(segment.read(at))
+        return concat_rows(parts, self._layout) if parts else no_rows(self._layout)
+
+    # Records that come -----------------------------------------------------------------------------------------------
+
+    def put(self, parts: Iterable[tuple[int, Rows]]) -> None:
+        """Records of some shards, ascending, as a new segment. A part is used up before the next one is asked for."""
+        writer = SegmentWriter(self._layout, self._folder)
+        try:
+            for shard, rows in parts:
+                at = np.arange(len(rows), dtype=np.int64)
+                writer.add(shard, [(rows, at, np.zeros(len(rows), bool))])
+            segment = writer.finish()
+        except BaseException:
+            writer.close()
+            raise
+        if segment is not None:
+            self._segments.append(segment)
+
+    def take_back(self, shards: Sequence[int]) -> None:
+        """What the newest segment got of these shards stays where it was."""
+        newest = self._segments[-1]
+        newest.drop(np.isin(newest.shards, shards))
+
+    # Upkeep ----------------------------------------------------------------------------------------------------------
+
+    def drop_shard(self, shard: int) -> None:
+        for segment in self._segments:
+            segment.drop(segment.shards == shard)
+
+    def settle(self, floor: int) -> None:
+        """Drop what nobody can see again, merge segments that have become many, rewrite those that are mostly dead."""
+        if not self._segments:
+            return
+        for segment in self._segments:
+            segment.drop(segment.panes < floor)
+        self._close_empty()
+        count = newest_to_merge([segment.disk_bytes for segment in self._segments])
+        if count:
+            self._rewrite(self._segments[-count:])
+        while self._segments:
+            needed = [self._needed_bytes(segment) for segment in self._segments]
+            if self.disk_bytes <= self._amplification_max * sum(needed):
+                return
+            shares = [bytes_ / segment.disk_bytes for bytes_, segment in zip(needed, self._segments, strict=True)]
+            self._rewrite([self._segments[int(np.argmin(shares))]])
+
+    def close(self) -> None:
+        """Nothing is left, on disk neither."""
+        for segment in self._segments:
+            segment.close()
+        self._segments, self._taken = [], {}
+
+    def _still_undoable(self, segment: ColdSegment) -> np.ndarray:
+        """Positions of dead records that an epoch which can be undone has taken."""
+        parts = [part.at for parts in self._taken.values() for part in parts if part.segment is segment]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def _needed_bytes(self, segment: ColdSegment) -> float:
+        return (int(segment.live.sum()) + len(self._still_undoable(segment))) * segment.row_bytes
+
+    def _close_empty(self) -> None:
+        stay = []
+        for segment in self._segments:
+            if segment.live.any() or (len(segment.panes) and len(self._still_undoable(segment))):
+                stay.append(segment)
+            else:
+                segment.close()
+        self._segments = stay
+
+    def _rewrite(self, old: Sequence[ColdSegment]) -> None:
+        """Put one segment in the place of neighbours, with the records that are live or can become it again."""
+        place = self._segments.index(old[0])
+        undoable: list[np.ndarray | None] = []  # masks
+        moved: list[np.ndarray] = []
+        for segment in old:
+            at = self._still_undoable(segment)
+            mask = np.zeros(len(segment.tags), bool) if len(at) else None
+            if mask is not None:
+                mask[at] = True
+            undoable.append(mask)
+            moved.append(np.full(0 if mask is None else len(mask), -1, np.int64))
+        writer = SegmentWriter(self._layout, self._folder)
+        try:
+            for shard in np.unique(np.concatenate([segment.shards for segment in old])):
+                sources, owners = [], []
+                for number, segment in enumerate(old):
+                    cells = segment.cells_of(int(shard))
+                    at = row_numbers(segment.lo[cells], segment.hi[cells])
+                    dead = segment.tags[at] >= ck.DEAD
+                    stays = ~dead
+                    mask = undoable[number]
+                    if mask is not None:
+                        stays |= mask[at]
+                    if stays.any():
+                        sources.append((segment.rows, at[stays], dead[stays]))
+                        owners.append(number)
+                if not sources:
+                    continue
+                positions = writer.add(int(shard), sources)
+                for number in owners:
+                    old[number].release()
+                edges = np.cumsum([len(at) for _, at, _ in sources])[:-1]
+                for number, (_, at, _), to in zip(owners, sources, np.split(positions, edges), strict=True):
+                    if len(moved[number]):
+                        moved[number][at] = to
+            new = writer.finish()
+        except BaseException:
+            writer.close()
+            raise
+        self._segments[place : place + len(old)] = [] if new is None else [new]
+        for parts in self._taken.values():
+            for part in parts:
+                for segment, to in zip(old, moved, strict=True):
+                    if part.segment is segment and new is not None:
+                        at = to[part.at] if len(to) else part.at[:0]
+                        part.segment, part.at = new, at[at >= 0]
+                        break
+        for segment in old:
+            segment.close()

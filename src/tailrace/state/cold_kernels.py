@@ -1,0 +1,159 @@
+"""Kernels of records on disk: which rows a table lacks, where they may lie, whether they do, and a table without rows.
+
+Invariants
+- A record's *tag* is the upper 31 bits of its hash as a number without a sign; the tags of a cell are ascending. The
+  bit above, ``DEAD``, says that the record is not there any more. A tag decides nothing by itself: keys are compared.
+- ``repack`` only moves rows: lists of panes keep their order, so that undoing finds the newest row of a pane at its
+  head as before.
+
+Threads: kernels only write to the arrays named ``out`` or handed in as room; any number may run at once.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+# Compiled by numba, which infers every type from the arrays it is given.
+
+from __future__ import annotations
+
+import numpy as np
+
+from tailrace.state.compiled import inlined, kernel, prefetch
+from tailrace.state.layout import HASH, PANE
+from tailrace.state.table_kernels import (
+    EMPTY_PANE,
+    PANE_DEAD,
+    PANE_HEAD,
+    PANE_ROWS,
+    PANE_START,
+    find,
+    index_insert,
+    pane_find,
+    same_key,
+    tag_of,
+)
+
+DEAD = 1 << 31
+_TAG = np.int64(DEAD - 1)
+_LOW = np.int64(0xFFFFFFFF)
+_AHEAD = 16
+
+
+@inlined
+def cold_tag(hash_):
+    return np.int64((np.uint64(hash_) ^ np.uint64(0x8000000000000000)) >> np.uint64(33))
+
+
+@kernel
+def put_tags(words, out):
+    for i in range(words.shape[0]):
+        out[i] = cold_tag(words[i, HASH])
+
+
+@kernel
+def missing(rows, heap, lo, hi, key_words, key_mask, index, records, arena, out):
+    """Write the numbers of the rows ``lo:hi`` that have no record in the table; return how many."""
+    count = 0
+    mask = index.shape[0] - 1
+    for i in range(lo, hi):
+        if i + _AHEAD < hi:
+            prefetch(index, tag_of(rows[i + _AHEAD, HASH], rows[i + _AHEAD, PANE]) & mask)
+        if find(index, records, arena, rows, i, heap, key_words, key_mask) < 0:
+            out[count] = i
+            count += 1
+    return count
+
+
+@kernel
+def candidates(rows, chosen, cell_panes, cell_lo, cell_hi, tags, out_rows, out_at):
+    """For the chosen rows, the live records of their pane with their tag: pairs of row and position.
+
+    The cells are those of one shard, by pane. Returns how many pairs there are; those that fit are written.
+    """
+    count = 0
+    for j in range(chosen.shape[0]):
+        i = chosen[j]
+        pane = rows[i, PANE]
+        low, high = 0, cell_panes.shape[0]
+        while low < high:
+            middle = (low + high) >> 1
+            if cell_panes[middle] < pane:
+                low = middle + 1
+            else:
+                high = middle
+        if low == cell_panes.shape[0] or cell_panes[low] != pane:
+            continue
+        tag = cold_tag(rows[i, HASH])
+        at, high = cell_lo[low], cell_hi[low]
+        end = high
+        while at < high:
+            middle = (at + high) >> 1
+            if (np.int64(tags[middle]) & _TAG) < tag:
+                at = middle + 1
+            else:
+                high = middle
+        while at < end and (np.int64(tags[at]) & _TAG) == tag:
+            if np.int64(tags[at]) == tag:
+                if count < out_rows.shape[0]:
+                    out_rows[count] = i
+                    out_at[count] = at
+                count += 1
+            at += 1
+    return count
+
+
+@kernel
+def matches(rows, heap, pair_rows, pair_at, cold_words, cold_heap, key_words, key_mask):
+    """Keep the pairs whose record has the row's very key and pane, in place; return how many."""
+    count = 0
+    for j in range(pair_rows.shape[0]):
+        if same_key(cold_words, pair_at[j], cold_heap, rows, pair_rows[j], heap, key_words, key_mask):
+            pair_rows[count] = pair_rows[j]
+            pair_at[count] = pair_at[j]
+            count += 1
+    return count
+
+
+@kernel
+def repack(moved, records, links, index, panes, out_records, out_links, out_index, out_panes):
+    """A table of the rows that have a place in ``moved`` (others have -1); return how many panes are left.
+
+    Lists that lead through rows without a place go around them. ``out_index`` and ``out_panes`` must be empty.
+    """
+    width = records.shape[1]
+    for row in range(moved.shape[0]):
+        place = moved[row]
+        if place < 0:
+            continue
+        for w in range(width):
+            out_records[place, w] = records[row, w]
+        after = np.int64(links[row])
+        while after >= 0 and moved[after] < 0:
+            after = np.int64(links[after])
+        out_links[place] = moved[after] if after >= 0 else -1
+    for at in range(index.shape[0]):
+        entry = index[at]
+        if entry >= 0 and moved[entry & _LOW] >= 0:
+            index_insert(out_index, entry >> 32, moved[entry & _LOW])
+    count = 0
+    for at in range(panes.shape[0]):
+        if panes[at, PANE_HEAD] == EMPTY_PANE:
+            continue
+        rows, dead = np.int64(0), np.int64(0)
+        first = np.int64(-1)
+        row = panes[at, PANE_HEAD]
+        while row >= 0:
+            if moved[row] >= 0:
+                if first < 0:
+                    first = moved[row]
+                if records[row, width - 1] >= 0:
+                    rows += 1
+                else:
+                    dead += 1
+            row = np.int64(links[row])
+        if rows + dead > 0:
+            place = pane_find(out_panes, panes[at, PANE_START])
+            out_panes[place, PANE_START] = panes[at, PANE_START]
+            out_panes[place, PANE_HEAD] = first
+            out_panes[place, PANE_ROWS] = rows
+            out_panes[place, PANE_DEAD] = dead
+            count += 1
+    return count

@@ -1,0 +1,178 @@
+"""A segment of cold records on disk, and its index in memory.
+
+Invariants
+- Records lie by (shard, pane, hash): those of one shard and pane are a *cell*, sorted by hash. A segment is immutable
+  but for the dead bits of its tags, the counts of live records that follow from them, and the list of its cells.
+- In memory a record costs four bytes, its tag (see ``cold_kernels``); a cell costs ``CELL_BYTES``. The record at a
+  position has the tag at that position.
+- What was read of the files leaves this process's memory again with ``release``, which follows every read of a shard.
+
+Threads: one at a time for each shard; different shards may be used at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tailrace.env.scratch import ScratchFile
+from tailrace.state import cold_kernels as ck
+from tailrace.state import run_kernels as rk
+from tailrace.state.layout import RecordLayout
+from tailrace.state.runs import Slices, by_hash, no_rows, row_numbers, take
+from tailrace.state.table import Rows
+
+CELL_BYTES = 40
+_DEAD = np.uint32(ck.DEAD)
+
+
+class ColdSegment:
+    """Made by ``SegmentWriter``. The arrays of cells are by (shard, pane), ascending."""
+
+    def __init__(
+        self, layout: RecordLayout, words: ScratchFile, heap: ScratchFile, tags: np.ndarray, cells: np.ndarray
+    ) -> None:
+        self._layout = layout
+        self._words, self._heap = words, heap
+        self.disk_bytes = words.nbytes + heap.nbytes
+        (word,) = words.sealed((np.int64, 0, layout.words * len(tags)))
+        (text,) = heap.sealed((np.uint8, 0, heap.nbytes))
+        self.rows = Rows(word.reshape(-1, layout.words), text)
+        self.tags = tags
+        self.shards, self.panes, self.lo, self.hi = (np.ascontiguousarray(column) for column in cells)
+        dead = np.concatenate([[0], np.cumsum(tags >= _DEAD)])
+        self.live: np.ndarray = self.hi - self.lo - (dead[self.hi] - dead[self.lo])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return int(self.tags.nbytes + CELL_BYTES * len(self.panes))
+
+    @property
+    def row_bytes(self) -> float:
+        """On disk, of the average record."""
+        return self.disk_bytes / len(self.tags)
+
+    def drop(self, gone: np.ndarray) -> None:
+        """Take away the cells that the mask names."""
+        if gone.any():
+            stay = ~gone
+            self.shards, self.panes, self.lo, self.hi, self.live = (
+                part[stay] for part in (self.shards, self.panes, self.lo, self.hi, self.live)
+            )
+
+    def mark(self, at: np.ndarray, dead: bool) -> None:
+        """Whether the records at these positions, each named once, are dead."""
+        at = at[(self.tags[at] >= _DEAD) != dead]
+        if not len(at):
+            return
+        self.tags[at] ^= _DEAD
+        if not len(self.lo):
+            return
+        cell = np.searchsorted(self.lo, at, side="right") - 1
+        inside = (cell >= 0) & (at < self.hi[cell])  # others lie in cells that are gone
+        np.add.at(self.live, cell[inside], -1 if dead else 1)
+
+    def cells_of(self, shard: int) -> slice:
+        return slice(*(int(np.searchsorted(self.shards, shard, side=side)) for side in ("left", "right")))
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def read(self, at: np.ndarray) -> Rows:
+        """A copy of the records at these positions, and the files' pages are let go."""
+        found = take(self.rows, at, self._layout)
+        self.release()
+        return found
+
+    def release(self) -> None:
+        self._words.release()
+        self._heap.release()
+
+    def find(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+        """Live records that have the key and pane of the chosen rows: (rows of ``wanted``, positions), by position."""
+        cells = self.cells_of(shard)
+        first = cells.start + int(np.searchsorted(self.panes[cells], horizon))
+        cells = slice(first, cells.stop)
+        room = len(chosen)
+        while first < cells.stop:
+            pair_rows, pair_at = np.empty(room, np.int64), np.empty(room, np.int64)
+            count = ck.candidates(
+                wanted.words, chosen, self.panes[cells], self.lo[cells], self.hi[cells], self.tags, pair_rows, pair_at
+            )
+            if count <= room:
+                break
+            room = count
+        else:
+            count = 0
+        if not count:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        order = np.argsort(pair_at[:count], kind="stable")
+        pair_rows, pair_at = pair_rows[order], pair_at[order]
+        how = (self._layout.key_words, self._layout.key_mask)
+        count = ck.matches(wanted.words, wanted.heap, pair_rows, pair_at, self.rows.words, self.rows.heap, *how)
+        return pair_rows[:count], pair_at[:count]
+
+    def live_in(self, cells: np.ndarray, first_tag: int = 0, end_tag: int = ck.DEAD) -> np.ndarray:
+        """Positions of the live records of these cells (numbers) with tags in a range, cell by cell."""
+        at = row_numbers(self.lo[cells], self.hi[cells])
+        tags = self.tags[at]
+        found: np.ndarray = at[(tags >= first_tag) & (tags < end_tag)]  # a dead one is above every range
+        return found
+
+    def close(self) -> None:
+        self.rows = no_rows(self._layout)
+        self._words.close()
+        self._heap.close()
+
+
+class SegmentWriter:
+    """Writes a segment shard by shard, ascending: memory is bounded by what one shard adds."""
+
+    def __init__(self, layout: RecordLayout, folder: str) -> None:
+        self._layout = layout
+        self._words = ScratchFile(folder)
+        try:
+            self._heap = ScratchFile(folder)
+        except BaseException:
+            self._words.close()
+            raise
+        self._count = self._heap_end = 0
+        self._tags: list[np.ndarray] = []
+        self._cells: list[np.ndarray] = []
+
+    def add(self, shard: int, sources: Sequence[tuple[Rows, np.ndarray, np.ndarray]]) -> np.ndarray:
+        """Records of one shard: (rows, which of them, which of these are dead). Returns the positions they get."""
+        panes = np.concatenate([rows.words[at, 1] for rows, at, _ in sources])
+        starts, ranks = np.unique(panes, return_inverse=True)
+        edges = np.cumsum([len(at) for _, at, _ in sources])[:-1]
+        slices = [Slices(rows, at, at + 1) for rows, at, _ in sources]
+        arranged = by_hash(slices, np.split(ranks.reshape(-1).astype(np.int64), edges), len(starts), self._layout)
+        rows, order = arranged.rows, arranged.order
+        tags = np.empty(len(rows), np.uint32)
+        ck.put_tags(rows.words, tags)
+        tags |= np.where(np.concatenate([dead for _, _, dead in sources])[order], _DEAD, np.uint32(0))
+        counts = np.bincount(ranks.reshape(-1), minlength=len(starts))
+        hi = self._count + np.cumsum(counts)
+        self._cells.append(np.stack([np.full(len(starts), shard, np.int64), starts, hi - counts, hi]))
+        self._tags.append(tags)
+        rk.shift_strings(rows.words, self._layout.bytes_words, self._heap_end)
+        self._words.write(rows.words, 8 * self._layout.words * self._count)
+        self._heap.write(rows.heap, self._heap_end)
+        positions = np.empty(len(rows), np.int64)
+        positions[order] = np.arange(self._count, self._count + len(rows))
+        self._count += len(rows)
+        self._heap_end += len(rows.heap)
+        return positions
+
+    def finish(self) -> ColdSegment | None:
+        """The segment, or None where nothing was added."""
+        if not self._count:
+            self.close()
+            return None
+        cells = np.concatenate(self._cells, axis=1)
+        return ColdSegment(self._layout, self._words, self._heap, np.concatenate(self._tags), cells)
+
+    def close(self) -> None:
+        self._words.close()
+        self._heap.close()

@@ -1,0 +1,289 @@
+"""A store larger than its memory, against a dictionary: any order of epochs, undoing, closing, restoring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tailrace.env.scratch import temporary_folder
+from tailrace.state.layout import HASH, PANE, Merge, record_layout
+from tailrace.state.read_modify_write import ReadModifyWriteStore, fold_sections
+from tailrace.state.sections import RowsBuilder, to_section
+from tailrace.state.table import Rows, Table, concat_rows
+from tailrace.types import BIGINT, DataType, Field
+
+STRING = DataType("string")
+LAYOUT = record_layout([Field("k", STRING)], [(Merge.ADD, BIGINT), (Merge.MAX, STRING)], ansi=False)
+SHARDS = 3
+FOREVER = 2**63 - 1
+Key = tuple[int, int]  # number of the key, pane
+Value = tuple[int, str | None]
+
+partials = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 3), st.integers(-5, 5), st.one_of(st.none(), st.text(max_size=9))),
+    max_size=40,
+)
+# Whole ranges of keys at once: small samples alone would hardly ever fill a budget.
+sweeps = st.tuples(st.integers(0, 60), st.integers(0, 120), st.integers(0, 3)).map(
+    lambda t: [(number, t[2], 1, None) for number in range(t[0], t[0] + t[1])]
+)
+
+
+def text_of(number: int) -> str | None:
+    return None if number == 7 else "k" * (number % 5) + str(number)
+
+
+def frame(rows: list[tuple], hashes: int) -> tuple[Rows, np.ndarray]:
+    """Rows by shard. With few ``hashes`` only the keys themselves can tell records apart."""
+    rows = sorted(rows, key=lambda row: row[0] % SHARDS)
+    builder = RowsBuilder(len(rows), LAYOUT)
+    spread = [(row[0] % hashes - hashes // 2) * (2**63 // hashes) for row in rows]
+    builder.words[:, HASH] = spread
+    builder.words[:, PANE] = [row[1] for row in rows]
+    key, total, largest = LAYOUT.keys[0], *LAYOUT.accumulators
+    builder.put(pa.array([text_of(row[0]) for row in rows], pa.string()), STRING, key.word, key.bit)
+    builder.put(pa.array([row[2] for row in rows], pa.int64()), BIGINT, total.word, total.bit)
+    builder.put(pa.array([row[3] for row in rows], pa.string()), STRING, largest.word, largest.bit)
+    shards = [row[0] % SHARDS for row in rows]
+    return builder.finish(), np.searchsorted(shards, np.arange(SHARDS + 1)).astype(np.int64)
+
+
+NUMBERS = {text_of(number): number for number in range(200)}
+
+
+def as_dict(batch: pa.RecordBatch) -> dict[Key, Value]:
+    found: dict[Key, Value] = {}
+    for row in batch.to_pylist():
+        key = (NUMBERS[row["k0"]], row["__pane"])
+        assert key not in found, f"{key} twice"
+        found[key] = (row["a0"], row["a1"])
+    return found
+
+
+def content(store: ReadModifyWriteStore) -> dict[Key, Value]:
+    parts = []
+    for shard, table in store.tables():
+        hot = table.copy(table.rows_of(table.panes(FOREVER)))
+        panes = store.cold.panes(shard, store.horizon, FOREVER)
+        parts += [hot, store.cold.rows_of(shard, panes)]
+    return as_dict(to_section(concat_rows(parts, LAYOUT), LAYOUT))
+
+
+def merged(old: Value | None, total: int, largest: str | None) -> Value:
+    if old is None:
+        return total, largest
+    both = [value.encode() for value in (old[1], largest) if value is not None]
+    return old[0] + total, max(both).decode() if both else None
+
+
+class Machine(RuleBasedStateMachine):
+    """``past``: (epoch, state before, horizon before, keys it touched), of the epochs that can be undone."""
+
+    @initialize(
+        budget=st.sampled_from([0, 12_000, 30_000]), hashes=st.sampled_from([1, 5, 1 << 20]), tight=st.booleans()
+    )
+    def start(self, budget: int, hashes: int, tight: bool) -> None:
+        self.folder = temporary_folder()
+        self.path = self.folder.__enter__()
+        self.budget, self.hashes, self.amplification = budget, hashes, 1.1 if tight else 1.5
+        self.store = self.fresh(range(SHARDS))
+        self.model: dict[Key, Value] = {}
+        self.horizon = 0
+        self.epoch = 0
+        self.past: list[tuple[int, dict[Key, Value], int, set[Key]]] = []
+        self.stamped: set[Key] = set()  # keys of undone epochs: their stamps keep them in memory for a while
+        self.sections: list[tuple[int, dict[int, pa.RecordBatch]]] = []
+
+    def fresh(self, shards: range | list[int]) -> ReadModifyWriteStore:
+        return ReadModifyWriteStore(
+            LAYOUT,
+            shards,
+            threads=1,
+            memory_bytes=self.budget,
+            folder=self.path,
+            max_space_amplification=self.amplification,
+        )
+
+    @rule(rows=st.one_of(partials, sweeps), more=partials, close_to=st.sampled_from([0, 0, 0, 0, 1, 2]))
+    def run_epoch(self, rows: list[tuple], more: list[tuple], close_to: int) -> None:
+        self.epoch += 1
+        frames = [[row for row in part if row[1] >= self.horizon] for part in (rows, more)]
+        before, touched = dict(self.model), set()
+        for number, pane, total, largest in frames[0] + frames[1]:
+            self.model[number, pane] = merged(self.model.get((number, pane)), total, largest)
+            touched.add((number, pane))
+        self.store.merge(self.epoch, [frame(part, self.hashes) for part in frames])
+        self.past = [*self.past[-1:], (self.epoch, before, self.horizon, touched)]
+        if close_to > self.horizon:
+            self.store.evict(close_to)
+            self.horizon = close_to
+            touched.update(key for key in self.model if key[1] < close_to)
+            self.model = {key: value for key, value in self.model.items() if key[1] >= close_to}
+        delta = self.store.delta()
+        written = [as_dict(batch) for batch in delta.values()]
+        assert {k: v for part in written for k, v in part.items()} == {
+            k: self.model[k] for k in touched if k[1] >= self.horizon
+        }
+        self.sections.append((self.epoch, delta))
+
+    @precondition(lambda self: self.past)
+    @rule(how_many=st.integers(1, 2))
+    def undo(self, how_many: int) -> None:
+        for _ in range(min(how_many, len(self.past))):
+            epoch, self.model, self.horizon, touched = self.past.pop()
+            self.stamped |= touched
+            self.store.undo(epoch)
+            self.sections = [each for each in self.sections if each[0] < epoch]
+
+    @precondition(lambda self: self.past)
+    @rule(all_=st.booleans())
+    def forget(self, all_: bool) -> None:
+        self.store.forget(self.past[-1 if all_ else 0][0])
+        self.past = [] if all_ else self.past[1:]
+
+    @precondition(lambda self: not self.past)
+    @rule(fold=st.booleans())
+    def restore(self, fold: bool) -> None:
+        self.store.close()
+        self.store = self.fresh([])
+        for shard in range(SHARDS):
+            self.store.restore(shard, self.sections_of(shard, fold), self.horizon)
+
+    @precondition(lambda self: not self.past)
+    @rule(shard=st.integers(0, SHARDS - 1))
+    def move_a_shard(self, shard: int) -> None:
+        self.store.drop_shard(shard)
+        assert content(self.store) == {k: v for k, v in self.model.items() if k[0] % SHARDS != shard}
+        self.store.restore(shard, self.sections_of(shard, False), self.horizon)
+
+    def sections_of(self, shard: int, fold: bool) -> list[pa.RecordBatch]:
+        batches = [delta[shard] for _, delta in self.sections if shard in delta]
+        return [fold_sections(LAYOUT, batches, self.horizon)] if fold and batches else batches
+
+    @invariant()
+    def equals_the_model(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        assert content(self.store) == self.model
+        assert self.store.rows == len(self.model)
+
+    @invariant()
+    def holds_its_budget(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        if not self.past:
+            self.stamped = set()
+        undoable = set().union(self.stamped, *(touched for *_, touched in self.past))
+        if self.store.nbytes > self.budget:
+            assert sum(table.rows for _, table in self.store.tables()) <= len(undoable)
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            assert list(Path(self.path).iterdir()) == []
+            self.folder.__exit__(None, None, None)
+
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+# Single facts --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def store_of(budget: int, **options: float) -> Iterator[ReadModifyWriteStore]:
+    with temporary_folder() as folder:
+        store = ReadModifyWriteStore(LAYOUT, range(SHARDS), 1, memory_bytes=budget, folder=folder, **options)
+        yield store
+        store.close()
+
+
+def fill(store: ReadModifyWriteStore, numbers: range, epoch: int, pane: int = 0) -> None:
+    store.merge(epoch, [frame([(number, pane, 1, "x" * 20) for number in numbers], 1 << 20)])
+    store.forget(epoch)
+
+
+def test_a_cold_record_costs_four_bytes_and_its_share_of_cells() -> None:
+    with store_of(0) as store:
+        fill(store, range(190), 0)
+        cold = store.cold.nbytes
+        assert cold == 190 * 4 + SHARDS * 40
+        assert sum(table.rows for _, table in store.tables()) == 0
+        assert store.disk_bytes >= 190 * LAYOUT.words * 8
+
+
+def test_what_was_changed_lately_stays_in_memory() -> None:
+    with store_of(60_000) as store:
+        fill(store, range(190), 0)
+        assert store.disk_bytes == 0
+        for epoch in range(1, 30):
+            fill(store, range(20), epoch)
+            fill(store, range(190), 100 + epoch, pane=epoch) if epoch < 5 else None
+        assert store.disk_bytes > 0
+        hot = set()
+        for _, table in store.tables():
+            hot |= as_dict(to_section(table.copy(table.rows_of(table.panes(1))), LAYOUT)).keys()
+        assert {(number, 0) for number in range(20)} <= hot
+
+
+def test_disk_holds_no_more_than_the_allowed_share_of_dead_records() -> None:
+    with store_of(0, max_space_amplification=1.2) as store:
+        fill(store, range(190), 0)
+        full = store.disk_bytes
+        for epoch in range(1, 40):
+            fill(store, range(epoch % 7, 190, 7), epoch)
+            assert store.disk_bytes <= 1.2 * full * 1.1
+
+
+def test_a_closed_pane_takes_its_cold_records_along() -> None:
+    with store_of(0) as store:
+        for pane in range(4):
+            fill(store, range(100), pane, pane)
+        assert store.rows == 400
+        store.merge(9, [])
+        store.evict(3)
+        assert store.rows == 100
+        store.undo(9)
+        assert store.rows == 400
+        store.merge(9, [])
+        store.evict(4)
+        store.forget(9)
+        assert (store.rows, store.disk_bytes, store.cold.nbytes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("failing", range(SHARDS))
+def test_records_that_cannot_leave_stay_whole(monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
+    with store_of(60_000) as store:
+        for epoch in range(3):
+            fill(store, range(190), epoch, epoch)
+        store._memory_bytes = 0
+        want = content(store)
+        victim = dict(store.tables())[failing]
+        real = Table.discard
+
+        def fail(self: Table, rows: np.ndarray) -> None:
+            if self is victim:
+                raise MemoryError("no room")
+            real(self, rows)
+
+        monkeypatch.setattr(Table, "discard", fail)
+        with pytest.raises(MemoryError):
+            store.forget(99)
+        assert content(store) == want
+        monkeypatch.undo()
+        store.forget(99)
+        assert content(store) == want
+
+
+def test_a_budget_needs_a_folder() -> None:
+    with pytest.raises(ValueError, match="folder"):
+        ReadModifyWriteStore(LAYOUT, [0], memory_bytes=1)
