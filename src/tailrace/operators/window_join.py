@@ -1,0 +1,140 @@
+"""Joins of two streams by key and window (tumbling, sliding), on the append store for aligned windows (AAR).
+
+Invariants
+- Every row of both sides is kept once, in its pane. A window is read when it closes, in bounded pieces that hold whole
+  keys; then each left row of a key meets each right row of it. So a pair is emitted once for each window that both lie
+  in, and nothing is emitted before.
+- In an outer join a left row without a right one in the window is emitted with nulls, once for each such window.
+- Panes go as in ``window_aggregate``: with the last window that holds them.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.frame import Frame, by_shard
+from tailrace.operators.join_output import PAIRS_MAX, JoinOutput, counted, has_keys
+from tailrace.operators.join_spec import LEFT, JoinSpec
+from tailrace.operators.window_aggregate import first_open_pane, windows_of
+from tailrace.state.append_aligned import AppendAlignedStore
+from tailrace.state.layout import PANE
+from tailrace.state.runs import key_offsets
+from tailrace.state.table import Rows
+
+
+class WindowJoin:
+    def __init__(
+        self, spec: JoinSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
+    ) -> None:
+        assert spec.window is not None
+        self.spec = spec
+        self._window = spec.window
+        self._layout = spec.kept_layout()
+        self._output = JoinOutput(spec, self._layout)
+        self._side, self._time = (self._layout.accumulators[i].word for i in (0, 1))
+        self._store = AppendAlignedStore(
+            self._layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder, threads=threads
+        )
+        self._arrived = 0
+
+    @property
+    def shards(self) -> frozenset[int]:
+        return self._store.shards
+
+    @property
+    def horizon(self) -> int:
+        return self._store.horizon
+
+    @property
+    def rows(self) -> int:
+        return self._store.rows
+
+    @property
+    def nbytes(self) -> int:
+        return self._store.nbytes
+
+    @property
+    def disk_bytes(self) -> int:
+        return self._store.disk_bytes
+
+    def updated(self, epoch: int) -> int:
+        self._check_newest(epoch)
+        return self._arrived
+
+    # One epoch -------------------------------------------------------------------------------------------------------
+
+    def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
+        """Keep the rows of the winning attempts, but those that can never be emitted."""
+        self._store.append(epoch, [by_shard(self._kept(frame), self.spec.shards).parts() for frame in frames])
+        self._arrived = sum(frame.n for frame in frames)
+
+    def _kept(self, frame: Frame) -> Rows:
+        rows = Rows(frame.rows, frame.heap)
+        keep = has_keys(rows, self._layout)
+        if self.spec.outer:
+            keep = keep | (frame.rows[:, self._side] == LEFT)
+        words = frame.rows[keep]
+        window = self._window
+        words[:, PANE] = window.offset + (words[:, self._time] - window.offset) // window.pane * window.pane
+        return Rows(words, frame.heap)
+
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        """Emit the windows that close by ``watermark``; then drop what no later row can reach."""
+        self._check_newest(epoch)
+        if not self.spec.watermarked or watermark == MIN_MICROS:
+            return []
+        _, starts = windows_of(self._store.panes(watermark), self._window, late_before, watermark)
+        emission: list[pa.RecordBatch] = []
+        for start in np.unique(starts).tolist():
+            for piece in self._store.read(start, start + self._window.size):
+                emission += self._joined(piece, start)
+        self._store.evict(first_open_pane(self._window, watermark))
+        return emission
+
+    def _joined(self, rows: Rows, window: int) -> Iterator[pa.RecordBatch]:
+        """The pairs of whole keys in one window."""
+        edges = key_offsets(rows, self._layout)
+        key = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
+        is_left = rows.words[:, self._side] == LEFT
+        # The rows of a key lie together: its right ones, numbered through all keys, do so too.
+        rights = np.flatnonzero(~is_left)
+        before = np.searchsorted(rights, edges)
+        lefts = np.flatnonzero(is_left)
+        counts = np.diff(before)[key[lefts]]
+        counts[~has_keys(rows, self._layout)[lefts]] = 0
+        for item, right in counted(before[key[lefts]], counts, PAIRS_MAX):
+            yield from self._output.pairs(rows, lefts[item], rows, rights[right], window)
+        if self.spec.outer:
+            yield from self._output.unmatched(rows, lefts[counts == 0], window)
+
+    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
+        self._check_newest(epoch)
+        return self._store.delta()
+
+    def undo(self, epoch: int) -> None:
+        self._arrived = 0
+        self._store.undo(epoch)
+
+    def forget(self, epoch: int) -> None:
+        self._store.forget(epoch)
+
+    # Shards ----------------------------------------------------------------------------------------------------------
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        self._store.restore(shard, batches, horizon)
+
+    def drop_shard(self, shard: int) -> None:
+        self._store.drop_shard(shard)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _check_newest(self, epoch: int) -> None:
+        if self._store.newest_epoch != epoch:
+            raise ValueError(f"epoch {epoch} is not the one last applied ({self._store.newest_epoch})")

@@ -1,0 +1,173 @@
+"""Joins against nested loops: every kind, inner and outer, out of order, in and out of memory, undone and moved."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.join_cluster import JoinCluster, expected
+from support.join_oracle import NO_WATERMARK, JoinOracle, JoinRow
+from tailrace.ids import Micros
+from tailrace.operators.join_spec import LEFT, RIGHT, How, JoinKind, JoinSpec
+from tailrace.operators.spec import WindowSpec
+from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
+
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
+UNIT = 400_000
+"""Of event times: the narrowest panes of a join are some of these wide."""
+TEXT = DataType("string")
+LEFT_COLUMNS = (Field("name", TEXT), Field("left_until", TIMESTAMP), Field("amount", DataType("decimal(30,2)")))
+RIGHT_COLUMNS = (Field("price", DOUBLE), Field("right_until", TIMESTAMP), Field("note", DataType("binary")))
+SPECS = ["interval", "unbounded interval", "window", "continuous", "continuous right", "ttl", "no ttl"]
+
+
+def draw_spec(kind: str, how: How, rng: random.Random) -> JoinSpec:
+    def span(low: int, high: int) -> Micros:
+        return Micros(rng.randint(low, high) * UNIT + rng.choice([0, 0, 1, -1]) * rng.randint(0, 9))
+
+    options: dict[str, Any] = {}
+    ttl = abs(span(0, 20))
+    match kind:
+        case "interval":
+            options["kind"] = JoinKind.INTERVAL
+            options["lower"], options["upper"] = sorted((span(-12, 12), span(-12, 12)))
+            options["ttl"] = ttl if rng.random() < 0.3 else None
+        case "unbounded interval":
+            options["kind"] = JoinKind.INTERVAL
+            options[rng.choice(["lower", "upper"])] = span(-8, 8)
+            options["ttl"] = ttl if rng.random() < 0.8 else None
+        case "window":
+            slide = rng.randint(1, 6) * UNIT
+            size = slide * rng.choice([1, 1, 2, 3]) + rng.choice([0, 0, UNIT // 2])
+            options["kind"] = JoinKind.WINDOW
+            options["window"] = WindowSpec(Micros(size), Micros(slide), Micros(rng.choice([0, 7])))
+        case "continuous" | "continuous right":
+            options["kind"] = JoinKind.CONTINUOUS
+            options["valid_side"] = RIGHT if kind.endswith("right") else LEFT
+            options["valid_to"] = "right_until" if kind.endswith("right") else "left_until"
+            options["ttl"] = ttl if rng.random() < 0.4 else None
+        case "ttl":
+            options |= {"kind": JoinKind.TTL, "ttl": ttl}
+        case "no ttl":
+            options["kind"] = JoinKind.TTL
+    spec = JoinSpec(
+        name="j",
+        keys=(Field("k", TEXT), Field("n", BIGINT)),
+        left=LEFT_COLUMNS,
+        right=RIGHT_COLUMNS,
+        how=how,
+        shards=rng.choice([1, 3, 5]),
+        watermarked=True,
+        time_name=rng.choice([None, "at"]),
+        **options,
+    )
+    assert JoinSpec.from_json(spec.to_json()) == spec
+    return spec
+
+
+class Story:
+    """Random rows, and the watermark that they make: the smaller of both inputs'."""
+
+    def __init__(self, spec: JoinSpec, rng: random.Random) -> None:
+        self.spec = spec
+        self.rng = rng
+        self.oracle = JoinOracle(spec)
+        self.keys = [
+            (rng.choice(["", "a", "bee", "ü", None]), rng.choice([0, 1, None])) for _ in range(rng.randint(1, 6))
+        ]
+        self.now = rng.choice([0, -50, 10**6, 4 * 10**9]) * UNIT
+        self.delay = rng.choice([0, 3, 10]) * UNIT
+        self.seen = [NO_WATERMARK, NO_WATERMARK]
+        self.used = 0
+
+    def rows(self, epoch: int, count: int) -> list[JoinRow]:
+        self.now += self.rng.choice([0, 1, 3, 15]) * UNIT
+        drawn = [self._row(epoch) for _ in range(count)]
+        drawn += [replace(row) for row in drawn if self.rng.random() < 0.1]  # twice the same
+        return [row for row in drawn if not self.oracle.late(row.time)]
+
+    def _row(self, epoch: int) -> JoinRow:
+        rng, side = self.rng, self.rng.choice([LEFT, RIGHT])
+        time = self.now - rng.randint(-2, 14) * UNIT + rng.choice([0, 0, 0, rng.randint(-9, 9)])
+        until = rng.choice([None, time, time + rng.randint(-1, 12) * UNIT, time + rng.randint(0, 2**40), 2**63 - 1])
+        self.used += 1
+        first: Any = f"left {self.used}"
+        other: Any = Decimal(self.used).scaleb(-2)
+        if side == RIGHT:
+            first, other = 0.5 * self.used, b"right %d" % self.used
+        values = (rng.choice([None, first]), until, rng.choice([None, other, other]))
+        return JoinRow(side, rng.choice(self.keys), time, values, until, epoch)
+
+    def watermark(self, rows: list[JoinRow]) -> int:
+        for row in rows:
+            self.seen[row.side] = max(self.seen[row.side], row.time)
+        before = self.oracle.watermarks[-1]
+        return before if NO_WATERMARK in self.seen else max(before, min(self.seen) - self.delay)
+
+
+def tell(kind: str, how: How, seed: int, epochs: int) -> bool:
+    """One story from its seed, checked epoch by epoch; returns whether anything went to disk."""
+    rng = random.Random(seed)
+    spec = draw_spec(kind, how, rng)
+    story = Story(spec, rng)
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = JoinCluster(spec, rng, folder, rng.choice([1, 2, 50]))
+        before: tuple[Any, ...] | None = None
+        for epoch in range(epochs):
+            if rng.random() < 0.15:  # an attempt that comes to nothing
+                late = story.oracle.watermarks[-1]
+                state = story.now, list(story.seen)
+                rows = story.rows(epoch, rng.randint(0, 12))
+                cluster.run(epoch, rows, late, story.watermark(rows))
+                story.now, story.seen = state
+                cluster.undo(epoch)
+                if before is not None and rng.random() < 0.5:  # and the epoch before it is tried once more
+                    cluster.undo(epoch - 1)
+                    cluster.take_back_sections(before[3])
+                    again = cluster.epoch(epoch - 1, *before[:3])
+                    assert Counter(again) == before[4], f"a replayed epoch {epoch - 1} emits other rows"
+            late = story.oracle.watermarks[-1]
+            rows = story.rows(epoch, rng.choice([0, 1, 10, 30]))
+            watermark = story.watermark(rows)
+            counts = cluster.section_counts()
+            found = Counter(cluster.epoch(epoch, rows, late, watermark))
+            answers = story.oracle.epoch(rows, watermark)
+            assert found == Counter(expected(spec, answers)), f"epoch {epoch}"
+            before = (rows, late, watermark, counts, found)
+            if spec.output_delay is not None:
+                # What a next operator relies on: no row comes that is late by the declared watermark.
+                floor = late - spec.output_delay
+                assert all(answer.time >= floor for answer in answers)
+            if rng.random() < 0.3:
+                cluster.forget(epoch - 1)
+                before = None
+            if rng.random() < 0.1:
+                cluster.restart()
+                before = None
+            elif rng.random() < 0.15:
+                cluster.forget(epoch)
+                cluster.move(rng.randrange(spec.shards))
+                before = None
+        if spec.window is None:
+            alone = [id(answer.left) for answer in story.oracle.emitted if answer.right is None]
+            matched = {id(answer.left) for answer in story.oracle.emitted if answer.right is not None}
+            assert len(alone) == len(set(alone)) and not matched & set(alone)
+        cluster.close()
+        return cluster.wrote_segments
+
+
+@pytest.mark.parametrize("how", list(How))
+@pytest.mark.parametrize("kind", SPECS)
+@given(seed=st.integers(0, 2**48))
+@settings(max_examples=200 if LONG else 8)
+def test_a_join_emits_what_nested_loops_find(kind: str, how: How, seed: int) -> None:
+    tell(kind, how, seed, epochs=10)
