@@ -22,10 +22,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from tailrace.operators.timers import Timers
 from tailrace.state.layout import RecordLayout
 from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.sections import to_section
 from tailrace.state.table import Rows, Table
 
 _UNDO_EPOCHS = 2
@@ -115,8 +117,21 @@ class OpenSessions:
 
     # Shards ----------------------------------------------------------------------------------------------------------
 
-    def restored(self, shard: int) -> None:
-        """The shard's table was made anew."""
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        """Build a shard from its sections, oldest first."""
+        self.store.restore(shard, batches, horizon)
+        self._restored(shard)
+
+    def restore_rows(self, shard: int, rows: Rows) -> None:
+        """Build a shard from partials."""
+        table = Table(self.store.layout, rows_expected=len(rows))
+        table.begin(len(rows))
+        table.merge(rows.words, rows.heap, 0, len(rows))
+        section = to_section(table.copy(table.changed_rows()), self.store.layout)
+        self.store.restore(shard, [section], self.store.horizon)
+        self._restored(shard)
+
+    def _restored(self, shard: int) -> None:
         self._taken = [each for each in self._taken if each[1] != shard]
         self._timers[shard] = Timers()
         table = dict(self.store.tables())[shard]

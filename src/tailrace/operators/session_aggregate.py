@@ -93,8 +93,7 @@ class SessionAggregate:
     # Shards ----------------------------------------------------------------------------------------------------------
 
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
-        self._open.store.restore(shard, batches, horizon)
-        self._open.restored(shard)
+        self._open.restore(shard, batches, horizon)
 
     def drop_shard(self, shard: int) -> None:
         self._open.drop_shard(shard)

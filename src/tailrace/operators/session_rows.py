@@ -1,0 +1,194 @@
+"""Functions of whole groups over sessions, on the append store for unaligned windows (AUR).
+
+Invariants
+- A row is appended once, to the list of its key and pane; panes are as wide as the gap. Which lists make a session, and
+  when it ends, ``open_sessions`` knows from a small record for each list: its first and last event time, and its rows.
+- The records are made of the rows: the lists alone are checkpointed, and both move together, epoch by epoch.
+- A list is expected to be read the gap after its last row: that is what the store reads ahead by.
+- Sessions are read back some at a time, and whole: what is read together has a bound that only a single one can pass.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import SumOverflowError
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.finish import window_struct
+from tailrace.operators.frame import Frame
+from tailrace.operators.group_results import GroupResults
+from tailrace.operators.groups import Groups
+from tailrace.operators.open_sessions import OpenSessions, Sessions
+from tailrace.operators.spec import OperatorSpec
+from tailrace.state import list_sections
+from tailrace.state.append_unaligned import AppendUnalignedStore
+from tailrace.state.layout import VALID, Merge, RecordLayout, record_layout
+from tailrace.state.sections import to_section
+from tailrace.state.table import Rows
+from tailrace.types import BIGINT
+
+READ_ROWS_MAX = 1 << 17
+_INDEX_SHARE = 4
+"""Of the memory budget, the lists get all but one part in so many: the rest is for the records about them."""
+
+
+class SessionRows:
+    def __init__(
+        self, spec: OperatorSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
+    ) -> None:
+        assert spec.session_gap is not None and spec.time_column is not None
+        self.spec = spec
+        self._gap = spec.session_gap
+        self._layout = spec.layout()
+        self._index_layout = _index_layout(spec)
+        times = [row.name for row in spec.rows].index(spec.time_column.name)
+        self._time_word = self._layout.accumulators[times].word
+        self._results = GroupResults(spec)
+        shards = tuple(shards)
+        self._open = OpenSessions(self._index_layout, spec.session_gap, shards, threads)
+        self._lists = AppendUnalignedStore(
+            self._layout,
+            shards,
+            shard_count=spec.shards,
+            memory_bytes=memory_bytes - memory_bytes // _INDEX_SHARE,
+            folder=folder,
+            threads=threads,
+        )
+        self._appended = 0
+
+    @property
+    def shards(self) -> frozenset[int]:
+        return self._lists.shards
+
+    @property
+    def horizon(self) -> int:
+        """Lists go one by one: no pane is known to be gone everywhere."""
+        return self._lists.horizon
+
+    @property
+    def rows(self) -> int:
+        return self._lists.rows
+
+    @property
+    def nbytes(self) -> int:
+        return self._lists.nbytes + self._open.nbytes
+
+    def updated(self, epoch: int) -> int:
+        self._check_newest(epoch)
+        return self._appended
+
+    # One epoch -------------------------------------------------------------------------------------------------------
+
+    def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
+        """Keep the rows of the winning attempts."""
+        triggers = [frame.rows[:, self._time_word] + self._gap for frame in frames]
+        self._lists.append(epoch, [frame.parts() for frame in frames], triggers)
+        self._open.merge(epoch, [(self._records(Rows(frame.rows, frame.heap)), frame.bounds) for frame in frames])
+        self._appended = sum(frame.n for frame in frames)
+
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        """Emit the sessions that changed, or that end by ``watermark``; drop those that do."""
+        self._check_newest(epoch)
+        changed = self.spec.emit_changed
+        try:
+            emitted = list(self._read(self._open.changed(), remove=False)) if changed else []
+            if self.spec.watermarked and watermark > MIN_MICROS:
+                ended = self._open.ended(watermark)
+                if changed:
+                    for sessions in ended:
+                        self._lists.remove(self._targets(sessions, slice(None)))
+                else:
+                    emitted = list(self._read(ended, remove=True))
+                self._open.remove(ended)
+        except SumOverflowError as error:
+            raise SumOverflowError(
+                f"operator {self.spec.name}, epoch {epoch}: {error}. Nothing of the epoch was kept. Cast the column to "
+                "decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
+            ) from error
+        return emitted
+
+    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
+        self._check_newest(epoch)
+        return self._lists.delta()
+
+    def undo(self, epoch: int) -> None:
+        self._lists.undo(epoch)
+        self._open.undo(epoch)
+
+    def forget(self, epoch: int) -> None:
+        self._lists.forget(epoch)
+        self._open.forget(epoch)
+
+    # Shards ----------------------------------------------------------------------------------------------------------
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        batches = list(batches)
+        left = list_sections.applied(self._layout, batches, horizon, keep_tombstones=False)
+        self._open.restore_rows(shard, self._records(left.rows))
+        self._lists.restore(shard, batches, horizon)
+
+    def drop_shard(self, shard: int) -> None:
+        self._lists.drop_shard(shard)
+        self._open.drop_shard(shard)
+
+    def close(self) -> None:
+        self._lists.close()
+        self._open.store.close()
+
+    def _check_newest(self, epoch: int) -> None:
+        if self._lists.newest_epoch != epoch:
+            raise ValueError(f"epoch {epoch} is not the one last applied ({self._lists.newest_epoch})")
+
+    # Records about lists ---------------------------------------------------------------------------------------------
+
+    def _records(self, rows: Rows) -> Rows:
+        """For each row, what it adds to the record of its list. Keys lie in the same words in both layouts."""
+        layout = self._index_layout
+        low, high, count = layout.accumulators
+        words = np.empty((len(rows), layout.words), np.int64)
+        words[:, : low.word] = rows.words[:, : low.word]
+        words[:, VALID] &= layout.key_mask
+        words[:, VALID] |= 1 << low.bit | 1 << high.bit | 1 << count.bit
+        words[:, low.word] = words[:, high.word] = rows.words[:, self._time_word]
+        words[:, count.word] = 1
+        return Rows(words, rows.heap)
+
+    def _targets(self, sessions: Sessions, part: slice) -> Rows:
+        """The lists of these records."""
+        records = sessions.table.copy(sessions.rows[part])
+        words = np.zeros((len(records), self._layout.words), np.int64)
+        first = self._index_layout.accumulators[0].word
+        words[:, :first] = records.words[:, :first]
+        words[:, VALID] &= self._layout.key_mask
+        return Rows(words, records.heap)
+
+    # Emission --------------------------------------------------------------------------------------------------------
+
+    def _read(self, found: Iterable[Sessions], *, remove: bool) -> Iterator[pa.RecordBatch]:
+        count = self._index_layout.accumulators[2].word
+        for sessions in found:
+            sizes = np.concatenate([[0], np.cumsum(sessions.table.word(sessions.rows, count))])[sessions.offsets]
+            low = 0
+            while low < len(sessions):
+                high = int(np.searchsorted(sizes, sizes[low] + READ_ROWS_MAX, side="right")) - 1
+                high = max(high, low + 1)
+                edges = sessions.offsets[low : high + 1]
+                targets = self._targets(sessions, slice(int(edges[0]), int(edges[-1])))
+                rows, offsets = self._lists.read(targets, remove=remove)
+                section = to_section(rows, self._layout)
+                names = [field.name for field in (*self.spec.keys, *self.spec.rows)]
+                groups = Groups(dict(zip(names, section.columns[2:], strict=True)), offsets[edges - edges[0]])
+                bounds = window_struct(sessions.starts[low:high], self.spec, sessions.ends[low:high])
+                yield self._results.batch(groups, bounds)
+                low = high
+
+
+def _index_layout(spec: OperatorSpec) -> RecordLayout:
+    assert spec.time_column is not None
+    time = spec.time_column.type
+    return record_layout(spec.keys, [(Merge.MIN, time), (Merge.MAX, time), (Merge.ADD, BIGINT)], ansi=False)

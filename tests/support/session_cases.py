@@ -1,0 +1,148 @@
+"""Streams of rows for sessions, and a driver that plays them to an operator on two servers, as badly as can be."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.frame import Frame, split
+from tailrace.operators.row_lift import lifter_of
+from tailrace.operators.spec import OperatorSpec
+from tailrace.testing.question import Aggregate, Question
+from tailrace.testing.sessions import SessionJudgement, judge_sessions
+from tailrace.types import BIGINT, TIMESTAMP, DataType
+
+STRING = DataType("string")
+GAP = 10
+DELAY = 12
+TYPES = {"v": BIGINT, "s": STRING, "ts": TIMESTAMP, "k": STRING}
+Row = tuple[str | None, int, int | None, str | None]
+Emitted = dict[tuple[Any, ...], tuple[Any, ...]]
+Fold = Callable[[list[pa.RecordBatch]], pa.RecordBatch]
+
+
+class Operator(Protocol):
+    def apply(self, epoch: int, frames: Sequence[Frame]) -> None: ...
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]: ...
+    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]: ...
+    def undo(self, epoch: int) -> None: ...
+    def forget(self, epoch: int) -> None: ...
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None: ...
+    def close(self) -> None: ...
+
+
+def _row(times: st.SearchStrategy[int]) -> st.SearchStrategy[Row]:
+    keys = st.sampled_from([None, "", "a", "b", "aa", "ß"])
+    return st.tuples(keys, times, st.one_of(st.none(), st.integers(-9, 9)), st.one_of(st.none(), st.text(max_size=4)))
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[list[Row]]:
+    """Time moves on by steps, some wide, some none; rows lie around it, some far behind."""
+    epochs, now = [], draw(st.sampled_from([0, -35, 1000]))
+    for _ in range(draw(st.integers(1, 8))):
+        now += draw(st.sampled_from([0, 5, 10, 11, 40]))
+        times = st.one_of(st.integers(now - 15, now + 15), st.integers(now - 60, now + 3))
+        epochs.append(draw(st.lists(_row(times), max_size=14)))
+    return epochs
+
+
+def batch_of(rows: list[Row]) -> pa.RecordBatch:
+    types = (("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("v", pa.int64()), ("s", pa.string()))
+    return pa.RecordBatch.from_pydict(
+        {name: pa.array([each[i] for each in rows], type_) for i, (name, type_) in enumerate(types)}
+    )
+
+
+def judged(epochs: list[list[Row]], mode: str) -> SessionJudgement:
+    rows = Aggregate("count", None, "n")
+    question = Question(("k",), (rows,), None, "ts", DELAY, output_mode=mode, session_gap=GAP)
+    return judge_sessions(question, [[r[:1] for r in e] for e in epochs], [[r[1] for r in e] for e in epochs])
+
+
+def wanted(
+    epochs: list[list[Row]], judgement: SessionJudgement, answer: Callable[[list[Row]], tuple[Any, ...]]
+) -> list[Emitted]:
+    """What each epoch must emit: (key, start, end) -> the answer over the session's rows, by time."""
+    out: list[Emitted] = [{} for _ in epochs]
+    for session in judgement.sessions:
+        rows = [epochs[epoch][at] for epoch, at in session.rows]
+        key = (rows[0][0], session.start, session.end)
+        assert key not in out[session.shown]
+        out[session.shown][key] = answer(rows)
+    return out
+
+
+def emitted(batches: list[pa.RecordBatch], names: Sequence[str]) -> Emitted:
+    out: Emitted = {}
+    for batch in batches:
+        bounds = [batch["session_window"].field(i).cast(pa.int64()).to_pylist() for i in range(2)]
+        values = [batch[name].to_pylist() for name in names]
+        for key, start, end, *rest in zip(batch["k"].to_pylist(), *bounds, *values, strict=True):
+            assert (key, start, end) not in out, "a session twice"
+            out[key, start, end] = tuple(rest)
+    return out
+
+
+def play(
+    spec: OperatorSpec,
+    make: Callable[[Iterable[int]], Operator],
+    fold: Fold,
+    epochs: list[list[Row]],
+    judgement: SessionJudgement,
+    want: list[Emitted],
+    *,
+    combine: bool,
+    seed: int,
+) -> None:
+    """Two servers; tries that fail half-way, on one of them or both; a server that is lost; folded sections."""
+    names = [output.name for output in spec.outputs]
+    chance = random.Random(seed)
+    ranges = [(0, 1), (1, spec.shards)]
+    servers = [make(range(*r)) for r in ranges]
+    sections: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+    closing = [MIN_MICROS, *(MIN_MICROS if each is None else each for each in judgement.closing)]
+    for epoch, (rows, before, watermark) in enumerate(zip(epochs, closing, closing[1:], strict=False)):
+
+        def frames(given_rows: list[Row], late_before: int = before) -> tuple[list[Frame], int]:
+            out, late = [], 0
+            cut = len(given_rows) // 2
+            for part in (given_rows[:cut], given_rows[cut:]):
+                lifter = lifter_of(spec, late_before, combine, TYPES)
+                out.append(lifter.frame([batch_of(part)]))
+                late += lifter.counts.late_rows
+            return out, late
+
+        whole, late = frames(rows)
+        assert late == judgement.late[epoch]
+        got: Emitted = {}
+        for number, server in enumerate(servers):
+            if chance.random() < 0.4:
+                junk, _ = frames(epochs[chance.randrange(len(epochs))])
+                server.apply(epoch, [split(frame, spec.layout(), ranges)[number] for frame in junk])
+                if chance.random() < 0.6:
+                    server.advance(epoch, before, max(watermark, before) + chance.randrange(40))
+                server.undo(epoch)
+            server.apply(epoch, [split(frame, spec.layout(), ranges)[number] for frame in whole])
+            got |= emitted(server.advance(epoch, before, watermark), names)
+            for shard, batch in server.delta(epoch).items():
+                sections[shard].append(batch)
+        assert got == want[epoch], f"epoch {epoch}"
+        if chance.random() < 0.3:
+            servers[0].close()
+            servers[0] = make([])
+            for shard in range(*ranges[0]):
+                if chance.random() < 0.5 and len(sections[shard]) > 1:
+                    at = chance.randrange(len(sections[shard]) - 1)
+                    sections[shard][at:] = [fold(sections[shard][at:])]
+                servers[0].restore(shard, sections[shard], MIN_MICROS)
+        elif chance.random() < 0.3:
+            servers[1].forget(epoch)
+    for server in servers:
+        server.close()
