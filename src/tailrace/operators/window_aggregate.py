@@ -5,14 +5,16 @@ Invariants
   windows overlap. Without windows every key lives in pane 0 and never closes.
 - A window closes at the first epoch whose watermark reaches its end. A pane goes when the last window that holds it has
   closed; ``horizon`` is the start of the first pane that stays.
-- What is emitted depends only on state and watermarks, never on timing: a replayed epoch emits the same rows.
+- What is emitted depends only on state and watermarks, never on timing, nor on which records are in memory and which
+  on disk: the panes of a window are merged in their order. A replayed epoch emits the same rows.
+- Records on disk are read in pieces of about ``PIECE_BYTES``, and stay there.
 
 Threads: one call at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +24,9 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.finish import finish
 from tailrace.operators.frame import Frame
 from tailrace.operators.spec import OperatorSpec, WindowSpec
-from tailrace.state.layout import VALID
+from tailrace.state.cold import PIECE_BYTES
+from tailrace.state.cold_segment import TAGS, tags_of
+from tailrace.state.layout import HASH, PANE, VALID
 from tailrace.state.read_modify_write import ReadModifyWriteStore
 from tailrace.state.read_modify_write import fold_sections as fold_records
 from tailrace.state.table import Rows, Table, concat_rows
@@ -34,10 +38,18 @@ _FOREVER = 2**63 - 1
 
 
 class WindowAggregate:
-    def __init__(self, spec: OperatorSpec, shards: Iterable[int], threads: int = 2) -> None:
+    def __init__(
+        self,
+        spec: OperatorSpec,
+        shards: Iterable[int],
+        threads: int = 2,
+        *,
+        memory_bytes: int | None = None,
+        folder: str | None = None,
+    ) -> None:
         self.spec = spec
         self._layout = spec.layout()
-        self._store = ReadModifyWriteStore(self._layout, shards, threads)
+        self._store = ReadModifyWriteStore(self._layout, shards, threads, memory_bytes=memory_bytes, folder=folder)
 
     @property
     def shards(self) -> frozenset[int]:
@@ -54,6 +66,10 @@ class WindowAggregate:
     @property
     def nbytes(self) -> int:
         return self._store.nbytes
+
+    @property
+    def disk_bytes(self) -> int:
+        return self._store.disk_bytes
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
@@ -118,18 +134,40 @@ class WindowAggregate:
     def _changed(self, window: WindowSpec | None, late_before: int) -> list[pa.RecordBatch]:
         if window is None or window.tumbling:
             return self._finish(self._store.changed_rows().rows)
-        parts: list[tuple[Table, np.ndarray]] = []
-        starts: list[np.ndarray] = []
-        for _, table, rows in self._store.changed():
+        return self._merged(self._changed_partials(window, late_before))
+
+    def _changed_partials(self, window: WindowSpec, late_before: int) -> Iterator[Rows]:
+        for shard, table, rows in self._store.changed():
             at, windows = windows_of(table.pane_starts(rows), window, late_before)
             targets = self._distinct_keys(table, rows[at], windows)
             step = max(1, _LOOKUPS_MAX * window.pane // window.size)
             for low in range(0, len(targets), step):
                 some = Rows(targets.words[low : low + step], targets.heap)
                 found, found_windows = table.rows_in_windows(some, window.size, window.pane)
-                parts.append((table, found))
-                starts.append(found_windows)
-        return self._merged(parts, starts)
+                hot = table.copy(found, found_windows)
+                if self._store.cold:
+                    yield from self._with_cold(hot, table.pane_starts(found), shard, table, some, window)
+                else:
+                    yield hot
+
+    def _with_cold(
+        self, hot: Rows, hot_panes: np.ndarray, shard: int, table: Table, targets: Rows, window: WindowSpec
+    ) -> Iterator[Rows]:
+        """Records found in memory, and those on disk of the same targets: keys whose pane is a window's start."""
+        panes = window.size // window.pane
+        wanted = Rows(np.repeat(targets.words, panes, axis=0), targets.heap)
+        windows = wanted.words[:, PANE].copy()
+        wanted.words[:, PANE] += np.tile(np.arange(panes) * window.pane, len(targets))
+        chosen = table.missing(wanted.words, wanted.heap, 0, len(wanted))
+        cold, numbers = self._store.cold.lookup(shard, wanted, chosen, self._store.horizon)
+        cold_panes = wanted.words[numbers, PANE]
+        cold.words[:, PANE] = windows[numbers]
+        yield self._by_pane([hot, cold], [hot_panes, cold_panes])
+
+    def _by_pane(self, parts: list[Rows], panes: list[np.ndarray]) -> Rows:
+        """Partials in the order of the panes they were: sums of doubles must not depend on where records were."""
+        both = concat_rows(parts, self._layout)
+        return Rows(both.words[np.argsort(np.concatenate(panes), kind="stable")], both.heap)
 
     def _distinct_keys(self, table: Table, rows: np.ndarray, windows: np.ndarray) -> Rows:
         """The distinct (key, window) pairs, without accumulators."""
@@ -144,29 +182,72 @@ class WindowAggregate:
         """Windows with an end in (late_before, watermark]."""
         if watermark <= late_before:
             return []
-        parts: list[tuple[Table, np.ndarray]] = []
-        starts: list[np.ndarray] = []
-        for _, table in self._store.tables():
+        if window.tumbling:
+            parts: list[tuple[Table, np.ndarray]] = []
+            for _, table in self._store.tables():
+                panes = table.panes(watermark)
+                if not len(panes):
+                    continue
+                at, _ = windows_of(panes[:, 0], window, late_before, watermark)
+                if len(at):
+                    parts.append((table, table.rows_of(panes[at])))
+            out = self._finish(self._store.gathered(parts))
+            for rows in self._closed_cold(window, late_before, watermark):
+                out += self._finish(rows)
+            return out
+        return self._merged(self._closed_partials(window, late_before, watermark))
+
+    def _closed_cold(self, window: WindowSpec, late_before: int, watermark: int) -> Iterator[Rows]:
+        """Records on disk that are windows which close: shards together up to a piece, larger ones apart."""
+        cold, held, size = self._store.cold, [], 0
+        for shard in sorted(self._store.shards if cold else ()):
+            panes = cold.panes(shard, self._store.horizon, watermark)
+            panes = panes[windows_of(panes, window, late_before, watermark)[0]]
+            for first, end in _tag_ranges(cold.bytes_of(shard, panes)):
+                held.append(cold.rows_of(shard, panes, first, end))
+                size += held[-1].words.nbytes + held[-1].heap.nbytes
+                if size >= PIECE_BYTES:
+                    yield concat_rows(held, self._layout)
+                    held, size = [], 0
+        if held:
+            yield concat_rows(held, self._layout)
+
+    def _closed_partials(self, window: WindowSpec, late_before: int, watermark: int) -> Iterator[Rows]:
+        cold = self._store.cold
+        for shard, table in self._store.tables():
             panes = table.panes(watermark)
-            if not len(panes):
+            if not len(panes) and not cold:
                 continue
             at, windows = windows_of(panes[:, 0], window, late_before, watermark)
-            if not len(at):
-                continue
             chosen = panes[at]
-            parts.append((table, table.rows_of(chosen)))
-            starts.append(np.repeat(windows, chosen[:, 2]))
-        if window.tumbling:
-            return self._finish(self._store.gathered(parts))
-        return self._merged(parts, starts)
-
-    def _merged(self, parts: list[tuple[Table, np.ndarray]], starts: list[np.ndarray]) -> list[pa.RecordBatch]:
-        """Panes put together to windows: partials whose pane is now their window's start, merged once more."""
-        out: list[pa.RecordBatch] = []
-        for (table, rows), windows in zip(parts, starts, strict=True):
-            if not len(rows):
+            rows, windows = table.rows_of(chosen), np.repeat(windows, chosen[:, 2])
+            cold_panes = cold.panes(shard, self._store.horizon, watermark) if cold else panes[:0, 0]
+            cold_panes = cold_panes[np.unique(windows_of(cold_panes, window, late_before, watermark)[0])]
+            if not len(cold_panes):
+                if len(rows):
+                    yield table.copy(rows, windows)
                 continue
-            partials = table.copy(rows, windows)
+            tags = tags_of(table.word(rows, HASH))
+            size = cold.bytes_of(shard, cold_panes) * -(-window.size // window.slide)
+            for first, end in _tag_ranges(size):
+                here = (tags >= first) & (tags < end)
+                hot = table.copy(rows[here], windows[here])
+                from_disk = cold.rows_of(shard, cold_panes, first, end)
+                starts = from_disk.words[:, PANE].copy()
+                again, cold_windows = windows_of(starts, window, late_before, watermark)
+                words = from_disk.words[again]
+                words[:, PANE] = cold_windows
+                yield self._by_pane([hot, Rows(words, from_disk.heap)], [table.pane_starts(rows[here]), starts[again]])
+
+    def _merged(self, pieces: Iterable[Rows]) -> list[pa.RecordBatch]:
+        """Panes put together to windows: partials whose pane is now their window's start, merged once more.
+
+        A piece holds all partials of its keys and windows.
+        """
+        out: list[Rows] = []
+        for partials in pieces:
+            if not len(partials):
+                continue
             merged = Table(self._layout, rows_expected=len(partials))
             merged.begin(len(partials))
             merged.merge(partials.words, partials.heap, 0, len(partials))
@@ -178,6 +259,13 @@ class WindowAggregate:
         cuts = range(0, len(rows), EMISSION_ROWS_MAX)
         parts = (Rows(rows.words[at : at + EMISSION_ROWS_MAX], rows.heap) for at in cuts)
         return [finish(part, self.spec, self._layout) for part in parts]
+
+
+def _tag_ranges(bytes_: int) -> Iterator[tuple[int, int]]:
+    """Ranges of tags that cut so many bytes to pieces."""
+    step = -(-TAGS // max(1, -(-bytes_ // PIECE_BYTES)))
+    for first in range(0, TAGS, step):
+        yield first, first + step
 
 
 def first_open_pane(window: WindowSpec, watermark: int) -> int:

@@ -18,6 +18,7 @@ Threads: ``take``, ``lookup`` and ``rows_of`` may run for different shards at on
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,10 +94,9 @@ class ColdRecords:
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
-    def lookup(self, shard: int, wanted: Rows, horizon: int) -> tuple[Rows, np.ndarray]:
-        """Copies of the records with the key and pane of ``wanted``, and the number of the row that wanted each."""
+    def lookup(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> tuple[Rows, np.ndarray]:
+        """Copies of the records with the key and pane of the chosen rows, and the row that wanted each."""
         parts, numbers = [], []
-        chosen = np.arange(len(wanted), dtype=np.int64)
         for segment in self._segments:
             pair_rows, pair_at = segment.find(shard, wanted, chosen, horizon)
             if len(pair_at):
@@ -166,6 +166,10 @@ class ColdRecords:
         for segment in self._segments:
             segment.drop(segment.panes < floor)
         self._close_empty()
+        with suppress(OSError):  # a disk that is full stops rewriting, which is all or nothing, and nothing else
+            self._tidy()
+
+    def _tidy(self) -> None:
         count = newest_to_merge([segment.disk_bytes for segment in self._segments])
         if count:
             self._rewrite(self._segments[-count:])

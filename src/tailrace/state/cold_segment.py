@@ -24,7 +24,14 @@ from tailrace.state.runs import Slices, by_hash, no_rows, row_numbers, take
 from tailrace.state.table import Rows
 
 CELL_BYTES = 40
+TAGS = ck.DEAD
+"""Tags are numbers below this."""
 _DEAD = np.uint32(ck.DEAD)
+
+
+def tags_of(hashes: np.ndarray) -> np.ndarray:
+    tags: np.ndarray = ((hashes.view(np.uint64) ^ np.uint64(1 << 63)) >> np.uint64(33)).view(np.int64)
+    return tags
 
 
 class ColdSegment:

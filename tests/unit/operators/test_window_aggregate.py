@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.env.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators import lift
 from tailrace.operators.frame import Frame, split
@@ -188,16 +189,26 @@ WINDOWS = [
     window=st.sampled_from(WINDOWS),
     changed=st.booleans(),
     combine=st.booleans(),
+    memory=st.sampled_from([None, 0, 0, 9000]),
     seed=st.integers(0, 1000),
 )
-def test_equals_the_model(epochs: list, window: WindowSpec | None, changed: bool, combine: bool, seed: int) -> None:
+def test_equals_the_model(
+    epochs: list, window: WindowSpec | None, changed: bool, combine: bool, memory: int | None, seed: int
+) -> None:
+    with temporary_folder() as folder:
+        equals_the_model(epochs, window, changed, combine, {"memory_bytes": memory, "folder": folder}, seed)
+
+
+def equals_the_model(
+    epochs: list, window: WindowSpec | None, changed: bool, combine: bool, budget: dict, seed: int
+) -> None:
     changed = changed or window is None
     spec = spec_of(window, changed)
     model = Model(window, changed, delay=7)
     chance = random.Random(seed)
     # Two servers, each with its shards; sections of every epoch are kept to restore from.
     ranges = [(0, 1), (1, SHARDS)]
-    servers = [WindowAggregate(spec, range(*r)) for r in ranges]
+    servers = [WindowAggregate(spec, range(*r), **budget) for r in ranges]
     sections: dict[int, list[pa.RecordBatch]] = defaultdict(list)
     for epoch, rows in enumerate(epochs):
         want, before, watermark = model.epoch(rows)
@@ -225,13 +236,19 @@ def test_equals_the_model(epochs: list, window: WindowSpec | None, changed: bool
             for shard, batch in server.delta(epoch).items():
                 sections[shard].append(batch)
         same(got, want)
+        if chance.random() < 0.5:
+            for server in servers:
+                server.forget(epoch - chance.randrange(2))
         if chance.random() < 0.3:  # the first server is lost and comes back from its sections
             horizon = servers[0].horizon
-            servers[0] = WindowAggregate(spec, [])
+            servers[0].close()
+            servers[0] = WindowAggregate(spec, [], **budget)
             for shard in range(*ranges[0]):
                 if chance.random() < 0.5 and sections[shard]:
                     sections[shard] = [fold_sections(spec, sections[shard], horizon)]
                 servers[0].restore(shard, sections[shard], horizon)
+    for server in servers:
+        server.close()
 
 
 def test_late_rows_are_counted() -> None:
