@@ -24,7 +24,7 @@ from tailrace.api.aggregates import (
     sum,
     top_k,
 )
-from tailrace.api.windows import window
+from tailrace.api.windows import session_window, window
 from tailrace.errors import (
     AnalysisError,
     CheckpointError,
@@ -61,6 +61,7 @@ __all__ = [
     "median",
     "min",
     "quantile",
+    "session_window",
     "stddev",
     "stddev_samp",
     "stream",

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.options import Options
-from tailrace.api.windows import Window
+from tailrace.api.windows import AnyWindow
 from tailrace.ids import Micros
 from tailrace.types import Field
 
@@ -32,7 +32,7 @@ class Aggregation:
     source: object
     schema: tuple[Field, ...]
     watermark: Watermark | None
-    window: Window | None
+    window: AnyWindow | None
     window_position: int  # the window's place among the group columns: before keys[window_position]
     keys: tuple[Field, ...]
     aggregates: tuple[Aggregate, ...]

@@ -12,7 +12,7 @@ from tailrace.api.definition import Aggregation, OutputMode, Watermark
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.options import Options
 from tailrace.api.runtime import Runtime
-from tailrace.api.windows import Window
+from tailrace.api.windows import AnyWindow, SessionWindow, Window
 from tailrace.api.writer import DataStreamWriter
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
@@ -44,15 +44,15 @@ class Stream:
         delay = parse_duration(delayThreshold, "withWatermark: delayThreshold", zero_ok=True)
         return replace(self, watermark=Watermark(column, delay))
 
-    def groupBy(self, *cols: str | Window | Sequence[str | Window]) -> GroupedStream:
-        """Groups by columns and at most one window. Without any: one group of all rows."""
+    def groupBy(self, *cols: str | AnyWindow | Sequence[str | AnyWindow]) -> GroupedStream:
+        """Groups by columns and at most one window, or by sessions. Without any: one group of all rows."""
         keys: list[Field] = []
-        window: Window | None = None
+        window: AnyWindow | None = None
         window_position = 0
         for col in _flat(cols):
             if isinstance(col, str) and (brought := self._brought_window(col)) is not None:
                 col = brought
-            if not isinstance(col, Window):
+            if not isinstance(col, Window | SessionWindow):
                 keys.append(self._key(col))
             elif window is not None:
                 raise AnalysisError(
@@ -76,25 +76,32 @@ class Stream:
         window = None if upstream is None else upstream.window
         if window is None or resolve(name, self.schema, "groupBy").name != window.name:
             return None
+        if isinstance(window, SessionWindow):
+            raise AnalysisError(
+                f"groupBy: {name!r} are sessions, each with bounds of its own, so that hardly any two rows share one: "
+                f"group by windows over their ends, tailrace.window({name!r}, '1 hour')"
+            )
         length = window.size if window.lasts is None else window.lasts
         return replace(window, time_column=window.name, size=window.slide, lasts=length)
 
     def _key(self, col: object) -> Field:
         if not isinstance(col, str):
             raise AnalysisError(
-                f"groupBy takes column names and tailrace.window(...), but got {col!r} ({type(col).__name__}): compute "
+                f"groupBy takes column names, tailrace.window(...) and tailrace.session_window(...), but got {col!r} "
+                f"({type(col).__name__}): compute "
                 f"expressions before tailrace.stream(...), for example with df.withColumn, and name the column here"
             )
         field = resolve(col, self.schema, "groupBy")
         check_key(field, "groupBy")
         return field
 
-    def _resolve_window(self, window: Window) -> Window:
-        column = resolve(window.time_column, self.schema, "window")
-        _check_time(column, "window")
+    def _resolve_window(self, window: AnyWindow) -> AnyWindow:
+        where = "window" if isinstance(window, Window) else "session_window"
+        column = resolve(window.time_column, self.schema, where)
+        _check_time(column, where)
         if self.watermark is not None and column != self.watermark.column:
             raise AnalysisError(
-                f"window is over {column.name!r} but the watermark is on {self.watermark.column.name!r}, so its "
+                f"{where} is over {column.name!r} but the watermark is on {self.watermark.column.name!r}, so its "
                 f"windows would never close: use the same column for both"
             )
         return replace(window, time_column=column.name)
@@ -106,7 +113,7 @@ class GroupedStream:
 
     stream: Stream
     keys: tuple[Field, ...]
-    window: Window | None
+    window: AnyWindow | None
     window_position: int
 
     def agg(self, *exprs: Aggregate | dict[str, str]) -> AggregatedStream:
@@ -193,7 +200,7 @@ class AggregatedStream:
     def writeStream(self) -> DataStreamWriter:
         return DataStreamWriter(self.definition, self.runtime)
 
-    def groupBy(self, *cols: str | Window | Sequence[str | Window]) -> GroupedStream:
+    def groupBy(self, *cols: str | AnyWindow | Sequence[str | AnyWindow]) -> GroupedStream:
         """Aggregates the rows of closed windows again: by the same window (its column's name) or by another one.
 
         ``groupBy("window")`` brings together what has the same window; ``tailrace.window("window", "1 hour")`` takes
@@ -218,7 +225,7 @@ class AggregatedStream:
         print(self.runtime.explain(self.definition, mode, Options()))
 
 
-def _flat(cols: tuple[str | Window | Sequence[str | Window], ...]) -> list[object]:
+def _flat(cols: tuple[str | AnyWindow | Sequence[str | AnyWindow], ...]) -> list[object]:
     if len(cols) == 1 and isinstance(cols[0], list | tuple):
         return list(cols[0])
     return list(cols)

@@ -1,8 +1,9 @@
-"""Windows over event time, as ``pyspark.sql.functions.window`` makes them."""
+"""Windows over event time, as ``window`` and ``session_window`` of ``pyspark.sql.functions`` make them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from tailrace.api.columns import unquoted
 from tailrace.api.duration import Duration, format_duration, parse_duration
@@ -27,9 +28,29 @@ class Window:
 
     def alias(self, name: str) -> Window:
         """The same window with another name for its output column."""
-        if not isinstance(name, str) or not name:
-            raise AnalysisError(f"alias takes a name that is not empty, but got {name!r}: .alias('hour')")
+        _check_alias(name)
         return replace(self, name=name)
+
+
+@dataclass(frozen=True)
+class SessionWindow:
+    """Sessions of a key: its rows of which each comes at most ``gap`` after the one before.
+
+    >>> session_window("ts", "10 seconds").gap
+    10000000
+    """
+
+    time_column: str
+    gap: Micros
+    name: str = "session_window"
+
+    def alias(self, name: str) -> SessionWindow:
+        """The same sessions with another name for their output column."""
+        _check_alias(name)
+        return replace(self, name=name)
+
+
+AnyWindow: TypeAlias = Window | SessionWindow
 
 
 def window(
@@ -43,11 +64,7 @@ def window(
     >>> window("ts", "1 hour", startTime="15 minutes").offset
     900000000
     """
-    if not isinstance(timeColumn, str) or not timeColumn:
-        raise AnalysisError(
-            f"window: timeColumn takes a column's name, but got {timeColumn!r} ({type(timeColumn).__name__}): "
-            f"window('ts', '10 seconds')"
-        )
+    _check_time_column(timeColumn, "window")
     size = parse_duration(windowDuration, "window: windowDuration")
     slide = size if slideDuration is None else parse_duration(slideDuration, "window: slideDuration")
     if slide > size:
@@ -63,3 +80,29 @@ def window(
             f"windows repeat every slide, so use the remainder, {format_duration(start % slide)}"
         )
     return Window(unquoted(timeColumn), size, slide, Micros(start % slide))
+
+
+def session_window(timeColumn: str, gapDuration: Duration) -> SessionWindow:
+    """Sessions that end ``gapDuration`` after their last row. The output column is ``struct<start, end>``.
+
+    As in Spark, a row exactly at a session's end still belongs to it, and a row is late where the session that it would
+    make alone, ``[time, time + gap)``, ended by the watermark before its epoch.
+
+    >>> session_window("ts", "5 minutes").alias("visit").name
+    'visit'
+    """
+    _check_time_column(timeColumn, "session_window")
+    return SessionWindow(unquoted(timeColumn), parse_duration(gapDuration, "session_window: gapDuration"))
+
+
+def _check_time_column(name: object, where: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise AnalysisError(
+            f"{where}: timeColumn takes a column's name, but got {name!r} ({type(name).__name__}): "
+            f"{where}('ts', '10 seconds')"
+        )
+
+
+def _check_alias(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise AnalysisError(f"alias takes a name that is not empty, but got {name!r}: .alias('hour')")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tailrace.api.aggregates import Aggregate, Function
 from tailrace.api.definition import Aggregation, OutputMode
+from tailrace.api.windows import SessionWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.operators.spec import VALID_BITS_MAX, Accumulator, Lift, Merge, OperatorSpec, Output, Result, WindowSpec
 from tailrace.types import BIGINT, DOUBLE, DataType, Field, array, decimal
@@ -23,7 +24,8 @@ _ORDERED = {
 
 def plan_operator(stream: Aggregation, output_mode: OutputMode, shards: int, name: str = OPERATOR) -> OperatorSpec:
     """The operator that a state server runs for this aggregation."""
-    accumulators: list[Accumulator] = []
+    window = stream.window
+    accumulators: list[Accumulator] = _session_bounds(stream) if isinstance(window, SessionWindow) else []
     outputs: list[Output] = []
     for aggregate in stream.aggregates:
         if aggregate.whole_group:
@@ -33,13 +35,12 @@ def plan_operator(stream: Aggregation, output_mode: OutputMode, shards: int, nam
         outputs.append(Output(aggregate.name, result, tuple(_share(one, accumulators) for one in needed), type_))
     rows = _kept_rows(stream) if any(aggregate.whole_group for aggregate in stream.aggregates) else ()
     _check_width(stream, accumulators, rows)
-    window = stream.window
     return OperatorSpec(
         name=name,
         keys=stream.keys,
         accumulators=tuple(accumulators),
         outputs=tuple(outputs),
-        window=None if window is None else WindowSpec(window.size, window.slide, window.offset, window.lasts),
+        window=_window_spec(window) if isinstance(window, Window) else None,
         window_name="" if window is None else window.name,
         window_position=stream.window_position,
         time_column=stream.time_column,
@@ -49,7 +50,19 @@ def plan_operator(stream: Aggregation, output_mode: OutputMode, shards: int, nam
         ansi=stream.ansi,
         shards=shards,
         rows=rows,
+        session_gap=window.gap if isinstance(window, SessionWindow) else None,
     )
+
+
+def _window_spec(window: Window) -> WindowSpec:
+    return WindowSpec(window.size, window.slide, window.offset, window.lasts)
+
+
+def _session_bounds(stream: Aggregation) -> list[Accumulator]:
+    """The first and the last event time of a record, by which sessions are put together. They come before all else."""
+    time = stream.time_column
+    assert time is not None
+    return [Accumulator(merge, Lift.VALUE, time.name, time.type) for merge in (Merge.MIN, Merge.MAX)]
 
 
 def _whole_group(aggregate: Aggregate, stream: Aggregation) -> Output:

@@ -29,6 +29,13 @@ def window_text(window: WindowSpec | None) -> str:
     return f"{text}, starting at {format_duration(window.offset)}" if window.offset else text
 
 
+def windows_text(operator: OperatorSpec) -> str:
+    """The windows of an operator, or its sessions."""
+    if operator.session_gap is not None:
+        return f"sessions of rows at most {format_duration(operator.session_gap)} apart"
+    return window_text(operator.window)
+
+
 def accumulator_text(accumulator: Accumulator) -> str:
     if accumulator.lift is Lift.ONE:
         return "count(*)"

@@ -6,7 +6,7 @@ from tailrace.api.definition import ForeachBatch, ProcessingTime, QueryDefinitio
 from tailrace.api.duration import format_duration
 from tailrace.api.options import Combine, Route, WatermarkRule
 from tailrace.operators.spec import OperatorSpec
-from tailrace.plan.describe import field_text, output_text, window_text
+from tailrace.plan.describe import field_text, output_text, windows_text
 from tailrace.plan.physical import PhysicalPlan, Stage
 
 _ROUTES = {
@@ -54,9 +54,9 @@ def _sink_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> tuple[str,
 
 def _operator_lines(plan: PhysicalPlan, operator: OperatorSpec) -> list[str]:
     lines = [f"group by {_listed(map(field_text, operator.keys), 'nothing: one group')}"]
-    if operator.window is not None:
-        lines.append(f"window {window_text(operator.window)}, over {_time(operator)}, in column {operator.window_name}")
-        lines.append(f"panes of {format_duration(operator.window.pane)}, {_panes(operator)}")
+    if operator.windowed:
+        lines.append(f"window {windows_text(operator)}, over {_time(operator)}, in column {operator.window_name}")
+        lines.append(f"panes of {_panes(operator)}")
     lines += [f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs]
     return [*lines, *_watermark_lines(plan, operator)]
 
@@ -68,10 +68,15 @@ def _time(operator: OperatorSpec) -> str:
 
 
 def _panes(operator: OperatorSpec) -> str:
+    if operator.session_gap is not None:
+        width = format_duration(operator.session_gap)
+        return f"{width}; a row is kept in one pane, sessions are made of panes"
     window = operator.window
     assert window is not None
-    count = window.size // window.pane
-    return "one a window" if count == 1 else f"{count} a window; a row is kept in one pane, windows are made of panes"
+    width, count = format_duration(window.pane), window.size // window.pane
+    if count == 1:
+        return f"{width}, one a window"
+    return f"{width}, {count} a window; a row is kept in one pane, windows are made of panes"
 
 
 def _watermark_lines(plan: PhysicalPlan, operator: OperatorSpec) -> list[str]:
@@ -80,7 +85,7 @@ def _watermark_lines(plan: PhysicalPlan, operator: OperatorSpec) -> list[str]:
     if operator is not plan.operator:
         return ["watermark of the operator below: its rows are those of windows that closed"]
     line = f"watermark on {_time(operator)}, {format_duration(plan.delay)} behind the largest event time"
-    if operator.window is None:
+    if not operator.windowed:
         return [line, "no window: no row is late and state is never dropped"]
     return [line, f"watermark rule {_RULES[plan.watermark_rule]}"]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tailrace.operators.spec import OperatorSpec
-from tailrace.plan.describe import accumulator_text, field_text, output_text, window_text
+from tailrace.plan.describe import accumulator_text, field_text, output_text, windows_text
 from tailrace.plan.physical import PhysicalPlan
 
 VERSION = 1
@@ -58,7 +58,7 @@ def _parts(operator: OperatorSpec, stored: Mapping[str, Any]) -> dict[str, str]:
     return {
         "operator": operator.name,
         "group columns": ", ".join(map(field_text, operator.keys)) or "none",
-        "window": window_text(operator.window),
+        "window": windows_text(operator),
         "event time column": field_text(operator.time_column),
         "output mode": "update" if operator.emit_changed else "append",
         "watermark": "set" if operator.watermarked else "not set",
@@ -82,7 +82,7 @@ def _outputs(was: OperatorSpec, now: OperatorSpec) -> list[str]:
 def operator_columns(operator: OperatorSpec) -> list[str]:
     """The names of an operator's output columns, in order."""
     groups = [key.name for key in operator.keys]
-    if operator.window is not None:
+    if operator.windowed:
         groups.insert(operator.window_position, operator.window_name)
     return [*groups, *(output.name for output in operator.outputs)]
 

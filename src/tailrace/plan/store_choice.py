@@ -17,12 +17,14 @@ class Pattern(StrEnum):
 
     RMW = "RMW"  # read, modify, write: one record for each key (and pane), changed in place
     AAR = "AAR"  # append and aligned read: rows by window, which all keys leave at the same time
+    AUR = "AUR"  # append and unaligned read: rows by key and window, each read at a time of its own
 
 
 class WindowKind(StrEnum):
     GLOBAL = "global"
     TUMBLING = "tumbling"
     SLIDING = "sliding"
+    SESSION = "session"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,11 @@ INCREMENTAL: dict[WindowKind, StoreChoice] = {
         "the aggregates are incremental and windows overlap: one record a key and pane, one write a row whatever the "
         "overlap",
     ),
+    WindowKind.SESSION: StoreChoice(
+        Pattern.RMW,
+        "the aggregates are incremental and sessions end key by key: one record a key and pane as wide as the gap, "
+        "changed in place; records that touch are merged, and go, when their session ends",
+    ),
 }
 
 
@@ -58,10 +65,17 @@ WHOLE_GROUP: dict[WindowKind, StoreChoice] = {
         "an aggregate needs every row of its group, and all keys' windows end together: rows are appended by pane, "
         "once whatever the overlap, read in pieces when a window ends, and dropped with the last one",
     ),
+    WindowKind.SESSION: StoreChoice(
+        Pattern.AUR,
+        "an aggregate needs every row of its group, and sessions end key by key: rows are appended by key and pane as "
+        "wide as the gap, and those that will end next are read ahead, many together",
+    ),
 }
 
 
 def window_kind(operator: OperatorSpec) -> WindowKind:
+    if operator.session_gap is not None:
+        return WindowKind.SESSION
     if operator.window is None:
         return WindowKind.GLOBAL
     return WindowKind.TUMBLING if operator.window.tumbling else WindowKind.SLIDING

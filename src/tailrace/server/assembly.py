@@ -13,6 +13,8 @@ import pyarrow as pa
 from tailrace.env.disk import process_id
 from tailrace.env.objects import open_store
 from tailrace.operators.frame import Frame
+from tailrace.operators.session_aggregate import SessionAggregate
+from tailrace.operators.session_rows import SessionRows
 from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.warm_up import warm_up
 from tailrace.operators.window_aggregate import WindowAggregate
@@ -23,7 +25,7 @@ from tailrace.server.protocol import ProcessConfig
 from tailrace.server.relay import Relay
 from tailrace.server.seat import Operator
 from tailrace.server.staging import Staging
-from tailrace.state import append_aligned, read_modify_write
+from tailrace.state import append_aligned, append_unaligned, read_modify_write
 
 __all__ = ["build_engine", "warm_up"]
 
@@ -41,7 +43,9 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
 
     def fold_sections(operator: str, batches: list[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
         spec = specs[operator]
-        fold = append_aligned.fold_sections if spec.keeps_rows else read_modify_write.fold_sections
+        if not spec.keeps_rows:
+            return read_modify_write.fold_sections(spec.layout(), batches, horizon)
+        fold = append_aligned.fold_sections if spec.session_gap is None else append_unaligned.fold_sections
         return fold(spec.layout(), batches, horizon)
 
     store = open_store(common.store_uri, common.store_options)
@@ -61,6 +65,10 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
 
 
 def _maker(spec: OperatorSpec, memory_bytes: int, folder: str) -> Callable[[], Operator]:
+    if spec.session_gap is not None:
+        if spec.keeps_rows:
+            return lambda: SessionRows(spec, (), memory_bytes=memory_bytes, folder=folder)
+        return lambda: SessionAggregate(spec, ())
     if spec.keeps_rows:
         return lambda: WindowRows(spec, (), memory_bytes=memory_bytes, folder=folder)
     return lambda: WindowAggregate(spec, ())

@@ -240,8 +240,9 @@ class Table:
         self._close_newest()
         log = self._logs[-1]
         rows = log.rows[: log.rows_end]
-        made: np.ndarray = ~rows[rows < 0]
-        return made[self.alive(made)]
+        made = ~rows[rows < 0]
+        left: np.ndarray = made[self.alive(made)]
+        return left
 
     def alive(self, rows: np.ndarray) -> np.ndarray:
         """Which of these row numbers hold a record."""
