@@ -35,6 +35,7 @@ from tailrace.errors import (
     StateServerError,
     SumOverflowError,
     TailraceError,
+    UserFunctionError,
 )
 from tailrace.spark.runtime import stream
 
@@ -50,6 +51,7 @@ __all__ = [
     "StateServerError",
     "SumOverflowError",
     "TailraceError",
+    "UserFunctionError",
     "avg",
     "collect_list",
     "count",

@@ -39,5 +39,9 @@ class SumOverflowError(TailraceError):
     """A sum left the range of its type under ANSI rules, as Spark's own aggregation would report."""
 
 
+class UserFunctionError(TailraceError):
+    """A function of the user failed in a state server: the user mends it and starts the query again."""
+
+
 class ReplayError(TailraceError):
     """A replayed epoch does not carry the rows recorded for it: the source or a transform is not repeatable."""

@@ -26,6 +26,15 @@ class Watermark:
 
 
 @dataclass(frozen=True)
+class WindowFunction:
+    """The user's function of a window's rows, from an Arrow table to one with these columns."""
+
+    function: Callable[..., object]
+    fields: tuple[Field, ...]
+    columns: tuple[Field, ...]  # what it reads, beside the group columns
+
+
+@dataclass(frozen=True)
 class Aggregation:
     """A stream grouped and aggregated. ``source`` is the user's stream, or another aggregation."""
 
@@ -37,6 +46,7 @@ class Aggregation:
     keys: tuple[Field, ...]
     aggregates: tuple[Aggregate, ...]
     ansi: bool
+    function: WindowFunction | None = None  # in place of aggregates
 
     @property
     def time_column(self) -> Field | None:
@@ -63,7 +73,7 @@ class Aggregation:
     @property
     def fields(self) -> tuple[Field, ...]:
         """The output's columns with their types; that of a window is the type of its bounds."""
-        groups = list(self.keys)
+        groups = [] if self.function is not None else list(self.keys)
         if self.window is not None:
             assert self.time_column is not None
             groups.insert(self.window_position, Field(self.window.name, self.time_column.type))
@@ -71,15 +81,12 @@ class Aggregation:
             Field(one.name, one.output_type(None if one.column is None else self.field(one.column).type))
             for one in self.aggregates
         ]
-        return (*groups, *made)
+        return (*groups, *made, *(() if self.function is None else self.function.fields))
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the output's columns, in order."""
-        groups = [key.name for key in self.keys]
-        if self.window is not None:
-            groups.insert(self.window_position, self.window.name)
-        return (*groups, *(aggregate.name for aggregate in self.aggregates))
+        return tuple(field.name for field in self.fields)
 
 
 class OutputMode(StrEnum):

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from tailrace.api.definition import Aggregation, OutputMode, QueryDefinition
 from tailrace.api.options import Options
+from tailrace.types import Field
 
 
 class StreamingQuery(Protocol):
@@ -36,6 +37,9 @@ class Runtime(Protocol):
     @property
     def ansi(self) -> bool:
         """Whether the session follows ANSI rules: then an overflowing sum is an error."""
+
+    def fields(self, schema: object) -> tuple[Field, ...]:
+        """The columns of a schema as a user writes it: a DDL string, or Spark's own."""
 
     def start(self, query: QueryDefinition) -> StreamingQuery: ...
 

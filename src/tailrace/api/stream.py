@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tailrace.api import aggregates
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.columns import check_key, resolve
-from tailrace.api.definition import Aggregation, OutputMode, Watermark
+from tailrace.api.definition import Aggregation, OutputMode, Watermark, WindowFunction
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.options import Options
 from tailrace.api.runtime import Runtime
@@ -134,6 +134,57 @@ class GroupedStream:
         )
         _check_names(aggregation.columns)
         return AggregatedStream(aggregation, stream.runtime)
+
+    def applyInWindow(
+        self, func: Callable[..., object], schema: object, columns: Sequence[str] | None = None
+    ) -> AggregatedStream:
+        """Calls ``func`` with the rows of a window, a ``pyarrow.Table``; it returns one with the columns of ``schema``.
+
+        A table holds whole keys: all rows of a key (the other group columns) are in one call. A window too large for
+        one call is given in several; without group columns beside the window it never is. The output is the window's
+        column and then the function's. ``columns``: what it reads; all by default. It must depend on nothing else.
+
+        >>> def best(rows):                                                                   # doctest: +SKIP
+        ...     return rows.filter(pc.equal(rows["n"], pc.max(rows["n"])))
+        >>> counts.groupBy("window").applyInWindow(best, "auction bigint, n bigint")          # doctest: +SKIP
+        """
+        stream = self.stream
+        if not callable(func):
+            raise AnalysisError(f"applyInWindow takes a function, but got {func!r} ({type(func).__name__})")
+        if self.window is None:
+            raise AnalysisError(
+                "applyInWindow needs a window, whose end is when the function is called: add "
+                "tailrace.window('ts', '10 seconds') to groupBy"
+            )
+        if isinstance(self.window, SessionWindow):
+            raise AnalysisError(
+                "applyInWindow is for windows that end for all keys at once, and sessions end key by key: use "
+                "tailrace.collect_list and tailrace.top_k over sessions, or a window"
+            )
+        fields = stream.runtime.fields(schema)
+        if not fields:
+            raise AnalysisError("applyInWindow: the schema has no column")
+        wanted = [field.name for field in stream.schema] if columns is None else list(columns)
+        read = tuple(resolve(name, stream.schema, "applyInWindow: columns") for name in wanted)
+        for field in (*read, *fields):
+            if field.type.kind is None and (field.type.element is None or field.type.element.kind is None):
+                raise AnalysisError(
+                    f"applyInWindow: column {field.name!r} is a {field.type}, which is not supported: leave it out "
+                    f"with columns=[...], or cast it before tailrace.stream(...)"
+                )
+        made = Aggregation(
+            source=stream.source,
+            schema=stream.schema,
+            watermark=stream.watermark,
+            window=self.window,
+            window_position=0,
+            keys=self.keys,
+            aggregates=(),
+            ansi=stream.runtime.ansi,
+            function=WindowFunction(func, fields, read),
+        )
+        _check_names(made.columns)
+        return AggregatedStream(made, stream.runtime)
 
     def count(self) -> AggregatedStream:
         """Rows of each group, in a column ``count``."""

@@ -16,7 +16,7 @@ from tailrace.types import DOUBLE, Kind
 
 def output_schema(spec: OperatorSpec) -> pa.Schema:
     """The schema of what the operator emits."""
-    fields = [pa.field(key.name, columns.arrow_type(key.type)) for key in spec.keys]
+    fields = [pa.field(key.name, columns.arrow_type(key.type)) for key in spec.shown_keys]
     if spec.windowed:
         fields.insert(spec.window_position, pa.field(spec.window_name, _window_type(spec)))
     fields += [pa.field(out.name, columns.arrow_type(out.type)) for out in spec.outputs]

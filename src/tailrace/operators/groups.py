@@ -5,6 +5,7 @@ A group is one key in one window; its rows are adjacent, in no order that means 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,22 @@ class Groups:
         sizes = self.sizes[keep]
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         return Groups({name: column.take(chosen) for name, column in self.columns.items()}, offsets)
+
+
+def in_order(columns: dict[str, pa.Array], names: Sequence[str]) -> dict[str, pa.Array]:
+    """The same rows, ordered by these columns; null comes first."""
+    ranks = [_ranks_with_null(columns[name]) for name in reversed(names)]
+    order = pa.array(np.lexsort(ranks))
+    return {name: column.take(order) for name, column in columns.items()}
+
+
+def _ranks_with_null(array: pa.Array) -> np.ndarray:
+    if array.null_count == 0:
+        return sort_ranks(array)
+    valid = np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False), bool)
+    ranks = np.zeros(len(array), np.int64)
+    ranks[valid] = 1 + sort_ranks(array.drop_null())
+    return ranks
 
 
 def sort_ranks(array: pa.Array) -> np.ndarray:

@@ -40,9 +40,10 @@ class Result(StrEnum):
     COUNT_DISTINCT = "count_distinct"
     COLLECT_LIST = "collect_list"  # by event time, then by value
     TOP_K = "top_k"  # the ``argument`` largest values, largest first
+    FUNCTION = "function"  # a column of the user's function
 
 
-WHOLE_GROUP = frozenset({Result.QUANTILE, Result.COUNT_DISTINCT, Result.COLLECT_LIST, Result.TOP_K})
+WHOLE_GROUP = frozenset({Result.QUANTILE, Result.COUNT_DISTINCT, Result.COLLECT_LIST, Result.TOP_K, Result.FUNCTION})
 """Results that are made of all rows of a group, and not of accumulators."""
 
 
@@ -124,12 +125,18 @@ class OperatorSpec:
     ansi: bool  # integer and decimal sums raise on overflow instead of wrapping (decimals: null)
     shards: int
     rows: tuple[Field, ...] = ()  # columns of every row that are kept, where accumulators do not suffice
+    function: str | None = None  # the user's, of the rows of a window: cloudpickle in base64
     session_gap: Micros | None = None  # in place of ``window``: a session's rows are at most this far apart
 
     @property
     def windowed(self) -> bool:
         """Whether the output has a column of windows, ``window_name``."""
         return self.window is not None or self.session_gap is not None
+
+    @property
+    def shown_keys(self) -> tuple[Field, ...]:
+        """The group columns that are in the output: a user's function gives those that it wants itself."""
+        return self.keys if self.function is None else ()
 
     @property
     def keeps_rows(self) -> bool:
@@ -178,5 +185,6 @@ class OperatorSpec:
             ansi=raw["ansi"],
             shards=raw["shards"],
             rows=tuple(field(row) for row in raw.get("rows", ())),
+            function=raw.get("function"),
             session_gap=raw.get("session_gap"),
         )

@@ -23,6 +23,7 @@ from tailrace.operators.frame import Frame
 from tailrace.operators.group_results import GroupResults
 from tailrace.operators.groups import Groups
 from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.user_function import UserFunction
 from tailrace.operators.window_aggregate import first_open_pane, windows_of
 from tailrace.state.append_aligned import AppendAlignedStore
 from tailrace.state.layout import HASH, PANE
@@ -42,6 +43,7 @@ class WindowRows:
         self._window = spec.window
         self._layout = spec.layout()
         self._results = GroupResults(spec)
+        self._function = None if spec.function is None else UserFunction(spec)
         self._store = AppendAlignedStore(
             self._layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder, threads=threads
         )
@@ -63,6 +65,10 @@ class WindowRows:
     def nbytes(self) -> int:
         return self._store.nbytes
 
+    @property
+    def disk_bytes(self) -> int:
+        return self._store.disk_bytes
+
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
         return len(self._appended)
@@ -79,7 +85,7 @@ class WindowRows:
         """Emit the windows that changed, or that close by ``watermark``; then drop what no later row can reach."""
         self._check_newest(epoch)
         try:
-            emitted = list(self._emission(late_before, watermark))
+            emitted = list(self._emission(epoch, late_before, watermark))
         except SumOverflowError as error:
             raise SumOverflowError(
                 f"operator {self.spec.name}, epoch {epoch}: {error}. Nothing of the epoch was kept. Cast the column to "
@@ -117,7 +123,7 @@ class WindowRows:
 
     # Emission --------------------------------------------------------------------------------------------------------
 
-    def _emission(self, late_before: int, watermark: int) -> Iterator[pa.RecordBatch]:
+    def _emission(self, epoch: int, late_before: int, watermark: int) -> Iterator[pa.RecordBatch]:
         window, changed = self._window, self.spec.emit_changed
         if changed:
             panes = np.unique(self._appended[:, 0])
@@ -125,12 +131,22 @@ class WindowRows:
         else:
             _, starts = windows_of(self._store.panes(watermark), window, late_before, watermark)
         for start in np.unique(starts):
-            hashes = self._appended_in(int(start)) if changed else None
+            # A function sees whole windows: what it makes of one belongs to no key.
+            hashes = self._appended_in(int(start)) if changed and self._function is None else None
             for piece in self._store.read(int(start), int(start) + window.size):
                 groups = self._groups(piece, hashes)
-                if len(groups):
+                if len(groups) and self._function is not None:
+                    yield from self._called(groups, int(start), epoch)
+                elif len(groups):
                     bounds = window_struct(np.full(len(groups), start, np.int64), self.spec)
                     yield self._results.batch(groups, bounds)
+
+    def _called(self, groups: Groups, start: int, epoch: int) -> Iterator[pa.RecordBatch]:
+        """What the user's function makes of a window's rows, with the window before it."""
+        assert self._function is not None
+        made = self._function.call(groups, epoch)
+        bounds = window_struct(np.full(len(made), start, np.int64), self.spec)
+        yield from made.add_column(0, self.spec.window_name, bounds).combine_chunks().to_batches()
 
     def _appended_in(self, start: int) -> np.ndarray:
         """Hashes of the keys whose window at ``start`` the newest epoch changed."""

@@ -11,6 +11,7 @@ from tailrace.api.definition import Aggregation, OutputMode
 from tailrace.api.windows import SessionWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.operators.spec import VALID_BITS_MAX, Accumulator, Lift, Merge, OperatorSpec, Output, Result, WindowSpec
+from tailrace.plan.user_function import packed
 from tailrace.types import BIGINT, DOUBLE, DataType, Field, array, decimal
 
 OPERATOR = "aggregate"
@@ -33,7 +34,11 @@ def plan_operator(stream: Aggregation, output_mode: OutputMode, shards: int, nam
             continue
         needed, result, type_ = _decompose(aggregate, stream)
         outputs.append(Output(aggregate.name, result, tuple(_share(one, accumulators) for one in needed), type_))
-    rows = _kept_rows(stream) if any(aggregate.whole_group for aggregate in stream.aggregates) else ()
+    function = stream.function
+    if function is not None:
+        outputs = [Output(field.name, Result.FUNCTION, (), field.type) for field in function.fields]
+    keeps_rows = function is not None or any(aggregate.whole_group for aggregate in stream.aggregates)
+    rows = _kept_rows(stream) if keeps_rows else ()
     _check_width(stream, accumulators, rows)
     return OperatorSpec(
         name=name,
@@ -50,6 +55,7 @@ def plan_operator(stream: Aggregation, output_mode: OutputMode, shards: int, nam
         ansi=stream.ansi,
         shards=shards,
         rows=rows,
+        function=None if function is None else packed(function.function),
         session_gap=window.gap if isinstance(window, SessionWindow) else None,
     )
 
@@ -82,6 +88,8 @@ def _whole_group(aggregate: Aggregate, stream: Aggregation) -> Output:
 def _kept_rows(stream: Aggregation) -> tuple[Field, ...]:
     """The columns that are kept of every row: event time and all that is aggregated."""
     names = {aggregate.column for aggregate in stream.aggregates if aggregate.column is not None}
+    if stream.function is not None:
+        names |= {field.name for field in stream.function.columns}
     if stream.time_column is not None:
         names.add(stream.time_column.name)
     return tuple(field for field in stream.schema if field.name in names)

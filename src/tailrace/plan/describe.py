@@ -55,6 +55,8 @@ def _how(accumulator: Accumulator) -> str:
 
 def output_text(operator: OperatorSpec, output: Output) -> str:
     """An output without its name: its type, and what it is made of."""
+    if output.result is Result.FUNCTION:
+        return f"{output.type} from the function"
     if output.result in WHOLE_GROUP:
         argument = "" if output.argument is None else f", {output.argument:g}"
         return f"{output.type} from {output.result.value}({output.column}{argument}) of all rows"

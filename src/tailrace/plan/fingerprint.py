@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tailrace.operators.spec import OperatorSpec
@@ -23,9 +24,14 @@ def fingerprint(plan: PhysicalPlan) -> dict[str, Any]:
     return {
         "version": VERSION,
         "watermark_rule": plan.watermark_rule.value,
-        "operator": json.loads(plan.operator.to_json()),
-        "then": [json.loads(stage.operator.to_json()) for stage in plan.stages[1:]],
+        "operator": _plain(plan.operator),
+        "then": [_plain(stage.operator) for stage in plan.stages[1:]],
     }
+
+
+def _plain(operator: OperatorSpec) -> Any:
+    """Without the user's function, which may be mended from one run to the next."""
+    return json.loads(replace(operator, function=None if operator.function is None else "").to_json())
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -81,7 +87,7 @@ def _outputs(was: OperatorSpec, now: OperatorSpec) -> list[str]:
 
 def operator_columns(operator: OperatorSpec) -> list[str]:
     """The names of an operator's output columns, in order."""
-    groups = [key.name for key in operator.keys]
+    groups = [key.name for key in operator.shown_keys]
     if operator.windowed:
         groups.insert(operator.window_position, operator.window_name)
     return [*groups, *(output.name for output in operator.outputs)]

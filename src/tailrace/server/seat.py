@@ -4,8 +4,9 @@ Invariants
 - Steps go prepared -> applied -> advanced, each at most once per (epoch, try); a repeated step returns what the first
   one returned.
 - ``undoable`` are the applied epochs whose undo the operator still keeps, ascending.
-- A sum that overflows undoes its epoch before the error leaves: the operator is then as before that epoch. Where that
-  undo fails, or a step fails in any other way, nobody knows the state any more, and ``StateLost`` says so.
+- A sum that overflows, or a user's function that fails, undoes its epoch before the error leaves: the operator is then
+  as before that epoch. Where that undo fails, or a step fails in any other way, nobody knows the state any more, and
+  ``StateLost`` says so.
 
 Threading: none of its own. The engine holds its lock around every call, because an operator takes one call at a time.
 """
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from tailrace.env.clock import Clock
-from tailrace.errors import StateServerError, SumOverflowError
+from tailrace.errors import StateServerError, SumOverflowError, UserFunctionError
 from tailrace.ids import NO_EPOCH, Attempt
 from tailrace.server.protocol import Applied, EmissionInfo, Winner
 from tailrace.server.staging import Stage, Staging
@@ -79,6 +80,11 @@ class Seat:
         self._clock = clock
         self._winners: tuple[Winner, ...] = ()
         self._stages: list[Stage] = []
+
+    @property
+    def disk_bytes(self) -> int:
+        """State that is not in memory. An operator that keeps all of it there need not say so."""
+        return int(getattr(self.operator, "disk_bytes", 0))
 
     def prepare(self, at: Attempt, winners: Sequence[Winner]) -> None:
         if self.step_of(at) >= Step.PREPARED:
@@ -172,7 +178,7 @@ class Seat:
         """
         try:
             yield
-        except SumOverflowError:
+        except (SumOverflowError, UserFunctionError):
             self.at, self.step = _NOWHERE, Step.NONE
             self.undoable = [epoch for epoch in self.undoable if epoch != at.epoch]
             self._undo(at.epoch)

@@ -300,6 +300,7 @@ class Epochs:
             state_rows=sum(status.rows for status in statuses),
             state_rows_updated=sum(each.applied.updated for each in done),
             state_bytes=sum(status.state_bytes for status in statuses),
+            state_disk_bytes=sum(status.state_disk_bytes for status in statuses),
             memory_bytes_max=self._plan.memory_bytes * len(statuses),
             staged_bytes=sum(staged.bytes for receipt in receipts for staged in receipt.staged),
             spilled_bytes=sum(each.applied.spilled_bytes for each in done),

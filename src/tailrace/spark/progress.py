@@ -58,6 +58,7 @@ class EpochProgress:
     state_rows: int
     state_rows_updated: int
     state_bytes: int
+    state_disk_bytes: int
     memory_bytes_max: int
     staged_bytes: int
     spilled_bytes: int
@@ -97,6 +98,7 @@ class EpochProgress:
                     "numPartials": self.partials,
                     "combined": self.combined,
                     "memoryUsedBytes": self.state_bytes,
+                    "diskUsedBytes": self.state_disk_bytes,
                     "memoryBudgetBytes": self.memory_bytes_max,
                     "stagedBytes": self.staged_bytes,
                     "spilledBytes": self.spilled_bytes,

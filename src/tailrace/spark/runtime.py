@@ -14,6 +14,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from tailrace.api.definition import Aggregation, AvailableNow, OutputMode, ProcessingTime, QueryDefinition
 from tailrace.api.options import Options, Route, default_state_location
@@ -37,6 +38,7 @@ from tailrace.spark.query import Failure, StreamingQuery
 from tailrace.spark.schema import fields_of, quoted
 from tailrace.spark.sinks import sink_of
 from tailrace.spark.spark_log import is_local, spark_epochs
+from tailrace.types import Field
 
 _RETAIN_CONF = "spark.sql.streaming.minBatchesToRetain"
 
@@ -59,6 +61,16 @@ class SparkRuntime:
     @property
     def ansi(self) -> bool:
         return str(self._spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
+
+    def fields(self, schema: object) -> tuple[Field, ...]:
+        if isinstance(schema, str):
+            try:
+                schema = StructType.fromDDL(schema)
+            except PySparkException as error:
+                raise AnalysisError(f"schema {schema!r} cannot be read: {str(error).splitlines()[0]}") from error
+        if not isinstance(schema, StructType):
+            raise AnalysisError(f"schema takes a DDL string ('a bigint, b string') or a StructType, but got {schema!r}")
+        return fields_of(schema)
 
     def explain(self, stream: Aggregation, output_mode: OutputMode, options: Options) -> str:
         return explain(plan_aggregation(stream, output_mode, options))

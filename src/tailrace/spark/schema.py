@@ -42,7 +42,7 @@ def spark_type(type_: DataType) -> spark_types.DataType:
 
 def output_schema(spec: OperatorSpec) -> spark_types.StructType:
     """What the operator emits, as Spark sees it."""
-    columns = [(key.name, spark_type(key.type)) for key in spec.keys]
+    columns = [(key.name, spark_type(key.type)) for key in spec.shown_keys]
     if spec.windowed:
         assert spec.time_column is not None
         edge = spark_type(spec.time_column.type)
