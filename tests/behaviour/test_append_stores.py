@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 from itertools import pairwise
@@ -20,6 +21,7 @@ from tailrace.state.append_aligned import AppendAlignedStore
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.list_runs import UNKNOWN
 
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 SHARDS = 3
 PANES = (-(2**63), -5, 0, 10, 20, 30, 2**63 - 1)
 END = 2**63 - 1
@@ -318,7 +320,7 @@ def _runs(keys: list[Any]) -> list[Any]:
 
 
 TestAligned = AlignedMachine.TestCase
-TestAligned.settings = settings(max_examples=120, stateful_step_count=30)
+TestAligned.settings = settings(max_examples=1500 if LONG else 100, stateful_step_count=30)
 
 TestUnaligned = UnalignedMachine.TestCase
-TestUnaligned.settings = settings(max_examples=120, stateful_step_count=30)
+TestUnaligned.settings = settings(max_examples=1500 if LONG else 100, stateful_step_count=30)

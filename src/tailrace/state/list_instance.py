@@ -34,7 +34,10 @@ logger = logging.getLogger("tailrace.state")
 
 @dataclass
 class Stats:
-    """What a store has done since it was made. Hits and misses count lists that have rows on disk."""
+    """What a store has done since it was made.
+
+    Hits and misses count lists that have rows on disk; a scan is one look at the index on disk, whatever it looks for.
+    """
 
     hits: int = 0
     misses: int = 0
@@ -252,12 +255,16 @@ class ListInstance:
         return there, part
 
     def _scan(self, wanted: np.ndarray) -> _Loaded:
-        """One look at the index of all segments: the lists with these order keys, and a new buffer."""
+        """One look at the index of all segments: the lists with these order keys, and a new buffer.
+
+        Where nothing can be foretold, only the wanted lists are looked up: the index is sorted.
+        """
         self.stats.index_scans += 1
         for segment in self._segments:
-            self.stats.bytes_read += segment.index.nbytes
             if segment.pane_min < self.floor:
+                self.stats.bytes_read += segment.index.panes.nbytes
                 segment.bury(np.flatnonzero((segment.gone != GONE) & (segment.index.panes < self.floor)))
+                segment.pane_min = self.floor
         live = sum(segment.disk_bytes * segment.live_share for segment in self._segments)
         if self.disk_bytes > live * self.settings.max_space_amplification:
             self._rewrite(len(self._segments))
@@ -277,14 +284,14 @@ class ListInstance:
             for name in ("keys", "triggers")
         ] if lists else [np.empty(0, np.uint64), np.empty(0, np.int64)]  # fmt: skip
         built = build(sources, columns[0], columns[1], np.zeros(len(columns[0]), np.uint8), self.layout)
-        self.stats.bytes_read += int(built.run.rows.words.nbytes + built.run.rows.heap.nbytes)
+        self.stats.bytes_read += int(built.run.rows.words.nbytes + built.run.rows.heap.nbytes) + 32 * len(columns[0])
         numbers = np.repeat(np.arange(len(lists)), [len(chosen) for chosen in lists])
         places = np.concatenate(lists) if lists else np.empty(0, np.int64)
         return _Loaded(built.run, built.edges, numbers[built.order], places[built.order])
 
     def _soonest(self, wanted: np.ndarray) -> np.ndarray:
         """Order keys, ascending, of the lists on disk that are likely to be read next; not those wanted now."""
-        if not any(segment.foretold for segment in self._segments):
+        if not self.settings.read_batch_ratio or not any(segment.foretold for segment in self._segments):
             return np.empty(0, np.uint64)
         there = [np.flatnonzero(segment.gone == 0) for segment in self._segments]
         count = int(np.ceil(self.settings.read_batch_ratio * sum(map(len, there))))
@@ -294,6 +301,7 @@ class ListInstance:
             np.concatenate([getattr(segment.index, name)[lists] for segment, lists in zip(self._segments, there)])
             for name in ("keys", "triggers")
         )
+        self.stats.bytes_read += int(keys.nbytes + triggers.nbytes)
         # Twice as many as asked for: newer rows may have put off some, and some are wanted now.
         room = min(len(keys), 2 * count + len(wanted))
         keys = np.unique(keys[np.argpartition(triggers, room - 1)[:room]])
