@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tailrace.env.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.frame import split
 from tailrace.operators.lift import Lifter
@@ -62,15 +63,20 @@ def warm_up() -> None:
         frame = Lifter(spec, MIN_MICROS, True, types).frame([batch])
         frame.checksum()
         first, _ = split(frame, spec.layout(), [(0, 1), (1, 2)])
-        operator = WindowAggregate(spec, [0], threads=1)
-        sections: list[pa.RecordBatch] = []
-        for epoch in range(3):
-            operator.apply(epoch, [first])
-            operator.advance(epoch, 2 * epoch - 2, 2 * epoch)
-            sections += operator.delta(epoch).values()
-        operator.undo(2)
-        operator.forget(1)
-        operator.restore(0, [fold_sections(spec, sections, 0)], 0)
+        with temporary_folder() as folder:
+            # Without any memory, so that records go to disk and come back.
+            operator = WindowAggregate(spec, [0], threads=1, memory_bytes=0, folder=folder)
+            sections: list[pa.RecordBatch] = []
+            for epoch in range(3):
+                operator.apply(epoch, [first])
+                operator.advance(epoch, 2 * epoch - 2, 2 * epoch)
+                sections += operator.delta(epoch).values()
+            operator.undo(2)
+            operator.forget(1)
+            operator.restore(0, [fold_sections(spec, sections, 0)], 0)
+            operator.apply(3, [first])
+            operator.advance(3, 4, 6)
+            operator.close()
         table = Table(spec.layout())
         table.begin(first.n)
         table.merge(first.rows, first.heap, 0, first.n)

@@ -71,4 +71,4 @@ def _maker(spec: OperatorSpec, memory_bytes: int, folder: str) -> Callable[[], O
         return lambda: SessionAggregate(spec, ())
     if spec.keeps_rows:
         return lambda: WindowRows(spec, (), memory_bytes=memory_bytes, folder=folder)
-    return lambda: WindowAggregate(spec, ())
+    return lambda: WindowAggregate(spec, (), memory_bytes=memory_bytes, folder=folder)

@@ -157,7 +157,8 @@ class ServerStatus:
     epoch: int  # the newest applied one
     shards: int
     rows: int  # state records
-    state_bytes: int
+    state_bytes: int  # in memory
+    state_disk_bytes: int  # and beyond it
     staged_bytes: int  # in memory and spilled
     spilled_bytes: int  # on disk
     emission_bytes: int

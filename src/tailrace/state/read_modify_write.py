@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -143,13 +144,13 @@ class ReadModifyWriteStore:
                 table.undo()
             self.cold.undo(number)
             self.horizon = horizon
-        self._hold_budget()
+        self._try_to_hold_budget()
 
     def forget(self, epoch: int) -> None:
         """Epochs up to ``epoch`` will never be undone."""
         while self._epochs and self._epochs[0][0] <= epoch:
             self._forget_oldest()
-        self._hold_budget()
+        self._try_to_hold_budget()
 
     def _forget_oldest(self) -> None:
         epoch, tables, _ = self._epochs.pop(0)
@@ -194,6 +195,11 @@ class ReadModifyWriteStore:
             held = self.nbytes
             if held > self._memory_bytes:
                 self._shed(held - target)
+
+    def _try_to_hold_budget(self) -> None:
+        """What is done already must not fail because a disk is full: the next batch will say so."""
+        with suppress(OSError):
+            self._hold_budget()
 
     def _shed(self, bytes_: int) -> None:
         """Write about so many bytes of records to disk, in proportion from every table, and let go of them."""

@@ -201,7 +201,9 @@ def test_equals_the_model(
 
 def equals_the_model(
     epochs: list, window: WindowSpec | None, changed: bool, combine: bool, budget: dict, seed: int
-) -> None:
+) -> int:
+    """Returns the most bytes that were on disk before an epoch's windows were emitted."""
+    disk_bytes = 0
     changed = changed or window is None
     spec = spec_of(window, changed)
     model = Model(window, changed, delay=7)
@@ -232,6 +234,7 @@ def equals_the_model(
                     server.advance(epoch, before, watermark + chance.randrange(20))
                 server.undo(epoch)
             server.apply(epoch, mine)
+            disk_bytes = max(disk_bytes, server.disk_bytes)
             got |= emitted(server.advance(epoch, before, watermark), window is not None)
             for shard, batch in server.delta(epoch).items():
                 sections[shard].append(batch)
@@ -249,6 +252,37 @@ def equals_the_model(
                 servers[0].restore(shard, sections[shard], horizon)
     for server in servers:
         server.close()
+    return disk_bytes
+
+
+@pytest.mark.parametrize("memory", [0, 9000])
+@pytest.mark.parametrize("changed", [True, False])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_equals_the_model_in_little_memory(window: WindowSpec | None, changed: bool, memory: int) -> None:
+    """Time goes on slowly here, so that windows stay open for several epochs, mostly on disk."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    names = [None, "", "a", "ß", "aa", "\x00", "long" * 9]
+    for combine in (True, False, True):
+        epochs = [
+            [
+                (
+                    chance.choice(names),
+                    chance.choice([None, 1, 2, 3, 4, 5]),
+                    4 * epoch + chance.randrange(14),
+                    chance.choice([None, chance.randrange(-1000, 1000)]),
+                    chance.choice([None, str(chance.random())]),
+                    chance.choice([None, chance.randrange(10**18)]),
+                )
+                for _ in range(chance.choice([0, 5, 40]))
+            ]
+            for epoch in range(10)
+        ]
+        with temporary_folder() as folder:
+            budget = {"memory_bytes": memory, "folder": folder}
+            disk_bytes = equals_the_model(epochs, window, changed, combine, budget, chance.randrange(1000))
+        assert disk_bytes > 0 or memory or not any(epochs[:6])
 
 
 def test_late_rows_are_counted() -> None:
