@@ -75,10 +75,10 @@ class JoinOutput:
         arrays = [*_decoded(left, (*self._keys, *self._left)), *right]
         if spec.window is not None:
             assert window is not None
-            ends = (np.full(len(left), edge, np.int64) for edge in (window, window + spec.window.size))
+            ends = (np.full(len(left), edge, np.int64) for edge in (window, window + spec.window.length))
             edges = [columns.decode(end, None, _NO_STRINGS, spec.time_type) for end in ends]
             arrays.insert(0, pa.StructArray.from_arrays(edges, fields=list(_window_type(spec))))
-            times = np.full(len(left), window + spec.window.size - 1, np.int64)
+            times = np.full(len(left), window + spec.window.length - 1, np.int64)
         if spec.output_time is not None:
             arrays.append(columns.decode(times, None, _NO_STRINGS, spec.time_type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)

@@ -52,7 +52,9 @@ class JoinRows:
         waiting_bytes = memory_bytes // 4 if spec.numbered else 0
         self._unmatched: Unmatched | None = None
         if spec.numbered:
-            self._unmatched = Unmatched(spec, self._times, self._layout, shards, waiting_bytes, folder)
+            self._unmatched = Unmatched(
+                spec, self._times, self._layout, shards, memory_bytes=waiting_bytes, folder=folder, threads=threads
+            )
         self._store = AppendUnalignedStore(
             self._layout,
             shards,

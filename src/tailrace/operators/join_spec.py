@@ -25,6 +25,8 @@ from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 
 SIDE, TIME = "__side", "__time"
 LEFT, RIGHT = 0, 1
+TIME_MAX = 2**62
+"""How far from 1970 an event time may lie, in microseconds (146,000 years)."""
 SPAN_MAX = 2**60
 """Times are computed in 64 bits: spans up to this (36,000 years) leave room for them."""
 
@@ -118,8 +120,9 @@ class JoinSpec:
         return (Field(SIDE, DataType("boolean")), self.time_column, *self.left, *self.right)
 
     @property
-    def keeps_rows(self) -> bool:
-        return True
+    def timed(self) -> bool:
+        """Whether rows need an event time: all but those of a join by key alone that forgets nothing."""
+        return self.watermarked or self.kind is not JoinKind.TTL
 
     def layout(self) -> RecordLayout:
         """Of what is sent."""

@@ -22,14 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.join_spec import LEFT, RIGHT, JoinKind, JoinSpec
+from tailrace.operators.join_spec import LEFT, RIGHT, TIME_MAX, JoinKind, JoinSpec
 from tailrace.state.layout import VALID, RecordLayout
 from tailrace.state.table import Rows
 
 NEVER = 2**63 - 1
 """Expiry of rows that never expire."""
 
-_TIME_MAX = 2**62
 _CODES = 256
 _NEVER_CODE = 127
 _NEVER_PANE = 2**62 + 2**61  # after every other pane
@@ -84,7 +83,7 @@ class JoinTimes:
             return Moments(time, None, expiry)
         there = (rows.words[:, VALID] >> self._until.bit & 1).astype(bool)
         until = np.where(there, rows.words[:, self._until.word], NEVER)
-        ends = np.where(until > _TIME_MAX, NEVER, np.maximum(until, -_TIME_MAX) - 1)
+        ends = np.where(until > TIME_MAX, NEVER, np.maximum(until, -TIME_MAX) - 1)
         return Moments(time, until, np.minimum(expiry, ends))
 
     def match(self, left: Moments, left_at: np.ndarray, right: Moments, right_at: np.ndarray) -> np.ndarray:
@@ -150,7 +149,7 @@ class JoinTimes:
             return time, moments.until  # of a point in time, the expiry is its time
         if spec.kind is JoinKind.CONTINUOUS:
             # With a ttl, a row may be valid beyond its expiry.
-            return time if spec.ttl is None else anything, np.minimum(time, _TIME_MAX) + ((1 << bits) - 1)
+            return time if spec.ttl is None else anything, np.minimum(time, TIME_MAX) + ((1 << bits) - 1)
         life = spec.life(1 - side)
         assert life is not None, "rows that never expire lie in one pane"
         # Of the other side's time minus this one's.

@@ -37,11 +37,13 @@ class Unmatched:
         times: JoinTimes,
         layout: RecordLayout,
         shards: Iterable[int],
+        *,
         memory_bytes: int,
         folder: str,
+        threads: int,
     ) -> None:
         self.store = AppendAlignedStore(
-            layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder
+            layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder, threads=threads
         )
         self._layout = layout
         self._shards = spec.shards

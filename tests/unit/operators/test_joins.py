@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from support.join_cluster import JoinCluster, expected
 from support.join_oracle import NO_WATERMARK, JoinOracle, JoinRow
 from tailrace.ids import Micros
+from tailrace.operators import join_output, join_probe, window_join
 from tailrace.operators.join_spec import LEFT, RIGHT, How, JoinKind, JoinSpec
 from tailrace.operators.spec import WindowSpec
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
@@ -24,6 +25,7 @@ from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 UNIT = 400_000
 """Of event times: the narrowest panes of a join are some of these wide."""
+FAR = 2**62 // UNIT - 1000
 TEXT = DataType("string")
 LEFT_COLUMNS = (Field("name", TEXT), Field("left_until", TIMESTAMP), Field("amount", DataType("decimal(30,2)")))
 RIGHT_COLUMNS = (Field("price", DOUBLE), Field("right_until", TIMESTAMP), Field("note", DataType("binary")))
@@ -84,7 +86,7 @@ class Story:
         self.keys = [
             (rng.choice(["", "a", "bee", "ü", None]), rng.choice([0, 1, None])) for _ in range(rng.randint(1, 6))
         ]
-        self.now = rng.choice([0, -50, 10**6, 4 * 10**9]) * UNIT
+        self.now = rng.choice([0, -50, 10**6, 4 * 10**9, FAR, -FAR]) * UNIT
         self.delay = rng.choice([0, 3, 10]) * UNIT
         self.seen = [NO_WATERMARK, NO_WATERMARK]
         self.used = 0
@@ -98,7 +100,9 @@ class Story:
     def _row(self, epoch: int) -> JoinRow:
         rng, side = self.rng, self.rng.choice([LEFT, RIGHT])
         time = self.now - rng.randint(-2, 14) * UNIT + rng.choice([0, 0, 0, rng.randint(-9, 9)])
-        until = rng.choice([None, time, time + rng.randint(-1, 12) * UNIT, time + rng.randint(0, 2**40), 2**63 - 1])
+        until = rng.choice(
+            [None, time, time + rng.randint(-1, 12) * UNIT, time + rng.randint(0, 2**40), 2**63 - 1, -(2**63)]
+        )
         self.used += 1
         first: Any = f"left {self.used}"
         other: Any = Decimal(self.used).scaleb(-2)
@@ -171,3 +175,20 @@ def tell(kind: str, how: How, seed: int, epochs: int) -> bool:
 @settings(max_examples=200 if LONG else 8)
 def test_a_join_emits_what_nested_loops_find(kind: str, how: How, seed: int) -> None:
     tell(kind, how, seed, epochs=10)
+
+
+@given(kind=st.sampled_from(SPECS), how=st.sampled_from(How), seed=st.integers(0, 2**48))
+@settings(max_examples=200 if LONG else 12)
+def test_steps_may_be_as_small_as_they_like(kind: str, how: How, seed: int) -> None:
+    """What is looked up, counted out and emitted at a time decides nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(join_output, "PAIRS_MAX", 3)
+        patch.setattr(window_join, "PAIRS_MAX", 3)
+        patch.setattr(join_probe, "_LOOKUPS_MAX", 2)
+        patch.setattr(join_probe, "_CANDIDATES_MAX", 5)
+        tell(kind, how, seed, epochs=6)
+
+
+def test_stories_go_to_disk() -> None:
+    """The property above says little if all of its rows fit memory."""
+    assert any(tell("interval", How.LEFT_OUTER, seed, epochs=8) for seed in range(6))
