@@ -62,14 +62,20 @@ def tailrace_stream(frame: DataFrame, question: Question) -> Any:
     if question.windows is not None and question.time_column is not None:
         w = question.windows
         groups.insert(0, tr.window(question.time_column, micros(w.size), micros(w.slide), micros(w.offset)))
+    if question.session_gap is not None and question.time_column is not None:
+        groups.insert(0, tr.session_window(question.time_column, micros(question.session_gap)))
     return stream.groupBy(*groups).agg(*(aggregate_of(a) for a in question.aggregates))
 
 
 def spark_stream(frame: DataFrame, question: Question) -> DataFrame:
     """The question in Spark's words: its own operator. No ``first`` and ``last``: Spark leaves them to chance."""
-    assert question.windows is not None and question.time_column is not None and question.delay is not None
-    w = question.windows
-    window = F.window(question.time_column, micros(w.size), micros(w.slide), micros(w.offset))
+    assert question.time_column is not None and question.delay is not None
+    if question.session_gap is not None:
+        window = F.session_window(question.time_column, micros(question.session_gap))
+    else:
+        assert question.windows is not None
+        w = question.windows
+        window = F.window(question.time_column, micros(w.size), micros(w.slide), micros(w.offset))
     functions = {"sum": F.sum, "min": F.min, "max": F.max, "avg": F.avg, "stddev": F.stddev, "count": F.count}
     columns = [functions[a.function](a.column or F.lit(1)).alias(a.name) for a in question.aggregates]
     marked = frame.withWatermark(question.time_column, micros(question.delay))

@@ -73,5 +73,6 @@ class Scripted:
 
     def check(self) -> None:
         """What came out is the oracle's answer over all that was fed."""
-        group = (*(("window",) if self.question.windows else ()), *self.question.keys)
+        window = self.question.window_column
+        group = (*((window,) if window else ()), *self.question.keys)
         check(self.output, expected(self.spark, self.question, self.fed), group, {})

@@ -18,16 +18,20 @@ from pyspark.sql import functions as F
 
 from tailrace.testing.lateness import judge
 from tailrace.testing.question import Aggregate, Question
+from tailrace.testing.sessions import judge_sessions
 from tailrace.testing.spark_types import spark_schema
 
-_START = "__start"
+_START, _END = "__start", "__end"
 _SHOWN = "__shown"  # the epoch whose emission this copy of a row belongs to
 _CAME = "__came"  # the epoch the row came in
 
 
 @dataclass(frozen=True)
 class ExpectedEpoch:
-    """``rows``: where the question has windows a struct ``window`` (start, end), then keys, then aggregates."""
+    """``rows``: where the question has windows a struct of (start, end), then keys, then aggregates.
+
+    The struct is called ``window``, that of sessions ``session_window``.
+    """
 
     epoch: int
     rows: pa.Table
@@ -37,42 +41,67 @@ class ExpectedEpoch:
 
 def expected(spark: SparkSession, question: Question, batches: Sequence[pa.Table]) -> list[ExpectedEpoch]:
     """The emission of every epoch, one epoch per batch. Batches share one schema."""
+    copies = _Copies(batches)
+    late, closing = (_add_windows if question.session_gap is None else _add_sessions)(question, batches, copies)
+    answer = _aggregate(spark, question, copies.table())
+    shown = answer[_SHOWN]
+    answer = answer.drop_columns([_SHOWN])
+    return [
+        ExpectedEpoch(epoch, answer.filter(pc.equal(shown, epoch)), late[epoch], closing[epoch])
+        for epoch in range(len(batches))
+    ]
+
+
+class _Copies:
+    """Copies of rows of the batches, one for each window that a row counts in and each epoch that shows it."""
+
+    def __init__(self, batches: Sequence[pa.Table]) -> None:
+        self._batches = batches
+        self._firsts = [0]
+        for batch in batches:
+            self._firsts.append(self._firsts[-1] + batch.num_rows)
+        self._taken: list[int] = []
+        self._notes: list[tuple[int | None, int | None, int, int]] = []
+
+    def add(self, epoch: int, row: int, start: int | None, end: int | None, shown: int) -> None:
+        self._taken.append(self._firsts[epoch] + row)
+        self._notes.append((start, end, shown, epoch))
+
+    def table(self) -> pa.Table:
+        rows = pa.concat_tables(self._batches).take(pa.array(self._taken, pa.int64()))
+        for place, name in enumerate((_START, _END, _SHOWN, _CAME)):
+            rows = rows.append_column(name, pa.array([note[place] for note in self._notes], pa.int64()))
+        return rows
+
+
+_Judged = tuple[Sequence[int], Sequence[int | None]]  # late rows and closing watermarks, by epoch
+
+
+def _add_windows(question: Question, batches: Sequence[pa.Table], copies: _Copies) -> _Judged:
     judgement = judge(question, [_times(question, batch) for batch in batches])
-    firsts = [0]
-    for batch in batches:
-        firsts.append(firsts[-1] + batch.num_rows)
-    taken: list[int] = []
-    starts: list[int | None] = []
-    shown: list[int] = []
-    came: list[int] = []
     for one in judgement.contributions:
+        end = None if one.start is None or question.windows is None else one.start + question.windows.size
         if question.output_mode == "update":
             # One copy for every epoch that could show it; epochs that did not touch the group are filtered below.
             epochs = range(one.epoch, len(batches))
         else:
-            assert one.start is not None and question.windows is not None
-            closes = judgement.closes(one.start + question.windows.size)
+            assert end is not None
+            closes = judgement.closes(end)
             epochs = range(0) if closes is None else range(closes, closes + 1)
         for epoch in epochs:
-            taken.append(firsts[one.epoch] + one.row)
-            starts.append(one.start)
-            shown.append(epoch)
-            came.append(one.epoch)
-    rows = pa.concat_tables(batches).take(pa.array(taken, pa.int64()))
-    rows = rows.append_column(_START, pa.array(starts, pa.int64()))
-    rows = rows.append_column(_SHOWN, pa.array(shown, pa.int32())).append_column(_CAME, pa.array(came, pa.int32()))
-    answer = _aggregate(spark, question, rows)
-    shown_column = answer[_SHOWN]
-    answer = answer.drop_columns([_SHOWN])
-    return [
-        ExpectedEpoch(
-            epoch,
-            answer.filter(pc.equal(shown_column, epoch)),
-            judgement.late[epoch],
-            judgement.closing[epoch],
-        )
-        for epoch in range(len(batches))
-    ]
+            copies.add(one.epoch, one.row, one.start, end, epoch)
+    return judgement.late, judgement.closing
+
+
+def _add_sessions(question: Question, batches: Sequence[pa.Table], copies: _Copies) -> _Judged:
+    keys = [[tuple(row.values()) for row in batch.select(list(question.keys)).to_pylist()] for batch in batches]
+    if not question.keys:
+        keys = [[()] * batch.num_rows for batch in batches]
+    judgement = judge_sessions(question, keys, [_times(question, batch) for batch in batches])
+    for session in judgement.sessions:
+        for epoch, row in session.rows:
+            copies.add(epoch, row, session.start, session.end, session.shown)
+    return judgement.late, judgement.closing
 
 
 def _times(question: Question, batch: pa.Table) -> list[int | None]:
@@ -85,22 +114,20 @@ def _times(question: Question, batch: pa.Table) -> list[int | None]:
 
 def _aggregate(spark: SparkSession, question: Question, rows: pa.Table) -> pa.Table:
     frame = spark.createDataFrame(rows, schema=spark_schema(rows.schema))
-    grouped = frame.groupBy(_SHOWN, _START, *(_quoted(key) for key in question.keys))
+    grouped = frame.groupBy(_SHOWN, _START, _END, *(_quoted(key) for key in question.keys))
     outputs = [_column(question, aggregate).alias(aggregate.name) for aggregate in question.aggregates]
     answer = grouped.agg(*outputs, F.max(_CAME).alias(_CAME))
     if question.output_mode == "update":
         answer = answer.filter(F.col(_CAME) == F.col(_SHOWN))
     table = answer.drop(_CAME).toArrow()
-    if question.windows is None:
-        return table.drop_columns([_START])
+    name = question.window_column
+    if name is None:
+        return table.drop_columns([_START, _END])
     assert question.time_column is not None
     type_ = pa.timestamp("us", rows.schema.field(question.time_column).type.tz)
-    start = table[_START].combine_chunks()
-    if isinstance(start, pa.ChunkedArray):  # no chunk at all
-        start = pa.array([], pa.int64())
-    end = pc.add(start, question.windows.size)
-    window = pa.StructArray.from_arrays([start.cast(type_), end.cast(type_)], names=["start", "end"])
-    return table.drop_columns([_START]).add_column(0, "window", window)
+    edges = [pa.array(table[edge].to_pylist(), pa.int64()).cast(type_) for edge in (_START, _END)]
+    window = pa.StructArray.from_arrays(edges, names=["start", "end"])
+    return table.drop_columns([_START, _END]).add_column(0, name, window)
 
 
 def _quoted(name: str) -> Column:

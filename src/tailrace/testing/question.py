@@ -66,6 +66,13 @@ class Question:
     rule: str = "tailrace"
     session_gap: int | None = None  # sessions, in place of windows
 
+    @property
+    def window_column(self) -> str | None:
+        """The output's column of windows, a struct of ``start`` and ``end``."""
+        if self.session_gap is not None:
+            return "session_window"
+        return None if self.windows is None else "window"
+
     def __post_init__(self) -> None:
         if self.output_mode not in ("append", "update"):
             raise ValueError(f"output mode {self.output_mode!r} is neither append nor update")
