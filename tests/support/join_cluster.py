@@ -19,13 +19,23 @@ SERVERS = 2
 
 
 class JoinCluster:
-    def __init__(self, spec: JoinSpec, rng: random.Random, folder: str, hashes: int) -> None:
+    """``pool``: how many hashes there are; ``hashes`` and ``owner`` where a test chooses those of keys and shards."""
+
+    def __init__(
+        self,
+        spec: JoinSpec,
+        rng: random.Random,
+        folder: str,
+        pool: int,
+        hashes: dict[tuple[Any, ...], int] | None = None,
+        owner: list[int] | None = None,
+    ) -> None:
         self.spec = spec
         self._rng = rng
         self._folder = folder
-        self._pool = [rng.getrandbits(63) - 2**62 for _ in range(hashes)]
-        self._hashes: dict[tuple[Any, ...], int] = {}
-        self._owner = [rng.randrange(SERVERS) for _ in range(spec.shards)]
+        self._pool = [rng.getrandbits(63) - 2**62 for _ in range(pool)]
+        self._hashes = hashes or {}
+        self._owner = owner or [rng.randrange(SERVERS) for _ in range(spec.shards)]
         self.servers = [self._make([s for s, own in enumerate(self._owner) if own == i]) for i in range(SERVERS)]
         self._sections: dict[int, list[pa.RecordBatch]] = {shard: [] for shard in range(spec.shards)}
         self.wrote_segments = False

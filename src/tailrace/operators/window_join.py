@@ -106,8 +106,7 @@ class WindowJoin:
         rights = np.flatnonzero(~is_left)
         before = np.searchsorted(rights, edges)
         lefts = np.flatnonzero(is_left)
-        counts = np.diff(before)[key[lefts]]
-        counts[~has_keys(rows, self._layout)[lefts]] = 0
+        counts = np.diff(before)[key[lefts]]  # 0 for null keys: right rows that have one are not kept
         for item, right in counted(before[key[lefts]], counts, PAIRS_MAX):
             yield from self._output.pairs(rows, lefts[item], rows, rights[right], window)
         if self.spec.outer:

@@ -172,7 +172,7 @@ def tell(kind: str, how: How, seed: int, epochs: int) -> bool:
 @pytest.mark.parametrize("how", list(How))
 @pytest.mark.parametrize("kind", SPECS)
 @given(seed=st.integers(0, 2**48))
-@settings(max_examples=200 if LONG else 8)
+@settings(max_examples=200 if LONG else 5)
 def test_a_join_emits_what_nested_loops_find(kind: str, how: How, seed: int) -> None:
     tell(kind, how, seed, epochs=10)
 
@@ -192,3 +192,21 @@ def test_steps_may_be_as_small_as_they_like(kind: str, how: How, seed: int) -> N
 def test_stories_go_to_disk() -> None:
     """The property above says little if all of its rows fit memory."""
     assert any(tell("interval", How.LEFT_OUTER, seed, epochs=8) for seed in range(6))
+
+
+@pytest.mark.parametrize("matched", [0, 1])
+def test_rows_that_two_servers_have_numbered_alike_are_told_apart(matched: int) -> None:
+    """Both shards' rows were the first of their epoch; then one server has both shards, and one row has a match."""
+    spec = replace(draw_spec("ttl", How.LEFT_OUTER, random.Random(0)), shards=2, ttl=Micros(10), time_name=None)
+    hashes = {("a", 0): 0, ("a", 1): 1}
+    keys = list(hashes)
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = JoinCluster(spec, random.Random(0), folder, 1, hashes=hashes, owner=[0, 1])
+        lefts = [JoinRow(LEFT, key, 5, (key[0], None, None), None, 0) for key in keys]
+        right = JoinRow(RIGHT, keys[matched], 5, (1.0, None, None), None, 1)
+        assert cluster.epoch(0, lefts, NO_WATERMARK, 0) == []
+        assert len(cluster.epoch(1, [right], 0, 0)) == 1
+        cluster.move(1)
+        other = keys[1 - matched]
+        assert cluster.epoch(2, [], 0, 100) == [repr((*other, other[0], None, None, None, None, None))]
+        cluster.close()
