@@ -82,14 +82,15 @@ def candidates(rows, chosen, cell_panes, cell_lo, cell_hi, tags, out_rows, out_a
         if low == cell_panes.shape[0] or cell_panes[low] != pane:
             continue
         tag = cold_tag(rows[i, HASH])
-        at, high = cell_lo[low], cell_hi[low]
-        end = high
-        while at < high:
-            middle = (at + high) >> 1
-            if (np.int64(tags[middle]) & _TAG) < tag:
-                at = middle + 1
-            else:
-                high = middle
+        at, end = cell_lo[low], cell_hi[low]
+        # Halved without a branch that nobody could foresee: that is where the time would go.
+        left = end - at
+        while left > 1:
+            half = left >> 1
+            at += half * np.int64((np.int64(tags[at + half - 1]) & _TAG) < tag)
+            left -= half
+        if left == 1 and (np.int64(tags[at]) & _TAG) < tag:
+            at += 1
         while at < end and (np.int64(tags[at]) & _TAG) == tag:
             if np.int64(tags[at]) == tag:
                 if count < out_rows.shape[0]:

@@ -260,6 +260,22 @@ def test_a_closed_pane_takes_its_cold_records_along() -> None:
         assert (store.rows, store.disk_bytes, store.cold.nbytes) == (0, 0, 0)
 
 
+def test_what_an_epoch_took_can_be_undone_after_its_segment_was_rewritten() -> None:
+    with store_of(0, max_space_amplification=1.01) as store:
+        fill(store, range(190), 0)
+        store.merge(1, [frame([(number, 0, 1, None) for number in range(0, 190, 2)], 1 << 20)])
+        want = content(store)
+        store.merge(2, [frame([(number, 0, 5, None) for number in range(1, 190, 4)], 1 << 20)])
+        (first,) = store.cold._segments
+        store.forget(1)  # half of the records are dead for good; a quarter may come back
+        assert first not in store.cold._segments
+        store.undo(2)
+        assert content(store) == want
+        store.merge(2, [frame([(number, 0, 5, None) for number in range(1, 190, 4)], 1 << 20)])
+        store.undo(2)
+        assert content(store) == want
+
+
 @pytest.mark.parametrize("failing", range(SHARDS))
 def test_records_that_cannot_leave_stay_whole(monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
     with store_of(60_000) as store:
