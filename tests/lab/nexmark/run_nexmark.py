@@ -46,7 +46,7 @@ def run(
     told = [report["eventTime"].get("watermark") for report in reports]
     marks = [datetime.fromisoformat(text) for text in told if text]
     watermark_ms = round(max(marks).timestamp() * 1000) if marks else 0
-    rows = pa.concat_tables(said)
+    rows = version.finish(pa.concat_tables(said), params)
     return Said(newest(rows, version.keys) if version.mode is Mode.UPDATE else rows, watermark_ms, dropped)
 
 

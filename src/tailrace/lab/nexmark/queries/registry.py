@@ -1,4 +1,4 @@
-"""Which engine can run which query, and how. ``SPARK`` has an entry for every query of ``answers.ANSWERS``."""
+"""Which engine can run which query, and how: an entry for every query of ``answers.ANSWERS``, a version or a reason."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _LISTS = (
     "keeps every row of the window in one list a key; reads and writes the whole list in every batch that adds to it"
 )
 _FOREVER = "keeps both sides for ever"
+_READS_THE_DAY = "counts what is distinct from the rows of the day, which it reads again in every epoch"
 
 
 def _auction_life_ms(params: Params) -> int:
@@ -22,8 +23,8 @@ def _auction_life_ms(params: Params) -> int:
     return params.auction_life_ms
 
 
-def _update(build: Callable[[DataFrame, Params], Any], *keys: str, note: str = "") -> Version:
-    return Version(build, Mode.UPDATE, keys, note=note)
+def _update(build: Callable[[DataFrame, Params], Any], *keys: str, **more: Any) -> Version:
+    return Version(build, Mode.UPDATE, keys, **more)
 
 
 SPARK: Mapping[str, Version | Impossible] = {
@@ -65,4 +66,47 @@ SPARK: Mapping[str, Version | Impossible] = {
     "q20": Version(joins.q20_spark, note=_FOREVER),
     "q21": Version(stateless.q21),
     "q22": Version(stateless.q22),
+}
+
+
+_STATELESS = Impossible("it keeps no state, so Tailrace has no part in it: it is the same query on Spark alone")
+_JOIN = Impossible("Tailrace does not join two streams yet")
+
+TAILRACE: Mapping[str, Version | Impossible] = {
+    "q0": _STATELESS,
+    "q1": _STATELESS,
+    "q2": _STATELESS,
+    "q3": _JOIN,
+    "q4": _JOIN,
+    "q4-beam": _JOIN,
+    "q5": Version(windows.q5_tailrace, closes_by="window_end", finish=windows.flat),
+    "q5-append": Version(
+        windows.q5_append_tailrace, closes_by="window_end", finish=windows.flat, note="keeps the bids, not the counts"
+    ),
+    "q7": Version(windows.q7_tailrace, closes_by="window_end", finish=windows.flat),
+    "q7-beam": Version(windows.q7_beam_tailrace, closes_by="window_end", finish=windows.flat),
+    "q7-session": Version(
+        sessions.q7_session_tailrace,
+        closes_by="window_end",
+        finish=sessions.highest_unpacked,
+        note="says all bids of a session; the sink keeps the highest",
+    ),
+    "q8": _JOIN,
+    "q9": _JOIN,
+    "q9-beam": _JOIN,
+    "q11": Version(sessions.q11_tailrace, closes_by="window_end", finish=sessions.ends_given_back),
+    "q11-median": Version(sessions.q11_median_tailrace, closes_by="window_end", finish=sessions.ends_given_back),
+    "q12": _update(rolling.q12_tailrace, "bidder"),
+    "q13": Impossible("its state is a table that never changes, which Spark broadcasts: Tailrace has no part in it"),
+    "q14": _STATELESS,
+    "q15": _update(rolling.q15_tailrace, "day", finish=rolling.of_the_day, note=_READS_THE_DAY),
+    "q16": _update(rolling.q16_tailrace, "channel", "day", finish=rolling.of_the_day, note=_READS_THE_DAY),
+    "q17": _update(rolling.q17_tailrace, "auction", "day", finish=rolling.with_mean, note="the sink divides"),
+    "q18": _update(
+        rolling.q18_tailrace, "bidder", "auction", finish=rolling.rows_unpacked, note="says rows as one text each"
+    ),
+    "q19": Impossible("its lists have no window, and a top list is made from the rows of a window"),
+    "q20": _JOIN,
+    "q21": _STATELESS,
+    "q22": _STATELESS,
 }

@@ -1,18 +1,33 @@
-"""Q12 and Q15 to Q19: one row of state for each key, kept for ever, said again whenever it changes."""
+"""Q12 and Q15 to Q19: one row of state for each key, kept for ever, said again whenever it changes.
+
+Days are windows for Tailrace where it counts what is distinct: it counts exactly, from rows that it keeps, and keeps
+rows in windows only. Without a watermark they stay open, as Spark's groups do.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+import tailrace as tr
 from tailrace.lab.nexmark.params import Params
-from tailrace.lab.nexmark.queries.views import bids
+from tailrace.lab.nexmark.queries.packing import packed, unpacked
+from tailrace.lab.nexmark.queries.views import bids, millis
+from tailrace.lab.nexmark.schema import BID_SCHEMA
 
 FULL_BID = ("auction", "bidder", "price", "channel", "url", "dateTime", "extra")
 
 
 def q12_spark(events: DataFrame, params: Params) -> DataFrame:
     return bids(events).groupBy("bidder").agg(F.count("*").alias("num"))
+
+
+def q12_tailrace(events: DataFrame, params: Params) -> Any:
+    return tr.stream(bids(events)).groupBy("bidder").agg(tr.count().alias("num"))
 
 
 def _ranks() -> dict[str, Column]:
@@ -52,6 +67,42 @@ def q16_spark(events: DataFrame, params: Params) -> DataFrame:
     return _by_day(events).groupBy("channel", "day").agg(minute, *_figures())
 
 
+def _ranked(events: DataFrame, *columns: str) -> DataFrame:
+    """Bids with a column for each of ``columns`` and rank: its value where the bid has the rank, else null."""
+    named = {
+        f"{rank}_{column}s": F.when(condition, F.col(column))
+        for column in columns
+        for rank, condition in _ranks().items()
+    }
+    return _by_day(events).withColumns(named)
+
+
+def _ranked_counts(column: str) -> list[Any]:
+    return [tr.count(f"{rank}_{column}s").alias(f"{rank}_bids") for rank in _ranks()]
+
+
+def _ranked_figures() -> list[Any]:
+    distinct = [f"{rank}_{column}s" for column in ("bidder", "auction") for rank in _ranks()]
+    return [*_ranked_counts("bidder"), *(tr.count_distinct(name).alias(name) for name in distinct)]
+
+
+def of_the_day(rows: pa.Table, params: Params) -> pa.Table:
+    """Tailrace's rows with the window as the day's name."""
+    start = pc.struct_field(rows["window"], "start").cast(pa.timestamp("us", tz="UTC"))
+    return rows.drop_columns(["window"]).append_column("day", pc.strftime(start, "%Y-%m-%d"))
+
+
+def q15_tailrace(events: DataFrame, params: Params) -> Any:
+    days = tr.stream(_ranked(events, "bidder", "auction")).groupBy(tr.window("dateTime", "1 day"))
+    return days.agg(*_ranked_figures())
+
+
+def q16_tailrace(events: DataFrame, params: Params) -> Any:
+    told = _ranked(events, "bidder", "auction").withColumn("minute", F.date_format("dateTime", "HH:mm"))
+    days = tr.stream(told).groupBy(tr.window("dateTime", "1 day"), "channel")
+    return days.agg(tr.max("minute").alias("minute"), *_ranked_figures())
+
+
 def q17_spark(events: DataFrame, params: Params) -> DataFrame:
     return (
         _by_day(events)
@@ -66,10 +117,46 @@ def q17_spark(events: DataFrame, params: Params) -> DataFrame:
     )
 
 
+def q17_tailrace(events: DataFrame, params: Params) -> Any:
+    return (
+        tr.stream(_ranked(events, "bidder"))
+        .groupBy("auction", "day")
+        .agg(
+            *_ranked_counts("bidder"),
+            tr.min("price").alias("min_price"),
+            tr.max("price").alias("max_price"),
+            tr.sum("price").alias("sum_price"),
+        )
+    )
+
+
+def with_mean(rows: pa.Table, params: Params) -> pa.Table:
+    """Q17's mean of whole cents, cut; prices are not negative."""
+    return rows.append_column("avg_price", pc.divide(rows["sum_price"], rows["total_bids"]))
+
+
 def q18_spark(events: DataFrame, params: Params) -> DataFrame:
     last = F.max_by(F.struct(*FULL_BID), F.struct("dateTime", "number")).alias("last")
     keyed = bids(events).groupBy(F.col("bidder").alias("key_bidder"), F.col("auction").alias("key_auction"))
     return keyed.agg(last).select("last.*")
+
+
+_Q18_PACKED = pa.schema(
+    [("number", pa.int64()), *(BID_SCHEMA.field(name) for name in ("price", "channel", "url", "extra"))]
+)
+
+
+def q18_tailrace(events: DataFrame, params: Params) -> Any:
+    """``last`` is by event time and then by value, column by column: so the row is one value, its number first."""
+    rows = bids(events).withColumn("row", packed(*_Q18_PACKED.names))
+    stream = tr.stream(rows).withWatermark("dateTime", millis(params.watermark_delay_ms))
+    return stream.groupBy("bidder", "auction").agg(tr.last("row").alias("row"), tr.max("dateTime").alias("dateTime"))
+
+
+def rows_unpacked(rows: pa.Table, params: Params) -> pa.Table:
+    """Q18's columns."""
+    columns = {name: rows[name] for name in rows.column_names if name != "row"} | unpacked(rows["row"], _Q18_PACKED)
+    return pa.table({name: column for name, column in columns.items() if name != "number"})
 
 
 def q19_spark(events: DataFrame, params: Params) -> DataFrame:

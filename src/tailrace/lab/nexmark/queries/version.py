@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tailrace.lab.nexmark.params import Params
@@ -19,6 +20,10 @@ class Mode(StrEnum):
 
 def _not_at_all(params: Params) -> int:
     return 0
+
+
+def _as_said(rows: pa.Table, params: Params) -> pa.Table:
+    return rows
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,9 @@ class Version:
     """The column of event time that a row waits for: it is said once the watermark has reached it."""
     holds_back_ms: Callable[[Params], int] = _not_at_all
     """So much later than ``closes_by`` the watermark must be."""
+    finish: Callable[[pa.Table, Params], pa.Table] = _as_said
+    """What a sink has left to do to the rows, where the engine has no ``select`` at its end: names and forms, and what
+    ``note`` says."""
     note: str = ""
 
 

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+import tailrace as tr
 from tailrace.lab.nexmark.params import Params
+from tailrace.lab.nexmark.queries import window_functions as of_window
 from tailrace.lab.nexmark.queries.views import auctions, bids, millis, on_time, persons
 
 BID = ("auction", "bidder", "price", "dateTime", "extra")
+BID_DDL = "auction bigint, bidder bigint, price bigint, dateTime timestamp, extra string"
+_COUNT_DDL = "auction bigint, num bigint"
 
 
 def window_columns() -> tuple[Column, Column]:
     return F.col("window.start").alias("window_start"), F.col("window.end").alias("window_end")
+
+
+def flat(rows: pa.Table, params: Params) -> pa.Table:
+    """Tailrace's rows with the window as two columns."""
+    window = rows["window"]
+    edges = {f"window_{edge}": pc.struct_field(window, edge) for edge in ("start", "end")}
+    return pa.table({**{name: rows[name] for name in rows.column_names if name != "window"}, **edges})
 
 
 def q5_spark(events: DataFrame, params: Params) -> DataFrame:
@@ -45,6 +60,40 @@ def q7_beam_spark(events: DataFrame, params: Params) -> DataFrame:
     return highest(
         kept.agg(F.max("price").alias("best"), F.collect_list(F.struct(*BID)).alias("bids")), *window_columns()
     )
+
+
+def _bids(events: DataFrame, params: Params) -> Any:
+    return tr.stream(bids(events)).withWatermark("dateTime", millis(params.watermark_delay_ms))
+
+
+def _sliding(params: Params) -> Any:
+    return tr.window("dateTime", millis(params.window_ms), millis(params.slide_ms))
+
+
+def q5_tailrace(events: DataFrame, params: Params) -> Any:
+    counts = _bids(events, params).groupBy(_sliding(params), "auction").agg(tr.count().alias("num"))
+    return counts.groupBy("window").applyInWindow(of_window.most_bids, _COUNT_DDL)
+
+
+def q5_append_tailrace(events: DataFrame, params: Params) -> Any:
+    """Keeps the bids themselves, a row each, and counts them when a window ends."""
+    counts = (
+        _bids(events, params)
+        .groupBy(_sliding(params), "auction")
+        .applyInWindow(of_window.bids_of_each_auction, _COUNT_DDL, columns=[])
+    )
+    return counts.groupBy("window").applyInWindow(of_window.most_bids, _COUNT_DDL)
+
+
+def q7_tailrace(events: DataFrame, params: Params) -> Any:
+    tumbling = tr.window("dateTime", millis(params.window_ms))
+    kept = _bids(events, params).groupBy(tumbling, "bidder")
+    return kept.applyInWindow(of_window.highest_of_each_bidder, BID_DDL, columns=BID)
+
+
+def q7_beam_tailrace(events: DataFrame, params: Params) -> Any:
+    """The highest of each bidder's highest: so that one server need not see every bid."""
+    return q7_tailrace(events, params).groupBy("window").applyInWindow(of_window.highest, BID_DDL, columns=BID)
 
 
 def q8_spark(events: DataFrame, params: Params) -> DataFrame:

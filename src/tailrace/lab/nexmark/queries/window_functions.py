@@ -1,0 +1,40 @@
+"""What Tailrace's versions do with the rows of a window: functions from Arrow table to Arrow table. Pure.
+
+They run in the state servers, which import this module by its name: so it knows pyarrow and numpy alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+
+def most_bids(counts: pa.Table) -> pa.Table:
+    """Q5: of the counts of a window, the largest; all of them when several are equal."""
+    return counts.filter(pc.equal(counts["num"], pc.max(counts["num"])))
+
+
+def bids_of_each_auction(bids: pa.Table) -> pa.Table:
+    """Q5-Append: counts the rows themselves."""
+    counts = bids.group_by("auction").aggregate([([], "count_all")])
+    return counts.select(["auction", "count_all"]).rename_columns(["auction", "num"])
+
+
+def highest(bids: pa.Table) -> pa.Table:
+    """Q7 of Beam: the highest bids of the window, whoever made them."""
+    return bids.filter(pc.equal(bids["price"], pc.max(bids["price"])))
+
+
+def highest_of_each_bidder(bids: pa.Table) -> pa.Table:
+    """Q7: each bidder's highest bids; all of them when several are equal."""
+    _, bidder = np.unique(bids["bidder"].to_numpy(), return_inverse=True)
+    return bids.filter(highest_of_each(bidder, bids["price"].to_numpy()))
+
+
+def highest_of_each(group: NDArray[np.int64], price: NDArray[np.int64]) -> pa.Array:
+    """Which prices are the highest of their group; groups are small numbers."""
+    best = np.full(int(group.max(initial=-1)) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(best, group, price)
+    return pa.array(price == best[group])
