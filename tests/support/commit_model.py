@@ -56,7 +56,7 @@ def merged(batches: Iterable[pa.RecordBatch], horizon: int) -> dict[Key, int]:
     return {key: value for key, value in found.items() if key[1] >= horizon}
 
 
-def fold_newest(operator: str, batches: list[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
+def fold_newest(operator: str, batches: list[pa.RecordBatch], horizon: int, complete: bool = False) -> pa.RecordBatch:
     return section(merged(batches, horizon))
 
 

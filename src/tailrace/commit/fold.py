@@ -37,8 +37,11 @@ from tailrace.env.store import ObjectStore
 from tailrace.log import filenames
 from tailrace.log.writer import Section
 
-FoldSections = Callable[[str, list[pa.RecordBatch], int], pa.RecordBatch]
-"""Operator's name, sections of one shard oldest first, horizon -> one section of the same meaning."""
+FoldSections = Callable[[str, list[pa.RecordBatch], int, bool], pa.RecordBatch]
+"""Operator's name, sections of one shard oldest first, horizon, complete -> one section of the same meaning.
+
+Complete: there are no older sections, so that what only says what is gone can be left out.
+"""
 
 FAN_IN = 8
 """So many objects at least become one."""
@@ -87,11 +90,13 @@ def fold_objects(
     run: str,
     server: str | int,
     horizons: Mapping[str, int] | None = None,
+    complete: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Fold:
     """Write one object that stands for ``refs``, for those of ``shards`` that they hold. Durable on return.
 
-    ``horizons``: those of a durable manifest that lists all of ``refs``: what they removed is left out.
+    ``horizons``: those of a durable manifest that lists all of ``refs``: what they removed is left out. ``complete``:
+    that manifest lists no older object of these shards.
     """
     ordered = sorted(refs, key=lambda ref: (ref.first_epoch, ref.last_epoch))
     wanted = ranges.of_shards(shards)
@@ -108,7 +113,7 @@ def fold_objects(
                 if stopping():
                     raise _Stopped
                 if batches:
-                    yield operator, shard, fold_sections(operator, batches, horizon)
+                    yield operator, shard, fold_sections(operator, batches, horizon, complete)
 
     ref = write_sections(
         store,
@@ -167,8 +172,13 @@ class Folder:
             self._pause -= 1
             return
         if chosen := self._choose(objects, shards):
+            mine = [ref for ref in objects if ranges.common(ref.shards, ranges.of_shards(shards))]
+            complete = {ref.name for ref in mine} <= {ref.name for ref in chosen}
             self._thread = threading.Thread(
-                target=self._work, args=(chosen, shards, dict(horizons or {})), name="tailrace-fold", daemon=True
+                target=self._work,
+                args=(chosen, shards, dict(horizons or {}), complete),
+                name="tailrace-fold",
+                daemon=True,
             )
             self._thread.start()
 
@@ -189,7 +199,9 @@ class Folder:
     def _busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _work(self, chosen: tuple[ObjectRef, ...], shards: tuple[int, ...], horizons: dict[str, int]) -> None:
+    def _work(
+        self, chosen: tuple[ObjectRef, ...], shards: tuple[int, ...], horizons: dict[str, int], complete: bool
+    ) -> None:
         try:
             self._done = fold_objects(
                 self._store,
@@ -199,6 +211,7 @@ class Folder:
                 run=self._run,
                 server=self._server,
                 horizons=horizons,
+                complete=complete,
                 stopping=self._stopping.is_set,
             )
             self._pause_next = 1

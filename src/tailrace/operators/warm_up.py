@@ -80,5 +80,7 @@ def warm_up() -> None:
         table = Table(spec.layout())
         table.begin(first.n)
         table.merge(first.rows, first.heap, 0, first.n)
+        _, word, *_ = (place.word for place in spec.layout().accumulators)
+        table.sessions(table.changed_rows(), 2, word, word, ended=True)
         table.remove(table.changed_rows())
         table.compact()

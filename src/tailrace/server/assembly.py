@@ -41,12 +41,14 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
     def frame_of(operator: str, batch: pa.RecordBatch) -> Frame:
         return Frame.from_batch(batch, words[operator])
 
-    def fold_sections(operator: str, batches: list[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
+    def fold_sections(operator: str, batches: list[pa.RecordBatch], horizon: int, complete: bool) -> pa.RecordBatch:
         spec = specs[operator]
+        layout, sessions = spec.layout(), spec.session_gap is not None
         if not spec.keeps_rows:
-            return read_modify_write.fold_sections(spec.layout(), batches, horizon)
-        fold = append_aligned.fold_sections if spec.session_gap is None else append_unaligned.fold_sections
-        return fold(spec.layout(), batches, horizon)
+            return read_modify_write.fold_sections(layout, batches, horizon, bury=sessions and complete)
+        if sessions:
+            return append_unaligned.fold_sections(layout, batches, horizon, complete=complete)
+        return append_aligned.fold_sections(layout, batches, horizon)
 
     store = open_store(common.store_uri, common.store_options)
     spill_folder = common.scratch or config.directory

@@ -336,13 +336,18 @@ def fill_table(
     return table
 
 
-def fold_sections(layout: RecordLayout, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
+def fold_sections(
+    layout: RecordLayout, batches: Sequence[pa.RecordBatch], horizon: int, *, bury: bool = False
+) -> pa.RecordBatch:
     """One section that stands for several (oldest first): the newest value of each record that the horizon leaves.
 
-    Tombstones stay, as records without a value: an older section may hold what they take away.
+    Tombstones stay, as records without a value: an older section may hold what they take away. With ``bury`` none is
+    older, and they go.
     """
     table = _newest(layout, 0, batches, horizon)
     rows = table.rows_of(table.panes(_FOREVER))
+    if bury:
+        rows = rows[~table.tombstones(rows)]
     return sections.to_section(table.copy(rows), layout)
 
 

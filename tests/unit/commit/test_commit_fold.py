@@ -120,7 +120,7 @@ def test_a_fold_is_made_one_shard_at_a_time() -> None:
     refs = [write(store, epoch, {(shard, ("k", 0)): epoch for shard in range(8)}) for epoch in range(3)]
     seen: list[int] = []
 
-    def fold(operator, batches, horizon):
+    def fold(operator, batches, horizon, complete):
         seen.append(len(batches))
         return fold_newest(operator, batches, horizon)
 
@@ -135,7 +135,7 @@ class Gate:
     def __init__(self) -> None:
         self.started, self.open = threading.Event(), threading.Event()
 
-    def __call__(self, operator, batches, horizon):
+    def __call__(self, operator, batches, horizon, complete):
         self.started.set()
         assert self.open.wait(20)
         return fold_newest(operator, batches, horizon)
@@ -201,3 +201,20 @@ def test_objects_that_are_not_durable_are_not_folded() -> None:
     with pytest.raises(ValueError, match="beyond epoch 3"):
         folder.submit([ref(4, 10)], range(8), 3)
     assert section({}).num_rows == 0
+
+
+def test_a_fold_is_complete_where_no_older_object_is_left() -> None:
+    store = memory()
+    objects = tuple(write(store, epoch, {(0, ("k", 0)): epoch}) for epoch in range(4))
+    for chosen, complete in ((objects, True), (objects[1:], False)):
+        said: list[bool] = []
+
+        def fold(operator, batches, horizon, all_of_them, said=said):
+            said.append(all_of_them)
+            return fold_newest(operator, batches, horizon)
+
+        folder = Folder(store, fold, run=RUN, server=0, choose=lambda refs, shards, chosen=chosen: chosen)
+        folder.submit(objects, range(8), 3)
+        folder.wait(20)
+        assert folder.failure is None
+        assert set(said) == {complete}

@@ -87,7 +87,10 @@ def restored(deltas: list[dict[int, pa.RecordBatch]], horizon: int, folds: list[
         batches = []
         for low, high in itertools.pairwise(cuts):
             some = [delta[shard] for delta in deltas[low:high] if shard in delta]
-            batches += [fold_sections(LAYOUT, some, MIN_MICROS)] if some else []
+            # What begins with the first delta has nothing older: there, tombstones can go.
+            folded = fold_sections(LAYOUT, some, MIN_MICROS, bury=low == 0)
+            assert low > 0 or folded["a0"].null_count == 0
+            batches.append(folded)
         store.restore(shard, batches, horizon)
     return store
 
