@@ -64,6 +64,8 @@ Files = Mapping[str, list[Path]]
 """Feed to its Parquet files, one a micro-batch, in order."""
 Query = Callable[[Mapping[str, Any], Mapping[str, Value]], Any]
 """From feed to streaming DataFrame, and the parameters, to the ``writeStream`` of the result, output mode set."""
+Finish = Callable[[pa.Table, Mapping[str, Value]], pa.Table]
+"""From emitted rows, with their ``epoch``, and the parameters to the columns that ``settle`` takes."""
 
 
 def _as_emitted(rows: pa.Table) -> pa.Table:
@@ -84,6 +86,8 @@ class Workload:
     """Engine to why it cannot, in a few words."""
     oracle: Callable[[Files, Settings], pa.Table] | None = None
     """What the answer must be, from the files alone, without any engine. Rows in any order."""
+    finish: Mapping[str, Finish] = field(default_factory=dict)
+    """Engine to what a sink would have to do to its rows before ``settle``; in no measured time."""
     settle: Callable[[pa.Table], pa.Table] = _as_emitted
     """From all emitted rows, with their ``epoch``, to the oracle's columns: the last row of a key, for instance."""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
@@ -173,7 +177,8 @@ def query(of: Workload, engine_name: str) -> Query:
     found = of.queries.get(engine_name)
     if found is None:
         why = f": {of.cannot[engine_name]}" if engine_name in of.cannot else ""
-        raise UnknownNameError(f"{of.name} cannot run on {engine_name}{why}; it can on {', '.join(of.queries)}")
+        can = f"it can on {', '.join(of.queries)}" if of.queries else "no engine can"
+        raise UnknownNameError(f"{of.name} cannot run on {engine_name}{why}; {can}")
     return found
 
 

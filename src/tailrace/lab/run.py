@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
@@ -92,7 +93,7 @@ def run_workload(options: RunOptions, work: Path, watcher: Watcher) -> Outcome:
     summary = _summary(epochs, wall_s)
     if checked:
         watcher.stage("checking the answer", batches, batches)
-        summary |= {"answers_equal": True, "rows_checked": _check(workload, settings, files, work)}
+        summary |= {"answers_equal": True, "rows_checked": _check(workload, options.engine, settings, files, work)}
     else:
         summary |= {"answers_equal": None, "rows_checked": 0}
     return Outcome(
@@ -170,15 +171,22 @@ def _per_engine(name: str) -> bool:
     return name in ("median_ms", "p99_ms", "spread", "rows_per_s", "state_rows_max", "wall_s")
 
 
-def _check(workload: Workload, settings: Settings, files: Files, work: Path) -> int:
+def _check(workload: Workload, engine: str, settings: Settings, files: Files, work: Path) -> int:
     assert workload.oracle is not None
     expected = workload.oracle(files, settings)
     out = work / "rows"
-    # Spark names each epoch's folder; ``epoch`` comes back as a column.
-    rows = pads.dataset(out, format="parquet", partitioning="hive").to_table() if out.exists() else None
-    found = workload.settle(rows) if rows is not None and rows.num_rows else expected.slice(0, 0)
+    rows = read_emitted(out)
+    if rows is not None and engine in workload.finish:
+        rows = workload.finish[engine](rows, settings.values)
+    found = workload.settle(rows) if rows is not None else expected.slice(0, 0)
     check_rows(workload.name, found, expected)
     return int(expected.num_rows)
+
+
+def read_emitted(out: Path) -> pa.Table | None:
+    """All rows of a ``parquet`` sink with their ``epoch``, which Spark made a folder of; None where there are none."""
+    rows = pads.dataset(out, format="parquet", partitioning="hive").to_table() if out.exists() else None
+    return rows if rows is not None and rows.num_rows else None
 
 
 def result(record: Record) -> dict[str, Any]:

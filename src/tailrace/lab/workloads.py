@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.lab import benches, bids_window, keyed_sums, peers
+from tailrace.lab.nexmark import workloads as nexmark
 
-ALL = (peers, keyed_sums, bids_window, benches)
+ALL = (peers, keyed_sums, bids_window, nexmark, benches)
 """The modules that register something, in the order in which they need each other."""
