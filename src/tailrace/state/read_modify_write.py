@@ -266,28 +266,33 @@ class ReadModifyWriteStore:
             alive = [(s, t, rows[t.pane_starts(rows) >= self.horizon]) for s, t, rows in self.changed()]
             changed = self._copied([part for part in alive if len(part[2])])
         self._changed = None
+        return self._by_shard(changed)
+
+    def _by_shard(self, changed: Changed) -> dict[int, pa.RecordBatch]:
         batch = sections.to_section(changed.rows, self.layout)
         edges = zip(changed.shards, changed.counts[:-1], changed.counts[1:], strict=True)
         return {shard: batch.slice(int(low), int(high - low)) for shard, low, high in edges}
 
     def _delta_with_tombstones(self) -> dict[int, pa.RecordBatch]:
-        out: dict[int, pa.RecordBatch] = {}
+        parts: list[tuple[int, Table, np.ndarray]] = []
+        dead = [np.empty(0, bool)]
         for shard, table in self.tables():
             if not self._epochs or not any(table is logged for logged in self._epochs[-1][1]):
                 continue
             # A record that came from disk looks made by this epoch: a tombstone too many does no harm.
             gone, there = table.removed_rows(made_too=self._memory_bytes is not None), table.changed_rows()
             # Tombstones first: a record that is there again comes after its own.
-            rows = np.concatenate([part[table.pane_starts(part) >= self.horizon] for part in (gone, there)])
-            if not len(rows):
-                continue
-            buried = int((table.pane_starts(gone) >= self.horizon).sum())
-            copied = table.copy(rows)
-            copied.words[:buried, VALID] &= self.layout.key_mask
-            copied.words[:buried, self.layout.accumulators[0].word :] = 0
-            out[shard] = sections.to_section(copied, self.layout)
+            gone, there = (part[table.pane_starts(part) >= self.horizon] for part in (gone, there))
+            rows = np.concatenate([gone, there])
+            if len(rows):
+                parts.append((shard, table, rows))
+                dead.append(np.arange(len(rows)) < len(gone))
         self._changed = None
-        return out
+        copied = self._copied(parts)
+        buried = np.concatenate(dead)
+        copied.rows.words[buried, VALID] &= self.layout.key_mask
+        copied.rows.words[buried, self.layout.accumulators[0].word :] = 0
+        return self._by_shard(copied)
 
     # Shards ----------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import pytest
 
 from tailrace.ids import Micros
 from tailrace.operators.lift import Lifter
+from tailrace.operators.session_aggregate import SessionAggregate
 from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result, WindowSpec
 from tailrace.operators.warm_up import warm_up
 from tailrace.operators.window_aggregate import WindowAggregate
@@ -46,25 +47,30 @@ def calls(work: Callable[[], object]) -> Counter[str]:
     return counted
 
 
-def one_epoch(rows: int, window: WindowSpec | None, emit_changed: bool) -> Counter[str]:
+def one_epoch(
+    rows: int, window: WindowSpec | None, emit_changed: bool, session_gap: Micros | None = None
+) -> Counter[str]:
     """The calls of the second epoch over the same keys: tables have their size already."""
     spec = OperatorSpec(
         name="calls",
         keys=(Field("k", STRING), Field("j", BIGINT)),
         accumulators=(
+            Accumulator(Merge.MIN, Lift.VALUE, "ts", TIMESTAMP),
+            Accumulator(Merge.MAX, Lift.VALUE, "ts", TIMESTAMP),
             Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
             Accumulator(Merge.MAX, Lift.VALUE, "k", STRING),
             Accumulator(Merge.LAST, Lift.TIMED, "j", BIGINT),
         ),
-        outputs=(Output("n", Result.VALUE, (0,), BIGINT), Output("m", Result.VALUE, (1,), STRING)),
+        outputs=(Output("n", Result.VALUE, (2,), BIGINT), Output("m", Result.VALUE, (3,), STRING)),
         window=window,
         window_name="window",
         window_position=0,
         time_column=Field("ts", TIMESTAMP),
         emit_changed=emit_changed,
-        watermarked=window is not None,
+        watermarked=window is not None or session_gap is not None,
         ansi=True,
         shards=8,
+        session_gap=session_gap,
     )
     types = {"k": STRING, "j": BIGINT, "ts": TIMESTAMP}
     number = np.arange(rows)
@@ -75,7 +81,8 @@ def one_epoch(rows: int, window: WindowSpec | None, emit_changed: bool) -> Count
             "ts": pa.array(number % 400, pa.timestamp("us", tz="UTC")),
         }
     )
-    operator = WindowAggregate(spec, range(8), threads=1)
+    made = WindowAggregate if session_gap is None else SessionAggregate
+    operator = made(spec, range(8), threads=1)
 
     def epoch(at: int) -> None:
         lifter = Lifter(spec, -(2**63), True, types)
@@ -95,4 +102,12 @@ def test_ten_times_the_rows_need_no_more_calls(window: str, emit_changed: bool) 
         emit_changed = True
     warm_up()
     few, many = (one_epoch(rows, WINDOWS[window], emit_changed) for rows in (3_000, 30_000))
+    assert few == many, f"calls that grow with the rows: {many - few}"
+
+
+@pytest.mark.parametrize("emit_changed", [True, False])
+def test_ten_times_the_sessions_need_no_more_calls(emit_changed: bool) -> None:
+    """A third of the sessions ends in the epoch that is counted, and their records are removed."""
+    warm_up()
+    few, many = (one_epoch(rows, None, emit_changed, Micros(200)) for rows in (3_000, 30_000))
     assert few == many, f"calls that grow with the rows: {many - few}"
