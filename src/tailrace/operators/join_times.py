@@ -32,8 +32,8 @@ NEVER = 2**63 - 1
 _CODES = 256
 _NEVER_CODE = 127
 _NEVER_PANE = 2**62 + 2**61  # after every other pane
-_LEVEL_WIDTHS = 2 ** np.arange(16, 60, 2, dtype=np.int64)
-_BITS_MIN, _BITS_MAX, _BITS_UNKNOWN = 20, 56, 26
+_BITS_MIN, _BITS_MAX, _BITS_UNKNOWN = 20, 58, 24
+_LEVEL_WIDTHS = 2 ** np.arange(_BITS_MIN, _BITS_MAX + 1, 2, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,21 @@ class Moments:
         """Which rows can match nothing that comes after this watermark, or nothing at all: never valid."""
         past: np.ndarray = self.expiry < watermark
         return past if self.until is None else past | (self.until <= self.time)
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Panes, ascending; for each row the range of them to look into, and that of expiries that partners have there."""
+
+    panes: np.ndarray
+    first: np.ndarray
+    end: np.ndarray
+    low: np.ndarray  # both inclusive
+    high: np.ndarray
+
+    def of(self, low: int, high: int) -> Ranges:
+        """For a range of the rows."""
+        return Ranges(self.panes, *(part[low:high] for part in (self.first, self.end, self.low, self.high)))
 
 
 class JoinTimes:
@@ -119,42 +134,36 @@ class JoinTimes:
         ends = (np.where(endless, 0, moments.expiry) // width + 1) * width + 2 * level + side
         return np.where(endless, _NEVER_PANE + 2 * _NEVER_CODE + side, ends)
 
-    def partners(
-        self, moments: Moments, side: int, known: KnownPanes, horizon: int
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """For rows of ``side``, where rows of the other side that match them may lie.
-
-        Each item: known panes, ascending, and for each row the range of them (first, end) to look into.
-        """
-        other = 1 - side
+    def partners(self, moments: Moments, side: int, known: KnownPanes, horizon: int) -> Iterator[Ranges]:
+        """For rows of ``side``, where rows of the other side that match them may lie."""
+        other, count = 1 - side, len(moments.time)
         for code, panes in known.of(other):
             if code // 2 == _NEVER_CODE:
-                yield panes, np.zeros(len(moments.time), np.int64), np.full(len(moments.time), len(panes))
+                every = (np.zeros(count, np.int64), np.full(count, len(panes)))
+                yield Ranges(panes, *every, np.full(count, MIN_MICROS), np.full(count, NEVER))
                 continue
             bits = self._bits[other]
             if self._until is not None and other == self._spec.valid_side:
-                bits = 16 + 2 * (code // 2)
+                bits = _BITS_MIN + 2 * (code // 2)
             low, high = self._expiries(moments, side, bits)
             first = np.searchsorted(panes, pane_end(np.maximum(low, horizon), bits) + code, "left")
-            end = np.full(len(first), len(panes))
-            if high is not None:
-                end = np.searchsorted(panes, pane_end(high, bits) + code, "right")
-            yield panes, first, np.maximum(end, first)
+            end = np.searchsorted(panes, pane_end(high, bits) + code, "right")
+            yield Ranges(panes, first, np.maximum(end, first), low, high)
 
-    def _expiries(self, moments: Moments, side: int, bits: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Least and largest expiry (None: no bound) of rows of the other side that match."""
+    def _expiries(self, moments: Moments, side: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest expiry of rows of the other side that match."""
         spec, time = self._spec, moments.time
-        anything = np.full(len(time), MIN_MICROS)
+        lowest, highest = np.full(len(time), MIN_MICROS), np.full(len(time), NEVER)
         if spec.kind is JoinKind.CONTINUOUS and moments.until is not None:
             return time, moments.until  # of a point in time, the expiry is its time
         if spec.kind is JoinKind.CONTINUOUS:
             # With a ttl, a row may be valid beyond its expiry.
-            return time if spec.ttl is None else anything, np.minimum(time, TIME_MAX) + ((1 << bits) - 1)
+            return time if spec.ttl is None else lowest, np.minimum(time, TIME_MAX) + ((1 << bits) - 1)
         life = spec.life(1 - side)
         assert life is not None, "rows that never expire lie in one pane"
         # Of the other side's time minus this one's.
         least, most = (spec.lower, spec.upper) if side == LEFT else (_negative(spec.upper), _negative(spec.lower))
-        return anything if least is None else time + (least + life), None if most is None else time + (most + life)
+        return lowest if least is None else time + (least + life), highest if most is None else time + (most + life)
 
 
 def pane_end(expiry: np.ndarray, bits: int) -> np.ndarray:

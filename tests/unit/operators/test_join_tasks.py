@@ -182,3 +182,23 @@ def one_epoch(rows: int, spec: JoinSpec) -> Counter[str]:
 def test_more_rows_need_no_more_calls(name: str) -> None:
     few, many = (one_epoch(rows, SPECS[name]) for rows in (10_000, 14_000))
     assert few == many, f"calls that grow with the rows: {many - few}"
+
+
+@pytest.mark.parametrize("keyed_by", [LEFT, RIGHT])
+def test_a_key_with_many_rows_costs_what_matches(keyed_by: int) -> None:
+    """Its rows lie in one pane, and hardly any of them match: what is counted out are not all pairs."""
+    spec = spec_of(JoinKind.INTERVAL, lower=Micros(0), upper=Micros(30))
+    count = 20_000
+    with tempfile.TemporaryDirectory() as folder:
+        operator = join_operator(spec, range(4), memory_bytes=1 << 30, folder=folder, threads=1)
+        times = (np.arange(count) * 25).tolist()
+
+        def epoch(at: int) -> None:
+            side = keyed_by if at == 0 else 1 - keyed_by
+            operator.apply(at, [JoinLifter(spec, MIN_MICROS).frame([united(times, [side] * count, [7] * count)])])
+
+        epoch(0)
+        counted = calls(lambda: epoch(1))
+        assert sum(map(len, operator.advance(1, MIN_MICROS, MIN_MICROS))) == 2 * count - 1
+        assert counted["JoinTimes.match"] == 1
+        operator.close()

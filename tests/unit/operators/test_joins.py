@@ -186,6 +186,7 @@ def test_steps_may_be_as_small_as_they_like(kind: str, how: How, seed: int) -> N
         patch.setattr(window_join, "PAIRS_MAX", 3)
         patch.setattr(join_probe, "_LOOKUPS_MAX", 2)
         patch.setattr(join_probe, "_CANDIDATES_MAX", 5)
+        patch.setattr(join_probe, "_LONG_LISTS", seed % 2)
         tell(kind, how, seed, epochs=6)
 
 
