@@ -15,8 +15,12 @@ from tailrace.types import DataType
 
 
 def output_types(spec: OperatorSpec) -> dict[str, DataType]:
-    """The columns of an operator's output but for its window, by name."""
-    return {key.name: key.type for key in spec.keys} | {out.name: out.type for out in spec.outputs}
+    """The columns of an operator's output, by name; its window as the event time that is made of it."""
+    types = {key.name: key.type for key in spec.keys} | {out.name: out.type for out in spec.outputs}
+    if spec.windowed:
+        assert spec.time_column is not None
+        types[spec.window_name] = spec.time_column.type
+    return types
 
 
 def handed_over(batch: pa.RecordBatch, spec: OperatorSpec) -> pa.RecordBatch:

@@ -1,0 +1,102 @@
+"""Sessions from the interface to the plan: what is kept, in which store, what is said, what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.bids import bids
+from tailrace.api import aggregates as tr
+from tailrace.api.definition import OutputMode
+from tailrace.api.options import Options
+from tailrace.api.windows import session_window, window
+from tailrace.errors import AnalysisError
+from tailrace.operators.spec import Merge, OperatorSpec
+from tailrace.plan.explain import explain
+from tailrace.plan.fingerprint import differences, fingerprint
+from tailrace.plan.physical import plan_aggregation
+from tailrace.plan.store_choice import Pattern
+
+MARKED = bids().withWatermark("ts", "10 seconds")
+
+
+def plan_of(stream, mode=OutputMode.APPEND):
+    return plan_aggregation(stream.definition, mode, Options())
+
+
+def test_the_bounds_of_a_record_come_first_and_are_kept_once():
+    stream = MARKED.groupBy("auction", session_window("ts", "5 seconds")).agg(tr.count(), tr.max("ts"), tr.min("ts"))
+    assert stream.columns == ["auction", "session_window", "count(1)", "max(ts)", "min(ts)"]
+    operator = plan_of(stream).operator
+    assert [(a.merge, a.column) for a in operator.accumulators] == [
+        (Merge.MIN, "ts"),
+        (Merge.MAX, "ts"),
+        (Merge.ADD, None),
+    ]
+    assert [output.accumulators for output in operator.outputs] == [(2,), (1,), (0,)]
+    assert (operator.session_gap, operator.window, operator.watermarked) == (5_000_000, None, True)
+    assert OperatorSpec.from_json(operator.to_json()) == operator
+
+
+@pytest.mark.parametrize(("aggregate", "pattern"), [(tr.sum("price"), Pattern.RMW), (tr.median("price"), Pattern.AUR)])
+def test_the_store_follows_from_the_aggregates(aggregate, pattern):
+    plan = plan_of(MARKED.groupBy(session_window("ts", "5 seconds").alias("visit")).agg(aggregate))
+    assert plan.stages[0].store.pattern is pattern
+    text = explain(plan)
+    assert f"store {pattern}: " in text
+    assert "window sessions of rows at most 5 seconds apart, over ts, in column visit" in text
+    assert "sessions end key by key" in text
+
+
+def test_another_gap_is_another_query():
+    old, new = (
+        fingerprint(plan_of(MARKED.groupBy(session_window("ts", gap), "auction").count()))
+        for gap in ("5 seconds", "6 seconds")
+    )
+    assert differences(old, old) == []
+    assert differences(old, new) == [
+        "window: was sessions of rows at most 5 seconds apart, is now sessions of rows at most 6 seconds apart"
+    ]
+    tumbling = fingerprint(
+        plan_of(MARKED.groupBy(window("ts", "5 seconds").alias("session_window"), "auction").count())
+    )
+    assert any(said.startswith("window: ") for said in differences(old, tumbling))
+
+
+def test_a_description_from_before_there_were_sessions_is_read():
+    operator = plan_of(MARKED.groupBy(window("ts", "5 seconds")).count()).operator
+    raw = json.loads(operator.to_json())
+    del raw["session_gap"]
+    assert OperatorSpec.from_json(json.dumps(raw)) == operator
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: session_window("ts", "0 seconds"), ("session_window: gapDuration", "zero")),
+        (lambda: session_window("ts", "-1 second"), ("session_window: gapDuration", "negative")),
+        (lambda: session_window(5, "1 second"), ("session_window: timeColumn", "int")),
+        (lambda: session_window("ts", "1 second").alias(""), ("alias",)),
+        (lambda: bids().groupBy(session_window("price", "1 second")), ("session_window", "price", "timestamp")),
+        (lambda: bids().groupBy(session_window("tss", "1 second")), ("'tss'", "Did you mean 'ts'?")),
+        (lambda: MARKED.groupBy(session_window("ntz", "1 second")), ("session_window", "'ntz'", "same column")),
+        (lambda: bids().groupBy(session_window("ts", "1 second"), window("ts", "1 second")), ("one window",)),
+        (
+            lambda: MARKED.groupBy(session_window("ts", "1 second"), "auction").count().groupBy("session_window"),
+            ("bounds of its own", "tailrace.window('session_window'"),
+        ),
+    ],
+)
+def test_what_is_refused(call, words):
+    with pytest.raises(AnalysisError) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_append_needs_a_watermark():
+    stream = bids().groupBy(session_window("ts", "1 second"), "auction").count()
+    with pytest.raises(AnalysisError, match="withWatermark"):
+        stream.writeStream.outputMode("append").format("noop").option("checkpointLocation", "/data/q").start()
+    assert not plan_of(stream, OutputMode.UPDATE).operator.watermarked
