@@ -156,6 +156,57 @@ def overhead(
     _give(result, out_file, end_bench(recording, result), records)
 
 
+@bench.command(
+    epilog="Examples:  tailrace bench nexmark --queries q5,q7,q11  ·  tailrace bench nexmark --events 10M --rows 500k"
+)
+def nexmark(
+    queries: Annotated[
+        str | None, typer.Option(help="Which queries, as q5,q7-session; else all that every engine can run.")
+    ] = None,
+    events: Annotated[str, typer.Option(help="Events of each query, the warm-up's included, as 500k or 10M.")] = "4M",
+    rows: Annotated[str, typer.Option(help="Rows of a micro-batch, as 200k.")] = "200k",
+    warmup: Warmup = 5,
+    engines: Engines = "spark-rocksdb,tailrace",
+    seed: Seed = 1,
+    check: Annotated[bool, typer.Option(help="Compare every engine's rows with the oracle's at the end.")] = True,
+    given: Annotated[
+        list[str] | None, typer.Option("--set", help="A parameter of the workloads, as rate=1000. May be repeated.")
+    ] = None,
+    conf: Conf = None,
+    out_file: OutFile = None,
+    records: Records = None,
+    work: Work = None,
+) -> None:
+    """NEXMark's queries: Tailrace and Spark's RocksDB (and in-memory) store, in turns, query after query."""
+    from tailrace.lab import bench_nexmark as nexmark_bench  # lazy: see _LAZY
+    from tailrace.lab import registry, workloads  # lazy: see _LAZY
+    from tailrace.lab.nexmark.workloads import PREFIX  # lazy: see _LAZY
+    from tailrace.lab.record import Recording  # lazy: see _LAZY
+    from tailrace.lab.record_bench import end_bench  # lazy: see _LAZY
+
+    assert workloads.ALL
+    chosen = _engines(engines, nexmark_bench.ENGINES)
+    asked = nexmark_bench.QUERIES
+    if queries is not None:
+        asked = tuple(dict.fromkeys(name.strip() for name in queries.split(",")))
+    try:
+        nexmark_bench.check_queries(asked, chosen)
+        values = registry.workload(PREFIX + asked[0]).values(given or [])
+        sizes = (registry.count(events), registry.count(rows))
+        options = nexmark_bench.NexmarkOptions(asked, *sizes, warmup, chosen, seed, check, values, _confs(conf))
+    except (registry.UnknownNameError, registry.ParameterError) as error:
+        raise typer.BadParameter(str(error)) from error
+    if options.batches <= warmup:
+        raise typer.BadParameter(f"{events} events are {options.batches} batches, and {warmup} are the warm-up")
+    recording = Recording("bench", "nexmark")
+    with _folder(work) as folder, _progress() as report:
+        result = nexmark_bench.run_nexmark(options, folder, report)
+    rates = result["throughput"]
+    columns = {engine: {query: of[engine] for query, of in rates.items()} for engine in chosen}
+    _table(f"{options.rows:,} rows a batch: rows a second", {**columns, "ratio": result["ratios"]})
+    _give(result, out_file, end_bench(recording, result), records)
+
+
 @app.command(
     epilog="Examples:  tailrace run bids-window  ·  tailrace run keyed-sums --engine spark-rocksdb --events 10M"
 )
@@ -206,11 +257,15 @@ def list_workloads() -> None:
     from tailrace.lab import registry, workloads  # lazy: see _LAZY
 
     assert workloads.ALL
+    told: object = None
     for one in registry.workloads():
         out.print(Text.assemble((one.name, "bold"), "  ", one.description))
-        for name, parameter in one.parameters.items():
-            out.print(Text(f"    --set {name}={parameter.default}   {parameter.description}"))
-        out.print(Text(f"    on {', '.join(one.queries)}; {one.rows:,} rows a micro-batch", style="dim"))
+        if one.parameters is not told:  # those of a family are told once
+            for name, parameter in one.parameters.items():
+                out.print(Text(f"    --set {name}={parameter.default}   {parameter.description}"))
+        told = one.parameters
+        engines = ", ".join(one.queries) or "no engine yet"
+        out.print(Text(f"    on {engines}; {one.rows:,} rows a micro-batch", style="dim"))
 
 
 @app.command(epilog="Examples:  tailrace report  ·  tailrace report artifacts/records --out report.html")

@@ -8,7 +8,7 @@ key, and compared with an answer computed from the files alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from tailrace.lab import keyed_sums, measure
 from tailrace.lab.engine_process import EngineError, EngineProcess
 from tailrace.lab.events import KeyedEvents, keyed_answer, write_batch
+from tailrace.lab.registry import Value
 
 ALL_ENGINES = ("spark-rocksdb", "spark-memory", "tailrace", "shuffle-floor", "transfer-floor")
 FLOORS = ("shuffle-floor", "transfer-floor")
@@ -43,13 +44,18 @@ class RmwOptions:
 
 @contextmanager
 def engines_running(
-    names: tuple[str, ...], work: Path, confs: dict[str, str], sink: str = "noop"
+    names: tuple[str, ...],
+    work: Path,
+    confs: dict[str, str],
+    sink: str = "noop",
+    workload: str = keyed_sums.NAME,
+    values: Mapping[str, Value] | None = None,
 ) -> Iterator[dict[str, EngineProcess]]:
     """The engines, each with its query started; all are ended on the way out, whatever happened."""
     running: dict[str, EngineProcess] = {}
     try:
         for name in names:
-            running[name] = EngineProcess(keyed_sums.NAME, name, work, confs)
+            running[name] = EngineProcess(workload, name, work, confs, values)
         for engine in running.values():
             engine.wait_ready()
         for engine in running.values():

@@ -23,4 +23,10 @@ register(
             Ratio("p99_ratio", "the p99 of Spark's RocksDB store", OURS, "spark-rocksdb", 99, more_is_better=False),
         ),
     ),
+    Bench(
+        "nexmark",
+        "NEXMark's queries one after the other. A ratio is the throughput over that of Spark's RocksDB store; series "
+        "hold the batches of all queries in the order in which they ran.",
+        (),  # one ratio a query, under its name
+    ),
 )

@@ -110,15 +110,19 @@ class _Child:
             "ms": progress["durationMs"]["triggerExecution"],
             "wall_ms": round((time.perf_counter() - shown) * 1e3, 1),
             "durations_ms": progress["durationMs"],
-            "own_ms": self._own_durations(),
+            **self._own(progress),
         }
 
-    def _own_durations(self) -> dict[str, float]:
-        """Where Tailrace itself says the epoch's time went. Spark's own engines have said all they know already."""
-        if self.engine.name != registry.OURS:
-            return {}
-        durations: dict[str, float] = progress_dict(self.query.lastProgress).get("durationMs", {})
-        return durations
+    def _own(self, progress: dict[str, Any]) -> dict[str, Any]:
+        """What Tailrace itself says: where the epoch's time went, what state there is. Spark has said all it knows."""
+        own = progress_dict(self.query.lastProgress) if self.engine.name == registry.OURS else {}
+        batch = Batch.of(progress, own)
+        return {
+            "own_ms": own.get("durationMs", {}),
+            "state_rows": batch.state_rows if counts_state_rows(self.engine) else None,
+            "state_bytes": batch.state_bytes,
+            "late_rows": batch.late_rows,
+        }
 
     def run(self, events: str, sink: str, out: str, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Runs through all files of the folder and ends; tells of each batch as soon as it is committed."""

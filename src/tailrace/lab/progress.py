@@ -26,6 +26,8 @@ class Batch:
     state_rows: int
     late_rows: int
     watermark: str
+    state_bytes: int = 0
+    """In memory."""
 
     @classmethod
     def of(cls, spark: dict[str, Any], own: dict[str, Any]) -> Batch:
@@ -37,6 +39,7 @@ class Batch:
             rows=spark["numInputRows"],
             ms=spark["durationMs"].get("triggerExecution", 0),
             state_rows=sum(operator.get("numRowsTotal", 0) for operator in operators),
+            state_bytes=sum(operator.get("memoryUsedBytes", 0) for operator in operators),
             late_rows=sum(operator.get("numRowsDroppedByWatermark", 0) for operator in operators),
             watermark=event_time.get("watermark", ""),
         )

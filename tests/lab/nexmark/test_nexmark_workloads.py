@@ -1,0 +1,208 @@
+"""NEXMark in the lab: every query is a workload; runs and benches of it are checked, and what is wrong is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from typer.testing import CliRunner
+
+from tailrace.cli import app
+from tailrace.lab import record, registry, workloads
+from tailrace.lab.events import write_batch
+from tailrace.lab.nexmark.answers import ANSWERS
+from tailrace.lab.nexmark.bench_check import check_further_rows
+from tailrace.lab.nexmark.config import Config
+from tailrace.lab.nexmark.generator import events as make_events
+from tailrace.lab.nexmark.queries.registry import SPARK, TAILRACE
+from tailrace.lab.nexmark.queries.version import Impossible, Version
+from tailrace.lab.nexmark.workloads import FEED, PREFIX, VERSIONS, params_of, watermark_ms
+from tailrace.lab.registry import Settings, UnknownNameError
+from tailrace.lab.run_check import WrongAnswerError
+
+assert workloads.ALL
+
+SETTINGS = ("rate=250", "out_of_order=20", "window_ms=3000", "slide_ms=1500", "gap_ms=900")
+MORE = ("active_people=30", "auctions_in_flight=20")
+SET = [word for text in (*SETTINGS, *MORE) for word in ("--set", text)]
+VALUES = registry.workload("nexmark-q5").values((*SETTINGS, *MORE))
+
+
+def command(tmp: Path, *arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tailrace.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp), "COLUMNS": "100", "TAILRACE_RECORDS": str(tmp / "records")},
+        cwd=tmp,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def test_every_query_is_a_workload() -> None:
+    for query in ANSWERS:
+        workload = registry.workload(PREFIX + query)
+        for engine, versions in VERSIONS.items():
+            entry = versions[query]
+            if isinstance(entry, Version):
+                assert registry.query(workload, engine)
+            else:
+                with pytest.raises(UnknownNameError, match=f"cannot run on {engine}: "):
+                    registry.query(workload, engine)
+
+
+def test_events_are_cut_into_batches() -> None:
+    """Whatever the batches, they are the generator's events; a query's feed has the columns of its kinds."""
+    workload = registry.workload("nexmark-q8")
+    settings = Settings(events=450, rows=200, seed=3, values=VALUES)
+    tables = [batch[FEED] for batch in workload.inputs(settings)]
+    assert [table.num_rows for table in tables] == [200, 200, 50]
+    made = pa.concat_tables(tables)
+    assert "person_name" in made.column_names and "bid_price" not in made.column_names
+    config = Config(
+        seed=3,
+        first_event_rate=250,
+        next_event_rate=250,
+        out_of_order_group_size=20,
+        num_active_people=30,
+        num_in_flight_auctions=20,
+    )
+    assert made == make_events(config, 0, 450, made.column_names)
+
+
+def test_what_follows_from_the_parameters_is_enough() -> None:
+    """No event comes later than the watermark allows, no auction lives longer than Spark keeps its bids."""
+    params = params_of(VALUES)
+    (batch,) = registry.workload("nexmark-q9").inputs(Settings(events=20_000, rows=20_000, seed=1, values=VALUES))
+    times = batch[FEED]["dateTime"].cast(pa.int64()).to_numpy()
+    newest = times[0]
+    behind = 0
+    for at in times.tolist():
+        newest = max(newest, at)
+        behind = max(behind, newest - at)
+    assert 0 < behind < params.watermark_delay_ms
+    sold = batch[FEED].filter(pc.equal(batch[FEED]["event_type"], 1))
+    lives = pc.subtract(sold["auction_expires"].cast(pa.int64()), sold["dateTime"].cast(pa.int64()))
+    assert params.auction_life_ms / 2 < pc.max(lives).as_py() <= params.auction_life_ms
+
+
+def make_files(tmp: Path, query: str, batches: int) -> list[Path]:
+    settings = Settings(events=batches * 600, rows=600, seed=2, values=VALUES)
+    made = registry.workload(PREFIX + query).inputs(settings)
+    return [write_batch(batch[FEED], tmp / query, f"{n:06d}", 1) for n, batch in enumerate(made)]
+
+
+def oracle(query: str, files: list[Path]) -> pa.Table:
+    settings = Settings(events=len(files) * 600, rows=600, seed=2, values=VALUES)
+    found = registry.workload(PREFIX + query).oracle
+    assert found is not None
+    return found({FEED: files}, settings)
+
+
+def with_window(rows: pa.Table) -> pa.Table:
+    """As Tailrace says it."""
+    window = pa.StructArray.from_arrays(
+        [rows[f"window_{edge}"].combine_chunks() for edge in ("start", "end")], ["start", "end"]
+    )
+    return rows.drop_columns(["window_start", "window_end"]).append_column("window", window)
+
+
+def emitted(rows: pa.Table) -> pa.Table:
+    return rows.append_column("epoch", pa.array([7] * rows.num_rows, pa.int32()))
+
+
+def test_further_windows_are_checked(tmp_path: Path) -> None:
+    files = make_files(tmp_path, "q5", 6)
+    for engine, lag in (("tailrace", 0), ("spark-rocksdb", 1)):
+        marks = [watermark_ms("q5", {FEED: files[: n - lag]}, VALUES) for n in (4, 6)]
+        ends = oracle("q5", files)["window_end"].cast(pa.int64())
+        new = pc.and_(pc.greater(ends, marks[0]), pc.less_equal(ends, marks[1]))
+        rows = oracle("q5", files).filter(new)
+        said = emitted(with_window(rows) if engine == "tailrace" else rows)
+        assert check_further_rows("q5", engine, said, files, 2, VALUES) == rows.num_rows > 1
+        for wrong in (said.slice(1), pa.concat_tables([said, said.slice(0, 1)]), None):
+            with pytest.raises(WrongAnswerError, match=f"q5 on {engine} gives a wrong answer"):
+                check_further_rows("q5", engine, wrong, files, 2, VALUES)
+
+
+def test_further_changes_are_checked(tmp_path: Path) -> None:
+    files = make_files(tmp_path, "q18", 4)
+    before, after = oracle("q18", files[:3]).to_pylist(), oracle("q18", files).to_pylist()
+    changed = [row for row in after if row not in before]
+    same = [row for row in after if row in before]
+    schema = oracle("q18", files).schema
+    assert changed and same
+
+    def check(rows: list[dict[str, Any]]) -> int:
+        said = emitted(pa.Table.from_pylist(rows, schema))
+        return check_further_rows("q18", "spark-rocksdb", said, files, 1, VALUES)
+
+    assert check(changed) == len(changed)
+    assert check([*changed, same[0]]) == len(changed) + 1  # touched, though not changed
+    for wrong in (changed[1:], [*changed, {**same[0], "price": 0}], [*changed[1:], {**changed[0], "extra": "?"}]):
+        with pytest.raises(WrongAnswerError):
+            check(wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("bench", "nexmark", "--queries", "q99"), "no query 'q99'"),
+        (("bench", "nexmark", "--queries", ""), "no query ''"),
+        (("bench", "nexmark", "--queries", "q0"), "keeps no state"),
+        (("bench", "nexmark", "--events", "1000", "--rows", "500"), "are the warm-up"),
+        (("run", "nexmark-q0"), "keeps no state"),
+        (("run", "nexmark-q4"), "no engine can"),
+    ],
+)
+def test_wrong_options_exit_with_2(arguments: tuple[str, ...], said: str) -> None:
+    done = CliRunner().invoke(app, list(arguments))
+    assert done.exit_code == 2
+    assert said in " ".join(done.stderr.replace("│", " ").split())
+
+
+_RUNS = [
+    pytest.param(query, engine, marks=() if (query, engine) == ("q5", "tailrace") else pytest.mark.long)
+    for query in ANSWERS
+    for engine, versions in VERSIONS.items()
+    if engine != "spark-memory" and not isinstance(versions[query], Impossible)
+]
+
+
+@pytest.mark.parametrize(("query", "engine"), _RUNS)
+def test_runs_are_checked(short_path: Path, query: str, engine: str) -> None:
+    sizes = ("--events", "4000", "--rows", "1000", "--seed", "7")
+    result = command(short_path, "run", PREFIX + query, "--engine", engine, *sizes, *SET)
+    assert result["answers_equal"] is True and result["rows_checked"] > 0
+    assert result["epochs"] == 4 and result["rate"] == 250
+
+
+@pytest.mark.long
+def test_the_bench_compares_query_by_query(short_path: Path) -> None:
+    sizes = ("--events", "3000", "--rows", "1000", "--warmup", "1", "--engines", "spark-rocksdb,spark-memory,tailrace")
+    result = command(short_path, "bench", "nexmark", "--queries", "q5,q12", *sizes, *SET)
+    assert result["answers_equal"] is True and all(result["rows_checked"][query] > 0 for query in ("q5", "q12"))
+    for ratios in ("ratios", "ratios_memory"):
+        assert set(result[ratios]) == {"q5", "q12"} and all(value > 0 for value in result[ratios].values())
+    assert result["state_rows"]["q12"]["tailrace"] > 0 and result["state_rows"]["q12"]["spark-rocksdb"] is None
+    (path,) = (short_path / "records").iterdir()
+    kept = record.read(path)
+    assert (kept.kind, kept.name, kept.summary["ratios"]) == ("bench", "nexmark", result["ratios"])
+    assert {len(metrics["ms"]) for metrics in kept.series.values()} == {4}
+
+
+def test_versions_of_a_query_say_the_same() -> None:
+    for query in ANSWERS:
+        both = [one for one in (SPARK[query], TAILRACE[query]) if isinstance(one, Version)]
+        assert len({(one.mode, one.keys, one.closes_by) for one in both}) <= 1
