@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,12 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+import tailrace as tr
 from support import values
 from support.cases import BASES, Timing, aggregates_for, make_batches, sums_for, whole_group_for
 from support.engine import Output, ask_tailrace, check, run, spark_stream, tailrace_stream
 from support.processes import kill, session_servers, wait_until
 from support.simple import SCHEMA, SECOND, SUMS, Scripted
-from tailrace.testing import Aggregate, Question, ScriptedSource, expected
+from tailrace.testing import Aggregate, Question, ScriptedSource, Windows, expected
+from tailrace.testing.compare import rows_of
 
 WHOLE = (
     *SUMS,
@@ -24,15 +31,25 @@ WHOLE = (
     Aggregate("collect_list", "v", "all"),
 )
 
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
+Rows = list[dict[str, Any]]
+
 
 def asked(aggregates: tuple[Aggregate, ...], mode: str) -> Question:
     return Question(("k",), aggregates, None, "ts", 4 * SECOND, mode, session_gap=3 * SECOND)
 
 
 QUESTIONS = [asked(aggregates, mode) for aggregates in (SUMS, WHOLE) for mode in ("append", "update")]
-EVERY = pytest.mark.parametrize(
-    "question", QUESTIONS, ids=["append", "update", "whole groups, append", "whole groups, update"]
-)
+KINDS = ("append", "update", "whole groups, append", "whole groups, update")
+
+
+def kinds(*quick: str) -> pytest.MarkDecorator:
+    """Every kind of question; those that are not quick only in the long profile."""
+    parameters = [
+        pytest.param(question, id=kind, marks=() if kind in quick else pytest.mark.long)
+        for kind, question in zip(KINDS, QUESTIONS, strict=True)
+    ]
+    return pytest.mark.parametrize("question", parameters)
 
 
 def batches(count: int, rows: int = 40) -> tuple[pa.Table, ...]:
@@ -49,7 +66,7 @@ def batches(count: int, rows: int = 40) -> tuple[pa.Table, ...]:
     return tuple(made)
 
 
-@settings(max_examples=4, print_blob=True, deadline=None)
+@settings(max_examples=40 if LONG else 3, print_blob=True, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     mode=st.sampled_from(["append", "update"]),
@@ -84,7 +101,7 @@ def test_equals_the_oracle(
     check(output, expected(spark, question, tables), ("session_window", *keys), scales)
 
 
-@EVERY
+@kinds("update", "whole groups, append")
 def test_a_restarted_query_goes_on(spark: SparkSession, tmp_path: Path, question: Question) -> None:
     query = Scripted(spark, tmp_path, question)
     every = batches(8)
@@ -95,7 +112,7 @@ def test_a_restarted_query_goes_on(spark: SparkSession, tmp_path: Path, question
     assert sum(table.num_rows for table in query.output.tables.values()) > 20
 
 
-@EVERY
+@kinds("append", "whole groups, update")
 def test_a_killed_server_loses_nothing(spark: SparkSession, tmp_path: Path, question: Question) -> None:
     query = Scripted(spark, tmp_path, question)
     every = batches(5)
@@ -124,7 +141,7 @@ def test_a_replayed_epoch_gives_the_same_rows(spark: SparkSession, tmp_path: Pat
     query.check()
 
 
-@settings(max_examples=2, print_blob=True, deadline=None)
+@settings(max_examples=10 if LONG else 1, print_blob=True, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), delay=st.integers(0, 12), gap=st.integers(1, 9))
 def test_sparks_own_sessions_are_the_oracles_and_ours(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, delay: int, gap: int
@@ -145,3 +162,75 @@ def test_sparks_own_sessions_are_the_oracles_and_ours(
     check(own, wanted, ("session_window", "k"), {})
     ours = run(tailrace_stream(source.stream(spark), question), question, path / "tailrace", {"watermark": "spark"})
     check(ours, wanted, ("session_window", "k"), {})
+
+
+def micros(row: dict[str, Any], column: str, edge: str) -> int:
+    start, end = row[column]
+    return int(start if edge == "start" else end)
+
+
+def run_chain(spark: SparkSession, path: Path, first: Question, grouped: Callable[[Any], Any]) -> list[Rows]:
+    source = ScriptedSource(path / "in", SCHEMA)
+    source.add(batches(7))
+    stream = grouped(tailrace_stream(source.stream(spark), first))
+    output = run(stream, first, path / "check")
+    return [rows_of(output.tables[epoch]) for epoch in sorted(output.tables)]
+
+
+def test_windows_of_sessions(spark: SparkSession, tmp_path: Path) -> None:
+    """A session counts in the window of its last moment, and is never late there."""
+    size, first = 20 * SECOND, QUESTIONS[0]
+
+    def grouped(stream: Any) -> Any:
+        return stream.groupBy(tr.window("session_window", "20 seconds")).agg(
+            tr.count().alias("sessions"), tr.sum("n").alias("rows")
+        )
+
+    got = run_chain(spark, tmp_path, first, grouped)
+    open_: dict[int, list[int]] = {}
+    shown = 0
+    for epoch, found in zip(expected(spark, first, batches(7)), got, strict=True):
+        for row in rows_of(epoch.rows):
+            end = micros(row, "session_window", "end")
+            open_.setdefault((end - 1) // size * size, []).append(row["n"])
+        closed = [s for s in open_ if epoch.closing_watermark is not None and s + size <= epoch.closing_watermark]
+        want = {(start, len(open_[start]), sum(open_.pop(start))) for start in closed}
+        assert {(micros(row, "window", "start"), row["sessions"], row["rows"]) for row in found} == want
+        shown += len(want)
+    assert shown
+
+
+def test_sessions_of_windows(spark: SparkSession, tmp_path: Path) -> None:
+    """Sessions of a key's windows of two seconds that come at most three seconds after each other."""
+    gap = 3 * SECOND
+    first = Question(("k",), SUMS, Windows(2 * SECOND, 2 * SECOND), "ts", 4 * SECOND, "append")
+
+    def grouped(stream: Any) -> Any:
+        return stream.groupBy(tr.session_window("window", "3 seconds"), "k").agg(
+            tr.count().alias("windows"), tr.median("n").alias("middle")
+        )
+
+    got = run_chain(spark, tmp_path, first, grouped)
+    open_: dict[Any, list[tuple[int, int]]] = {}
+    shown = 0
+    for epoch, found in zip(expected(spark, first, batches(7)), got, strict=True):
+        for row in rows_of(epoch.rows):
+            open_.setdefault(row["k"], []).append((micros(row, "window", "end") - 1, row["n"]))
+        want = set()
+        for k, rows in open_.items():
+            cuts = [
+                0,
+                *(i for i in range(1, len(rows)) if sorted(rows)[i][0] - sorted(rows)[i - 1][0] > gap),
+                len(rows),
+            ]
+            pieces = [sorted(rows)[low:high] for low, high in itertools.pairwise(cuts)]
+            closing = epoch.closing_watermark
+            for piece in pieces:
+                if piece and closing is not None and piece[-1][0] + gap <= closing:
+                    middle = float(median(n for _, n in piece))
+                    want.add((k, piece[0][0], piece[-1][0] + gap, len(piece), middle))
+                    open_[k] = [row for row in open_[k] if row not in piece]
+        bounds = [(micros(row, "session_window", "start"), micros(row, "session_window", "end")) for row in found]
+        assert {(r["k"], *b, r["windows"], r["middle"]) for r, b in zip(found, bounds, strict=True)} == want
+        shown += len(want)
+    assert shown

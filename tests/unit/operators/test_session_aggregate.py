@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -26,6 +27,7 @@ from tailrace.types import BIGINT, TIMESTAMP, Field
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHARDS = 3
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 NAMES = ("n", "sum", "max", "last", "first time")
 
 
@@ -85,7 +87,7 @@ def answer(rows: list[Row]) -> tuple[Any, ...]:
     )
 
 
-@settings(max_examples=250, deadline=None, print_blob=True)
+@settings(max_examples=3000 if LONG else 250, deadline=None, print_blob=True)
 @given(streams(), st.sampled_from(["append", "update"]), st.booleans(), st.integers(0, 1000))
 def test_equals_the_model(epochs: list[list[Row]], mode: str, combine: bool, seed: int) -> None:
     spec = spec_of(mode == "update")

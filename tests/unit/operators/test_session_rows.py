@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,6 +27,7 @@ from tailrace.state.table import Rows
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, Field, array
 
 SHARDS = 3
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 NAMES = ("n", "middle", "texts", "different")
 
 
@@ -72,7 +74,7 @@ def few_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_lift, "put_hashes", coarse)
 
 
-@settings(max_examples=80, deadline=None, print_blob=True)
+@settings(max_examples=1000 if LONG else 80, deadline=None, print_blob=True)
 @given(streams(), st.sampled_from(["append", "update"]), st.sampled_from([1 << 12, 1 << 24]), st.integers(0, 1000))
 def test_equals_the_model(epochs: list[list[Row]], mode: str, memory_bytes: int, seed: int) -> None:
     spec = spec_of(mode == "update")
