@@ -35,6 +35,7 @@ DEAD = 1 << 31
 _TAG = np.int64(DEAD - 1)
 _LOW = np.int64(0xFFFFFFFF)
 _AHEAD = 16
+_MANY = 8
 
 
 @inlined
@@ -63,13 +64,15 @@ def missing(rows, heap, lo, hi, key_words, key_mask, index, records, arena, out)
 
 
 @kernel
-def candidates(rows, chosen, cell_panes, cell_lo, cell_hi, tags, out_rows, out_at):
-    """For the chosen rows, the live records of their pane with their tag: pairs of row and position.
+def candidates(rows, chosen, start, cell_panes, cell_lo, cell_hi, tags, cold_words, out_rows, out_at, out_count):
+    """For the chosen rows from ``start`` on, the live records of their pane with their tag: pairs of row and position.
 
-    The cells are those of one shard, by pane. Returns how many pairs there are; those that fit are written.
+    The cells are those of one shard, by pane. Returns the first row not done, since room may end; ``out_count[0]`` is
+    the number of pairs. With room for a whole cell there is always progress.
     """
     count = 0
-    for j in range(chosen.shape[0]):
+    out_count[0] = 0
+    for j in range(start, chosen.shape[0]):
         i = chosen[j]
         pane = rows[i, PANE]
         low, high = 0, cell_panes.shape[0]
@@ -91,14 +94,29 @@ def candidates(rows, chosen, cell_panes, cell_lo, cell_hi, tags, out_rows, out_a
             left -= half
         if left == 1 and (np.int64(tags[at]) & _TAG) < tag:
             at += 1
+        if at + _MANY < end and (np.int64(tags[at + _MANY]) & _TAG) == tag:
+            # Hashes that hardly differ in their upper bits: the records themselves must tell.
+            high = end
+            while at < high:
+                middle = (at + high) >> 1
+                if cold_words[middle, HASH] < rows[i, HASH]:
+                    at = middle + 1
+                else:
+                    high = middle
+            high = at
+            while high < end and cold_words[high, HASH] == rows[i, HASH]:
+                high += 1
+            end = high
         while at < end and (np.int64(tags[at]) & _TAG) == tag:
             if np.int64(tags[at]) == tag:
-                if count < out_rows.shape[0]:
-                    out_rows[count] = i
-                    out_at[count] = at
+                if count == out_rows.shape[0]:
+                    return j
+                out_rows[count] = i
+                out_at[count] = at
                 count += 1
             at += 1
-    return count
+        out_count[0] = count
+    return chosen.shape[0]
 
 
 @kernel

@@ -101,24 +101,27 @@ class ColdSegment:
         cells = self.cells_of(shard)
         first = cells.start + int(np.searchsorted(self.panes[cells], horizon))
         cells = slice(first, cells.stop)
-        room = len(chosen)
-        while first < cells.stop:
-            pair_rows, pair_at = np.empty(room, np.int64), np.empty(room, np.int64)
-            count = ck.candidates(
-                wanted.words, chosen, self.panes[cells], self.lo[cells], self.hi[cells], self.tags, pair_rows, pair_at
-            )
-            if count <= room:
-                break
-            room = count
-        else:
-            count = 0
-        if not count:
+        if first == cells.stop or not len(chosen):
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        order = np.argsort(pair_at[:count], kind="stable")
-        pair_rows, pair_at = pair_rows[order], pair_at[order]
-        how = (self._layout.key_words, self._layout.key_mask)
-        count = ck.matches(wanted.words, wanted.heap, pair_rows, pair_at, self.rows.words, self.rows.heap, *how)
-        return pair_rows[:count], pair_at[:count]
+        room = max(len(chosen), int((self.hi[cells] - self.lo[cells]).max()))
+        pair_rows, pair_at, count = np.empty(room, np.int64), np.empty(room, np.int64), np.zeros(1, np.int64)
+        found_rows, found_at, done = [], [], 0
+        while done < len(chosen):
+            done = ck.candidates(
+                wanted.words, chosen, done, self.panes[cells], self.lo[cells], self.hi[cells], self.tags,
+                self.rows.words, pair_rows, pair_at, count,
+            )  # fmt: skip
+            order = np.argsort(pair_at[: count[0]], kind="stable")
+            some_rows, some_at = pair_rows[order], pair_at[order]
+            how = (self._layout.key_words, self._layout.key_mask)
+            same = ck.matches(wanted.words, wanted.heap, some_rows, some_at, self.rows.words, self.rows.heap, *how)
+            found_rows.append(some_rows[:same])
+            found_at.append(some_at[:same])
+        if len(found_at) == 1:
+            return found_rows[0], found_at[0]
+        rows, at = np.concatenate(found_rows), np.concatenate(found_at)
+        order = np.argsort(at, kind="stable")
+        return rows[order], at[order]
 
     def live_in(self, cells: np.ndarray, first_tag: int = 0, end_tag: int = ck.DEAD) -> np.ndarray:
         """Positions of the live records of these cells (numbers) with tags in a range, cell by cell."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tailrace.env.scratch import temporary_folder
+from tailrace.env.scratch import ScratchFile, temporary_folder
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
 from tailrace.state.read_modify_write import ReadModifyWriteStore, fold_sections
 from tailrace.state.sections import RowsBuilder, to_section
@@ -200,7 +202,7 @@ TestMachine.settings = settings(max_examples=60, stateful_step_count=25, deadlin
 
 
 @contextmanager
-def store_of(budget: int, **options: float) -> Iterator[ReadModifyWriteStore]:
+def store_of(budget: int, **options: Any) -> Iterator[ReadModifyWriteStore]:
     with temporary_folder() as folder:
         store = ReadModifyWriteStore(LAYOUT, range(SHARDS), 1, memory_bytes=budget, folder=folder, **options)
         yield store
@@ -297,6 +299,42 @@ def test_records_that_cannot_leave_stay_whole(monkeypatch: pytest.MonkeyPatch, f
         assert content(store) == want
         monkeypatch.undo()
         store.forget(99)
+        assert content(store) == want
+
+
+def test_a_cold_record_that_is_removed_is_gone_for_good() -> None:
+    """In one epoch it comes from disk and goes: the tombstone must still be written."""
+    with store_of(0, removes=True) as store, store_of(0, removes=True) as copy:
+        sections = []
+        for epoch, numbers in enumerate([range(30), range(12)]):
+            store.merge(epoch, [frame([(number, 0, 1, "x") for number in numbers], 1 << 20)])
+            for shard, table in store.tables():
+                store.remove(shard, table.changed_rows() if epoch else table.changed_rows()[:0])
+            sections.append(store.delta())
+            store.forget(epoch)
+        want = {(number, 0) for number in range(12, 30)}
+        assert content(store).keys() == want
+        for shard in range(SHARDS):
+            copy.restore(shard, [delta[shard] for delta in sections], 0)
+        assert content(copy).keys() == want
+
+
+def test_a_full_disk_is_told_by_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    with store_of(0) as store:
+        fill(store, range(100), 0)
+
+        def full(self: ScratchFile, array: np.ndarray, offset: int) -> None:
+            raise OSError(errno.ENOSPC, "no space left")
+
+        store.merge(1, [frame([(number, 0, 1, None) for number in range(50)], 1 << 20)])
+        want = content(store)
+        monkeypatch.setattr(ScratchFile, "write", full)
+        store.forget(1)
+        assert content(store) == want
+        with pytest.raises(OSError, match="no space"):
+            store.merge(2, [frame([(150, 0, 1, None)], 1 << 20)])
+        monkeypatch.undo()
+        store.undo(2)
         assert content(store) == want
 
 

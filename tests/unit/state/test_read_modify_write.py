@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -24,21 +26,26 @@ def frame(rows: int) -> tuple[Rows, np.ndarray]:
 
 
 def totals(store: ReadModifyWriteStore) -> dict[int, int]:
-    found = {}
-    for _, table in store.tables():
-        rows = table.copy(table.rows_of(table.panes(2**62)))
-        found.update(zip(rows.words[:, 3].tolist(), rows.words[:, 4].tolist(), strict=True))
+    found: dict[int, int] = {}
+    for shard, table in store.tables():
+        cold = store.cold.rows_of(shard, store.cold.panes(shard, -1, 1))
+        for rows in (table.copy(table.rows_of(table.panes(2**62))), cold):
+            assert found.keys().isdisjoint(rows.words[:, 3].tolist())
+            found.update(zip(rows.words[:, 3].tolist(), rows.words[:, 4].tolist(), strict=True))
     return found
 
 
 @pytest.mark.parametrize("failing", range(SHARDS))
 @pytest.mark.parametrize("method", ["begin", "merge"])
 @pytest.mark.parametrize("rows", [3, 30_000])  # one thread, and several
+@pytest.mark.parametrize("memory", [None, 0])  # all records in memory before the failing epoch, and all on disk
 def test_an_epoch_that_fails_in_one_shard_is_undone_in_all(
-    monkeypatch: pytest.MonkeyPatch, failing: int, method: str, rows: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: int, method: str, rows: int, memory: int | None
 ) -> None:
-    store = ReadModifyWriteStore(LAYOUT, range(SHARDS))
+    store = ReadModifyWriteStore(LAYOUT, range(SHARDS), memory_bytes=memory, folder=str(tmp_path))
     store.merge(0, [frame(rows)])
+    store.forget(0)
+    assert (store.disk_bytes > 0) == (memory == 0)
     before = totals(store)
     victim = dict(store.tables())[failing]
     real = getattr(Table, method)
