@@ -85,11 +85,15 @@ def newest_bid_ms(feed: Path) -> int:
     "query", [pytest.param(name, marks=() if name in ("q7-session", "q18") else pytest.mark.long) for name in VERSIONS]
 )
 def test_ties_and_edges(spark: SparkSession, tmp_path: Path, query: str) -> None:
-    bids = [(time, 1 + time % 4, 1 + place, (5, 9, 9, 6)[(time + place) % 4]) for time in range(24) for place in (0, 0)]
+    # Several bids of a bidder at one time on one auction: the later one is the higher, the lower, or as high.
+    bids = [
+        (time, 1 + time % 4, bidder, price)
+        for time in range(24)
+        for bidder, price in ((1, 9 - time % 3), (1, 5 + time % 4), (2, 7))
+    ]
     bids += [(time, 1, 3, 7) for time in (0, 3, 5, 8, 8, 11, 15)]  # gaps of exactly three, and less
     first = 1_000_000  # far from 0, so that no window begins before the epoch
-    # Every fifth bid comes up to five late; of those at one time, the last that comes has neither the largest price
-    # nor the largest text.
+    # Every fifth bid comes five late.
     order = sorted(range(len(bids)), key=lambda place: (bids[place][0] + (5 if place % 5 == 0 else 0), place))
     table = bid_rows(*[(first + bids[place][0], *bids[place][1:]) for place in order])
     feed = tmp_path / "feed"

@@ -1,0 +1,68 @@
+"""What Tailrace's versions do with the rows of a window, against plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from tailrace.lab.nexmark.queries import window_functions as functions
+from tailrace.lab.nexmark.queries.packing import packed, unpacked
+
+BIDS = st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=20)
+Bid = tuple[int, int, int]
+
+
+def table(bids: list[Bid]) -> pa.Table:
+    columns = {name: [bid[place] for bid in bids] for place, name in enumerate(("auction", "bidder", "price"))}
+    return pa.table({**columns, "extra": [f"row {place}" for place in range(len(bids))]})
+
+
+def extras(found: pa.Table) -> list[str]:
+    return sorted(found["extra"].to_pylist())
+
+
+@given(BIDS)
+def test_highest_bids(bids: list[Bid]) -> None:
+    best = max(price for _, _, price in bids)
+    expected = [f"row {place}" for place, bid in enumerate(bids) if bid[2] == best]
+    assert extras(functions.highest(table(bids))) == sorted(expected)
+
+
+@given(BIDS)
+def test_highest_bids_of_each_bidder(bids: list[Bid]) -> None:
+    best = {bidder: max(bid[2] for bid in bids if bid[1] == bidder) for _, bidder, _ in bids}
+    expected = [f"row {place}" for place, bid in enumerate(bids) if bid[2] == best[bid[1]]]
+    assert extras(functions.highest_of_each_bidder(table(bids))) == sorted(expected)
+
+
+@given(BIDS)
+def test_most_bids(bids: list[Bid]) -> None:
+    counted = functions.bids_of_each_auction(table(bids))
+    counts = Counter(auction for auction, _, _ in bids)
+    assert dict(zip(counted["auction"].to_pylist(), counted["num"].to_pylist(), strict=True)) == counts
+    most = functions.most_bids(counted)
+    expected = {auction: num for auction, num in counts.items() if num == max(counts.values())}
+    assert dict(zip(most["auction"].to_pylist(), most["num"].to_pylist(), strict=True)) == expected
+
+
+def test_packed_rows_are_ordered_and_come_back(spark: SparkSession) -> None:
+    schema = pa.schema([("n", pa.int64()), ("t", pa.timestamp("ms", tz="UTC")), ("s", pa.string())])
+    rows: list[dict[str, Any]] = [
+        {"n": n, "t": t, "s": s} for n, t, s in ((9, 1, ""), (10, 0, "a/b&c=1"), (0, 7, "z"), (2**63 - 1, 5, "ä b"))
+    ]
+    frame = spark.createDataFrame(rows, "n bigint, t bigint, s string").select(packed("n", "t", "s").alias("row"))
+    texts = frame.toArrow()["row"]
+    assert pa.table(unpacked(texts, schema)) == pa.Table.from_pylist(rows, schema)
+    by_text = sorted(zip(texts.to_pylist(), (row["n"] for row in rows), strict=True))
+    assert [number for _, number in by_text] == sorted(row["n"] for row in rows)
+
+
+@pytest.mark.parametrize("function", [functions.highest, functions.highest_of_each_bidder])
+def test_no_rows_are_no_rows(function: Any) -> None:
+    assert function(table([(0, 0, 0)]).slice(0, 0)).num_rows == 0
