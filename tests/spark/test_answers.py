@@ -214,6 +214,16 @@ def test_colliding_keys_stay_apart_after_a_restart(spark: SparkSession, tmp_path
 # --- details of the interface ---------------------------------------------------------------------------------------
 
 
+def test_rows_without_any_column_are_counted(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing of the rows is read, and each counts."""
+    schema = pa.schema([("v", pa.int64())])
+    batches = tuple(pa.table([list(range(rows))], schema=schema) for rows in (100, 0, 50))
+    question = Question((), (Aggregate("count", None, "n"),), output_mode="update")
+    output = ask_tailrace(spark, question, batches, tmp_path)
+    check(output, expected(spark, question, batches), (), {})
+    assert output.tables[2].to_pylist() == [{"n": 150}]
+
+
 def test_late_rows_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("ts", values.UTC), ("v", pa.int64())])
     batches = tuple(

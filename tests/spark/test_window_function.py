@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,9 @@ def test_a_function_that_fails_is_named_and_loses_nothing(spark: SparkSession, t
     def no_table(table: pa.Table) -> Any:
         return 7
 
+    def leaves(table: pa.Table) -> pa.Table:
+        sys.exit(3)
+
     tables = batches(10)
     stream = counts(spark, tmp_path, tables).groupBy("window")
     for function, message in (
@@ -109,6 +113,7 @@ def test_a_function_that_fails_is_named_and_loses_nothing(spark: SparkSession, t
             other_columns,
             r"function other_columns gave a table of key string, and was declared to give k int64, n int64",
         ),
+        (leaves, r"function leaves raised SystemExit: 3"),
         (no_table, r"function no_table gave a int, and must give a pyarrow.Table"),
     ):
         with pytest.raises(tr.UserFunctionError, match=message):
@@ -127,6 +132,7 @@ def test_a_function_that_fails_is_named_and_loses_nothing(spark: SparkSession, t
         (lambda g: g.applyInWindow(best, "k map<string,int>"), "is a map<string,int>, which is not supported"),
         (lambda g: g.applyInWindow(best, 7), "DDL string"),
         (lambda g: g.applyInWindow(best, "k bigint", columns=["nn"]), "no column 'nn'"),
+        (lambda g: g.applyInWindow(best, "k bigint", columns=[]), "columns is empty"),
     ],
 )
 def test_bad_calls_are_refused(spark: SparkSession, tmp_path: Path, call: Any, message: str) -> None:

@@ -165,9 +165,12 @@ class GroupedStream:
         if not fields:
             raise AnalysisError("applyInWindow: the schema has no column")
         wanted = [field.name for field in stream.schema] if columns is None else list(columns)
+        if not wanted:
+            raise AnalysisError("applyInWindow: columns is empty, and a table without columns has no rows: name one")
         read = tuple(resolve(name, stream.schema, "applyInWindow: columns") for name in wanted)
         for field in (*read, *fields):
-            if field.type.kind is None and (field.type.element is None or field.type.element.kind is None):
+            kept = field.type if field in read else field.type.element or field.type
+            if kept.kind is None:
                 raise AnalysisError(
                     f"applyInWindow: column {field.name!r} is a {field.type}, which is not supported: leave it out "
                     f"with columns=[...], or cast it before tailrace.stream(...)"

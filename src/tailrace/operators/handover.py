@@ -6,12 +6,19 @@ window, else the last moment that belongs to it (Spark's ``window_time``).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
+from tailrace.operators.key_hash import hash_program, put_hashes
 from tailrace.operators.spec import OperatorSpec
 from tailrace.state.columns import arrow_type
+from tailrace.state.layout import HASH, record_layout
+from tailrace.state.sections import RowsBuilder
 from tailrace.types import DataType
+
+_ROWS_MAX = 1 << 17
 
 
 def output_types(spec: OperatorSpec) -> dict[str, DataType]:
@@ -41,3 +48,26 @@ def _times(windows: pa.Array, type_: DataType, inherited: bool) -> pa.Array:
         return windows.field("start")
     ends = np.asarray(windows.field("end").cast(pa.int64()))
     return pa.array(ends - 1).cast(arrow_type(type_))
+
+
+def in_fixed_order(batches: Sequence[pa.RecordBatch], spec: OperatorSpec) -> list[pa.RecordBatch]:
+    """The rows that operator ``spec`` emitted, by shard, then by hash of their keys, then by window."""
+    whole = [batch for batch in batches if len(batch)]
+    if not whole or not spec.shown_keys:
+        return whole
+    table = pa.Table.from_batches(whole)
+    layout = record_layout(spec.shown_keys, [], spec.ansi)
+    builder = RowsBuilder(len(table), layout)
+    for key, place in zip(spec.shown_keys, layout.keys, strict=True):
+        builder.put(table.column(key.name).combine_chunks(), key.type, place.word, place.bit)
+    rows = builder.finish()
+    put_hashes(rows, hash_program(layout))
+    hashes = rows.words[:, HASH]
+    starts = np.zeros(len(table), np.int64)
+    if spec.windowed:
+        windows = table.column(spec.window_name).combine_chunks()
+        starts = np.asarray(windows.field("start").cast(pa.int64()))
+    order = np.lexsort((starts, hashes, hashes % spec.shards))
+    cuts = range(0, len(order), _ROWS_MAX)
+    parts = (table.take(pa.array(order[at : at + _ROWS_MAX])).combine_chunks().to_batches() for at in cuts)
+    return [batch for part in parts for batch in part]

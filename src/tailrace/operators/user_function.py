@@ -52,7 +52,7 @@ class UserFunction:
         where = f"operator {spec.name}, epoch {epoch}: function {self._name}"
         try:
             made = self._function(table)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             said = "".join(traceback.format_exception(error)[-_LINES_SHOWN:])
             raise UserFunctionError(
                 f"{where} raised {type(error).__name__}: {error}. Nothing of the epoch was kept: mend the function and "

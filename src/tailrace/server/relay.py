@@ -4,6 +4,9 @@ The same staging, receipts and barrier as for rows from Spark: the sender is the
 and the driver names what it sent as winners to every receiver. A repeated relay of the same try is refused by staging,
 so a failed one costs the epoch its try.
 
+Rows go in an order that depends on their keys alone, and servers own ascending shards: so doubles are added in the same
+order whatever the placement, and whatever lies in memory or on disk.
+
 Threads: one relay at a time per target, as the driver asks for it; nothing here holds the engine's lock.
 """
 
@@ -14,7 +17,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from tailrace.operators.frame import split
-from tailrace.operators.handover import handed_over, output_types
+from tailrace.operators.handover import handed_over, in_fixed_order, output_types
 from tailrace.operators.row_lift import lifter_of
 from tailrace.operators.spec import OperatorSpec
 from tailrace.server.client import connect
@@ -29,15 +32,14 @@ class Relay:
     def send(self, batches: Sequence[pa.RecordBatch], request: Request) -> Relayed:
         """Stage the emission of ``request.operator`` for ``request.target`` on the servers of ``request.routes``."""
         source, target = self._specs[request.operator], self._specs[request.target]
-        lifter = lifter_of(target, request.late_before, True, output_types(source))
+        # Not combined: partials of a part of the rows would depend on which server holds which shards.
+        lifter = lifter_of(target, request.late_before, False, output_types(source))
         key = StageKey(self._access.run, target.name, request.epoch, request.try_, request.number, request.number)
         writers = [connect(address, self._access).stage(key) for address, _, _ in request.routes]
         ranges = [(low, high) for _, low, high in request.routes]
         layout = target.layout()
         try:
-            for batch in batches:
-                if not len(batch):
-                    continue
+            for batch in in_fixed_order(batches, source):
                 frames = split(lifter.frame([handed_over(batch, target)]), layout, ranges)
                 for writer, frame in zip(writers, frames, strict=True):
                     if frame.n:

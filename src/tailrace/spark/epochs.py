@@ -144,6 +144,8 @@ class Epochs:
         done = self._run_operator(stages[0].operator, epoch, try_, sent, late_before, watermark, commit=at_once)
         for before, stage in pairwise(stages):
             relayed = self._relay(before.operator.name, stage.operator.name, epoch, try_, late_before)
+            late = sum(each.late_rows for each in relayed)
+            assert not late, f"{late} rows of {before.operator.name} came too late for {stage.operator.name}"
             sent = [(each.number, each.number, each.staged) for each in relayed]
             done = self._run_operator(stage.operator, epoch, try_, sent, late_before, watermark, commit=False)
         if at_once:

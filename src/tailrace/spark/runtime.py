@@ -148,13 +148,16 @@ def _ingest(query: QueryDefinition, plan: PhysicalPlan, access: Access, servers:
     """The streaming plan: the needed columns of the source, by the chosen route, into the tasks. Gives receipts."""
     source = query.stream.chain[0].source
     assert isinstance(source, DataFrame)
-    rows = source.select(*(quoted(column.name) for column in plan.columns))
+    # Where no column is needed, one stands for the rows: a batch without columns does not know how many it has.
+    read = [F.col(quoted(column.name)) for column in plan.columns] or [F.lit(True).alias("__row")]
+    rows = source.select(*read)
     if plan.route is Route.SHUFFLE:
         keys = [F.col(quoted(key.name)) for key in plan.operator.keys]
         shard = F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(plan.shards))
         rows = rows.repartition(max(servers, source.sparkSession.sparkContext.defaultParallelism), shard)
     types = tuple((column.name, column.type.name) for column in plan.columns)
-    return rows.mapInArrow(IngestTask(plan.operator.to_json(), types, access), RECEIPT_DDL)
+    operator = replace(plan.operator, function=None if plan.operator.function is None else "")  # for servers alone
+    return rows.mapInArrow(IngestTask(operator.to_json(), types, access), RECEIPT_DDL)
 
 
 def _as_replayed(plan: PhysicalPlan, replay: Manifest | None) -> PhysicalPlan:
@@ -177,6 +180,10 @@ def _absolute(location: str) -> str:
 
 def _check_session(spark: SparkSession) -> None:
     """A restart may have to replay the epoch before the newest: Spark must still know its offsets."""
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "false":
+        raise AnalysisError(
+            "PYSPARK_PIN_THREAD is false, so that Spark may run an epoch's job with what was set for another: unset it"
+        )
     kept = int(spark.conf.get(_RETAIN_CONF, "100") or 100)
     if kept < 2:
         raise AnalysisError(

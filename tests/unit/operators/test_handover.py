@@ -1,0 +1,54 @@
+"""What passes from one operator to the next: in an order that depends on the rows alone."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+
+from tailrace.ids import Micros
+from tailrace.operators.finish import output_schema
+from tailrace.operators.handover import in_fixed_order
+from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result, WindowSpec
+from tailrace.state.layout import Merge
+from tailrace.types import DOUBLE, TIMESTAMP, DataType, Field
+
+SPEC = OperatorSpec(
+    name="first",
+    keys=(Field("k", DataType("string")),),
+    accumulators=(Accumulator(Merge.ADD, Lift.DOUBLE, "x", DOUBLE),),
+    outputs=(Output("x", Result.VALUE, (0,), DOUBLE),),
+    window=WindowSpec(Micros(10), Micros(10), Micros(0)),
+    window_name="window",
+    window_position=0,
+    time_column=Field("ts", TIMESTAMP),
+    emit_changed=False,
+    watermarked=True,
+    ansi=True,
+    shards=8,
+)
+
+
+def emission(rows: list[tuple[int, str | None, float]]) -> pa.RecordBatch:
+    made = [{"window": {"start": start, "end": start + 10}, "k": k, "x": x} for start, k, x in rows]
+    return pa.RecordBatch.from_pylist(made, schema=output_schema(SPEC))
+
+
+def test_the_order_does_not_depend_on_how_rows_came() -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    rows = [(10 * window, key, rng.random()) for window in range(4) for key in (None, *map(str, range(50)))]
+    seen = set()
+    for _ in range(5):
+        rng.shuffle(rows)
+        cut = rng.randrange(len(rows))
+        batches = in_fixed_order([emission(rows[:cut]), emission([]), emission(rows[cut:])], SPEC)
+        seen.add(str([row for batch in batches for row in batch.to_pylist()]))
+        assert sum(len(batch) for batch in batches) == len(rows)
+    assert len(seen) == 1
+
+
+def test_nothing_is_nothing() -> None:
+    assert in_fixed_order([], SPEC) == []
+    assert in_fixed_order([emission([])], SPEC) == []
