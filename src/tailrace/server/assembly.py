@@ -52,7 +52,7 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
 
     store = open_store(common.store_uri, common.store_options)
     spill_folder = common.scratch or config.directory
-    state_bytes = (common.memory_bytes - common.memory_bytes // STAGING_SHARE) // len(specs)
+    state_bytes = (common.memory_bytes - common.memory_bytes // STAGING_SHARE) // max(1, len(specs))
     return Engine(
         run=common.run,
         server=config.server,
