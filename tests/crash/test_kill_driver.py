@@ -81,7 +81,7 @@ def test_a_driver_killed_while_it_starts(spark: SparkSession) -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     with KillRun(seed, "append") as run:
-        for kill_number in range(KILLS):
+        for kill_number in range(KILLS if LONG else 2):
             child = run.start()
             first = KillPoint(run.trail.spark_epoch("commits") + 1, rng.choice(POINTS[:3]), rng.uniform(0, 0.05))
             if kill_number % 2:

@@ -132,6 +132,7 @@ def test_help_has_examples(name: str) -> None:
     assert done.exit_code == 0 and "Examples" in done.stdout
 
 
+@pytest.mark.long
 def test_an_interrupted_run_leaves_nothing(short_path: Path) -> None:
     arguments = command("run", "keyed-sums", "--events", "10k", "--rows", "100", "--out", str(short_path / "out.json"))
     with subprocess.Popen(

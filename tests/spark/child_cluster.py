@@ -65,7 +65,7 @@ def main() -> None:
         for name in config["questions"]:
             question = {"rolling": ROLLING, "windowed": WINDOWED}[name]
             query = Scripted(spark, root / name, question)
-            for _ in range(2):
+            for _ in range(config["runs"]):
                 query.feed(batches(6, rows=200)[len(query.fed) : len(query.fed) + 3])
                 frame = query.frame().repartition(4)
                 if speculate:

@@ -36,6 +36,7 @@ def test_two_executors_on_one_host(work_folder: None, route: str) -> None:
             "root": str(sandbox.root),
             "kind": "local-cluster",
             "questions": questions,
+            "runs": 2 if LONG else 1,
             "options": {"route": route},
         }
         child = sandbox.start(CHILD, config)
@@ -44,11 +45,14 @@ def test_two_executors_on_one_host(work_folder: None, route: str) -> None:
         assert sandbox.leftovers() == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(420)
 def test_two_hosts_and_speculative_copies_of_tasks() -> None:
     with Sandbox() as sandbox:
         questions = BOTH if LONG else ["rolling"]
-        child = sandbox.start(CHILD, {"root": str(sandbox.root), "kind": "standalone", "questions": questions})
+        child = sandbox.start(
+            CHILD, {"root": str(sandbox.root), "kind": "standalone", "questions": questions, "runs": 2}
+        )
         assert child.wait(360) == 0, sandbox.log_tail(80)
         assert sandbox.gone_within(10) == []
         assert sandbox.leftovers() == []

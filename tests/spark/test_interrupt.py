@@ -16,7 +16,7 @@ from support.simple import WINDOWED, Scripted, batches
 CHILD = TESTS / "spark" / "child_simple.py"
 
 
-@pytest.mark.parametrize("how", ["ctrl-c", "terminate"])
+@pytest.mark.parametrize("how", ["ctrl-c", pytest.param("terminate", marks=pytest.mark.long)])
 def test_an_interrupted_query_leaves_nothing_behind(spark: SparkSession, tmp_path: Path, how: str) -> None:
     query = Scripted(spark, tmp_path, WINDOWED)
     query.feed(batches(12))

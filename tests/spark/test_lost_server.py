@@ -22,8 +22,8 @@ from support.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.testing import Question
 
 
-def questions(quick: Question) -> pytest.MarkDecorator:
-    """Both questions in the long profile, and ``quick`` alone else."""
+def questions(quick: Question | None = None) -> pytest.MarkDecorator:
+    """Both questions in the long profile, and ``quick`` alone else, if any."""
     cases = {"rolling": ROLLING, "windowed": WINDOWED}
     marks = {name: () if case is quick else (pytest.mark.long,) for name, case in cases.items()}
     return pytest.mark.parametrize("question", [pytest.param(cases[n], id=n, marks=marks[n]) for n in cases])
@@ -72,7 +72,7 @@ def test_killed_in_the_sink_after_its_rows_were_read(spark: SparkSession, tmp_pa
     query.check()
 
 
-@questions(ROLLING)
+@questions()
 def test_killed_in_the_sink_before_its_rows_were_read(spark: SparkSession, tmp_path: Path, question: Question) -> None:
     query = Scripted(spark, tmp_path, question)
     query.feed(batches(6))
@@ -88,6 +88,7 @@ def test_killed_in_the_sink_before_its_rows_were_read(spark: SparkSession, tmp_p
     query.check()
 
 
+@pytest.mark.long
 def test_killed_while_many_rows_are_read(spark: SparkSession, tmp_path: Path) -> None:
     """So many rows that tasks fetch them from the server, which is gone."""
     query = Scripted(spark, tmp_path)

@@ -227,6 +227,7 @@ def test_one_server_on_each_executor_of_a_cluster() -> None:
         assert not list(sandbox.temporary.glob("tailrace-*/*-*-*"))
 
 
+@pytest.mark.long
 def test_fewer_slots_than_spark_says_are_no_obstacle() -> None:
     """Spark's parallelism is 2 at least, on a cluster of one slot too."""
     with Sandbox() as sandbox:

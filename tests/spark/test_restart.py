@@ -192,6 +192,7 @@ def test_a_replay_under_another_delay_closes_the_same_windows(spark: SparkSessio
     assert sorted(map(str, query.output.tables[5].to_pylist())) == sorted(map(str, before.to_pylist()))
 
 
+@pytest.mark.long
 def test_a_second_process_on_the_same_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     query = Scripted(spark, tmp_path)
     query.feed(batches(1))

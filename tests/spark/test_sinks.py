@@ -46,7 +46,13 @@ def check_epochs(query: Scripted, read: Any) -> None:
 
 @pytest.mark.parametrize(
     ("format_", "mode"),
-    [("parquet", "append"), ("parquet", "update"), ("parquet", "rolling"), ("json", "append"), ("orc", "update")],
+    [
+        ("parquet", "append"),
+        ("parquet", "rolling"),
+        pytest.param("parquet", "update", marks=pytest.mark.long),
+        pytest.param("json", "append", marks=pytest.mark.long),
+        pytest.param("orc", "update", marks=pytest.mark.long),
+    ],
 )
 def test_files_hold_every_epoch_once(spark: SparkSession, tmp_path: Path, format_: str, mode: str) -> None:
     query = Scripted(spark, tmp_path, QUESTIONS[mode])

@@ -22,7 +22,10 @@ from tailrace.testing import Question
 
 @pytest.mark.parametrize(
     ("question", "route"),
-    [pytest.param(ROLLING, "shuffle", id="rolling-shuffle"), pytest.param(WINDOWED, "direct", id="windowed-direct")],
+    [
+        pytest.param(ROLLING, "shuffle", id="rolling-shuffle", marks=pytest.mark.long),
+        pytest.param(WINDOWED, "direct", id="windowed-direct"),
+    ],
 )
 def test_a_task_that_fails_at_first(spark: SparkSession, tmp_path: Path, question: Question, route: str) -> None:
     """It fails after half of its rows have been sent, in every epoch, in every partition."""

@@ -25,7 +25,13 @@ WHOLE = (
 )
 APPEND = Question(("k",), WHOLE, Windows(10 * SECOND, 5 * SECOND), "ts", 5 * SECOND)
 UPDATE = Question(("k",), WHOLE, Windows(10 * SECOND, 10 * SECOND), "ts", 5 * SECOND, "update")
-MODES = pytest.mark.parametrize("question", [APPEND, UPDATE], ids=["sliding, append", "tumbling, update"])
+MODES = pytest.mark.parametrize(
+    "question",
+    [
+        pytest.param(APPEND, id="sliding, append"),
+        pytest.param(UPDATE, id="tumbling, update", marks=pytest.mark.long),
+    ],
+)
 
 
 @pytest.mark.parametrize("mode", ["append", "update"])

@@ -173,13 +173,14 @@ def test_wrong_options_exit_with_2(arguments: tuple[str, ...], said: str) -> Non
 
 
 _RUNS = [
-    pytest.param(query, engine, marks=() if (query, engine) == ("q5", "tailrace") else pytest.mark.long)
+    (query, engine)
     for query in ANSWERS
     for engine, versions in VERSIONS.items()
     if engine != "spark-memory" and not isinstance(versions[query], Impossible)
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("query", "engine"), _RUNS)
 def test_runs_are_checked(short_path: Path, query: str, engine: str) -> None:
     sizes = ("--events", "4000", "--rows", "1000", "--seed", "7")
