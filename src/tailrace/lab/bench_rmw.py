@@ -1,13 +1,15 @@
 """``tailrace bench rmw``: read-modify-write of keyed state, Tailrace against Spark's stores and two stateless floors.
 
 All engines live at the same time, one process each, and take turns: batch *k* is given to every engine before batch
-*k + 1* to any, in an order that rotates, so that a slow minute of the machine hits all alike. Every key exists before
-measuring begins. At the end every exact engine is restarted from its checkpoint, made to tell the aggregates of every
-key, and compared with an answer computed from the files alone.
+*k + 1* to any, in an order that rotates, so that a slow minute of the machine hits all alike. Before each turn the disk
+comes to rest: who syncs what it writes, as Tailrace does and Spark does not, would pay for what the one before left.
+Every key exists before measuring begins. At the end every exact engine is restarted from its checkpoint, made to tell
+the aggregates of every key, and compared with an answer computed from the files alone.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -97,6 +99,7 @@ def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
             report("warming up" if number < options.warmup else "measuring", done + number, steps)
             path = make(events.batch(number))
             for name in in_turns(options.engines, number):
+                os.sync()
                 timings[name].append(engines[name].ask("batch", file=str(path)))
         if options.check:
             report("checking every key", steps - 1, steps)
