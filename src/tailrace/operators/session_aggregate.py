@@ -53,6 +53,10 @@ class SessionAggregate:
     def nbytes(self) -> int:
         return self._open.nbytes
 
+    @property
+    def disk_bytes(self) -> int:
+        return self._open.store.disk_bytes
+
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
         return sum(len(rows) for _, _, rows in self._open.store.changed())

@@ -78,6 +78,10 @@ class SessionRows:
     def nbytes(self) -> int:
         return self._lists.nbytes + self._open.nbytes
 
+    @property
+    def disk_bytes(self) -> int:
+        return self._lists.disk_bytes
+
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
         return self._appended

@@ -23,6 +23,7 @@ from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.finish import finish
 from tailrace.operators.frame import Frame
+from tailrace.operators.over_store import OverStore
 from tailrace.operators.spec import OperatorSpec, WindowSpec
 from tailrace.state.cold import PIECE_BYTES
 from tailrace.state.cold_segment import TAGS, tags_of
@@ -37,7 +38,7 @@ _LOOKUPS_MAX = 1 << 20
 _FOREVER = 2**63 - 1
 
 
-class WindowAggregate:
+class WindowAggregate(OverStore[ReadModifyWriteStore]):
     def __init__(
         self,
         spec: OperatorSpec,
@@ -49,27 +50,7 @@ class WindowAggregate:
     ) -> None:
         self.spec = spec
         self._layout = spec.layout()
-        self._store = ReadModifyWriteStore(self._layout, shards, threads, memory_bytes=memory_bytes, folder=folder)
-
-    @property
-    def shards(self) -> frozenset[int]:
-        return self._store.shards
-
-    @property
-    def horizon(self) -> int:
-        return self._store.horizon
-
-    @property
-    def rows(self) -> int:
-        return self._store.rows
-
-    @property
-    def nbytes(self) -> int:
-        return self._store.nbytes
-
-    @property
-    def disk_bytes(self) -> int:
-        return self._store.disk_bytes
+        super().__init__(ReadModifyWriteStore(self._layout, shards, threads, memory_bytes=memory_bytes, folder=folder))
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
@@ -103,31 +84,6 @@ class WindowAggregate:
         if window is not None and self.spec.watermarked and watermark > MIN_MICROS:
             self._store.evict(first_open_pane(window, watermark))
         return emitted
-
-    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
-        self._check_newest(epoch)
-        return self._store.delta()
-
-    def undo(self, epoch: int) -> None:
-        self._store.undo(epoch)
-
-    def forget(self, epoch: int) -> None:
-        self._store.forget(epoch)
-
-    # Shards ----------------------------------------------------------------------------------------------------------
-
-    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
-        self._store.restore(shard, batches, horizon)
-
-    def drop_shard(self, shard: int) -> None:
-        self._store.drop_shard(shard)
-
-    def close(self) -> None:
-        self._store.close()
-
-    def _check_newest(self, epoch: int) -> None:
-        if self._store.newest_epoch != epoch:
-            raise ValueError(f"epoch {epoch} is not the one last applied ({self._store.newest_epoch})")
 
     # Emission --------------------------------------------------------------------------------------------------------
 

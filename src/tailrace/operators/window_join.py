@@ -21,6 +21,7 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.join_output import PAIRS_MAX, JoinOutput, counted, has_keys
 from tailrace.operators.join_spec import LEFT, JoinSpec
+from tailrace.operators.over_store import OverStore
 from tailrace.operators.window_aggregate import first_open_pane, windows_of
 from tailrace.state.append_aligned import AppendAlignedStore
 from tailrace.state.layout import PANE
@@ -28,7 +29,7 @@ from tailrace.state.runs import key_offsets
 from tailrace.state.table import Rows
 
 
-class WindowJoin:
+class WindowJoin(OverStore[AppendAlignedStore]):
     def __init__(
         self, spec: JoinSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
     ) -> None:
@@ -38,30 +39,12 @@ class WindowJoin:
         self._layout = spec.kept_layout()
         self._output = JoinOutput(spec, self._layout)
         self._side, self._time = (self._layout.accumulators[i].word for i in (0, 1))
-        self._store = AppendAlignedStore(
-            self._layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder, threads=threads
+        super().__init__(
+            AppendAlignedStore(
+                self._layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder, threads=threads
+            )
         )
         self._arrived = 0
-
-    @property
-    def shards(self) -> frozenset[int]:
-        return self._store.shards
-
-    @property
-    def horizon(self) -> int:
-        return self._store.horizon
-
-    @property
-    def rows(self) -> int:
-        return self._store.rows
-
-    @property
-    def nbytes(self) -> int:
-        return self._store.nbytes
-
-    @property
-    def disk_bytes(self) -> int:
-        return self._store.disk_bytes
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
@@ -112,28 +95,6 @@ class WindowJoin:
         if self.spec.outer:
             yield from self._output.unmatched(rows, lefts[counts == 0], window)
 
-    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
-        self._check_newest(epoch)
-        return self._store.delta()
-
     def undo(self, epoch: int) -> None:
         self._arrived = 0
-        self._store.undo(epoch)
-
-    def forget(self, epoch: int) -> None:
-        self._store.forget(epoch)
-
-    # Shards ----------------------------------------------------------------------------------------------------------
-
-    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
-        self._store.restore(shard, batches, horizon)
-
-    def drop_shard(self, shard: int) -> None:
-        self._store.drop_shard(shard)
-
-    def close(self) -> None:
-        self._store.close()
-
-    def _check_newest(self, epoch: int) -> None:
-        if self._store.newest_epoch != epoch:
-            raise ValueError(f"epoch {epoch} is not the one last applied ({self._store.newest_epoch})")
+        super().undo(epoch)

@@ -22,6 +22,7 @@ from tailrace.operators.finish import window_struct
 from tailrace.operators.frame import Frame
 from tailrace.operators.group_results import GroupResults
 from tailrace.operators.groups import Groups
+from tailrace.operators.over_store import OverStore
 from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.user_function import UserFunction
 from tailrace.operators.window_aggregate import first_open_pane, windows_of
@@ -34,7 +35,7 @@ from tailrace.state.table import Rows
 _NOTHING = np.empty((0, 2), np.int64)
 
 
-class WindowRows:
+class WindowRows(OverStore[AppendAlignedStore]):
     def __init__(
         self, spec: OperatorSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
     ) -> None:
@@ -44,30 +45,12 @@ class WindowRows:
         self._layout = spec.layout()
         self._results = GroupResults(spec)
         self._function = None if spec.function is None else UserFunction(spec)
-        self._store = AppendAlignedStore(
-            self._layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder, threads=threads
+        super().__init__(
+            AppendAlignedStore(
+                self._layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder, threads=threads
+            )
         )
         self._appended = _NOTHING  # (pane, hash) of the newest epoch's rows
-
-    @property
-    def shards(self) -> frozenset[int]:
-        return self._store.shards
-
-    @property
-    def horizon(self) -> int:
-        return self._store.horizon
-
-    @property
-    def rows(self) -> int:
-        return self._store.rows
-
-    @property
-    def nbytes(self) -> int:
-        return self._store.nbytes
-
-    @property
-    def disk_bytes(self) -> int:
-        return self._store.disk_bytes
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
@@ -95,31 +78,9 @@ class WindowRows:
             self._store.evict(first_open_pane(self._window, watermark))
         return emitted
 
-    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
-        self._check_newest(epoch)
-        return self._store.delta()
-
     def undo(self, epoch: int) -> None:
         self._appended = _NOTHING
-        self._store.undo(epoch)
-
-    def forget(self, epoch: int) -> None:
-        self._store.forget(epoch)
-
-    # Shards ----------------------------------------------------------------------------------------------------------
-
-    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
-        self._store.restore(shard, batches, horizon)
-
-    def drop_shard(self, shard: int) -> None:
-        self._store.drop_shard(shard)
-
-    def close(self) -> None:
-        self._store.close()
-
-    def _check_newest(self, epoch: int) -> None:
-        if self._store.newest_epoch != epoch:
-            raise ValueError(f"epoch {epoch} is not the one last applied ({self._store.newest_epoch})")
+        super().undo(epoch)
 
     # Emission --------------------------------------------------------------------------------------------------------
 

@@ -106,7 +106,8 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
 
 
 def _ingest_lines(plan: PhysicalPlan) -> list[str]:
-    return [f"route {_ROUTES[plan.route]}", f"combine {_COMBINES[plan.combine]}", f"transport {plan.transport}"]
+    combine = "off: every row is kept" if plan.operator.keeps_rows else _COMBINES[plan.combine]
+    return [f"route {_ROUTES[plan.route]}", f"combine {combine}", f"transport {plan.transport}"]
 
 
 def _sink_text(sink: Sink) -> str:

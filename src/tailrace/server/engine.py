@@ -91,7 +91,7 @@ class Engine:
         self._run, self._server = run, server
         self._clock = clock
         self._checkpoint = checkpoint
-        self._chain = relay
+        self._relay = relay
         self._lock = threading.RLock()
         self._commit_lock = threading.Lock()
         self._seats = {name: Seat(name, make, staging, clock) for name, make in operators.items()}
@@ -187,8 +187,8 @@ class Engine:
             if seat.step_of(at) != Step.ADVANCED:
                 raise StateServerError(f"epoch {at.epoch} try {at.try_} of {seat.name!r} has not emitted yet")
             batches = list(seat.emission)
-        assert self._chain is not None, "a chain without a relay"
-        return self._chain.send(batches, request)
+        assert self._relay is not None, "a chain without a relay"
+        return self._relay.send(batches, request)
 
     def emission(self, ticket: EmissionTicket) -> list[pa.RecordBatch]:
         """Batches of a held emission. Not fenced by forgetting: a sink may read an epoch that is durable already."""
@@ -275,7 +275,7 @@ class Engine:
                 shards=len(self._shards()),
                 rows=sum(seat.operator.rows for seat in seats),
                 state_bytes=sum(seat.operator.nbytes for seat in seats),
-                state_disk_bytes=sum(seat.disk_bytes for seat in seats),
+                state_disk_bytes=sum(seat.operator.disk_bytes for seat in seats),
                 emission_bytes=sum(seat.emitted.bytes for seat in seats if seat.emitted),
                 apply_ms=sum(seat.applied.apply_ms for seat in seats if seat.applied),
                 advance_ms=sum(seat.emitted.advance_ms for seat in seats if seat.emitted),

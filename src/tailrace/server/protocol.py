@@ -1,8 +1,9 @@
 """What travels between tasks, driver and state servers. Plain data as JSON; rows and emissions travel as Arrow.
 
-Nothing here is pickled: a server runs no code that a peer sends it. Nothing here imports Flight, so that a task can
-start a server without opening gRPC first. Every request carries the run; what belongs to an epoch carries the epoch
-and the try as well, because the server fences by them.
+No message is pickled: a server runs no code that a peer sends it. A user's function, if there is one, comes with its
+configuration, by the standard input, from the process that started it and from nobody else. Nothing here imports
+Flight, so that a task can start a server without opening gRPC first. Every request carries the run; what belongs to an
+epoch carries the epoch and the try as well, because the server fences by them.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The same staging, receipts and barrier as for rows from Spark: the sender is the
 and the driver names what it sent as winners to every receiver. A repeated relay of the same try is refused by staging,
 so a failed one costs the epoch its try.
 
-Rows go in an order that depends on their keys alone, and servers own ascending shards: so doubles are added in the same
-order whatever the placement, and whatever lies in memory or on disk.
+Rows go in an order that depends on their keys alone (those of a user's function as it gave them), and servers own
+ascending shards: so doubles are added in the same order whatever the placement, and whatever lies in memory or on disk.
 
 Threads: one relay at a time per target, as the driver asks for it; nothing here holds the engine's lock.
 """

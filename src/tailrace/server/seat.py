@@ -47,6 +47,8 @@ class Operator(Protocol):
     def rows(self) -> int: ...
     @property
     def nbytes(self) -> int: ...
+    @property
+    def disk_bytes(self) -> int: ...
 
 
 class StateLost(StateServerError):
@@ -80,11 +82,6 @@ class Seat:
         self._clock = clock
         self._winners: tuple[Winner, ...] = ()
         self._stages: list[Stage] = []
-
-    @property
-    def disk_bytes(self) -> int:
-        """State that is not in memory. An operator that keeps all of it there need not say so."""
-        return int(getattr(self.operator, "disk_bytes", 0))
 
     def prepare(self, at: Attempt, winners: Sequence[Winner]) -> None:
         if self.step_of(at) >= Step.PREPARED:

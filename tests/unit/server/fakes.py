@@ -73,6 +73,10 @@ class FakeOperator:
         return len(self.numbers)
 
     @property
+    def disk_bytes(self) -> int:
+        return 0
+
+    @property
     def nbytes(self) -> int:
         return 8 * len(self.numbers)
 
