@@ -30,6 +30,7 @@ _PLAIN = {
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 _ARRAY = re.compile(r"array<(.+)>")
+_WINDOW = re.compile(r"struct<start:(\w+),end:\1>")
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,12 @@ class DataType:
         return DataType(found.group(1)) if found else None
 
     @property
+    def bounds(self) -> DataType | None:
+        """Of a window, the type of its start and its end."""
+        found = _WINDOW.fullmatch(self.name)
+        return DataType(found.group(1)) if found else None
+
+    @property
     def precision(self) -> int:
         return int(self._decimal_part(1))
 
@@ -99,6 +106,15 @@ def decimal(precision: int, scale: int) -> DataType:
 
 def array(element: DataType) -> DataType:
     return DataType(f"array<{element}>")
+
+
+def window_of(bounds: DataType) -> DataType:
+    """A window with bounds of this type.
+
+    >>> window_of(TIMESTAMP).bounds
+    DataType(name='timestamp')
+    """
+    return DataType(f"struct<start:{bounds},end:{bounds}>")
 
 
 BIGINT = DataType("bigint")

@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 
 from support.bids import RecordingRuntime
 from tailrace.api import aggregates as tr
-from tailrace.api.definition import OutputMode
 from tailrace.api.duration import parse_duration
 from tailrace.api.options import Options
+from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
-from tailrace.plan.physical import plan_aggregation
+from tailrace.plan.physical import plan_relation
 from tailrace.types import DataType, Field
 
 COLUMNS = {
@@ -57,7 +57,7 @@ def test_names_and_types_are_sparks(frame: DataFrame, function: str, columns: tu
     schema = tuple(Field(name, DataType(type_)) for name, type_ in COLUMNS.items())
     stream = Stream(frame, schema, RecordingRuntime()).withWatermark("ts", "1 second")
     ours = stream.agg(*(getattr(tr, function)(column) for column in columns))
-    outputs = plan_aggregation(ours.definition, OutputMode.UPDATE, Options()).operator.outputs
+    outputs = plan_relation(ours.source, OutputMode.UPDATE, Options()).operator.outputs
     assert [(o.name, o.type.name) for o in outputs] == [(e.name, e.dataType.simpleString()) for e in expected]
 
 

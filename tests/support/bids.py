@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.api.definition import Aggregation, OutputMode, QueryDefinition
+from tailrace.api.definition import QueryDefinition
 from tailrace.api.options import Options
+from tailrace.api.relations import Aggregation, OutputMode
 from tailrace.api.stream import Stream
 from tailrace.plan.explain import explain
-from tailrace.plan.physical import plan_aggregation
+from tailrace.plan.physical import plan_relation
 from tailrace.types import DataType, Field
 
 TYPES = {
@@ -46,7 +47,7 @@ class RecordingRuntime:
         return query
 
     def explain(self, stream: Aggregation, output_mode: OutputMode, options: Options) -> str:
-        return explain(plan_aggregation(stream, output_mode, options))
+        return explain(plan_relation(stream, output_mode, options))
 
 
 def bids(runtime: RecordingRuntime | None = None) -> Stream:

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from support.join_oracle import Answer, JoinRow
+from tailrace.operators.catalogue import fold_sections, operator_of
 from tailrace.operators.frame import Frame, by_shard
-from tailrace.operators.join_output import output_schema
-from tailrace.operators.join_spec import LEFT, JoinSpec
-from tailrace.operators.joins import fold_sections, join_operator
+from tailrace.operators.output import output_schema
+from tailrace.operators.specs.join import LEFT, JoinSpec
 from tailrace.state import columns, sections
 from tailrace.types import TIMESTAMP
 
@@ -42,7 +42,7 @@ class JoinCluster:
 
     def _make(self, shards: list[int]) -> Any:
         memory_bytes = self._rng.choice([0, 6000, 10**8])
-        return join_operator(self.spec, shards, memory_bytes=memory_bytes, folder=self._folder, threads=1)
+        return operator_of(self.spec, shards, memory_bytes=memory_bytes, folder=self._folder)
 
     def hash_of(self, key: tuple[Any, ...]) -> int:
         return self._hashes.setdefault(key, self._rng.choice(self._pool))
@@ -117,7 +117,7 @@ class JoinCluster:
         if len(batches) > 1 and self._rng.random() < 0.6:
             low = self._rng.randrange(len(batches))
             high = self._rng.randrange(low, len(batches)) + 1
-            batches[low:high] = [fold_sections(self.spec, batches[low:high], horizon)]
+            batches[low:high] = [fold_sections(self.spec, batches[low:high], horizon, complete=low == 0)]
         return list(batches)
 
     def close(self) -> None:

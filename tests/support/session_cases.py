@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.frame import Frame, split
-from tailrace.operators.row_lift import lifter_of
-from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.lifters import lifter_of
+from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.testing.question import Aggregate, Question
 from tailrace.testing.sessions import SessionJudgement, judge_sessions
 from tailrace.types import BIGINT, TIMESTAMP, DataType
@@ -91,7 +91,7 @@ def emitted(batches: list[pa.RecordBatch], names: Sequence[str]) -> Emitted:
 
 
 def play(
-    spec: OperatorSpec,
+    spec: AggregateSpec,
     make: Callable[[Iterable[int]], Operator],
     fold: Fold,
     epochs: list[list[Row]],

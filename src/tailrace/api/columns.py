@@ -102,3 +102,23 @@ def _key_advice(type_: DataType) -> str:
     if type_.name.startswith(("array<", "map<", "variant")):
         return "Make a column that stands for it, for example F.to_json(...) or F.xxhash64(...), and group by that."
     return "Cast it to one of these first."
+
+
+def check_time(column: Field, where: str) -> None:
+    if not column.type.is_time:
+        raise AnalysisError(
+            f"{where}: event time must be a timestamp, but column {column.name!r} is a {column.type}: cast it before "
+            f"tailrace.stream(...), for example df.withColumn({column.name!r}, "
+            f"F.col({column.name!r}).cast('timestamp'))"
+        )
+
+
+def check_names(names: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.lower() in seen:
+            raise AnalysisError(
+                f"two output columns would be called {name!r} (names differ by more than case): the output is "
+                f"{', '.join(names)}. Give one another name with .alias(...)"
+            )
+        seen[name.lower()] = name

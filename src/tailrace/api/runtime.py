@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tailrace.api.definition import Aggregation, OutputMode, QueryDefinition
+from tailrace.api.definition import QueryDefinition
 from tailrace.api.options import Options
+from tailrace.api.relations import OutputMode, Relation
 from tailrace.types import Field
 
 
@@ -41,7 +43,10 @@ class Runtime(Protocol):
     def fields(self, schema: object) -> tuple[Field, ...]:
         """The columns of a schema as a user writes it: a DDL string, or Spark's own."""
 
+    def enriched(self, source: object, table: object, on: Sequence[str], how: str) -> tuple[object, tuple[Field, ...]]:
+        """The user's stream joined with a static DataFrame, and the columns of that."""
+
     def start(self, query: QueryDefinition) -> StreamingQuery: ...
 
-    def explain(self, stream: Aggregation, output_mode: OutputMode, options: Options) -> str:
+    def explain(self, relation: Relation, output_mode: OutputMode, options: Options) -> str:
         """The plan such a query would have, before a sink and a checkpoint are chosen."""

@@ -1,21 +1,21 @@
-"""A stream, grouped, aggregated: three frozen steps, each checked when it is called, before Spark sees anything."""
+"""A stream in Tailrace's hands: frozen, each step checked when it is called, before Spark sees anything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tailrace.api import aggregates
 from tailrace.api.aggregates import Aggregate
-from tailrace.api.columns import check_key, resolve
-from tailrace.api.definition import Aggregation, OutputMode, Watermark, WindowFunction
+from tailrace.api.columns import check_key, check_names, check_time, resolve
 from tailrace.api.duration import Duration, parse_duration
+from tailrace.api.grouped import GroupedStream
+from tailrace.api.joining import JoinInput, joined
 from tailrace.api.options import Options
+from tailrace.api.relations import OutputMode, Relation, Watermark
 from tailrace.api.runtime import Runtime
 from tailrace.api.windows import AnyWindow, SessionWindow, Window
 from tailrace.api.writer import DataStreamWriter
 from tailrace.errors import AnalysisError
-from tailrace.ids import Micros
 from tailrace.types import Field
 
 
@@ -29,28 +29,55 @@ class Stream:
     watermark: Watermark | None = None
 
     @property
-    def time_column(self) -> Field | None:
-        return None if self.watermark is None else self.watermark.column
+    def columns(self) -> list[str]:
+        """The columns' names, in order."""
+        return [field.name for field in self.schema]
+
+    @property
+    def relation(self) -> Relation | None:
+        """What made these rows, where that was Tailrace."""
+        return self.source if isinstance(self.source, Relation) else None
+
+    @property
+    def brought_window(self) -> AnyWindow | None:
+        """The window that rows come with, from a windowed operator upstream."""
+        return None if self.relation is None else self.relation.window
+
+    def derived(self, relation: Relation) -> Stream:
+        """The stream of what an operator makes of this one."""
+        check_names([field.name for field in relation.fields])
+        return replace(self, source=relation, schema=relation.fields, watermark=relation.event_time)
 
     def withWatermark(self, eventTime: str, delayThreshold: Duration) -> Stream:
         """Rows may come up to ``delayThreshold`` behind the largest event time; later, their windows are closed."""
+        if self.relation is not None:
+            raise AnalysisError(
+                "withWatermark: these rows have the event time and the watermark of what they were made of: call it "
+                "right after tailrace.stream(...)"
+            )
         if self.watermark is not None:
             raise AnalysisError(
                 f"withWatermark: the stream already has a watermark, on {self.watermark.column.name!r}, and takes one "
                 f"only: remove one of the two calls"
             )
         column = resolve(eventTime, self.schema, "withWatermark")
-        _check_time(column, "withWatermark")
+        check_time(column, "withWatermark")
         delay = parse_duration(delayThreshold, "withWatermark: delayThreshold", zero_ok=True)
         return replace(self, watermark=Watermark(column, delay))
 
     def groupBy(self, *cols: str | AnyWindow | Sequence[str | AnyWindow]) -> GroupedStream:
-        """Groups by columns and at most one window, or by sessions. Without any: one group of all rows."""
+        """Groups by columns and at most one window, or by sessions. Without any: one group of all rows.
+
+        Of windows that were aggregated, ``groupBy("window")`` brings together what has the same window, and
+        ``tailrace.window("window", "1 hour")`` takes the last moment of a row's window as its event time, as Spark's
+        ``window_time`` does.
+        """
+        self._check_final("grouped again")
         keys: list[Field] = []
         window: AnyWindow | None = None
         window_position = 0
         for col in _flat(cols):
-            if isinstance(col, str) and (brought := self._brought_window(col)) is not None:
+            if isinstance(col, str) and (brought := self._same_window(col)) is not None:
                 col = brought
             if not isinstance(col, Window | SessionWindow):
                 keys.append(self._key(col))
@@ -66,14 +93,85 @@ class Stream:
 
     groupby = groupBy
 
-    def agg(self, *exprs: Aggregate | dict[str, str]) -> AggregatedStream:
+    def agg(self, *exprs: Aggregate | dict[str, str]) -> Stream:
         """Aggregates all rows as one group."""
         return self.groupBy().agg(*exprs)
 
-    def _brought_window(self, name: str) -> Window | None:
-        """The window that rows of an aggregated stream come with, where ``name`` is its column."""
-        upstream = self.source if isinstance(self.source, Aggregation) else None
-        window = None if upstream is None else upstream.window
+    def join(
+        self,
+        other: object,
+        on: str | Sequence[str],
+        how: str = "inner",
+        *,
+        within: tuple[Duration | None, Duration | None] | None = None,
+        window: AnyWindow | None = None,
+        validTo: str | None = None,
+        ttl: Duration | None = None,
+        eventTime: str | None = None,
+    ) -> Stream:
+        """Joins with another stream, or with a static DataFrame (then as Spark does, without any state).
+
+        ``on``: columns that both have and that must be equal. ``how``: ``inner`` or ``left_outer``. Of two streams, at
+        most one condition in time: ``within=(lower, upper)``, both inclusive, bounds the other's event time minus this
+        one's; ``window`` takes pairs of one window; ``validTo`` names a column of either side with the end of a row's
+        validity, which begins at its event time. ``ttl``: forget a row so long after its time. ``eventTime``: name of
+        an output column with the later of both event times, for a window over the pairs.
+
+        >>> views.join(clicks, "ad", within=("0 seconds", "10 minutes"))                       # doctest: +SKIP
+        >>> bids.join(auctions, "auction", validTo="expires", eventTime="at")                  # doctest: +SKIP
+        """
+        keys = [on] if isinstance(on, str) else list(on)
+        if isinstance(other, Stream):
+            sides = (
+                JoinInput(self.source, self.schema, self.watermark),
+                JoinInput(other.source, other.schema, other.watermark),
+            )
+            return self.derived(
+                joined(*sides, keys, how, within=within, window=window, valid_to=validTo, ttl=ttl, time_name=eventTime)
+            )
+        if any(given is not None for given in (within, window, validTo, ttl, eventTime)):
+            raise AnalysisError(
+                "join: within, window, validTo, ttl and eventTime are for two streams, and a table has no event time: "
+                "remove them, or wrap the other side in tailrace.stream(...)"
+            )
+        if self.relation is not None:
+            raise AnalysisError(
+                "join: a table joins the rows that a stream reads, not those that an operator has made: join it "
+                "right after tailrace.stream(...), or in foreachBatch"
+            )
+        source, schema = self.runtime.enriched(self.source, other, keys, how)
+        return replace(self, source=source, schema=schema)
+
+    @property
+    def writeStream(self) -> DataStreamWriter:
+        """Where the rows go, as in PySpark."""
+        return DataStreamWriter(self._made("written"), self.runtime)
+
+    def explain(self) -> None:
+        """Prints the plan this has with default options; a started query's ``explain()`` shows its own."""
+        relation = self._made("explained")
+        mode = OutputMode.UPDATE if relation.refusal(OutputMode.APPEND) else OutputMode.APPEND
+        print(self.runtime.explain(relation, mode, Options()))
+
+    def _made(self, done: str) -> Relation:
+        if self.relation is None:
+            raise AnalysisError(
+                f"nothing stateful was asked of this stream, so it cannot be {done} here: group it, join it, or use "
+                "the DataFrame itself"
+            )
+        return self.relation
+
+    def _check_final(self, done: str) -> None:
+        if self.relation is None or self.relation.refusal(OutputMode.APPEND) is None:
+            return
+        raise AnalysisError(
+            f"an aggregation can be {done} once its rows are final: give it a window "
+            "(.groupBy(tailrace.window('ts', '10 seconds'), ...)) and a watermark (.withWatermark('ts', ...))"
+        )
+
+    def _same_window(self, name: str) -> Window | None:
+        """The window that rows come with, where ``name`` is its column."""
+        window = self.brought_window
         if window is None or resolve(name, self.schema, "groupBy").name != window.name:
             return None
         if isinstance(window, SessionWindow):
@@ -98,7 +196,7 @@ class Stream:
     def _resolve_window(self, window: AnyWindow) -> AnyWindow:
         where = "window" if isinstance(window, Window) else "session_window"
         column = resolve(window.time_column, self.schema, where)
-        _check_time(column, where)
+        check_time(column, where)
         if self.watermark is not None and column != self.watermark.column:
             raise AnalysisError(
                 f"{where} is over {column.name!r} but the watermark is on {self.watermark.column.name!r}, so its "
@@ -107,215 +205,7 @@ class Stream:
         return replace(window, time_column=column.name)
 
 
-@dataclass(frozen=True)
-class GroupedStream:
-    """A stream and the columns it is grouped by."""
-
-    stream: Stream
-    keys: tuple[Field, ...]
-    window: AnyWindow | None
-    window_position: int
-
-    def agg(self, *exprs: Aggregate | dict[str, str]) -> AggregatedStream:
-        """One output column for each aggregate; ``{"price": "max"}`` is understood as in PySpark."""
-        wanted = [aggregate for expr in exprs for aggregate in _aggregates(expr)]
-        if not wanted:
-            raise AnalysisError("agg needs at least one aggregate: .agg(tailrace.count(), tailrace.max('price'))")
-        stream = self.stream
-        aggregation = Aggregation(
-            source=stream.source,
-            schema=stream.schema,
-            watermark=stream.watermark,
-            window=self.window,
-            window_position=self.window_position,
-            keys=self.keys,
-            aggregates=tuple(self._resolve(aggregate) for aggregate in wanted),
-            ansi=stream.runtime.ansi,
-        )
-        _check_names(aggregation.columns)
-        return AggregatedStream(aggregation, stream.runtime)
-
-    def applyInWindow(
-        self, func: Callable[..., object], schema: object, columns: Sequence[str] | None = None
-    ) -> AggregatedStream:
-        """Calls ``func`` with the rows of a window, a ``pyarrow.Table``; it returns one with the columns of ``schema``.
-
-        A table holds whole keys: all rows of a key (the other group columns) are in one call. A window too large for
-        one call is given in several; without group columns beside the window it never is. The output is the window's
-        column and then the function's. ``columns``: what it reads; all by default. It must depend on nothing else.
-
-        >>> def best(rows):                                                                   # doctest: +SKIP
-        ...     return rows.filter(pc.equal(rows["n"], pc.max(rows["n"])))
-        >>> counts.groupBy("window").applyInWindow(best, "auction bigint, n bigint")          # doctest: +SKIP
-        """
-        stream = self.stream
-        if not callable(func):
-            raise AnalysisError(f"applyInWindow takes a function, but got {func!r} ({type(func).__name__})")
-        if self.window is None:
-            raise AnalysisError(
-                "applyInWindow needs a window, whose end is when the function is called: add "
-                "tailrace.window('ts', '10 seconds') to groupBy"
-            )
-        if isinstance(self.window, SessionWindow):
-            raise AnalysisError(
-                "applyInWindow is for windows that end for all keys at once, and sessions end key by key: use "
-                "tailrace.collect_list and tailrace.top_k over sessions, or a window"
-            )
-        fields = stream.runtime.fields(schema)
-        if not fields:
-            raise AnalysisError("applyInWindow: the schema has no column")
-        wanted = [field.name for field in stream.schema] if columns is None else list(columns)
-        if not wanted:
-            raise AnalysisError("applyInWindow: columns is empty, and a table without columns has no rows: name one")
-        read = tuple(resolve(name, stream.schema, "applyInWindow: columns") for name in wanted)
-        for field in (*read, *fields):
-            kept = field.type if field in read else field.type.element or field.type
-            if kept.kind is None:
-                raise AnalysisError(
-                    f"applyInWindow: column {field.name!r} is a {field.type}, which is not supported: leave it out "
-                    f"with columns=[...], or cast it before tailrace.stream(...)"
-                )
-        made = Aggregation(
-            source=stream.source,
-            schema=stream.schema,
-            watermark=stream.watermark,
-            window=self.window,
-            window_position=0,
-            keys=self.keys,
-            aggregates=(),
-            ansi=stream.runtime.ansi,
-            function=WindowFunction(func, fields, read),
-        )
-        _check_names(made.columns)
-        return AggregatedStream(made, stream.runtime)
-
-    def count(self) -> AggregatedStream:
-        """Rows of each group, in a column ``count``."""
-        return self.agg(aggregates.count().alias("count"))
-
-    def sum(self, *cols: str) -> AggregatedStream:
-        return self._each("sum", cols)
-
-    def min(self, *cols: str) -> AggregatedStream:
-        return self._each("min", cols)
-
-    def max(self, *cols: str) -> AggregatedStream:
-        return self._each("max", cols)
-
-    def avg(self, *cols: str) -> AggregatedStream:
-        return self._each("avg", cols)
-
-    def mean(self, *cols: str) -> AggregatedStream:
-        return self._each("avg", cols)
-
-    def _each(self, function: str, cols: tuple[str, ...]) -> AggregatedStream:
-        if not cols:
-            raise AnalysisError(f"{function} needs the columns' names: .{function}('price')")
-        return self.agg(*(aggregates.BY_NAME[function](col) for col in cols))
-
-    def _resolve(self, aggregate: Aggregate) -> Aggregate:
-        if aggregate.column is None:
-            return aggregate
-        field = resolve(aggregate.column, self.stream.schema, aggregate.name)
-        if isinstance(self.stream.source, Aggregation) and field == self.stream.time_column:
-            raise AnalysisError(
-                f"{aggregate.name}: column {field.name!r} is the window that rows come from and cannot be aggregated: "
-                f"group by it, groupBy({field.name!r}), or by a longer one, tailrace.window({field.name!r}, '1 hour')"
-            )
-        resolved = replace(aggregate, column=field.name)
-        resolved.check_input(field)
-        if resolved.whole_group and self.window is None:
-            raise AnalysisError(
-                f"{aggregate.name}: {aggregate.function} keeps every row of its group, and without a window a group "
-                f"never ends: add tailrace.window('ts', '10 seconds') to groupBy"
-            )
-        if resolved.needs_time and self.stream.watermark is None and self.window is None:
-            raise AnalysisError(
-                f"{aggregate.name}: {aggregate.function} is by event time (then by value), so that a replay gives the "
-                f"same row, and this stream has no event time: name it with .withWatermark('ts', '10 seconds') before "
-                f"groupBy, or use min or max"
-            )
-        return resolved
-
-
-@dataclass(frozen=True)
-class AggregatedStream:
-    """A query but for its sink."""
-
-    definition: Aggregation
-    runtime: Runtime
-
-    @property
-    def columns(self) -> list[str]:
-        """The output's columns, in order."""
-        return list(self.definition.columns)
-
-    @property
-    def writeStream(self) -> DataStreamWriter:
-        return DataStreamWriter(self.definition, self.runtime)
-
-    def groupBy(self, *cols: str | AnyWindow | Sequence[str | AnyWindow]) -> GroupedStream:
-        """Aggregates the rows of closed windows again: by the same window (its column's name) or by another one.
-
-        ``groupBy("window")`` brings together what has the same window; ``tailrace.window("window", "1 hour")`` takes
-        the last moment of a row's window as its event time, as Spark's ``window_time`` does.
-        """
-        made = self.definition
-        if made.window is None or made.watermark is None:
-            raise AnalysisError(
-                "an aggregation can be grouped again once its rows are final: give it a window "
-                "(.groupBy(tailrace.window('ts', '10 seconds'), ...)) and a watermark (.withWatermark('ts', ...))"
-            )
-        assert made.time_column is not None
-        time = Field(made.window.name, made.time_column.type)
-        return Stream(made, made.fields, self.runtime, Watermark(time, Micros(0))).groupBy(*cols)
-
-    groupby = groupBy
-
-    def explain(self) -> None:
-        """Prints the plan this has with default options; a started query's ``explain()`` shows its own."""
-        closes = self.definition.window is not None and self.definition.watermark is not None
-        mode = OutputMode.APPEND if closes else OutputMode.UPDATE
-        print(self.runtime.explain(self.definition, mode, Options()))
-
-
 def _flat(cols: tuple[str | AnyWindow | Sequence[str | AnyWindow], ...]) -> list[object]:
     if len(cols) == 1 and isinstance(cols[0], list | tuple):
         return list(cols[0])
     return list(cols)
-
-
-def _aggregates(expr: object) -> list[Aggregate]:
-    if isinstance(expr, Aggregate):
-        return [expr]
-    if isinstance(expr, dict):
-        unknown = [name for name in expr.values() if name not in aggregates.BY_NAME]
-        if unknown:
-            raise AnalysisError(f"agg: there is no aggregate {unknown[0]!r}; there are {', '.join(aggregates.BY_NAME)}")
-        return [aggregates.BY_NAME[name](column) for column, name in expr.items()]
-    if callable(expr):
-        raise AnalysisError(f"agg: {expr!r} is a function, not an aggregate: call it, for example tailrace.count()")
-    raise AnalysisError(
-        f"agg takes Tailrace's aggregates, but got {expr!r} ({type(expr).__name__}): use tailrace.max('price') in "
-        f"place of pyspark.sql.functions.max('price')"
-    )
-
-
-def _check_time(column: Field, where: str) -> None:
-    if not column.type.is_time:
-        raise AnalysisError(
-            f"{where}: event time must be a timestamp, but column {column.name!r} is a {column.type}: cast it before "
-            f"tailrace.stream(...), for example df.withColumn({column.name!r}, "
-            f"F.col({column.name!r}).cast('timestamp'))"
-        )
-
-
-def _check_names(names: Sequence[str]) -> None:
-    seen: dict[str, str] = {}
-    for name in names:
-        if name.lower() in seen:
-            raise AnalysisError(
-                f"two output columns would be called {name!r} (names differ by more than case): the output is "
-                f"{', '.join(names)}. Give one another name with .alias(...)"
-            )
-        seen[name.lower()] = name

@@ -11,11 +11,9 @@ from typing import NoReturn
 
 from tailrace.api.columns import resolve
 from tailrace.api.definition import (
-    Aggregation,
     AvailableNow,
     ForeachBatch,
     Format,
-    OutputMode,
     ProcessingTime,
     QueryDefinition,
     Sink,
@@ -23,10 +21,10 @@ from tailrace.api.definition import (
 )
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.options import parse_locations, parse_options, split_options
+from tailrace.api.relations import OutputMode, Relation
 from tailrace.api.runtime import Runtime, StreamingQuery
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
-from tailrace.types import DataType, Field
 
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "avro", "xml")
 _FLAT_FORMATS = ("csv", "text")
@@ -38,8 +36,8 @@ OptionValue = str | int | float | bool | None
 class DataStreamWriter:
     """Collects what :meth:`start` needs."""
 
-    def __init__(self, stream: Aggregation, runtime: Runtime) -> None:
-        self._stream = stream
+    def __init__(self, relation: Relation, runtime: Runtime) -> None:
+        self._relation = relation
         self._runtime = runtime
         self._mode = OutputMode.APPEND
         self._function: Callable[..., object] | None = None
@@ -50,7 +48,7 @@ class DataStreamWriter:
         self._trigger: Trigger = ProcessingTime(Micros(0))
 
     def outputMode(self, outputMode: str) -> DataStreamWriter:
-        """``append``: the rows of closed windows. ``update``: the rows that changed."""
+        """``append``: rows that are final, as those of closed windows. ``update``: the rows that changed."""
         mode = outputMode.strip().lower() if isinstance(outputMode, str) else outputMode
         if mode == "complete":
             raise AnalysisError(
@@ -143,9 +141,8 @@ class DataStreamWriter:
     def partitionBy(self, *cols: str | list[str]) -> DataStreamWriter:
         """Folders by these output columns, where the format writes files."""
         names = cols[0] if len(cols) == 1 and isinstance(cols[0], list) else cols
-        output = [Field(name, DataType("")) for name in self._stream.columns]
-        self._partition_by = tuple(resolve(name, output, "partitionBy").name for name in names)
-        window = self._stream.window
+        self._partition_by = tuple(resolve(name, self._relation.fields, "partitionBy").name for name in names)
+        window = self._relation.window
         if window is not None and window.name in self._partition_by:
             raise AnalysisError(
                 f"partitionBy: {window.name!r} is a struct, and folders need plain columns: use foreachBatch and make "
@@ -187,24 +184,12 @@ class DataStreamWriter:
     def _definition(self) -> QueryDefinition:
         ours, rest = split_options(self._options)
         options = parse_options(ours)
-        self._check_mode()
+        refusal = self._relation.refusal(self._mode)
+        if refusal is not None:
+            raise AnalysisError(refusal)
         sink = self._sink(rest)
         checkpoint, state = parse_locations(ours)
-        return QueryDefinition(self._stream, self._mode, sink, options, self._trigger, self._name, checkpoint, state)
-
-    def _check_mode(self) -> None:
-        if self._mode is not OutputMode.APPEND:
-            return
-        missing = []
-        if self._stream.window is None:
-            missing.append("a window: .groupBy(tailrace.window('ts', '10 seconds'), ...)")
-        if self._stream.watermark is None:
-            missing.append("a watermark: .withWatermark('ts', '10 seconds')")
-        if missing:
-            raise AnalysisError(
-                f"outputMode 'append' gives the rows of windows that have closed, so it needs {' and '.join(missing)}; "
-                f"or use .outputMode('update') for the rows that changed"
-            )
+        return QueryDefinition(self._relation, self._mode, sink, options, self._trigger, self._name, checkpoint, state)
 
     def _sink(self, rest: dict[str, str]) -> Sink:
         if self._function is None:
@@ -231,7 +216,7 @@ class DataStreamWriter:
             raise AnalysisError(f"format {name!r} needs a path: .start('/path/of/the/output') or .option('path', ...)")
         if name == "memory" and self._name is None:
             raise AnalysisError("format 'memory' needs the name of its table: .queryName('results')")
-        window = self._stream.window
+        window = self._relation.window
         if name in _FLAT_FORMATS and window is not None:
             raise AnalysisError(
                 f"format {name!r} cannot hold the struct column {window.name!r}: use 'parquet', 'orc' or 'json', or "

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import AnalysisError
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.spec import WindowSpec
+from tailrace.operators.specs.window import WindowSpec
 from tailrace.state import columns
 from tailrace.types import TIMESTAMP
 
-_TIME_MAX = 2**62
+TIME_MAX = 2**62
 """Windows are computed in 64 bits: times this far from 1970 (146,000 years) leave room for any window."""
 
 
 @dataclass
 class LiftCounts:
-    """What a task saw. ``time_max`` counts late rows too; MIN_MICROS where no row had an event time."""
+    """What a task saw. ``times_max``: by input, late rows too; MIN_MICROS where no row had an event time."""
 
     rows: int = 0
     late_rows: int = 0
@@ -27,7 +27,16 @@ class LiftCounts:
     partials: int = 0
     sampled_rows: int = 0
     sampled_keys: int = 0
-    time_max: int = MIN_MICROS
+    times_max: list[int] = field(default_factory=lambda: [MIN_MICROS])
+
+    def saw(self, input_: int, first: int, last: int, name: str) -> None:
+        """Event times from ``first`` to ``last`` of one input."""
+        if max(last, -first) > TIME_MAX:
+            raise AnalysisError(
+                f"{name} holds an event time more than {TIME_MAX} microseconds from 1970 ({first} to {last}): such "
+                "rows are not event times; filter them before tr.stream()"
+            )
+        self.times_max[input_] = max(self.times_max[input_], last)
 
 
 def in_time(
@@ -48,12 +57,7 @@ def in_time(
     times = columns.fixed_words(array, TIMESTAMP, None)
     known = times if valid is None else times[valid]
     if len(known):
-        counts.time_max = max(counts.time_max, int(known.max()))
-        if max(counts.time_max, -int(known.min())) > _TIME_MAX:
-            raise AnalysisError(
-                f"column {name} holds an event time more than {_TIME_MAX} microseconds from 1970 "
-                f"({known.min()} to {known.max()}): such rows are not event times; filter them before tr.stream()"
-            )
+        counts.saw(0, int(known.min()), int(known.max()), f"column {name}")
     if window is None and session_gap is None:
         return batch, times if valid is None else np.where(valid, times, MIN_MICROS), None
     keep = np.ones(len(batch), bool) if valid is None else valid

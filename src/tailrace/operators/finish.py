@@ -6,30 +6,16 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.decimal_kernels import divide_decimals
-from tailrace.operators.spec import OperatorSpec, Output, Result
+from tailrace.operators.output import output_schema
+from tailrace.operators.specs.aggregate import AggregateSpec, Output, Result
 from tailrace.state import columns
 from tailrace.state.layout import PANE, AccumulatorWords, Merge, RecordLayout
 from tailrace.state.sections import ValidBits, value_words
 from tailrace.state.table import Rows
-from tailrace.types import DOUBLE, Kind
+from tailrace.types import DOUBLE, Kind, window_of
 
 
-def output_schema(spec: OperatorSpec) -> pa.Schema:
-    """The schema of what the operator emits."""
-    fields = [pa.field(key.name, columns.arrow_type(key.type)) for key in spec.shown_keys]
-    if spec.windowed:
-        fields.insert(spec.window_position, pa.field(spec.window_name, _window_type(spec)))
-    fields += [pa.field(out.name, columns.arrow_type(out.type)) for out in spec.outputs]
-    return pa.schema(fields)
-
-
-def _window_type(spec: OperatorSpec) -> pa.DataType:
-    assert spec.time_column is not None
-    time = columns.arrow_type(spec.time_column.type)
-    return pa.struct([pa.field("start", time), pa.field("end", time)])
-
-
-def window_struct(starts: np.ndarray, spec: OperatorSpec, ends: np.ndarray | None = None) -> pa.Array:
+def window_struct(starts: np.ndarray, spec: AggregateSpec, ends: np.ndarray | None = None) -> pa.Array:
     """The output column of windows that start there; of sessions also ``ends``."""
     assert spec.time_column is not None
     if ends is None:
@@ -37,10 +23,10 @@ def window_struct(starts: np.ndarray, spec: OperatorSpec, ends: np.ndarray | Non
         ends = starts + spec.window.length
     no_strings = np.empty(0, np.uint8)
     edges = [columns.decode(edge, None, no_strings, spec.time_column.type) for edge in (starts, ends)]
-    return pa.StructArray.from_arrays(edges, fields=list(_window_type(spec)))
+    return pa.StructArray.from_arrays(edges, fields=list(columns.arrow_type(window_of(spec.time_column.type))))
 
 
-def finish(rows: Rows, spec: OperatorSpec, layout: RecordLayout, ends: np.ndarray | None = None) -> pa.RecordBatch:
+def finish(rows: Rows, spec: AggregateSpec, layout: RecordLayout, ends: np.ndarray | None = None) -> pa.RecordBatch:
     """Records (whose pane is their window's start) as rows of the operator's output. Sessions need their ``ends``."""
     valid = ValidBits(rows)
     arrays: list[pa.Array] = []

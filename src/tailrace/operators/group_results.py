@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.operators import group_functions
-from tailrace.operators.finish import finish, output_schema
+from tailrace.operators.finish import finish
 from tailrace.operators.groups import Groups
 from tailrace.operators.lift import Lifter
-from tailrace.operators.spec import WHOLE_GROUP, OperatorSpec, Output, Result
+from tailrace.operators.output import output_schema
+from tailrace.operators.specs.aggregate import WHOLE_GROUP, AggregateSpec, Output, Result
 from tailrace.state.table import Rows
 from tailrace.types import BIGINT, DataType, Field
 
@@ -26,7 +27,7 @@ _GROUP = Field("__group", BIGINT)
 class GroupResults:
     """Makes the output rows of groups."""
 
-    def __init__(self, spec: OperatorSpec) -> None:
+    def __init__(self, spec: AggregateSpec) -> None:
         self._spec = spec
         self._schema = output_schema(spec)
         self._types: dict[str, DataType] = {field.name: field.type for field in (*spec.keys, *spec.rows)}

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tailrace.errors import AnalysisError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.event_time import LiftCounts
 from tailrace.operators.frame import Frame, by_shard
-from tailrace.operators.join_spec import LEFT, RIGHT, SIDE, TIME, TIME_MAX, JoinSpec
 from tailrace.operators.key_hash import hash_program, put_hashes
+from tailrace.operators.specs.join import LEFT, RIGHT, SIDE, TIME, JoinSpec
 from tailrace.state import columns
 from tailrace.state.sections import RowsBuilder
 from tailrace.state.table import Rows, concat_rows
@@ -23,18 +22,14 @@ from tailrace.types import DataType
 
 
 class JoinLifter:
-    """Turns united batches (columns as ``JoinSpec`` says) into frames. Rows without a time go like late ones.
-
-    ``time_max``: by side, the largest event time seen, late rows included; MIN_MICROS where there was none.
-    """
+    """Turns united batches (columns as ``JoinSpec`` says) into frames. Rows without a time go like late ones."""
 
     def __init__(self, spec: JoinSpec, late_before: int) -> None:
         self._spec = spec
         self._layout = spec.layout()
         self._hash_program = hash_program(self._layout)
         self._late_before = late_before
-        self.counts = LiftCounts()
-        self.time_max: list[int] = [MIN_MICROS, MIN_MICROS]
+        self.counts = LiftCounts(times_max=[MIN_MICROS, MIN_MICROS])
 
     def frame(self, batches: Sequence[pa.RecordBatch]) -> Frame:
         """The rows of these batches, sorted by shard."""
@@ -71,9 +66,7 @@ class JoinLifter:
         for side in (LEFT, RIGHT):
             seen = times[known & (right == side)]
             if len(seen):
-                self.time_max[side] = max(self.time_max[side], int(seen.max()))
-                self._check(int(seen.min()), int(seen.max()))
-        self.counts.time_max = max(self.counts.time_max, *self.time_max)
+                self.counts.saw(side, int(seen.min()), int(seen.max()), f"join {spec.name}")
         if spec.window is None:
             late = known & (times < self._late_before)
         else:
@@ -84,10 +77,3 @@ class JoinLifter:
         self.counts.late_rows += int(late.sum())
         keep: np.ndarray = known & ~late
         return keep
-
-    def _check(self, first: int, last: int) -> None:
-        if max(last, -first) > TIME_MAX:
-            raise AnalysisError(
-                f"join {self._spec.name}: an event time lies more than {TIME_MAX} microseconds from 1970 ({first} to "
-                f"{last}): such rows are not event times; filter them before tr.stream()"
-            )

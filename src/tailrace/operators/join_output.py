@@ -13,31 +13,18 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.join_spec import JoinSpec
+from tailrace.operators.output import output_schema
+from tailrace.operators.specs.join import JoinSpec
 from tailrace.state import columns
 from tailrace.state.layout import VALID, AccumulatorWords, KeyWords, RecordLayout
 from tailrace.state.sections import ValidBits, value_words
 from tailrace.state.table import Rows
+from tailrace.types import window_of
 
 PAIRS_MAX = 1 << 16
 """Rows of one emitted batch at most: the strings of a batch must stay below 2 GiB."""
 
 _NO_STRINGS = np.empty(0, np.uint8)
-
-
-def output_schema(spec: JoinSpec) -> pa.Schema:
-    """The schema of what a join emits."""
-    fields = [pa.field(field.name, columns.arrow_type(field.type)) for field in (*spec.keys, *spec.left, *spec.right)]
-    if spec.window is not None:
-        fields.insert(0, pa.field(spec.window_name, _window_type(spec)))
-    if spec.output_time is not None:
-        fields.append(pa.field(spec.output_time.name, columns.arrow_type(spec.time_type)))
-    return pa.schema(fields)
-
-
-def _window_type(spec: JoinSpec) -> pa.DataType:
-    time = columns.arrow_type(spec.time_type)
-    return pa.struct([pa.field("start", time), pa.field("end", time)])
 
 
 class JoinOutput:
@@ -77,7 +64,9 @@ class JoinOutput:
             assert window is not None
             ends = (np.full(len(left), edge, np.int64) for edge in (window, window + spec.window.length))
             edges = [columns.decode(end, None, _NO_STRINGS, spec.time_type) for end in ends]
-            arrays.insert(0, pa.StructArray.from_arrays(edges, fields=list(_window_type(spec))))
+            arrays.insert(
+                0, pa.StructArray.from_arrays(edges, fields=list(columns.arrow_type(window_of(spec.time_type))))
+            )
             times = np.full(len(left), window + spec.window.length - 1, np.int64)
         if spec.output_time is not None:
             arrays.append(columns.decode(times, None, _NO_STRINGS, spec.time_type))

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailrace.operators.join_output import counted
-from tailrace.operators.join_spec import LEFT
 from tailrace.operators.join_times import JoinTimes, KnownPanes, Moments, Ranges
+from tailrace.operators.specs.join import LEFT
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import PANE
 from tailrace.state.runs import Slices, by_hash, key_offsets

@@ -25,9 +25,9 @@ from tailrace.operators import join_sections
 from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.join_output import JoinOutput, has_keys
 from tailrace.operators.join_probe import Prober
-from tailrace.operators.join_spec import LEFT, RIGHT, JoinSpec
 from tailrace.operators.join_times import JoinTimes, KnownPanes
 from tailrace.operators.join_unmatched import Unmatched
+from tailrace.operators.specs.join import LEFT, RIGHT, JoinSpec
 from tailrace.state import columns
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import PANE, VALID

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.join_spec import LEFT, RIGHT, TIME_MAX, JoinKind, JoinSpec
+from tailrace.operators.event_time import TIME_MAX
+from tailrace.operators.specs.join import LEFT, RIGHT, JoinKind, JoinSpec
 from tailrace.state.layout import VALID, RecordLayout
 from tailrace.state.table import Rows
 

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from tailrace.operators.frame import by_shard
-from tailrace.operators.join_spec import LEFT, RIGHT, JoinSpec
 from tailrace.operators.join_times import NEVER, JoinTimes, pane_end
+from tailrace.operators.specs.join import LEFT, RIGHT, JoinSpec
 from tailrace.state.append_aligned import AppendAlignedStore
 from tailrace.state.layout import HASH, PANE, VALID, RecordLayout
 from tailrace.state.list_sections import tombstones

@@ -8,7 +8,7 @@ Threads: a ``Lifter`` belongs to one task.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow as pa
 from tailrace.operators.event_time import LiftCounts, in_time
 from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.key_hash import hash_program, put_hashes
-from tailrace.operators.spec import Accumulator, Lift, OperatorSpec
+from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift
 from tailrace.state import columns
 from tailrace.state.layout import HASH, PANE, AccumulatorWords, Merge
 from tailrace.state.sections import RowsBuilder
@@ -35,7 +35,9 @@ class Lifter:
     columns by name.
     """
 
-    def __init__(self, spec: OperatorSpec, late_before: int, combine: bool, input_types: dict[str, DataType]) -> None:
+    def __init__(
+        self, spec: AggregateSpec, late_before: int, combine: bool, input_types: Mapping[str, DataType]
+    ) -> None:
         self._spec = spec
         self._layout = spec.layout()
         self._hash_program = hash_program(self._layout)

@@ -12,18 +12,16 @@ import pyarrow as pa
 from tailrace.operators.event_time import LiftCounts, in_time
 from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.key_hash import hash_program, put_hashes
-from tailrace.operators.lift import Lifter
-from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.state.layout import PANE
 from tailrace.state.sections import RowsBuilder
 from tailrace.state.table import Rows, concat_rows
-from tailrace.types import DataType
 
 
 class RowLifter:
     """Turns the batches of one task into frames of rows. Rows are late as they are for a ``Lifter``."""
 
-    def __init__(self, spec: OperatorSpec, late_before: int) -> None:
+    def __init__(self, spec: AggregateSpec, late_before: int) -> None:
         self._spec = spec
         self._layout = spec.layout()
         self._hash_program = hash_program(self._layout)
@@ -56,10 +54,3 @@ class RowLifter:
         rows = builder.finish()
         put_hashes(rows, self._hash_program)
         return rows
-
-
-def lifter_of(
-    spec: OperatorSpec, late_before: int, combine: bool, input_types: dict[str, DataType]
-) -> Lifter | RowLifter:
-    """What turns a task's batches into this operator's frames."""
-    return RowLifter(spec, late_before) if spec.keeps_rows else Lifter(spec, late_before, combine, input_types)

@@ -23,13 +23,13 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.finish import finish
 from tailrace.operators.frame import Frame
 from tailrace.operators.open_sessions import OpenSessions, Sessions
-from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX
 from tailrace.state.table import Rows, Table, concat_rows
 
 
 class SessionAggregate:
-    def __init__(self, spec: OperatorSpec, shards: Iterable[int], threads: int = 2) -> None:
+    def __init__(self, spec: AggregateSpec, shards: Iterable[int], threads: int = 2) -> None:
         assert spec.session_gap is not None
         self.spec = spec
         self._gap = spec.session_gap

@@ -24,7 +24,7 @@ from tailrace.operators.frame import Frame
 from tailrace.operators.group_results import GroupResults
 from tailrace.operators.groups import Groups
 from tailrace.operators.open_sessions import OpenSessions, Sessions
-from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.state import list_sections
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import VALID, Merge, RecordLayout, record_layout
@@ -39,7 +39,7 @@ _INDEX_SHARE = 4
 
 class SessionRows:
     def __init__(
-        self, spec: OperatorSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
+        self, spec: AggregateSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
     ) -> None:
         assert spec.session_gap is not None and spec.time_column is not None
         self.spec = spec
@@ -192,7 +192,7 @@ class SessionRows:
                 low = high
 
 
-def _index_layout(spec: OperatorSpec) -> RecordLayout:
+def _index_layout(spec: AggregateSpec) -> RecordLayout:
     assert spec.time_column is not None
     time = spec.time_column.type
     return record_layout(spec.keys, [(Merge.MIN, time), (Merge.MAX, time), (Merge.ADD, BIGINT)], ansi=False)

@@ -13,16 +13,16 @@ import traceback
 import pyarrow as pa
 
 from tailrace.errors import UserFunctionError
-from tailrace.operators.finish import output_schema
 from tailrace.operators.groups import Groups, in_order
-from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.output import output_schema
+from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.state.columns import arrow_type
 
 _LINES_SHOWN = 6
 
 
 class UserFunction:
-    def __init__(self, spec: OperatorSpec) -> None:
+    def __init__(self, spec: AggregateSpec) -> None:
         assert spec.function is not None
         self._spec = spec
         try:

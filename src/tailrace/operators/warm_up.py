@@ -11,7 +11,8 @@ from tailrace.env.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.frame import split
 from tailrace.operators.lift import Lifter
-from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result, WindowSpec
+from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
+from tailrace.operators.specs.window import WindowSpec
 from tailrace.operators.window_aggregate import WindowAggregate, fold_sections
 from tailrace.state.layout import Merge
 from tailrace.state.row_warm_up import warm_up_rows
@@ -22,9 +23,9 @@ _ROWS = 300
 """More than a fresh table holds, so that growing is compiled too."""
 
 
-def _spec(emit_changed: bool) -> OperatorSpec:
+def _spec(emit_changed: bool) -> AggregateSpec:
     text, wide = DataType("string"), DataType("decimal(30,2)")
-    return OperatorSpec(
+    return AggregateSpec(
         name="warm-up",
         keys=(Field("k", text),),
         accumulators=(

@@ -24,7 +24,8 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.finish import finish
 from tailrace.operators.frame import Frame
 from tailrace.operators.over_store import OverStore
-from tailrace.operators.spec import OperatorSpec, WindowSpec
+from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.window import WindowSpec
 from tailrace.state.cold import PIECE_BYTES
 from tailrace.state.cold_segment import TAGS, tags_of
 from tailrace.state.layout import HASH, PANE, VALID
@@ -41,7 +42,7 @@ _FOREVER = 2**63 - 1
 class WindowAggregate(OverStore[ReadModifyWriteStore]):
     def __init__(
         self,
-        spec: OperatorSpec,
+        spec: AggregateSpec,
         shards: Iterable[int],
         threads: int = 2,
         *,
@@ -246,6 +247,6 @@ def windows_of(
     return np.concatenate(positions), np.concatenate(starts)
 
 
-def fold_sections(spec: OperatorSpec, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
+def fold_sections(spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
     """One section that stands for several, oldest first."""
     return fold_records(spec.layout(), batches, horizon)

@@ -20,8 +20,8 @@ import pyarrow as pa
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.join_output import PAIRS_MAX, JoinOutput, counted, has_keys
-from tailrace.operators.join_spec import LEFT, JoinSpec
 from tailrace.operators.over_store import OverStore
+from tailrace.operators.specs.join import LEFT, JoinSpec
 from tailrace.operators.window_aggregate import first_open_pane, windows_of
 from tailrace.state.append_aligned import AppendAlignedStore
 from tailrace.state.layout import PANE

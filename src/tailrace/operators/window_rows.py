@@ -23,7 +23,7 @@ from tailrace.operators.frame import Frame
 from tailrace.operators.group_results import GroupResults
 from tailrace.operators.groups import Groups
 from tailrace.operators.over_store import OverStore
-from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.user_function import UserFunction
 from tailrace.operators.window_aggregate import first_open_pane, windows_of
 from tailrace.state.append_aligned import AppendAlignedStore
@@ -37,7 +37,7 @@ _NOTHING = np.empty((0, 2), np.int64)
 
 class WindowRows(OverStore[AppendAlignedStore]):
     def __init__(
-        self, spec: OperatorSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
+        self, spec: AggregateSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
     ) -> None:
         assert spec.window is not None
         self.spec = spec

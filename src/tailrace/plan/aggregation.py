@@ -7,14 +7,15 @@ accumulators follows the query, so that the same query always gives the same sta
 from __future__ import annotations
 
 from tailrace.api.aggregates import Aggregate, Function
-from tailrace.api.definition import Aggregation, OutputMode
+from tailrace.api.relations import Aggregation, OutputMode
 from tailrace.api.windows import SessionWindow, Window
 from tailrace.errors import AnalysisError
-from tailrace.operators.spec import VALID_BITS_MAX, Accumulator, Lift, Merge, OperatorSpec, Output, Result, WindowSpec
+from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Merge, Output, Result
+from tailrace.operators.specs.operator import VALUES_MAX
+from tailrace.operators.specs.window import WindowSpec
 from tailrace.plan.user_function import packed
 from tailrace.types import BIGINT, DOUBLE, DataType, Field, array, decimal
 
-OPERATOR = "aggregate"
 _ORDERED = {
     Function.MIN: Merge.MIN,
     Function.MAX: Merge.MAX,
@@ -23,7 +24,7 @@ _ORDERED = {
 }
 
 
-def plan_operator(stream: Aggregation, output_mode: OutputMode, shards: int, name: str = OPERATOR) -> OperatorSpec:
+def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, name: str) -> AggregateSpec:
     """The operator that a state server runs for this aggregation."""
     window = stream.window
     accumulators: list[Accumulator] = _session_bounds(stream) if isinstance(window, SessionWindow) else []
@@ -40,7 +41,7 @@ def plan_operator(stream: Aggregation, output_mode: OutputMode, shards: int, nam
     keeps_rows = function is not None or any(aggregate.whole_group for aggregate in stream.aggregates)
     rows = _kept_rows(stream) if keeps_rows else ()
     _check_width(stream, accumulators, rows)
-    return OperatorSpec(
+    return AggregateSpec(
         name=name,
         keys=stream.keys,
         accumulators=tuple(accumulators),
@@ -144,10 +145,10 @@ def _share(wanted: Accumulator, accumulators: list[Accumulator]) -> int:
 
 def _check_width(stream: Aggregation, accumulators: list[Accumulator], rows: tuple[Field, ...]) -> None:
     width = len(stream.keys) + max(len(rows), sum(one.valid_bits for one in accumulators))
-    if width > VALID_BITS_MAX:
+    if width > VALUES_MAX:
         raise AnalysisError(
             f"the query keeps {width} values in each state record ({len(stream.keys)} group columns, "
             f"{len(accumulators)} aggregated values; first, last and sums of wide decimals count twice), and at most "
-            f"{VALID_BITS_MAX} are possible: split the aggregates over two queries, or group by one column that "
+            f"{VALUES_MAX} are possible: split the aggregates over two queries, or group by one column that "
             "stands for several"
         )

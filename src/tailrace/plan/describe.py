@@ -1,65 +1,61 @@
-"""Parts of an operator in a user's words, shared by ``explain`` and by the refusal of a changed query.
+"""An operator of any kind in a user's words, shared by ``explain`` and by the refusal of a changed query.
 
-Different parts must read differently: ``fingerprint.differences`` compares these texts.
+Different operators must read differently: ``fingerprint.differences`` compares these texts.
 """
 
 from __future__ import annotations
 
-from tailrace.api.duration import format_duration
-from tailrace.operators.spec import WHOLE_GROUP, Accumulator, Lift, Merge, OperatorSpec, Output, Result, WindowSpec
-from tailrace.types import Field
+from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.join import JoinSpec
+from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.plan.describe_aggregate import aggregate_kept, aggregate_lines, aggregate_outputs, aggregate_parts
+from tailrace.plan.describe_join import join_lines, join_parts
+from tailrace.plan.words import fields_text
 
 
-def field_text(field: Field | None) -> str:
-    """
-    >>> from tailrace.types import BIGINT
-    >>> field_text(Field("auction", BIGINT))
-    'auction bigint'
-    """
-    return "none" if field is None else f"{field.name} {field.type}"
+def kind_text(operator: OperatorSpec) -> str:
+    """What it is called in a plan."""
+    match operator:
+        case AggregateSpec():
+            return "Aggregate"
+        case JoinSpec():
+            return "Join"
+    raise AssertionError(f"no name for {operator!r}")
 
 
-def window_text(window: WindowSpec | None) -> str:
-    if window is None:
-        return "none"
-    if window.lasts is not None:
-        return f"{format_duration(window.lasts)} every {format_duration(window.slide)}, as rows bring it"
-    text = format_duration(window.size)
-    text += ", tumbling" if window.tumbling else f" every {format_duration(window.slide)}"
-    return f"{text}, starting at {format_duration(window.offset)}" if window.offset else text
+def lines(operator: OperatorSpec) -> list[str]:
+    """For ``explain``, but for watermark and store."""
+    match operator:
+        case AggregateSpec():
+            return aggregate_lines(operator)
+        case JoinSpec():
+            return join_lines(operator)
+    raise AssertionError(f"no text for {operator!r}")
 
 
-def windows_text(operator: OperatorSpec) -> str:
-    """The windows of an operator, or its sessions."""
-    if operator.session_gap is not None:
-        return f"sessions of rows at most {format_duration(operator.session_gap)} apart"
-    return window_text(operator.window)
+def parts(operator: OperatorSpec) -> dict[str, str]:
+    """All that may not change, by name."""
+    match operator:
+        case AggregateSpec():
+            own = aggregate_parts(operator)
+        case JoinSpec():
+            own = join_parts(operator)
+        case _:
+            raise AssertionError(f"no parts of {operator!r}")
+    return {
+        "operator": operator.name,
+        **own,
+        "watermark": "set" if operator.watermarked else "not set",
+        "shards": str(operator.shards),
+        "output columns": ", ".join(field.name for field in operator.emits),
+    }
 
 
-def accumulator_text(accumulator: Accumulator) -> str:
-    if accumulator.lift is Lift.ONE:
-        return "count(*)"
-    if accumulator.lift is Lift.PRESENT:
-        return f"count({accumulator.column})"
-    name = {Merge.ADD: "sum", Merge.MOMENTS: "moments"}.get(accumulator.merge, accumulator.merge.value)
-    return f"{name}({accumulator.column}{_how(accumulator)})"
+def output_texts(operator: OperatorSpec) -> dict[str, str]:
+    """Outputs that are computed, by name."""
+    return aggregate_outputs(operator) if isinstance(operator, AggregateSpec) else {}
 
 
-def _how(accumulator: Accumulator) -> str:
-    if accumulator.lift is Lift.TIMED_PRESENT:
-        return " ignoring nulls"
-    if accumulator.lift is Lift.DOUBLE and accumulator.merge is Merge.ADD:
-        return " as double"
-    return ""
-
-
-def output_text(operator: OperatorSpec, output: Output) -> str:
-    """An output without its name: its type, and what it is made of."""
-    if output.result is Result.FUNCTION:
-        return f"{output.type} from the function"
-    if output.result in WHOLE_GROUP:
-        argument = "" if output.argument is None else f", {output.argument:g}"
-        return f"{output.type} from {output.result.value}({output.column}{argument}) of all rows"
-    parts = [accumulator_text(operator.accumulators[index]) for index in output.accumulators]
-    made = {Result.QUOTIENT: " / ".join(parts), Result.STDDEV: f"stddev of {parts[0]}"}.get(output.result, parts[0])
-    return f"{output.type} from {made}"
+def kept_text(operator: OperatorSpec) -> str:
+    """What the state holds for the rest of it."""
+    return aggregate_kept(operator) if isinstance(operator, AggregateSpec) else fields_text(operator.emits)

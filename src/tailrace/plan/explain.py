@@ -5,9 +5,12 @@ from __future__ import annotations
 from tailrace.api.definition import ForeachBatch, ProcessingTime, QueryDefinition, Sink, Trigger
 from tailrace.api.duration import format_duration
 from tailrace.api.options import Combine, Route, WatermarkRule
-from tailrace.operators.spec import OperatorSpec
-from tailrace.plan.describe import field_text, output_text, windows_text
+from tailrace.api.relations import Watermark
+from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.plan.describe import kind_text
+from tailrace.plan.describe import lines as lines_of
 from tailrace.plan.physical import PhysicalPlan, Stage
+from tailrace.plan.words import fields_text
 
 _ROUTES = {
     Route.DIRECT: "direct: each task sends rows straight to the servers that own their keys",
@@ -29,10 +32,11 @@ def explain(plan: PhysicalPlan, query: QueryDefinition | None = None) -> str:
     head, sink = _sink_lines(plan, query)
     levels = [(head, sink)]
     for stage in reversed(plan.stages):
-        levels += [("Aggregate", _operator_lines(plan, stage.operator)), ("State", _state_lines(plan, stage, query))]
+        details = [*lines_of(stage.operator), *_watermark_lines(plan, stage)]
+        levels += [(kind_text(stage.operator), details), ("State", _state_lines(plan, stage, query))]
     levels += [
         ("Ingest", _ingest_lines(plan)),
-        ("Source", [f"reads {_listed(map(field_text, plan.columns), 'no column')}"]),
+        ("Source", [f"reads {fields_text(each.columns, 'no column')}" for each in plan.inputs]),
     ]
     lines: list[str] = []
     for depth, (title, details) in enumerate(levels):
@@ -43,8 +47,13 @@ def explain(plan: PhysicalPlan, query: QueryDefinition | None = None) -> str:
     return "\n".join(lines)
 
 
+def _append_text(plan: PhysicalPlan) -> str:
+    closed = isinstance(plan.last, AggregateSpec)
+    return "append: the rows of windows that closed" if closed else "append: rows that are final"
+
+
 def _sink_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> tuple[str, list[str]]:
-    mode = {"append": "append: the rows of windows that closed", "update": "update: the rows that changed"}
+    mode = {"append": _append_text(plan), "update": "update: the rows that changed"}
     lines = [f"output mode {mode[plan.output_mode.value]}"]
     if query is None:
         return "Sink (not chosen yet)", lines
@@ -52,42 +61,22 @@ def _sink_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> tuple[str,
     return f"Sink {_sink_text(query.sink)}" + (f" of query {query.name!r}" if query.name else ""), lines
 
 
-def _operator_lines(plan: PhysicalPlan, operator: OperatorSpec) -> list[str]:
-    lines = [f"group by {_listed(map(field_text, operator.keys), 'nothing: one group')}"]
-    if operator.windowed:
-        lines.append(f"window {windows_text(operator)}, over {_time(operator)}, in column {operator.window_name}")
-        lines.append(f"panes of {_panes(operator)}")
-    lines += [f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs]
-    return [*lines, *_watermark_lines(plan, operator)]
-
-
-def _time(operator: OperatorSpec) -> str:
-    column = operator.time_column
-    assert column is not None, "a window or a watermark without event time"
-    return column.name
-
-
-def _panes(operator: OperatorSpec) -> str:
-    if operator.session_gap is not None:
-        width = format_duration(operator.session_gap)
-        return f"{width}; a row is kept in one pane, sessions are made of panes"
-    window = operator.window
-    assert window is not None
-    width, count = format_duration(window.pane), window.size // window.pane
-    if count == 1:
-        return f"{width}, one a window"
-    return f"{width}, {count} a window; a row is kept in one pane, windows are made of panes"
-
-
-def _watermark_lines(plan: PhysicalPlan, operator: OperatorSpec) -> list[str]:
-    if plan.delay is None:
+def _watermark_lines(plan: PhysicalPlan, stage: Stage) -> list[str]:
+    if plan.delays is None:
         return ["no watermark: no row is late and state is never dropped"]
-    if operator is not plan.operator:
-        return ["watermark of the operator below: its rows are those of windows that closed"]
-    line = f"watermark on {_time(operator)}, {format_duration(plan.delay)} behind the largest event time"
-    if not operator.windowed:
-        return [line, "no window: no row is late and state is never dropped"]
-    return [line, f"watermark rule {_RULES[plan.watermark_rule]}"]
+    if stage is not plan.stages[0]:
+        lag = f", {format_duration(stage.lag)} behind" if stage.lag else ""
+        return [f"watermark of the operator below{lag}: its rows are final"]
+    lines = [_trails(each.watermark) for each in plan.inputs if each.watermark is not None]
+    if len(lines) > 1:
+        lines = [*lines, "of these the smaller one counts"]
+    if not stage.operator.watermarked:
+        return [*lines, "no window: no row is late and state is never dropped"]
+    return [*lines, f"watermark rule {_RULES[plan.watermark_rule]}"]
+
+
+def _trails(watermark: Watermark) -> str:
+    return f"watermark on {watermark.column.name}, {format_duration(watermark.delay)} behind the largest event time"
 
 
 def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None) -> list[str]:
@@ -123,10 +112,6 @@ def _trigger_text(trigger: Trigger) -> str:
     if trigger.interval == 0:
         return "as soon as the last epoch is done"
     return f"every {format_duration(trigger.interval)}"
-
-
-def _listed(texts: map[str], none: str) -> str:
-    return ", ".join(texts) or none
 
 
 def _bytes_text(size: int) -> str:

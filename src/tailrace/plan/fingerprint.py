@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from tailrace.operators.spec import OperatorSpec
-from tailrace.plan.describe import accumulator_text, field_text, output_text, windows_text
+from tailrace.operators.specs.from_json import spec_from_json
+from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.plan.describe import kept_text, kind_text, output_texts, parts
 from tailrace.plan.physical import PhysicalPlan
 
 VERSION = 1
@@ -31,7 +31,7 @@ def fingerprint(plan: PhysicalPlan) -> dict[str, Any]:
 
 def _plain(operator: OperatorSpec) -> Any:
     """Without the user's function, which may be mended from one run to the next."""
-    return json.loads(replace(operator, function=None if operator.function is None else "").to_json())
+    return json.loads(operator.without_code().to_json())
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -41,62 +41,38 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     before, after = _operators(old), _operators(new)
     if len(before) != len(after):
         return [_said("operators", str(len(before)), str(len(after)))]
-    return [said for was, now in zip(before, after, strict=True) for said in _changed(was, now, old, new)]
+    found = [said for was, now in zip(before, after, strict=True) for said in _changed(was, now)]
+    if old["watermark_rule"] != new["watermark_rule"]:
+        found.append(_said("watermark rule", str(old["watermark_rule"]), str(new["watermark_rule"])))
+    return found
 
 
-def _changed(was: OperatorSpec, now: OperatorSpec, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def _changed(was: OperatorSpec, now: OperatorSpec) -> list[str]:
+    if kind_text(was) != kind_text(now):
+        return [_said("operator", kind_text(was), kind_text(now))]
     found = _outputs(was, now)
-    before, after = _parts(was, old), _parts(now, new)
+    before, after = parts(was), parts(now)
     if found:
         # Changed outputs change the columns too, and it is said already.
         del before["output columns"]
     found += [_said(what, before[what], after[what]) for what in before if before[what] != after[what]]
-    if not found and (was.accumulators, was.rows) != (now.accumulators, now.rows):
-        found.append(_said("values kept in state", _kept(was), _kept(now)))
+    if not found and kept_text(was) != kept_text(now):
+        found.append(_said("values kept in state", kept_text(was), kept_text(now)))
     return found
 
 
 def _operators(stored: Mapping[str, Any]) -> list[OperatorSpec]:
-    return [OperatorSpec.from_json(json.dumps(each)) for each in (stored["operator"], *stored.get("then", ()))]
-
-
-def _parts(operator: OperatorSpec, stored: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "operator": operator.name,
-        "group columns": ", ".join(map(field_text, operator.keys)) or "none",
-        "window": windows_text(operator),
-        "event time column": field_text(operator.time_column),
-        "output mode": "update" if operator.emit_changed else "append",
-        "watermark": "set" if operator.watermarked else "not set",
-        "watermark rule": str(stored["watermark_rule"]),
-        "shards": str(operator.shards),
-        "output columns": ", ".join(operator_columns(operator)),
-    }
+    return [spec_from_json(json.dumps(each)) for each in (stored["operator"], *stored.get("then", ()))]
 
 
 def _outputs(was: OperatorSpec, now: OperatorSpec) -> list[str]:
-    before = {output.name: output_text(was, output) for output in was.outputs}
-    after = {output.name: output_text(now, output) for output in now.outputs}
+    before, after = output_texts(was), output_texts(now)
     names = [*before, *(name for name in after if name not in before)]
     return [
         _said(f"output {name!r}", before.get(name, "not there"), after.get(name, "not there"))
         for name in names
         if before.get(name) != after.get(name)
     ]
-
-
-def operator_columns(operator: OperatorSpec) -> list[str]:
-    """The names of an operator's output columns, in order."""
-    groups = [key.name for key in operator.shown_keys]
-    if operator.windowed:
-        groups.insert(operator.window_position, operator.window_name)
-    return [*groups, *(output.name for output in operator.outputs)]
-
-
-def _kept(operator: OperatorSpec) -> str:
-    if operator.keeps_rows:
-        return f"all rows ({', '.join(map(field_text, operator.rows))})"
-    return ", ".join(f"{accumulator_text(one)} {one.type}" for one in operator.accumulators)
 
 
 def _said(what: str, was: str, now: str) -> str:

@@ -4,21 +4,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.api.definition import Aggregation, OutputMode, QueryDefinition
+from tailrace.api.definition import QueryDefinition
 from tailrace.api.options import Combine, CommitMode, Options, Route, Transport, WatermarkRule
+from tailrace.api.relations import Aggregation, Join, OutputMode, Relation, Watermark, chain
+from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
-from tailrace.operators.spec import OperatorSpec
-from tailrace.plan.aggregation import OPERATOR, plan_operator
+from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.plan.aggregation import plan_aggregation
+from tailrace.plan.joining import plan_join
 from tailrace.plan.store_choice import StoreChoice, choose_store
 from tailrace.types import Field
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One operator of a chain and the store it is kept in."""
+    """One operator of a chain and the store it is kept in.
+
+    ``lag``: how far its watermark is behind the first one's, since operators before it may emit rows so old.
+    """
 
     operator: OperatorSpec
     store: StoreChoice
+    lag: Micros
+
+
+@dataclass(frozen=True)
+class Input:
+    """One of the streams that the first operator reads.
+
+    ``columns``: all that is read of it, in its own order. ``watermark``: None where there is none.
+    """
+
+    columns: tuple[Field, ...]
+    watermark: Watermark | None
 
 
 @dataclass(frozen=True)
@@ -26,9 +44,8 @@ class PhysicalPlan:
     """A chain of operators and how it is run. The first takes the source's rows, the last gives the sink its own."""
 
     stages: tuple[Stage, ...]
-    delay: Micros | None  # how far the watermark trails the largest event time; None: there is no watermark
+    inputs: tuple[Input, ...]
     watermark_rule: WatermarkRule
-    columns: tuple[Field, ...]  # all that is read of the source, in the source's order
     route: Route
     combine: Combine
     transport: Transport
@@ -52,26 +69,28 @@ class PhysicalPlan:
         return self.operator.shards
 
     @property
+    def delays(self) -> tuple[Micros, ...] | None:
+        """How far the watermark trails the largest event time, by input; None: there is no watermark."""
+        given = tuple(each.watermark.delay for each in self.inputs if each.watermark is not None)
+        return given if len(given) == len(self.inputs) else None
+
+    @property
     def output_mode(self) -> OutputMode:
         return OutputMode.UPDATE if self.last.emit_changed else OutputMode.APPEND
 
 
 def plan_query(query: QueryDefinition) -> PhysicalPlan:
     """The plan of a query that is to be started."""
-    return plan_aggregation(query.stream, query.output_mode, query.options)
+    return plan_relation(query.relation, query.output_mode, query.options)
 
 
-def plan_aggregation(stream: Aggregation, output_mode: OutputMode, options: Options) -> PhysicalPlan:
-    """The plan of an aggregation, before a sink and a checkpoint are chosen."""
-    first = stream.chain[0]
-    stages = tuple(
-        _stage(each, number, each is stream, output_mode, options) for number, each in enumerate(stream.chain)
-    )
+def plan_relation(relation: Relation, output_mode: OutputMode, options: Options) -> PhysicalPlan:
+    """The plan of a relation, before a sink and a checkpoint are chosen."""
+    stages = _stages(chain(relation), output_mode, options)
     return PhysicalPlan(
         stages=stages,
-        delay=None if first.watermark is None else first.watermark.delay,
+        inputs=_inputs(chain(relation)[0], stages[0].operator),
         watermark_rule=options.watermark,
-        columns=_needed(first.schema, stages[0].operator),
         route=options.route,
         combine=options.combine,
         transport=options.transport,
@@ -82,17 +101,45 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, options: Opti
     )
 
 
-def _stage(each: Aggregation, number: int, last: bool, output_mode: OutputMode, options: Options) -> Stage:
-    """Operators before the last give rows that are final."""
-    name = OPERATOR if not number else f"{OPERATOR}-{number + 1}"
-    operator = plan_operator(each, output_mode if last else OutputMode.APPEND, options.shards, name)
-    return Stage(operator, choose_store(operator))
+def _stages(relations: tuple[Relation, ...], output_mode: OutputMode, options: Options) -> tuple[Stage, ...]:
+    stages: list[Stage] = []
+    lag: int | None = 0
+    for number, each in enumerate(relations):
+        last = number + 1 == len(relations)
+        # Operators before the last give rows that are final.
+        spec = _operator(each, number, output_mode if last else OutputMode.APPEND, options.shards)
+        if spec.watermarked and lag is None:
+            raise AnalysisError(
+                f"{spec.name} has a watermark, but rows of {stages[-1].operator.name} may come with event times as old "
+                "as they like: give the join a ttl, which bounds how long a row waits for a match"
+            )
+        stages.append(Stage(spec, choose_store(spec), Micros(lag or 0)))
+        lag = None if lag is None or spec.output_delay is None else lag + spec.output_delay
+    return tuple(stages)
 
 
-def _needed(schema: tuple[Field, ...], operator: OperatorSpec) -> tuple[Field, ...]:
-    names = {key.name for key in operator.keys}
-    names.update(accumulator.column for accumulator in operator.accumulators if accumulator.column is not None)
-    names.update(row.name for row in operator.rows)
-    if operator.time_column is not None:
-        names.add(operator.time_column.name)
-    return tuple(field for field in schema if field.name in names)
+def _operator(relation: Relation, number: int, output_mode: OutputMode, shards: int) -> OperatorSpec:
+    suffix = f"-{number + 1}" if number else ""
+    match relation:
+        case Aggregation():
+            return plan_aggregation(relation, output_mode, shards, f"aggregate{suffix}")
+        case Join():
+            return plan_join(relation, shards, f"join{suffix}")
+    raise AssertionError(f"no plan for {relation!r}")
+
+
+def _inputs(relation: Relation, operator: OperatorSpec) -> tuple[Input, ...]:
+    match relation:
+        case Join():
+            sides = (relation.left, relation.right)
+            return tuple(
+                Input(_with_time((*side.keys, *side.columns), side.watermark), side.watermark) for side in sides
+            )
+        case Aggregation():
+            read = tuple(field for field in relation.schema if field.name in operator.reads)
+            return (Input(read, relation.watermark),)
+    raise AssertionError(f"no inputs of {relation!r}")
+
+
+def _with_time(columns: tuple[Field, ...], watermark: Watermark | None) -> tuple[Field, ...]:
+    return columns if watermark is None or watermark.column in columns else (*columns, watermark.column)

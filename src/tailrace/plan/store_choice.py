@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.join import JoinKind, JoinSpec
+from tailrace.operators.specs.operator import OperatorSpec
 
 
 class Pattern(StrEnum):
@@ -73,7 +75,7 @@ WHOLE_GROUP: dict[WindowKind, StoreChoice] = {
 }
 
 
-def window_kind(operator: OperatorSpec) -> WindowKind:
+def window_kind(operator: AggregateSpec) -> WindowKind:
     if operator.session_gap is not None:
         return WindowKind.SESSION
     if operator.window is None:
@@ -81,6 +83,29 @@ def window_kind(operator: OperatorSpec) -> WindowKind:
     return WindowKind.TUMBLING if operator.window.tumbling else WindowKind.SLIDING
 
 
+JOINS: dict[JoinKind, StoreChoice] = {
+    JoinKind.WINDOW: StoreChoice(
+        Pattern.AAR,
+        "pairs are made when a window ends, of all keys together: rows of both sides are appended by window",
+    ),
+    JoinKind.INTERVAL: StoreChoice(
+        Pattern.AUR, "rows of both sides are appended by key and time, and looked up when a row of the other side comes"
+    ),
+    JoinKind.CONTINUOUS: StoreChoice(
+        Pattern.AUR,
+        "rows of both sides are appended by key and end of validity, and looked up when a row of the other side comes",
+    ),
+    JoinKind.TTL: StoreChoice(
+        Pattern.AUR, "rows of both sides are appended by key, and looked up when a row of the other side comes"
+    ),
+}
+
+
 def choose_store(operator: OperatorSpec) -> StoreChoice:
     """The store for an operator."""
-    return (WHOLE_GROUP if operator.keeps_rows else INCREMENTAL)[window_kind(operator)]
+    match operator:
+        case JoinSpec():
+            return JOINS[operator.kind]
+        case AggregateSpec():
+            return (WHOLE_GROUP if operator.keeps_rows else INCREMENTAL)[window_kind(operator)]
+    raise AssertionError(f"no store for {operator!r}")

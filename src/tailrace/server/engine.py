@@ -28,6 +28,7 @@ from tailrace.commit.objects import ObjectRef
 from tailrace.env.clock import SYSTEM, Clock
 from tailrace.errors import FencedError, StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
+from tailrace.operators.operator import Operator
 from tailrace.server.protocol import (
     Applied,
     CommitResult,
@@ -38,7 +39,7 @@ from tailrace.server.protocol import (
     Request,
     ServerStatus,
 )
-from tailrace.server.seat import Operator, Seat, StateLost, Step
+from tailrace.server.seat import Seat, StateLost, Step
 from tailrace.server.staging import Staging
 
 _STATUS_WAIT_S = 0.1

@@ -202,7 +202,7 @@ class ServerConfig:
 
     run: str
     token: str = field(repr=False)
-    operators: tuple[str, ...]  # OperatorSpec as JSON
+    operators: tuple[str, ...]  # AggregateSpec as JSON
     store_uri: str
     store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     proof: tuple[str, str] | None = None  # an object, and a text in it: who reads it has the driver's store before it

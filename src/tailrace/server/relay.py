@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from tailrace.operators.frame import split
 from tailrace.operators.handover import handed_over, in_fixed_order, output_types
-from tailrace.operators.row_lift import lifter_of
-from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.lifters import lifter_of
+from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.server.client import connect
 from tailrace.server.protocol import Access, Relayed, Request, StageKey
 

@@ -29,9 +29,8 @@ from tailrace.commit.manifest import Manifest
 from tailrace.env import clock
 from tailrace.errors import CheckpointError, ReplayError, StateServerError
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.finish import output_schema as arrow_output_schema
-from tailrace.operators.spec import OperatorSpec
-from tailrace.plan.physical import PhysicalPlan
+from tailrace.operators.output import output_schema as arrow_output_schema
+from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.server.client import EpochDone
 from tailrace.server.protocol import CommitResult, Relayed, StageReceipt, Winner
 from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, local_emission, remote_emission
@@ -40,7 +39,7 @@ from tailrace.spark.ingest import Orders, Receipt, orders_property
 from tailrace.spark.progress import Durations, EpochProgress, QueryIdentity
 from tailrace.spark.schema import output_schema
 from tailrace.spark.sinks import EpochSink
-from tailrace.spark.watermark import Watermark
+from tailrace.spark.watermark import Watermark, behind
 
 _log = logging.getLogger("tailrace")
 
@@ -65,7 +64,7 @@ class Epochs:
         landing = controller.landing
         self._before: Manifest = landing.manifest
         self._replay = landing.replay
-        self._watermark = Watermark.from_json(landing.manifest.watermarks, plan.watermark_rule)
+        self._watermark = Watermark.from_json(landing.manifest.watermarks, plan.watermark_rule, len(plan.inputs))
         self._combine = self._first_combine(landing.manifest)
         self._behind = ThreadPoolExecutor(2, "tailrace-behind")
         self._cleaning: Future[None] | None = None
@@ -97,7 +96,7 @@ class Epochs:
         plan, stopwatch = self._plan, _Stopwatch()
         replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
         combine = bool(replay.decisions.get("combine", self._combine)) if replay else self._combine
-        late_before = self._watermark.closed if plan.operator.watermarked else MIN_MICROS
+        late_before = _mark(plan.stages[0], self._watermark)
         orders = Orders(epoch, try_, late_before, combine, self._fleet.routes)
         context = batch.sparkSession.sparkContext
         context.setLocalProperty(orders_property(self._fleet.access.run), orders.to_json())
@@ -109,12 +108,12 @@ class Epochs:
         watermark = self._watermark
         if replay is not None:
             # As recorded: the delay may have been changed since, and the same windows must close.
-            watermark = Watermark.from_json(replay.watermarks, plan.watermark_rule)
-        elif plan.delay is not None:
-            time_max = max((receipt.time_max for receipt in receipts), default=self._watermark.time_max)
-            watermark = watermark.after(time_max, plan.delay, plan.watermark_rule)
-        closes = watermark.closed if plan.operator.watermarked else MIN_MICROS
-        done, emission = self._step(batch.sparkSession, epoch, try_, receipts, late_before, closes)
+            watermark = Watermark.from_json(replay.watermarks, plan.watermark_rule, len(plan.inputs))
+        elif plan.delays is not None:
+            times = (receipt.times_max for receipt in receipts)
+            times_max = tuple(map(max, zip(self._watermark.times_max, *times, strict=True)))
+            watermark = watermark.after(times_max, plan.delays, plan.watermark_rule)
+        done, emission, late = self._step(batch.sparkSession, epoch, try_, receipts, watermark)
         stopwatch.lap("servers")
         manifest = self._commit(epoch, try_, done, watermark, receipts, combine)
         self._replay = manifest  # durable: another try must repeat it
@@ -125,51 +124,56 @@ class Epochs:
         self._combine = self._next_combine(combine, receipts)
         self._emits_much = not emission.local
         self._cleaning = self._behind.submit(self._clean, manifest)
-        outcome = _Outcome(manifest, receipts, done, watermark, combine, replay is not None, emission.rows)
+        outcome = _Outcome(manifest, receipts, done, watermark, combine, replay is not None, emission.rows, late)
         return self._report(outcome, try_ + 1, started, _durations(stopwatch.laps, receipts, done, failed_ms))
 
     # Steps -----------------------------------------------------------------------------------------------------------
 
     def _step(
-        self, spark: SparkSession, epoch: int, try_: int, receipts: list[Receipt], late_before: int, watermark: int
-    ) -> tuple[list[EpochDone], Emission]:
+        self, spark: SparkSession, epoch: int, try_: int, receipts: list[Receipt], after: Watermark
+    ) -> tuple[list[EpochDone], Emission, int]:
         """Prepare everywhere, then apply, advance and write the delta everywhere; operator after operator.
 
         One operator's epoch is one call, since what a small epoch pays is round trips. Where the epoch before emitted
-        much, it is two: while the servers write their deltas, Spark already plans the reading of this one's rows.
+        much, it is two: while the servers write their deltas, Spark already plans the reading of this one's rows. Also
+        gives the number of rows that an operator without a watermark has handed to one with it too late.
         """
         stages = self._plan.stages
         sent = [(r.partition, r.attempt, r.staged) for r in sorted(receipts, key=lambda receipt: receipt.partition)]
         at_once = len(stages) == 1 and not self._emits_much
-        done = self._run_operator(stages[0].operator, epoch, try_, sent, late_before, watermark, commit=at_once)
+        done = self._run_operator(stages[0], epoch, try_, sent, after, commit=at_once)
+        late = 0
         for before, stage in pairwise(stages):
+            late_before = _mark(stage, self._watermark)
             relayed = self._relay(before.operator.name, stage.operator.name, epoch, try_, late_before)
-            late = sum(each.late_rows for each in relayed)
-            assert not late, f"{late} rows of {before.operator.name} came too late for {stage.operator.name}"
+            late += sum(each.late_rows for each in relayed)
+            names = f"{before.operator.name} came too late for {stage.operator.name}"
+            assert not late or not before.operator.watermarked, f"{late} rows of {names}"
             sent = [(each.number, each.number, each.staged) for each in relayed]
-            done = self._run_operator(stage.operator, epoch, try_, sent, late_before, watermark, commit=False)
+            done = self._run_operator(stage, epoch, try_, sent, after, commit=False)
         if at_once:
-            return done, self._emission(spark, done)
+            return done, self._emission(spark, done), late
         writing = self._behind.submit(self._fleet.each, lambda client, _: client.commit(epoch, try_))
         try:
             emission = self._emission(spark, done)
             emission.prepare()
         finally:
             wait([writing])
-        return [replace(one, committed=result) for one, result in zip(done, writing.result(), strict=True)], emission
+        done = [replace(one, committed=result) for one, result in zip(done, writing.result(), strict=True)]
+        return done, emission, late
 
     def _run_operator(
         self,
-        operator: OperatorSpec,
+        stage: Stage,
         epoch: int,
         try_: int,
         sent: Sequence[tuple[int, int, tuple[StageReceipt, ...]]],
-        late_before: int,
-        watermark: int,
+        after: Watermark,
         *,
         commit: bool,
     ) -> list[EpochDone]:
         """``sent``: of every sender its partition, its attempt, and what it has staged on each server."""
+        operator = stage.operator
         winners = [
             [
                 Winner(partition, attempt, staged[number].rows, staged[number].checksum)
@@ -186,8 +190,8 @@ class Epochs:
                 epoch,
                 try_,
                 winners[number] if alone else None,
-                late_before,
-                watermark,
+                _mark(stage, self._watermark),
+                _mark(stage, after),
                 commit=commit,
                 operator=operator.name,
             )
@@ -293,12 +297,12 @@ class Epochs:
             tries=tries,
             started=started,
             input_rows=sum(receipt.rows for receipt in receipts),
-            late_rows=sum(receipt.late_rows for receipt in receipts),
+            late_rows=sum(receipt.late_rows for receipt in receipts) + outcome.late,
             null_time_rows=sum(receipt.null_time_rows for receipt in receipts),
             partials=sum(receipt.partials for receipt in receipts),
             output_rows=outcome.rows,
             watermark=outcome.watermark.closed,
-            time_max=outcome.watermark.time_max,
+            time_max=max(outcome.watermark.times_max),
             state_rows=sum(status.rows for status in statuses),
             state_rows_updated=sum(each.applied.updated for each in done),
             state_bytes=sum(status.state_bytes for status in statuses),
@@ -327,6 +331,7 @@ class _Outcome:
     combined: bool
     replayed: bool
     rows: int
+    late: int  # for operators behind the first
 
 
 def _durations(laps: dict[str, float], receipts: list[Receipt], done: list[EpochDone], failed_ms: float) -> Durations:
@@ -344,6 +349,11 @@ def _durations(laps: dict[str, float], receipts: list[Receipt], done: list[Epoch
         retries=failed_ms,
         total=failed_ms + sum(laps.values()),
     )
+
+
+def _mark(stage: Stage, watermark: Watermark) -> int:
+    """The watermark as an operator of the chain sees it."""
+    return behind(watermark.closed, stage.lag) if stage.operator.watermarked else MIN_MICROS
 
 
 class _Stopwatch:

@@ -22,8 +22,8 @@ from pyspark import TaskContext
 from tailrace.env import clock
 from tailrace.errors import StateServerError
 from tailrace.operators.frame import split
-from tailrace.operators.row_lift import lifter_of
-from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.lifters import lifter_of
+from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.server.client import connect
 from tailrace.server.protocol import NOTHING_STAGED, Access, ServerAddress, StageKey, StageReceipt
 from tailrace.spark.worker import settle
@@ -46,7 +46,7 @@ class Receipt:
     partials: int
     sampled_rows: int
     sampled_keys: int
-    time_max: int
+    times_max: tuple[int, ...]  # by input
     combine_ms: float
     transfer_ms: float
     staged: tuple[StageReceipt, ...]
@@ -58,6 +58,7 @@ class Receipt:
     def from_json(cls, text: str) -> Receipt:
         raw = json.loads(text)
         raw["staged"] = tuple(StageReceipt(**each) for each in raw["staged"])
+        raw["times_max"] = tuple(raw["times_max"])
         return cls(**raw)
 
 
@@ -90,7 +91,7 @@ def orders_property(run: str) -> str:
 class IngestTask:
     """The function of ``mapInArrow``: small, since Spark ships it with every task."""
 
-    operator: str  # OperatorSpec as JSON
+    operator: str  # an OperatorSpec as JSON
     types: tuple[tuple[str, str], ...]  # input column -> type
     access: Access
 
@@ -105,7 +106,7 @@ class IngestTask:
         yield pa.RecordBatch.from_pydict({"receipt": [receipt.to_json()]})
 
     def _run(self, batches: Iterator[pa.RecordBatch], orders: Orders, attempt: int, partition: int) -> Receipt:
-        spec = OperatorSpec.from_json(self.operator)
+        spec = spec_from_json(self.operator)
         layout = spec.layout()
         types = {name: DataType(type_) for name, type_ in self.types}
         lifter = lifter_of(spec, orders.late_before, orders.combine, types)
@@ -139,7 +140,7 @@ class IngestTask:
             partials=counts.partials,
             sampled_rows=counts.sampled_rows,
             sampled_keys=counts.sampled_keys,
-            time_max=counts.time_max,
+            times_max=tuple(counts.times_max),
             combine_ms=combine_s * 1e3,
             transfer_ms=transfer_s * 1e3,
             staged=staged or (NOTHING_STAGED,) * len(orders.servers),

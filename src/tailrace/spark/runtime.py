@@ -7,17 +7,18 @@ Whatever fails on the way releases what was taken before it.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tailrace.api.definition import Aggregation, AvailableNow, OutputMode, ProcessingTime, QueryDefinition
+from tailrace.api.definition import AvailableNow, ProcessingTime, QueryDefinition
 from tailrace.api.options import Options, Route, default_state_location
+from tailrace.api.relations import OutputMode, Relation
 from tailrace.api.stream import Stream
 from tailrace.commit.controller import Controller
 from tailrace.commit.lock import QueryLock
@@ -27,15 +28,15 @@ from tailrace.env.randomness import new_run_id, new_token
 from tailrace.errors import AnalysisError, CheckpointError
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
-from tailrace.plan.physical import PhysicalPlan, plan_aggregation, plan_query
-from tailrace.server.protocol import Access, ServerConfig
+from tailrace.plan.physical import PhysicalPlan, plan_query, plan_relation
+from tailrace.server.protocol import ServerConfig
 from tailrace.spark.epochs import Epochs
 from tailrace.spark.fleet import Fleet
-from tailrace.spark.ingest import RECEIPT_DDL, IngestTask
+from tailrace.spark.inputs import enriched, ingested
 from tailrace.spark.inspection import check_source
 from tailrace.spark.progress import QueryIdentity
 from tailrace.spark.query import Failure, StreamingQuery
-from tailrace.spark.schema import fields_of, quoted
+from tailrace.spark.schema import fields_of
 from tailrace.spark.sinks import sink_of
 from tailrace.spark.spark_log import is_local, spark_epochs
 from tailrace.types import Field
@@ -72,8 +73,13 @@ class SparkRuntime:
             raise AnalysisError(f"schema takes a DDL string ('a bigint, b string') or a StructType, but got {schema!r}")
         return fields_of(schema)
 
-    def explain(self, stream: Aggregation, output_mode: OutputMode, options: Options) -> str:
-        return explain(plan_aggregation(stream, output_mode, options))
+    def enriched(self, source: object, table: object, on: Sequence[str], how: str) -> tuple[object, tuple[Field, ...]]:
+        assert isinstance(source, DataFrame)
+        frame = enriched(source, table, on, how)
+        return frame, fields_of(frame.schema)
+
+    def explain(self, relation: Relation, output_mode: OutputMode, options: Options) -> str:
+        return explain(plan_relation(relation, output_mode, options))
 
     def start(self, query: QueryDefinition) -> StreamingQuery:
         spark = self._spark
@@ -122,7 +128,7 @@ class SparkRuntime:
                     raise
 
             writer = (
-                _ingest(query, plan, config.access, len(fleet.servers))
+                ingested(query.relation, plan, config.access, len(fleet.servers))
                 .writeStream.foreachBatch(one_epoch)
                 .option("checkpointLocation", _for_spark(checkpoint))
             )
@@ -142,22 +148,6 @@ class SparkRuntime:
             epochs.identity = QueryIdentity(run, query.name, str(started.id), str(started.runId))
             text = explain(plan, query)
             return StreamingQuery(started, epochs, text, failure, undo.pop_all().close)
-
-
-def _ingest(query: QueryDefinition, plan: PhysicalPlan, access: Access, servers: int) -> DataFrame:
-    """The streaming plan: the needed columns of the source, by the chosen route, into the tasks. Gives receipts."""
-    source = query.stream.chain[0].source
-    assert isinstance(source, DataFrame)
-    # Where no column is needed, one stands for the rows: a batch without columns does not know how many it has.
-    read = [F.col(quoted(column.name)) for column in plan.columns] or [F.lit(True).alias("__row")]
-    rows = source.select(*read)
-    if plan.route is Route.SHUFFLE:
-        keys = [F.col(quoted(key.name)) for key in plan.operator.keys]
-        shard = F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(plan.shards))
-        rows = rows.repartition(max(servers, source.sparkSession.sparkContext.defaultParallelism), shard)
-    types = tuple((column.name, column.type.name) for column in plan.columns)
-    operator = replace(plan.operator, function=None if plan.operator.function is None else "")  # for servers alone
-    return rows.mapInArrow(IngestTask(operator.to_json(), types, access), RECEIPT_DDL)
 
 
 def _as_replayed(plan: PhysicalPlan, replay: Manifest | None) -> PhysicalPlan:

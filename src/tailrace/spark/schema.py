@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import types as spark_types
 
-from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.types import DataType, Field
 
 _SPARK = {
@@ -35,6 +35,8 @@ def quoted(name: str) -> str:
 def spark_type(type_: DataType) -> spark_types.DataType:
     if (element := type_.element) is not None:
         return spark_types.ArrayType(spark_type(element))
+    if (bounds := type_.bounds) is not None:
+        return spark_types.StructType([spark_types.StructField(edge, spark_type(bounds)) for edge in ("start", "end")])
     if type_.is_decimal:
         return spark_types.DecimalType(type_.precision, type_.scale)
     return _SPARK[type_.name]
@@ -42,11 +44,4 @@ def spark_type(type_: DataType) -> spark_types.DataType:
 
 def output_schema(spec: OperatorSpec) -> spark_types.StructType:
     """What the operator emits, as Spark sees it."""
-    columns = [(key.name, spark_type(key.type)) for key in spec.shown_keys]
-    if spec.windowed:
-        assert spec.time_column is not None
-        edge = spark_type(spec.time_column.type)
-        window = spark_types.StructType([spark_types.StructField("start", edge), spark_types.StructField("end", edge)])
-        columns.insert(spec.window_position, (spec.window_name, window))
-    columns += [(out.name, spark_type(out.type)) for out in spec.outputs]
-    return spark_types.StructType([spark_types.StructField(name, type_) for name, type_ in columns])
+    return spark_types.StructType([spark_types.StructField(field.name, spark_type(field.type)) for field in spec.emits])

@@ -1,4 +1,4 @@
-"""Event time of one operator: what was seen, what is late, what closes. Pure.
+"""Event time of a query: what was seen, what is late, what closes. Pure.
 
 Two rules. ``tailrace``: windows close by the largest event time seen, this epoch's rows included. ``spark``: by what
 was seen before this epoch, in whole milliseconds and never below 1970, as Spark's own aggregation does between
@@ -7,7 +7,7 @@ consecutive batches of data. Under both, rows are late by the watermark that the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,25 +19,32 @@ from tailrace.ids import MIN_MICROS
 class Watermark:
     """As of the end of an epoch. ``closed``: windows that end at or before it have closed."""
 
-    time_max: int
+    times_max: tuple[int, ...]  # the largest event time seen, by input
     closed: int
 
     def to_json(self) -> dict[str, Any]:
-        return {"time_max": self.time_max, "closed": self.closed}
+        return {"times_max": list(self.times_max), "closed": self.closed}
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any], rule: WatermarkRule) -> Watermark:
+    def from_json(cls, raw: Mapping[str, Any], rule: WatermarkRule, inputs: int) -> Watermark:
+        """As an epoch has recorded it; where none has, before the first."""
         if not raw:
-            return cls(MIN_MICROS, 0 if rule is WatermarkRule.SPARK else MIN_MICROS)
-        return cls(raw["time_max"], raw["closed"])
+            return cls((MIN_MICROS,) * inputs, 0 if rule is WatermarkRule.SPARK else MIN_MICROS)
+        return cls(tuple(raw["times_max"]), raw["closed"])
 
-    def after(self, time_max: int, delay: int, rule: WatermarkRule) -> Watermark:
-        """The watermark after an epoch whose rows reached ``time_max``."""
-        seen = max(self.time_max, time_max)
-        basis = self.time_max if rule is WatermarkRule.SPARK else seen
-        if basis == MIN_MICROS:
+    def after(self, times_max: Sequence[int], delays: Sequence[int], rule: WatermarkRule) -> Watermark:
+        """The watermark after an epoch whose rows reached ``times_max``: that of the slowest input."""
+        seen = tuple(map(max, self.times_max, times_max))
+        basis = self.times_max if rule is WatermarkRule.SPARK else seen
+        if MIN_MICROS in basis:
             return Watermark(seen, self.closed)
-        mark = basis - delay
         if rule is WatermarkRule.SPARK:
-            mark = basis // 1000 * 1000 - delay // 1000 * 1000
+            mark = min(time // 1000 * 1000 - delay // 1000 * 1000 for time, delay in zip(basis, delays, strict=True))
+        else:
+            mark = min(time - delay for time, delay in zip(basis, delays, strict=True))
         return Watermark(seen, max(self.closed, mark))
+
+
+def behind(watermark: int, lag: int) -> int:
+    """The watermark of an operator so far behind the first one."""
+    return watermark if watermark == MIN_MICROS else watermark - lag

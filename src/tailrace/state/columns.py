@@ -32,6 +32,8 @@ _ARROW = {
 def arrow_type(type_: DataType, large: bool = False) -> pa.DataType:
     if (element := type_.element) is not None:
         return pa.list_(arrow_type(element))
+    if (bounds := type_.bounds) is not None:
+        return pa.struct([pa.field(edge, arrow_type(bounds)) for edge in ("start", "end")])
     if large and type_.kind is Kind.BYTES:
         return pa.large_string() if type_.name == "string" else pa.large_binary()
     if type_.is_decimal:

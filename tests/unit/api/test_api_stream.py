@@ -41,7 +41,7 @@ def test_an_unknown_column_lists_the_columns_and_the_closest(call):
 
 def test_columns_are_found_whatever_their_case_and_called_by_their_own_name():
     stream = bids().withWatermark("TS", "1 second").groupBy(window("Ts", "1 second"), "AUCTION").agg(tr.max("PRICE"))
-    definition = stream.definition
+    definition = stream.source
     assert definition.watermark.column.name == "ts"
     assert definition.window.time_column == "ts"
     assert stream.columns == ["window", "auction", "max(price)"]
@@ -118,7 +118,7 @@ def test_group_columns_may_come_as_a_list():
 def test_a_window_keeps_its_place():
     stream = bids().groupBy("auction", window("ts", "1 second").alias("w"), "channel").count()
     assert stream.columns == ["auction", "w", "channel", "count"]
-    assert stream.definition.window_position == 1
+    assert stream.source.window_position == 1
 
 
 def test_two_windows_are_refused():

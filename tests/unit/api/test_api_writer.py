@@ -4,8 +4,9 @@ import pytest
 
 from support.bids import RecordingRuntime, bids
 from tailrace.api import aggregates as tr
-from tailrace.api.definition import AvailableNow, ForeachBatch, Format, OutputMode, ProcessingTime
+from tailrace.api.definition import AvailableNow, ForeachBatch, Format, ProcessingTime
 from tailrace.api.options import Combine, CommitMode, Options, Route, Transport, WatermarkRule
+from tailrace.api.relations import OutputMode
 from tailrace.api.windows import window
 from tailrace.errors import AnalysisError
 
@@ -38,7 +39,7 @@ def test_start_hands_a_frozen_definition_to_the_runtime():
     stream = bids(runtime).withWatermark("ts", "1 second").groupBy(window("ts", "10 seconds")).count()
     query = stream.writeStream.foreachBatch(save).option("checkpointLocation", "/data/q").queryName("n").start()
     assert runtime.started == [query]
-    assert query.stream is stream.definition
+    assert query.relation is stream.source
     assert (query.output_mode, query.sink, query.name) == (OutputMode.APPEND, ForeachBatch(save), "n")
     assert (query.options, query.trigger) == (Options(), ProcessingTime(0))
     assert (query.checkpoint_location, query.state_location) == ("/data/q", "/data/q/tailrace")

@@ -7,13 +7,14 @@ import random
 import pyarrow as pa
 
 from tailrace.ids import Micros
-from tailrace.operators.finish import output_schema
 from tailrace.operators.handover import in_fixed_order
-from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result, WindowSpec
+from tailrace.operators.output import output_schema
+from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
+from tailrace.operators.specs.window import WindowSpec
 from tailrace.state.layout import Merge
 from tailrace.types import DOUBLE, TIMESTAMP, DataType, Field
 
-SPEC = OperatorSpec(
+SPEC = AggregateSpec(
     name="first",
     keys=(Field("k", DataType("string")),),
     accumulators=(Accumulator(Merge.ADD, Lift.DOUBLE, "x", DOUBLE),),

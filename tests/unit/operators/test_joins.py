@@ -18,8 +18,8 @@ from support.join_cluster import JoinCluster, expected
 from support.join_oracle import NO_WATERMARK, JoinOracle, JoinRow
 from tailrace.ids import Micros
 from tailrace.operators import join_output, join_probe, window_join
-from tailrace.operators.join_spec import LEFT, RIGHT, How, JoinKind, JoinSpec
-from tailrace.operators.spec import WindowSpec
+from tailrace.operators.specs.join import LEFT, RIGHT, How, JoinKind, JoinSpec
+from tailrace.operators.specs.window import WindowSpec
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"

@@ -14,7 +14,8 @@ import pytest
 from tailrace.ids import Micros
 from tailrace.operators.lift import Lifter
 from tailrace.operators.session_aggregate import SessionAggregate
-from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result, WindowSpec
+from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
+from tailrace.operators.specs.window import WindowSpec
 from tailrace.operators.warm_up import warm_up
 from tailrace.operators.window_aggregate import WindowAggregate
 from tailrace.state.layout import Merge
@@ -51,7 +52,7 @@ def one_epoch(
     rows: int, window: WindowSpec | None, emit_changed: bool, session_gap: Micros | None = None
 ) -> Counter[str]:
     """The calls of the second epoch over the same keys: tables have their size already."""
-    spec = OperatorSpec(
+    spec = AggregateSpec(
         name="calls",
         keys=(Field("k", STRING), Field("j", BIGINT)),
         accumulators=(

@@ -19,7 +19,7 @@ from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators import lift
 from tailrace.operators.lift import Lifter
 from tailrace.operators.session_aggregate import SessionAggregate
-from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result
+from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
 from tailrace.state import read_modify_write
 from tailrace.state.layout import HASH, Merge
 from tailrace.state.table import Rows
@@ -31,8 +31,8 @@ LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 NAMES = ("n", "sum", "max", "last", "first time")
 
 
-def spec_of(emit_changed: bool) -> OperatorSpec:
-    return OperatorSpec(
+def spec_of(emit_changed: bool) -> AggregateSpec:
+    return AggregateSpec(
         name="sessions",
         keys=(Field("k", STRING),),
         accumulators=(

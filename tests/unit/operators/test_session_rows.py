@@ -20,7 +20,7 @@ from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators import row_lift, session_rows
 from tailrace.operators.row_lift import RowLifter
 from tailrace.operators.session_rows import SessionRows
-from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result
+from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
 from tailrace.state import append_unaligned
 from tailrace.state.layout import HASH, Merge
 from tailrace.state.table import Rows
@@ -31,8 +31,8 @@ LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 NAMES = ("n", "middle", "texts", "different")
 
 
-def spec_of(emit_changed: bool) -> OperatorSpec:
-    return OperatorSpec(
+def spec_of(emit_changed: bool) -> AggregateSpec:
+    return AggregateSpec(
         name="sessions",
         keys=(Field("k", STRING),),
         accumulators=(Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),),

@@ -17,7 +17,8 @@ from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators import lift
 from tailrace.operators.frame import Frame, split
 from tailrace.operators.lift import Lifter
-from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result, WindowSpec
+from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
+from tailrace.operators.specs.window import WindowSpec
 from tailrace.operators.window_aggregate import WindowAggregate, fold_sections
 from tailrace.state.layout import HASH, Merge
 from tailrace.state.table import Rows
@@ -27,7 +28,7 @@ STRING = DataType("string")
 SHARDS = 4
 
 
-def spec_of(window: WindowSpec | None, emit_changed: bool) -> OperatorSpec:
+def spec_of(window: WindowSpec | None, emit_changed: bool) -> AggregateSpec:
     wide = DataType("decimal(30,2)")
     accumulators = (
         Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
@@ -45,7 +46,7 @@ def spec_of(window: WindowSpec | None, emit_changed: bool) -> OperatorSpec:
         Output("dsum", Result.VALUE, (4,), wide),
         Output("dev", Result.STDDEV, (5,), DOUBLE),
     )
-    return OperatorSpec(
+    return AggregateSpec(
         name="counts",
         keys=(Field("k", STRING), Field("j", BIGINT)),
         accumulators=accumulators,
@@ -292,7 +293,7 @@ def test_late_rows_are_counted() -> None:
     window = WINDOWS[1]
     lifter = Lifter(spec_of(window, False), late_before=20, combine=False, input_types=TYPES)
     frame = lifter.frame([batch_of([("a", 1, 9, 1, "x", 1), ("a", 1, 10, 1, "x", 1), ("a", 1, 20, 1, "x", 1)])])
-    assert (lifter.counts.late_rows, frame.n, lifter.counts.time_max) == (2, 1, 20)
+    assert (lifter.counts.late_rows, frame.n, lifter.counts.times_max) == (2, 1, [20])
 
 
 def test_a_checked_sum_that_overflows_is_refused() -> None:

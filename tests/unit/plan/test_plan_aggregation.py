@@ -2,19 +2,20 @@ import pytest
 
 from support.bids import TYPES, RecordingRuntime, bids
 from tailrace.api import aggregates as tr
-from tailrace.api.definition import OutputMode
 from tailrace.api.options import Options, WatermarkRule
+from tailrace.api.relations import OutputMode
 from tailrace.api.windows import window
 from tailrace.errors import AnalysisError
-from tailrace.operators.spec import Accumulator, Lift, Merge, OperatorSpec, Result, WindowSpec
-from tailrace.plan.physical import plan_aggregation
+from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Merge, Result
+from tailrace.operators.specs.window import WindowSpec
+from tailrace.plan.physical import plan_relation
 from tailrace.types import BIGINT, DOUBLE, DataType
 
 TIMED = bids().withWatermark("ts", "10 seconds")
 
 
 def planned(stream, mode=OutputMode.UPDATE, **options):
-    return plan_aggregation(stream.definition, mode, Options(**options))
+    return plan_relation(stream.source, mode, Options(**options))
 
 
 def operator(*aggregates):
@@ -102,8 +103,8 @@ def test_different_values_are_kept_apart(one, other):
 
 def test_only_needed_columns_are_read():
     plan = planned(TIMED.groupBy("channel").agg(tr.count(), tr.max("price")))
-    assert [field.name for field in plan.columns] == ["ts", "price", "channel"]
-    assert planned(bids().agg(tr.count())).columns == ()
+    assert [field.name for field in plan.inputs[0].columns] == ["ts", "price", "channel"]
+    assert planned(bids().agg(tr.count())).inputs[0].columns == ()
 
 
 def test_the_window_reaches_the_operator():
@@ -114,17 +115,18 @@ def test_the_window_reaches_the_operator():
     assert spec.window.pane == 2_000_000
     assert (spec.window_name, spec.window_position, spec.time_column.name) == ("w", 1, "ts")
     assert (spec.emit_changed, spec.watermarked, spec.shards) == (False, True, 8)
-    assert (plan.delay, plan.watermark_rule, plan.output_mode) == (10_000_000, WatermarkRule.SPARK, OutputMode.APPEND)
+    assert (plan.delays, plan.watermark_rule) == ((10_000_000,), WatermarkRule.SPARK)
+    assert plan.output_mode is OutputMode.APPEND
 
 
 def test_a_window_without_a_watermark_never_closes():
     plan = planned(bids().groupBy(window("ntz", "1 second")).count())
-    assert (plan.operator.watermarked, plan.delay, plan.operator.time_column.name) == (False, None, "ntz")
+    assert (plan.operator.watermarked, plan.delays, plan.operator.time_column.name) == (False, None, "ntz")
 
 
 def test_without_a_window_nothing_closes():
     plan = planned(TIMED.groupBy("auction").count())
-    assert (plan.operator.watermarked, plan.delay, plan.operator.time_column.name) == (False, 10_000_000, "ts")
+    assert (plan.operator.watermarked, plan.delays, plan.operator.time_column.name) == (False, (10_000_000,), "ts")
 
 
 @pytest.mark.parametrize("ansi", [True, False])
@@ -137,8 +139,8 @@ def test_the_operator_travels_as_json():
         tr.avg("cost"), tr.first("price"), tr.stddev("score")
     )
     spec = planned(stream).operator
-    assert OperatorSpec.from_json(spec.to_json()) == spec
-    assert OperatorSpec.from_json(operator(tr.count()).to_json()) == operator(tr.count())
+    assert AggregateSpec.from_json(spec.to_json()) == spec
+    assert AggregateSpec.from_json(operator(tr.count()).to_json()) == operator(tr.count())
 
 
 @pytest.mark.parametrize(

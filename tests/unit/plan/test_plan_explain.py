@@ -2,11 +2,11 @@ import pytest
 
 from support.bids import bids
 from tailrace.api import aggregates as tr
-from tailrace.api.definition import OutputMode
 from tailrace.api.options import Options, Route, WatermarkRule
+from tailrace.api.relations import OutputMode
 from tailrace.api.windows import window
 from tailrace.plan.explain import explain
-from tailrace.plan.physical import plan_aggregation, plan_query
+from tailrace.plan.physical import plan_query, plan_relation
 from tailrace.plan.store_choice import Pattern, WindowKind, choose_store, window_kind
 
 
@@ -78,7 +78,7 @@ Sink foreachBatch save of query 'hot'
     ],
 )
 def test_a_preview_says(stream, mode, options, words):
-    text = explain(plan_aggregation(stream.definition, mode, options))
+    text = explain(plan_relation(stream.source, mode, options))
     for word in words:
         assert word in text
 
@@ -102,6 +102,6 @@ def test_sinks_and_triggers_are_shown():
     ],
 )
 def test_the_store_follows_from_the_window(stream, kind):
-    operator = plan_aggregation(stream.definition, OutputMode.UPDATE, Options()).operator
+    operator = plan_relation(stream.source, OutputMode.UPDATE, Options()).operator
     assert window_kind(operator) is kind
     assert choose_store(operator).pattern is Pattern.RMW

@@ -4,11 +4,11 @@ import pytest
 
 from support.bids import RecordingRuntime, bids
 from tailrace.api import aggregates as tr
-from tailrace.api.definition import OutputMode
 from tailrace.api.options import Combine, Options, Route, Transport, WatermarkRule
+from tailrace.api.relations import OutputMode
 from tailrace.api.windows import window
 from tailrace.plan.fingerprint import differences, fingerprint
-from tailrace.plan.physical import plan_aggregation
+from tailrace.plan.physical import plan_relation
 
 
 def stored(
@@ -24,8 +24,8 @@ def stored(
     stream = bids(RecordingRuntime(ansi=ansi))
     stream = stream if delay is None else stream.withWatermark(time, delay)
     groups = [*([window(time, *span)] if span else []), *keys]
-    definition = stream.groupBy(*groups).agg(*(aggregates or (tr.count(), tr.max("price")))).definition
-    plan = plan_aggregation(definition, OutputMode(mode), Options(**options))
+    definition = stream.groupBy(*groups).agg(*(aggregates or (tr.count(), tr.max("price")))).source
+    plan = plan_relation(definition, OutputMode(mode), Options(**options))
     return json.loads(json.dumps(fingerprint(plan)))
 
 

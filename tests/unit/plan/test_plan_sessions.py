@@ -8,21 +8,21 @@ import pytest
 
 from support.bids import bids
 from tailrace.api import aggregates as tr
-from tailrace.api.definition import OutputMode
 from tailrace.api.options import Options
+from tailrace.api.relations import OutputMode
 from tailrace.api.windows import session_window, window
 from tailrace.errors import AnalysisError
-from tailrace.operators.spec import Merge, OperatorSpec
+from tailrace.operators.specs.aggregate import AggregateSpec, Merge
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
-from tailrace.plan.physical import plan_aggregation
+from tailrace.plan.physical import plan_relation
 from tailrace.plan.store_choice import Pattern
 
 MARKED = bids().withWatermark("ts", "10 seconds")
 
 
 def plan_of(stream, mode=OutputMode.APPEND):
-    return plan_aggregation(stream.definition, mode, Options())
+    return plan_relation(stream.source, mode, Options())
 
 
 def test_the_bounds_of_a_record_come_first_and_are_kept_once():
@@ -36,7 +36,7 @@ def test_the_bounds_of_a_record_come_first_and_are_kept_once():
     ]
     assert [output.accumulators for output in operator.outputs] == [(2,), (1,), (0,)]
     assert (operator.session_gap, operator.window, operator.watermarked) == (5_000_000, None, True)
-    assert OperatorSpec.from_json(operator.to_json()) == operator
+    assert AggregateSpec.from_json(operator.to_json()) == operator
 
 
 @pytest.mark.parametrize(("aggregate", "pattern"), [(tr.sum("price"), Pattern.RMW), (tr.median("price"), Pattern.AUR)])
@@ -68,7 +68,7 @@ def test_a_description_from_before_there_were_sessions_is_read():
     operator = plan_of(MARKED.groupBy(window("ts", "5 seconds")).count()).operator
     raw = json.loads(operator.to_json())
     del raw["session_gap"]
-    assert OperatorSpec.from_json(json.dumps(raw)) == operator
+    assert AggregateSpec.from_json(json.dumps(raw)) == operator
 
 
 @pytest.mark.parametrize(

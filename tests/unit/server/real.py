@@ -16,7 +16,7 @@ from tailrace.env.randomness import new_run_id
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.frame import Frame
 from tailrace.operators.lift import Lifter
-from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result
+from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
 from tailrace.server.client import StateClient
 from tailrace.server.launch import ensure_server
 from tailrace.server.protocol import ServerAddress, ServerConfig, StageKey, Winner
@@ -24,7 +24,7 @@ from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, Field
 
 SHARDS = 8
-SPEC = OperatorSpec(
+SPEC = AggregateSpec(
     name="counts",
     keys=(Field("k", BIGINT),),
     accumulators=(

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from tailrace.operators.frame import Frame
 from tailrace.operators.lift import Lifter
-from tailrace.operators.spec import Accumulator, Lift, OperatorSpec, Output, Result
+from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
 from tailrace.operators.warm_up import warm_up
 from tailrace.operators.window_aggregate import WindowAggregate
 from tailrace.state.compiled import KERNELS
@@ -23,7 +23,7 @@ def test_warming_up_compiles_every_kernel_once() -> None:
 def test_frames_off_the_wire_need_no_second_compilation() -> None:
     warm_up()
     before = {kernel.__name__: len(kernel.signatures) for kernel in KERNELS}
-    spec = OperatorSpec(
+    spec = AggregateSpec(
         name="other",
         keys=(Field("k", BIGINT),),
         accumulators=(Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),),

@@ -1,21 +1,18 @@
-"""What a state server needs to know to run one operator: plain data that travels as JSON.
+"""What tasks and servers need to know to run an aggregation: plain data that travels as JSON.
 
-The plan makes it, the driver sends it, tasks lift rows by it, servers build their stores from it, and its
-``fingerprint`` is kept with the checkpoint so that a changed query is refused. Nothing here touches Spark or Arrow.
+Nothing here touches Spark or Arrow.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from tailrace.ids import Micros
-from tailrace.state.layout import MAX_BITS, Merge, RecordLayout, bits_of, record_layout
-from tailrace.types import DataType, Field, Kind
-
-VALID_BITS_MAX = MAX_BITS
-"""Of all keys and accumulators of an operator together; a key takes one."""
+from tailrace.operators.specs.window import WindowSpec
+from tailrace.state.layout import Merge, RecordLayout, bits_of, record_layout
+from tailrace.types import DataType, Field, Kind, window_of
 
 
 class Lift(StrEnum):
@@ -69,7 +66,7 @@ class Accumulator:
 
 @dataclass(frozen=True)
 class Output:
-    """One output column. ``accumulators`` are indexes into ``OperatorSpec.accumulators``."""
+    """One output column. ``accumulators`` are indexes into ``AggregateSpec.accumulators``."""
 
     name: str
     result: Result
@@ -80,38 +77,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class WindowSpec:
-    """Windows ``[start, start + size)`` with ``start = offset + k * slide``; tumbling where slide equals size.
-
-    ``lasts``: of windows that rows bring with them, from an operator upstream. A row's time is then its window's start,
-    ``size`` and ``slide`` are the distance of two starts, and a window ends ``lasts`` after its start.
-    """
-
-    size: Micros
-    slide: Micros
-    offset: Micros
-    lasts: Micros | None = None
-
-    @property
-    def length(self) -> Micros:
-        """From a window's start to its end."""
-        return self.size if self.lasts is None else self.lasts
-
-    @property
-    def pane(self) -> Micros:
-        """The width of a pane: the widest span that no window edge ever cuts."""
-        a, b = self.size, self.slide
-        while b:
-            a, b = Micros(b), Micros(a % b)
-        return a
-
-    @property
-    def tumbling(self) -> bool:
-        return self.size == self.slide
-
-
-@dataclass(frozen=True)
-class OperatorSpec:
+class AggregateSpec:
     name: str
     keys: tuple[Field, ...]
     accumulators: tuple[Accumulator, ...]
@@ -148,11 +114,41 @@ class OperatorSpec:
             return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], self.ansi)
         return record_layout(self.keys, [(a.merge, a.type) for a in self.accumulators], self.ansi)
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        names = [key.name for key in self.keys] + [row.name for row in self.rows]
+        names += [one.column for one in self.accumulators if one.column is not None]
+        names += [] if self.time_column is None else [self.time_column.name]
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def takes_window_start(self) -> bool:
+        return self.window is not None and self.window.lasts is not None
+
+    @property
+    def emits(self) -> tuple[Field, ...]:
+        groups = list(self.shown_keys)
+        if self.windowed:
+            assert self.time_column is not None
+            groups.insert(self.window_position, Field(self.window_name, window_of(self.time_column.type)))
+        return (*groups, *(Field(out.name, out.type) for out in self.outputs))
+
+    @property
+    def tells_apart(self) -> tuple[str, ...]:
+        return (self.window_name,) if self.windowed else ()
+
+    @property
+    def output_delay(self) -> Micros:
+        return Micros(0)  # a window that is still open ends after the watermark
+
+    def without_code(self) -> AggregateSpec:
+        return replace(self, function=None if self.function is None else "")
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str) -> OperatorSpec:
+    def from_json(cls, text: str) -> AggregateSpec:
         raw = json.loads(text)
 
         def field(part: dict) -> Field:

@@ -19,14 +19,12 @@ from typing import Any
 
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
-from tailrace.operators.spec import WindowSpec
+from tailrace.operators.specs.window import WindowSpec
 from tailrace.state.layout import Merge, RecordLayout, record_layout
-from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
+from tailrace.types import BIGINT, TIMESTAMP, DataType, Field, window_of
 
 SIDE, TIME = "__side", "__time"
 LEFT, RIGHT = 0, 1
-TIME_MAX = 2**62
-"""How far from 1970 an event time may lie, in microseconds (146,000 years)."""
 SPAN_MAX = 2**60
 """Times are computed in 64 bits: spans up to this (36,000 years) leave room for them."""
 
@@ -124,6 +122,18 @@ class JoinSpec:
         """Whether rows need an event time: all but those of a join by key alone that forgets nothing."""
         return self.watermarked or self.kind is not JoinKind.TTL
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(field.name for field in (*self.keys, *self.rows))
+
+    @property
+    def keeps_rows(self) -> bool:
+        return True
+
+    @property
+    def takes_window_start(self) -> bool:
+        return False
+
     def layout(self) -> RecordLayout:
         """Of what is sent."""
         return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], ansi=False)
@@ -136,6 +146,26 @@ class JoinSpec:
     @property
     def numbered(self) -> bool:
         return self.outer and self.kind is not JoinKind.WINDOW
+
+    # Output ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def emit_changed(self) -> bool:
+        return False
+
+    @property
+    def emits(self) -> tuple[Field, ...]:
+        window = [] if self.window is None else [Field(self.window_name, window_of(self.time_type))]
+        time = [] if self.output_time is None else [self.output_time]
+        return (*window, *self.keys, *self.left, *self.right, *time)
+
+    @property
+    def tells_apart(self) -> tuple[str, ...]:
+        keys = {key.name for key in self.keys}
+        return tuple(field.name for field in self.emits if field.name not in keys)
+
+    def without_code(self) -> JoinSpec:
+        return self
 
     # Time ------------------------------------------------------------------------------------------------------------
 
@@ -194,8 +224,3 @@ class JoinSpec:
         raw["window"] = WindowSpec(**raw["window"]) if raw["window"] else None
         raw["time_type"] = DataType(raw["time_type"]["name"])
         return cls(**raw)
-
-
-def is_join(text: str) -> bool:
-    """Whether a description is a join's."""
-    return json.loads(text).get("kind") in set(JoinKind)

@@ -1,0 +1,164 @@
+"""A stream and the columns it is grouped by: the step between ``groupBy`` and what is made of the groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tailrace.api import aggregates
+from tailrace.api.aggregates import Aggregate
+from tailrace.api.columns import resolve
+from tailrace.api.relations import Aggregation, WindowFunction
+from tailrace.api.windows import AnyWindow, SessionWindow
+from tailrace.errors import AnalysisError
+from tailrace.types import Field
+
+if TYPE_CHECKING:
+    from tailrace.api.stream import Stream
+
+
+@dataclass(frozen=True)
+class GroupedStream:
+    """A stream and the columns it is grouped by."""
+
+    stream: Stream
+    keys: tuple[Field, ...]
+    window: AnyWindow | None
+    window_position: int
+
+    def agg(self, *exprs: Aggregate | dict[str, str]) -> Stream:
+        """One output column for each aggregate; ``{"price": "max"}`` is understood as in PySpark."""
+        wanted = [aggregate for expr in exprs for aggregate in _aggregates(expr)]
+        if not wanted:
+            raise AnalysisError("agg needs at least one aggregate: .agg(tailrace.count(), tailrace.max('price'))")
+        stream = self.stream
+        aggregation = Aggregation(
+            source=stream.source,
+            schema=stream.schema,
+            watermark=stream.watermark,
+            window=self.window,
+            window_position=self.window_position,
+            keys=self.keys,
+            aggregates=tuple(self._resolve(aggregate) for aggregate in wanted),
+            ansi=stream.runtime.ansi,
+        )
+        return stream.derived(aggregation)
+
+    def applyInWindow(
+        self, func: Callable[..., object], schema: object, columns: Sequence[str] | None = None
+    ) -> Stream:
+        """Calls ``func`` with the rows of a window, a ``pyarrow.Table``; it returns one with the columns of ``schema``.
+
+        A table holds whole keys: all rows of a key (the other group columns) are in one call. A window too large for
+        one call is given in several; without group columns beside the window it never is. The output is the window's
+        column and then the function's. ``columns``: what it reads; all by default. It must depend on nothing else.
+
+        >>> def best(rows):                                                                   # doctest: +SKIP
+        ...     return rows.filter(pc.equal(rows["n"], pc.max(rows["n"])))
+        >>> counts.groupBy("window").applyInWindow(best, "auction bigint, n bigint")          # doctest: +SKIP
+        """
+        stream = self.stream
+        if not callable(func):
+            raise AnalysisError(f"applyInWindow takes a function, but got {func!r} ({type(func).__name__})")
+        if self.window is None:
+            raise AnalysisError(
+                "applyInWindow needs a window, whose end is when the function is called: add "
+                "tailrace.window('ts', '10 seconds') to groupBy"
+            )
+        if isinstance(self.window, SessionWindow):
+            raise AnalysisError(
+                "applyInWindow is for windows that end for all keys at once, and sessions end key by key: use "
+                "tailrace.collect_list and tailrace.top_k over sessions, or a window"
+            )
+        fields = stream.runtime.fields(schema)
+        if not fields:
+            raise AnalysisError("applyInWindow: the schema has no column")
+        wanted = [field.name for field in stream.schema] if columns is None else list(columns)
+        if not wanted:
+            raise AnalysisError("applyInWindow: columns is empty, and a table without columns has no rows: name one")
+        read = tuple(resolve(name, stream.schema, "applyInWindow: columns") for name in wanted)
+        for field in (*read, *fields):
+            kept = field.type if field in read else field.type.element or field.type
+            if kept.kind is None:
+                raise AnalysisError(
+                    f"applyInWindow: column {field.name!r} is a {field.type}, which is not supported: leave it out "
+                    f"with columns=[...], or cast it before tailrace.stream(...)"
+                )
+        made = Aggregation(
+            source=stream.source,
+            schema=stream.schema,
+            watermark=stream.watermark,
+            window=self.window,
+            window_position=0,
+            keys=self.keys,
+            aggregates=(),
+            ansi=stream.runtime.ansi,
+            function=WindowFunction(func, fields, read),
+        )
+        return stream.derived(made)
+
+    def count(self) -> Stream:
+        """Rows of each group, in a column ``count``."""
+        return self.agg(aggregates.count().alias("count"))
+
+    def sum(self, *cols: str) -> Stream:
+        return self._each("sum", cols)
+
+    def min(self, *cols: str) -> Stream:
+        return self._each("min", cols)
+
+    def max(self, *cols: str) -> Stream:
+        return self._each("max", cols)
+
+    def avg(self, *cols: str) -> Stream:
+        return self._each("avg", cols)
+
+    def mean(self, *cols: str) -> Stream:
+        return self._each("avg", cols)
+
+    def _each(self, function: str, cols: tuple[str, ...]) -> Stream:
+        if not cols:
+            raise AnalysisError(f"{function} needs the columns' names: .{function}('price')")
+        return self.agg(*(aggregates.BY_NAME[function](col) for col in cols))
+
+    def _resolve(self, aggregate: Aggregate) -> Aggregate:
+        if aggregate.column is None:
+            return aggregate
+        field = resolve(aggregate.column, self.stream.schema, aggregate.name)
+        brought = self.stream.brought_window
+        if brought is not None and field.name == brought.name:
+            raise AnalysisError(
+                f"{aggregate.name}: column {field.name!r} is the window that rows come from and cannot be aggregated: "
+                f"group by it, groupBy({field.name!r}), or by a longer one, tailrace.window({field.name!r}, '1 hour')"
+            )
+        resolved = replace(aggregate, column=field.name)
+        resolved.check_input(field)
+        if resolved.whole_group and self.window is None:
+            raise AnalysisError(
+                f"{aggregate.name}: {aggregate.function} keeps every row of its group, and without a window a group "
+                f"never ends: add tailrace.window('ts', '10 seconds') to groupBy"
+            )
+        if resolved.needs_time and self.stream.watermark is None and self.window is None:
+            raise AnalysisError(
+                f"{aggregate.name}: {aggregate.function} is by event time (then by value), so that a replay gives the "
+                f"same row, and this stream has no event time: name it with .withWatermark('ts', '10 seconds') before "
+                f"groupBy, or use min or max"
+            )
+        return resolved
+
+
+def _aggregates(expr: object) -> list[Aggregate]:
+    if isinstance(expr, Aggregate):
+        return [expr]
+    if isinstance(expr, dict):
+        unknown = [name for name in expr.values() if name not in aggregates.BY_NAME]
+        if unknown:
+            raise AnalysisError(f"agg: there is no aggregate {unknown[0]!r}; there are {', '.join(aggregates.BY_NAME)}")
+        return [aggregates.BY_NAME[name](column) for column, name in expr.items()]
+    if callable(expr):
+        raise AnalysisError(f"agg: {expr!r} is a function, not an aggregate: call it, for example tailrace.count()")
+    raise AnalysisError(
+        f"agg takes Tailrace's aggregates, but got {expr!r} ({type(expr).__name__}): use tailrace.max('price') in "
+        f"place of pyspark.sql.functions.max('price')"
+    )

@@ -1,0 +1,197 @@
+"""What stateful operators make of streams, as plain frozen data: what the API has checked and the plan reads.
+
+Every column name in here is the source's own spelling. A source that is not a relation is opaque: only the spark layer
+looks inside. To add a kind of operator: a class like these, a branch in ``plan.physical``, and its description in
+``operators.specs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from tailrace.api.aggregates import Aggregate
+from tailrace.api.windows import AnyWindow, Window
+from tailrace.ids import Micros
+from tailrace.types import Field
+
+
+class OutputMode(StrEnum):
+    """Which rows an epoch gives to the sink."""
+
+    APPEND = "append"  # rows that are final
+    UPDATE = "update"  # the rows that changed
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """How far behind the largest event time a row may come."""
+
+    column: Field
+    delay: Micros
+
+
+@runtime_checkable
+class Relation(Protocol):
+    """The output of a stateful operator."""
+
+    @property
+    def source(self) -> object:
+        """What it reads: the user's stream, or another relation. Of a join, the left one."""
+
+    @property
+    def window(self) -> AnyWindow | None:
+        """The window whose bounds are one of the columns."""
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The output's columns with their types; that of a window is the type of its bounds."""
+
+    @property
+    def event_time(self) -> Watermark | None:
+        """The event time of the rows, where there is one and they are final."""
+
+    def refusal(self, mode: OutputMode) -> str | None:
+        """Why such rows cannot be given to a sink, and what to do; None where they can."""
+
+
+def chain(relation: Relation) -> tuple[Relation, ...]:
+    """From the one that reads the user's stream to this one."""
+    source = relation.source
+    return (*(chain(source) if isinstance(source, Relation) else ()), relation)
+
+
+@dataclass(frozen=True)
+class WindowFunction:
+    """The user's function of a window's rows, from an Arrow table to one with these columns."""
+
+    function: Callable[..., object]
+    fields: tuple[Field, ...]
+    columns: tuple[Field, ...]  # what it reads, beside the group columns
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """A stream grouped and aggregated."""
+
+    source: object
+    schema: tuple[Field, ...]
+    watermark: Watermark | None
+    window: AnyWindow | None
+    window_position: int  # the window's place among the group columns: before keys[window_position]
+    keys: tuple[Field, ...]
+    aggregates: tuple[Aggregate, ...]
+    ansi: bool
+    function: WindowFunction | None = None  # in place of aggregates
+
+    @property
+    def time_column(self) -> Field | None:
+        """Event time: the watermark's column, else the window's."""
+        if self.watermark is not None:
+            return self.watermark.column
+        if self.window is not None:
+            return self.field(self.window.time_column)
+        return None
+
+    def field(self, name: str) -> Field:
+        return next(field for field in self.schema if field.name == name)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        groups = [] if self.function is not None else list(self.keys)
+        if self.window is not None:
+            assert self.time_column is not None
+            groups.insert(self.window_position, Field(self.window.name, self.time_column.type))
+        made = [
+            Field(one.name, one.output_type(None if one.column is None else self.field(one.column).type))
+            for one in self.aggregates
+        ]
+        return (*groups, *made, *(() if self.function is None else self.function.fields))
+
+    @property
+    def event_time(self) -> Watermark | None:
+        if self.window is None or self.watermark is None:
+            return None
+        return Watermark(Field(self.window.name, self.watermark.column.type), Micros(0))
+
+    def refusal(self, mode: OutputMode) -> str | None:
+        if mode is not OutputMode.APPEND:
+            return None
+        missing = []
+        if self.window is None:
+            missing.append("a window: .groupBy(tailrace.window('ts', '10 seconds'), ...)")
+        if self.watermark is None:
+            missing.append("a watermark: .withWatermark('ts', '10 seconds')")
+        if not missing:
+            return None
+        return (
+            f"outputMode 'append' gives the rows of windows that have closed, so it needs {' and '.join(missing)}; "
+            f"or use .outputMode('update') for the rows that changed"
+        )
+
+
+@dataclass(frozen=True)
+class JoinSide:
+    """One of the two streams of a join. ``columns``: those beside the keys, in order."""
+
+    source: object
+    keys: tuple[Field, ...]
+    columns: tuple[Field, ...]
+    watermark: Watermark | None
+
+
+@dataclass(frozen=True)
+class Within:
+    """Bounds of right time - left time, both inclusive; None: none."""
+
+    lower: Micros | None
+    upper: Micros | None
+
+
+@dataclass(frozen=True)
+class ValidTo:
+    """The column with the exclusive end of a row's validity, and whose it is."""
+
+    column: str
+    of_right: bool
+
+
+@dataclass(frozen=True)
+class Join:
+    """Two streams joined on equal keys and a condition in time; ``condition`` is None for a join by keys alone."""
+
+    left: JoinSide
+    right: JoinSide
+    condition: Within | ValidTo | Window | None
+    outer: bool  # left outer
+    ttl: Micros | None
+    time_name: str | None  # an output column with each row's event time
+
+    @property
+    def source(self) -> object:
+        return self.left.source
+
+    @property
+    def window(self) -> Window | None:
+        return self.condition if isinstance(self.condition, Window) else None
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        time = None if self.left.watermark is None else self.left.watermark.column.type
+        window = [] if self.window is None or time is None else [Field(self.window.name, time)]
+        named = [] if self.time_name is None or time is None else [Field(self.time_name, time)]
+        return (*window, *self.left.keys, *self.left.columns, *self.right.columns, *named)
+
+    @property
+    def event_time(self) -> Watermark | None:
+        name = self.time_name if self.window is None else self.window.name
+        if name is None or self.left.watermark is None:
+            return None
+        return Watermark(Field(name, self.left.watermark.column.type), Micros(0))
+
+    def refusal(self, mode: OutputMode) -> str | None:
+        if mode is OutputMode.APPEND:
+            return None
+        return "a join gives rows that never change: use .outputMode('append'), which is the default"

@@ -1,0 +1,37 @@
+"""What turns a task's batches into an operator's frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from tailrace.operators.event_time import LiftCounts
+from tailrace.operators.frame import Frame
+from tailrace.operators.join_lift import JoinLifter
+from tailrace.operators.lift import Lifter
+from tailrace.operators.row_lift import RowLifter
+from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.join import JoinSpec
+from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.types import DataType
+
+
+class AnyLifter(Protocol):
+    counts: LiftCounts
+
+    def frame(self, batches: Sequence[pa.RecordBatch]) -> Frame:
+        """The rows of these batches that are not late, sorted by shard."""
+
+
+def lifter_of(spec: OperatorSpec, late_before: int, combine: bool, input_types: Mapping[str, DataType]) -> AnyLifter:
+    """``input_types``: of all that the operator reads."""
+    match spec:
+        case JoinSpec():
+            return JoinLifter(spec, late_before)
+        case AggregateSpec() if spec.keeps_rows:
+            return RowLifter(spec, late_before)
+        case AggregateSpec():
+            return Lifter(spec, late_before, combine, input_types)
+    raise AssertionError(f"no lifter for {spec!r}")

@@ -1,0 +1,1 @@
+"""Descriptions of operators: plain data that travels as JSON, one module for each kind."""

@@ -1,0 +1,16 @@
+"""Reads the description of an operator of any kind."""
+
+from __future__ import annotations
+
+import json
+
+from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.join import JoinKind, JoinSpec
+from tailrace.operators.specs.operator import OperatorSpec
+
+
+def spec_from_json(text: str) -> OperatorSpec:
+    kind = json.loads(text).get("kind")
+    if kind in set(JoinKind):
+        return JoinSpec.from_json(text)
+    return AggregateSpec.from_json(text)

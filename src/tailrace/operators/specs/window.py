@@ -1,0 +1,38 @@
+"""Windows of event time as plain data. Nothing here touches Spark or Arrow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.ids import Micros
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """Windows ``[start, start + size)`` with ``start = offset + k * slide``; tumbling where slide equals size.
+
+    ``lasts``: of windows that rows bring with them, from an operator upstream. A row's time is then its window's start,
+    ``size`` and ``slide`` are the distance of two starts, and a window ends ``lasts`` after its start.
+    """
+
+    size: Micros
+    slide: Micros
+    offset: Micros
+    lasts: Micros | None = None
+
+    @property
+    def length(self) -> Micros:
+        """From a window's start to its end."""
+        return self.size if self.lasts is None else self.lasts
+
+    @property
+    def pane(self) -> Micros:
+        """The width of a pane: the widest span that no window edge ever cuts."""
+        a, b = self.size, self.slide
+        while b:
+            a, b = Micros(b), Micros(a % b)
+        return a
+
+    @property
+    def tumbling(self) -> bool:
+        return self.size == self.slide

@@ -1,0 +1,84 @@
+"""An aggregation in a user's words, for ``explain`` and for the refusal of a changed query."""
+
+from __future__ import annotations
+
+from tailrace.api.duration import format_duration
+from tailrace.operators.specs.aggregate import WHOLE_GROUP, Accumulator, AggregateSpec, Lift, Merge, Output, Result
+from tailrace.plan.words import field_text, fields_text, window_text
+
+
+def aggregate_lines(operator: AggregateSpec) -> list[str]:
+    lines = [f"group by {fields_text(operator.keys, 'nothing: one group')}"]
+    if operator.windowed:
+        assert operator.time_column is not None, "a window without event time"
+        time = operator.time_column.name
+        lines.append(f"window {windows_text(operator)}, over {time}, in column {operator.window_name}")
+        lines.append(f"panes of {_panes(operator)}")
+    return [*lines, *(f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs)]
+
+
+def aggregate_parts(operator: AggregateSpec) -> dict[str, str]:
+    return {
+        "group columns": fields_text(operator.keys),
+        "window": windows_text(operator),
+        "event time column": field_text(operator.time_column),
+        "output mode": "update" if operator.emit_changed else "append",
+    }
+
+
+def aggregate_outputs(operator: AggregateSpec) -> dict[str, str]:
+    return {output.name: output_text(operator, output) for output in operator.outputs}
+
+
+def aggregate_kept(operator: AggregateSpec) -> str:
+    if operator.keeps_rows:
+        return f"all rows ({fields_text(operator.rows)})"
+    return ", ".join(f"{accumulator_text(one)} {one.type}" for one in operator.accumulators)
+
+
+def _panes(operator: AggregateSpec) -> str:
+    if operator.session_gap is not None:
+        width = format_duration(operator.session_gap)
+        return f"{width}; a row is kept in one pane, sessions are made of panes"
+    window = operator.window
+    assert window is not None
+    width, count = format_duration(window.pane), window.size // window.pane
+    if count == 1:
+        return f"{width}, one a window"
+    return f"{width}, {count} a window; a row is kept in one pane, windows are made of panes"
+
+
+def windows_text(operator: AggregateSpec) -> str:
+    """The windows of an operator, or its sessions."""
+    if operator.session_gap is not None:
+        return f"sessions of rows at most {format_duration(operator.session_gap)} apart"
+    return window_text(operator.window)
+
+
+def accumulator_text(accumulator: Accumulator) -> str:
+    if accumulator.lift is Lift.ONE:
+        return "count(*)"
+    if accumulator.lift is Lift.PRESENT:
+        return f"count({accumulator.column})"
+    name = {Merge.ADD: "sum", Merge.MOMENTS: "moments"}.get(accumulator.merge, accumulator.merge.value)
+    return f"{name}({accumulator.column}{_how(accumulator)})"
+
+
+def _how(accumulator: Accumulator) -> str:
+    if accumulator.lift is Lift.TIMED_PRESENT:
+        return " ignoring nulls"
+    if accumulator.lift is Lift.DOUBLE and accumulator.merge is Merge.ADD:
+        return " as double"
+    return ""
+
+
+def output_text(operator: AggregateSpec, output: Output) -> str:
+    """An output without its name: its type, and what it is made of."""
+    if output.result is Result.FUNCTION:
+        return f"{output.type} from the function"
+    if output.result in WHOLE_GROUP:
+        argument = "" if output.argument is None else f", {output.argument:g}"
+        return f"{output.type} from {output.result.value}({output.column}{argument}) of all rows"
+    parts = [accumulator_text(operator.accumulators[index]) for index in output.accumulators]
+    made = {Result.QUOTIENT: " / ".join(parts), Result.STDDEV: f"stddev of {parts[0]}"}.get(output.result, parts[0])
+    return f"{output.type} from {made}"

@@ -1,0 +1,65 @@
+"""A join in a user's words, for ``explain`` and for the refusal of a changed query."""
+
+from __future__ import annotations
+
+from tailrace.api.duration import format_duration
+from tailrace.ids import Micros
+from tailrace.operators.specs.join import LEFT, How, JoinKind, JoinSpec
+from tailrace.plan.words import fields_text, window_text
+
+
+def join_lines(join: JoinSpec) -> list[str]:
+    return [
+        f"{'left outer' if join.how is How.LEFT_OUTER else 'inner'} join on {fields_text(join.keys)}",
+        f"rows meet {condition_text(join)}",
+        f"left: {fields_text(join.left, 'only keys')}",
+        f"right: {fields_text(join.right, 'only keys')}",
+        f"a row is kept {_life(join)}",
+    ]
+
+
+def join_parts(join: JoinSpec) -> dict[str, str]:
+    return {
+        "keys": fields_text(join.keys),
+        "left columns": fields_text(join.left),
+        "right columns": fields_text(join.right),
+        "kind of join": join.how.value,
+        "condition": condition_text(join),
+        "ttl": "none" if join.ttl is None else format_duration(join.ttl),
+        "event time": str(join.time_type),
+    }
+
+
+def condition_text(join: JoinSpec) -> str:
+    match join.kind:
+        case JoinKind.INTERVAL:
+            return f"where right time - left time is {_bounds(join.lower, join.upper)}"
+        case JoinKind.WINDOW:
+            return f"in a window: {window_text(join.window)}, in column {join.window_name}"
+        case JoinKind.CONTINUOUS:
+            side = "left" if join.valid_side == LEFT else "right"
+            return f"while the {side} one is valid, from its event time until {join.valid_to}"
+        case JoinKind.TTL:
+            return "whenever their keys are equal"
+
+
+def _bounds(lower: Micros | None, upper: Micros | None) -> str:
+    if lower is None or upper is None:
+        return f"at least {_span(lower)}" if upper is None else f"at most {_span(upper)}"
+    return f"from {_span(lower)} to {_span(upper)}"
+
+
+def _span(span: Micros | None) -> str:
+    assert span is not None
+    return format_duration(span)
+
+
+def _life(join: JoinSpec) -> str:
+    if not join.watermarked:
+        return "for ever: there is no watermark"
+    if join.kind is JoinKind.WINDOW:
+        return "until its last window ends"
+    lives = [join.life(side) for side in (0, 1)]
+    if any(life is None for life in lives) and join.kind is JoinKind.TTL:
+        return "for ever: give the join a ttl, or a condition in time"
+    return "until no row can meet it any more"

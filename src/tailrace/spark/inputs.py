@@ -1,0 +1,87 @@
+"""From the user's DataFrames to the tasks: the streaming plan of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tailrace.api.options import Route
+from tailrace.api.relations import Join, JoinSide, Relation, chain
+from tailrace.errors import AnalysisError
+from tailrace.operators.specs.join import SIDE, TIME, JoinSpec
+from tailrace.plan.physical import PhysicalPlan
+from tailrace.server.protocol import Access
+from tailrace.spark.ingest import RECEIPT_DDL, IngestTask
+from tailrace.spark.schema import fields_of, quoted, spark_type
+from tailrace.types import Field
+
+_STATIC_HOW = ("inner", "left", "leftouter", "left_outer", "leftsemi", "left_semi", "leftanti", "left_anti")
+
+
+def ingested(relation: Relation, plan: PhysicalPlan, access: Access, servers: int) -> DataFrame:
+    """The needed columns of the source, by the chosen route, into the tasks. Gives receipts."""
+    first = chain(relation)[0]
+    rows = _united(first, plan.operator) if isinstance(first, Join) else _read(first, plan.inputs[0].columns)
+    if plan.route is Route.SHUFFLE:
+        keys = [F.col(quoted(key.name)) for key in plan.operator.keys]
+        shard = F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(plan.shards))
+        rows = rows.repartition(max(servers, rows.sparkSession.sparkContext.defaultParallelism), shard)
+    types = tuple((column.name, column.type.name) for column in fields_of(rows.schema))
+    return rows.mapInArrow(IngestTask(plan.operator.without_code().to_json(), types, access), RECEIPT_DDL)
+
+
+def _read(relation: Relation, columns: Sequence[Field]) -> DataFrame:
+    source = relation.source
+    assert isinstance(source, DataFrame)
+    # Where no column is needed, one stands for the rows: a batch without columns does not know how many it has.
+    read = [_column(column.name) for column in columns] or [F.lit(True).alias("__row")]
+    return source.select(*read)
+
+
+def _united(join: Join, spec: object) -> DataFrame:
+    """Rows of both sides in the columns that ``JoinSpec`` names."""
+    assert isinstance(spec, JoinSpec)
+    left, right = (_side(join, spec, side) for side in (join.left, join.right))
+    return left.union(right)
+
+
+def _side(join: Join, spec: JoinSpec, side: JoinSide) -> DataFrame:
+    assert isinstance(side.source, DataFrame)
+    time = spark_type(spec.time_type)
+    columns: list[Column] = [
+        _column(key.name).alias(named.name) for key, named in zip(side.keys, spec.keys, strict=True)
+    ]
+    columns.append(F.lit(side is join.right).alias(SIDE))
+    columns.append(
+        (F.lit(None).cast(time) if side.watermark is None else _column(side.watermark.column.name)).alias(TIME)
+    )
+    for one in (join.left, join.right):
+        columns += [
+            _column(field.name) if one is side else F.lit(None).cast(spark_type(field.type)).alias(field.name)
+            for field in one.columns
+        ]
+    return side.source.select(*columns)
+
+
+def enriched(source: DataFrame, table: object, on: Sequence[str], how: str) -> DataFrame:
+    """The stream joined with a static DataFrame, as Spark does it."""
+    if not isinstance(table, DataFrame):
+        raise AnalysisError(
+            f"join takes another tailrace.stream(...), or a static DataFrame, but got {type(table).__name__}"
+        )
+    if table.isStreaming:
+        raise AnalysisError("join: the other side is a streaming DataFrame: wrap it in tailrace.stream(...) too")
+    if how not in _STATIC_HOW:
+        raise AnalysisError(f"join: with a table, how must be one of {', '.join(_STATIC_HOW)}, but is {how!r}")
+    for which, frame in (("the stream", source), ("the table", table)):
+        names = {name.lower() for name in frame.columns}
+        missing = [name for name in on if name.lower() not in names]
+        if missing:
+            raise AnalysisError(f"join: {which} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+    return source.join(table, list(on), how)
+
+
+def _column(name: str) -> Column:
+    return F.col(quoted(name))
