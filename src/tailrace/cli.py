@@ -84,8 +84,11 @@ def demo(
 def rmw(
     rows: Rows = 500_000,
     keys: Keys = 3_000_000,
-    batches: Batches = 9,
-    warmup: Warmup = 10,
+    batches: Batches = 15,
+    warmup: Warmup = 12,
+    turn: Annotated[
+        int, typer.Option(min=1, help="Batches an engine takes in a row; of several, the first is not counted.")
+    ] = 4,
     engines: Engines = "spark-rocksdb,spark-memory,tailrace,shuffle-floor,transfer-floor",
     seed: Seed = 1,
     check: Check = True,
@@ -100,7 +103,7 @@ def rmw(
     from tailrace.lab.record_bench import end_bench  # lazy: see _LAZY
 
     chosen = _engines(engines, ALL_ENGINES)
-    options = RmwOptions(rows, keys, batches, warmup, chosen, seed, check, _confs(conf))
+    options = RmwOptions(rows, keys, batches, warmup, chosen, seed, check, _confs(conf), turn)
     recording = Recording("bench", "rmw")
     with _folder(work) as folder, _progress() as report:
         result = run_rmw(options, folder, report)

@@ -15,7 +15,7 @@ import pytest
 
 from tailrace.lab import record
 
-SIZES = ("--rows", "2000", "--keys", "5000", "--batches", "2", "--warmup", "1")
+SIZES = ("--rows", "2000", "--keys", "5000", "--batches", "2", "--warmup", "1", "--turn", "2")
 
 
 def environment(tmp: Path) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """``tailrace bench rmw``: read-modify-write of keyed state, Tailrace against Spark's stores and two stateless floors.
 
-All engines live at the same time, one process each, and take turns: batch *k* is given to every engine before batch
-*k + 1* to any, in an order that rotates, so that a slow minute of the machine hits all alike. Before each turn the disk
+All engines live at the same time, one process each, and take turns of a few batches, the same for each, in an order
+that rotates, so that a slow minute of the machine hits all alike. The first batch of a turn is not counted: a stream
+runs on, and an engine that has stood still while others ran finds its memory in no cache. Before each turn the disk
 comes to rest: who syncs what it writes, as Tailrace does and Spark does not, would pay for what the one before left.
 Every key exists before measuring begins. At the end every exact engine is restarted from its checkpoint, made to tell
 the aggregates of every key, and compared with an answer computed from the files alone.
@@ -36,12 +37,23 @@ Report = Callable[[str, int, int], None]
 class RmwOptions:
     rows: int = 500_000
     keys: int = 3_000_000
-    batches: int = 9
-    warmup: int = 10
+    batches: int = 15
+    warmup: int = 12
     engines: tuple[str, ...] = ALL_ENGINES
     seed: int = 1
     check: bool = True
     confs: dict[str, str] = field(default_factory=dict)
+    turn: int = 4  # batches that an engine is given before the next one's turn; where several, the first is not counted
+
+    @property
+    def counted(self) -> int:
+        """Batches of a turn that are counted."""
+        return max(1, self.turn - 1)
+
+    @property
+    def turns(self) -> tuple[int, int]:
+        """Turns before measuring begins, and turns measured."""
+        return -(-self.warmup // self.turn), -(-self.batches // self.counted)
 
 
 @contextmanager
@@ -81,7 +93,8 @@ def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
     events = KeyedEvents(options.keys, options.rows, options.seed)
     files: list[Path] = []
     timings: dict[str, list[dict[str, Any]]] = {name: [] for name in options.engines}
-    steps = events.prefill_batches + options.warmup + options.batches + options.check
+    warm, measured_turns = options.turns
+    steps = events.prefill_batches + warm + measured_turns + options.check
 
     def make(table: Any) -> Path:
         files.append(write_batch(table, work / "events", f"{len(files):06d}", measure.cores()))
@@ -95,19 +108,20 @@ def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
             for name in options.engines:
                 engines[name].ask("batch", file=str(path))
         done = events.prefill_batches
-        for number in range(options.warmup + options.batches):
-            report("warming up" if number < options.warmup else "measuring", done + number, steps)
-            path = make(events.batch(number))
+        for number in range(warm + measured_turns):
+            report("warming up" if number < warm else "measuring", done + number, steps)
+            paths = [make(events.batch(number * options.turn + i)) for i in range(options.turn)]
             for name in in_turns(options.engines, number):
                 os.sync()
-                timings[name].append(engines[name].ask("batch", file=str(path)))
+                series = [engines[name].ask("batch", file=str(path)) for path in paths]
+                if number >= warm:
+                    timings[name] += series[-options.counted :]
         if options.check:
             report("checking every key", steps - 1, steps)
             make(events.every_key())
             check_answers(engines, files, work)
     report("done", steps, steps)
-    measured = {name: series[options.warmup :] for name, series in timings.items()}
-    return {**_result(options, measured), "confs": {name: engine.confs for name, engine in engines.items()}}
+    return {**_result(options, timings), "confs": {name: engine.confs for name, engine in engines.items()}}
 
 
 def check_answers(engines: dict[str, EngineProcess], files: list[Path], work: Path) -> None:
@@ -149,7 +163,8 @@ def _result(options: RmwOptions, measured: dict[str, list[dict[str, Any]]]) -> d
         "tailrace_durations_ms": median_durations(measured.get("tailrace", []), "own_ms"),
         "rows": options.rows,
         "keys": options.keys,
-        "batches": options.batches,
+        "batches": options.turns[1] * options.counted,
+        "turn": options.turn,
         "warmup": options.warmup,
         "seed": options.seed,
         "answers_equal": True if options.check else None,
