@@ -84,11 +84,11 @@ def demo(
 def rmw(
     rows: Rows = 500_000,
     keys: Keys = 3_000_000,
-    batches: Batches = 15,
+    batches: Batches = 20,
     warmup: Warmup = 12,
     turn: Annotated[
         int, typer.Option(min=1, help="Batches an engine takes in a row; of several, the first is not counted.")
-    ] = 4,
+    ] = 3,
     engines: Engines = "spark-rocksdb,spark-memory,tailrace,shuffle-floor,transfer-floor",
     seed: Seed = 1,
     check: Check = True,

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
 from tailrace.lab import measure
-from tailrace.lab.bench_rmw import in_turns, median_durations
+from tailrace.lab.bench_rmw import median_durations
 from tailrace.lab.progress import Batch
+from tailrace.lab.turns import in_turns
 
 
 def test_medians_and_percentiles() -> None:
@@ -14,9 +20,14 @@ def test_medians_and_percentiles() -> None:
     assert measure.spread([10, 10, 10]) == 0
 
 
-def test_the_order_of_turns_rotates() -> None:
-    names = ("a", "b", "c")
-    assert [in_turns(names, number) for number in range(3)] == [("a", "b", "c"), ("b", "c", "a"), ("c", "a", "b")]
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_no_engine_always_follows_the_same_other_one(count: int) -> None:
+    names = tuple("abcde"[:count])
+    turns = [in_turns(names, number) for number in range(2 * count)]
+    places = Counter((place, name) for turn in turns for place, name in enumerate(turn))
+    after = Counter(pair for turn in turns for pair in pairwise(turn))
+    assert set(places.values()) == {2} and len(places) == count**2
+    assert set(after.values()) <= {2} and len(after) == count * (count - 1)
 
 
 def test_a_part_of_the_time_that_a_batch_does_not_name_took_none() -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.lab import measure
-from tailrace.lab.bench_rmw import Report, check_answers, engines_running, in_turns, median_durations
+from tailrace.lab.bench_rmw import Report, check_answers, engines_running, median_durations
 from tailrace.lab.events import KeyedEvents, write_batch
+from tailrace.lab.turns import in_turns
 
 ENGINES = ("spark-rocksdb", "tailrace")
 PEER, OURS = ENGINES

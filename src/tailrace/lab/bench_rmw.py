@@ -1,7 +1,7 @@
 """``tailrace bench rmw``: read-modify-write of keyed state, Tailrace against Spark's stores and two stateless floors.
 
 All engines live at the same time, one process each, and take turns of a few batches, the same for each, in an order
-that rotates, so that a slow minute of the machine hits all alike. The first batch of a turn is not counted: a stream
+(``turns``) by which a slow minute of the machine, and what one leaves to the next, hits all alike. The first batch of a turn is not counted: a stream
 runs on, and an engine that has stood still while others ran finds its memory in no cache. Before each turn the disk
 comes to rest: who syncs what it writes, as Tailrace does and Spark does not, would pay for what the one before left.
 Every key exists before measuring begins. At the end every exact engine is restarted from its checkpoint, made to tell
@@ -23,6 +23,7 @@ from tailrace.lab import keyed_sums, measure
 from tailrace.lab.engine_process import EngineError, EngineProcess
 from tailrace.lab.events import KeyedEvents, keyed_answer, write_batch
 from tailrace.lab.registry import Value
+from tailrace.lab.turns import in_turns
 
 ALL_ENGINES = ("spark-rocksdb", "spark-memory", "tailrace", "shuffle-floor", "transfer-floor")
 FLOORS = ("shuffle-floor", "transfer-floor")
@@ -37,13 +38,13 @@ Report = Callable[[str, int, int], None]
 class RmwOptions:
     rows: int = 500_000
     keys: int = 3_000_000
-    batches: int = 15
+    batches: int = 20
     warmup: int = 12
     engines: tuple[str, ...] = ALL_ENGINES
     seed: int = 1
     check: bool = True
     confs: dict[str, str] = field(default_factory=dict)
-    turn: int = 4  # batches that an engine is given before the next one's turn; where several, the first is not counted
+    turn: int = 3  # batches that an engine is given before the next one's turn; where several, the first is not counted
 
     @property
     def counted(self) -> int:
@@ -82,11 +83,6 @@ def engines_running(
     finally:
         for engine in running.values():
             engine.close()
-
-
-def in_turns(names: tuple[str, ...], number: int) -> tuple[str, ...]:
-    turn = number % len(names)
-    return names[turn:] + names[:turn]
 
 
 def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
