@@ -29,7 +29,7 @@ from tailrace.state import list_sections
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import VALID, Merge, RecordLayout, record_layout
 from tailrace.state.sections import to_section
-from tailrace.state.table import Rows
+from tailrace.state.table import Rows, concat_rows
 from tailrace.types import BIGINT
 
 READ_ROWS_MAX = 1 << 17
@@ -103,10 +103,9 @@ class SessionRows:
             emitted = list(self._read(self._open.changed(), remove=False)) if changed else []
             if self.spec.watermarked and watermark > MIN_MICROS:
                 ended = self._open.ended(watermark)
-                if changed:
-                    for sessions in ended:
-                        self._lists.remove(self._targets(sessions, slice(None)))
-                else:
+                if changed and ended:
+                    self._lists.remove(self._targets(ended))
+                elif not changed:
                     emitted = list(self._read(ended, remove=True))
                 self._open.remove(ended)
         except SumOverflowError as error:
@@ -162,9 +161,9 @@ class SessionRows:
         words[:, count.word] = 1
         return Rows(words, rows.heap)
 
-    def _targets(self, sessions: Sessions, part: slice) -> Rows:
+    def _targets(self, found: Sequence[Sessions]) -> Rows:
         """The lists of these records."""
-        records = sessions.table.copy(sessions.rows[part])
+        records = concat_rows([sessions.table.copy(sessions.rows) for sessions in found], self._index_layout)
         words = np.zeros((len(records), self._layout.words), np.int64)
         first = self._index_layout.accumulators[0].word
         words[:, :first] = records.words[:, :first]
@@ -173,23 +172,30 @@ class SessionRows:
 
     # Emission --------------------------------------------------------------------------------------------------------
 
-    def _read(self, found: Iterable[Sessions], *, remove: bool) -> Iterator[pa.RecordBatch]:
+    def _read(self, found: Sequence[Sessions], *, remove: bool) -> Iterator[pa.RecordBatch]:
+        """The output rows of these sessions, of all shards together: one look at the lists serves many of them."""
+        if not found:
+            return
         count = self._index_layout.accumulators[2].word
-        for sessions in found:
-            sizes = np.concatenate([[0], np.cumsum(sessions.table.word(sessions.rows, count))])[sessions.offsets]
-            low = 0
-            while low < len(sessions):
-                high = int(np.searchsorted(sizes, sizes[low] + READ_ROWS_MAX, side="right")) - 1
-                high = max(high, low + 1)
-                edges = sessions.offsets[low : high + 1]
-                targets = self._targets(sessions, slice(int(edges[0]), int(edges[-1])))
-                rows, offsets = self._lists.read(targets, remove=remove)
-                section = to_section(rows, self._layout)
-                names = [field.name for field in (*self.spec.keys, *self.spec.rows)]
-                groups = Groups(dict(zip(names, section.columns[2:], strict=True)), offsets[edges - edges[0]])
-                bounds = window_struct(sessions.starts[low:high], self.spec, sessions.ends[low:high])
-                yield self._results.batch(groups, bounds)
-                low = high
+        records = np.concatenate([sessions.table.word(sessions.rows, count) for sessions in found])
+        offsets = np.concatenate([[0], np.cumsum(np.concatenate([sessions.sizes for sessions in found]))])
+        starts = np.concatenate([sessions.starts for sessions in found])
+        ends = np.concatenate([sessions.ends for sessions in found])
+        targets = self._targets(found)
+        rows_before = np.concatenate([[0], np.cumsum(records)])[offsets]
+        low = 0
+        while low < len(starts):
+            high = int(np.searchsorted(rows_before, rows_before[low] + READ_ROWS_MAX, side="right")) - 1
+            high = max(high, low + 1)
+            edges = offsets[low : high + 1]
+            some = Rows(targets.words[edges[0] : edges[-1]], targets.heap)
+            rows, row_edges = self._lists.read(some, remove=remove)
+            section = to_section(rows, self._layout)
+            names = [field.name for field in (*self.spec.keys, *self.spec.rows)]
+            groups = Groups(dict(zip(names, section.columns[2:], strict=True)), row_edges[edges - edges[0]])
+            bounds = window_struct(starts[low:high], self.spec, ends[low:high])
+            yield self._results.batch(groups, bounds)
+            low = high
 
 
 def _index_layout(spec: AggregateSpec) -> RecordLayout:
