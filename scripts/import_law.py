@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "operators.specs": ("operators.specs", "state.layout"),  # a record's layout is plain data, like specs
     "commit": ("state", "log", "env"),  # stores do not know commit, nor does commit know operators
     "server": ("operators", "commit", "state", "cache", "log", "env"),
-    "server.client": ("server.protocol", "operators.frame", "operators.specs", "env"),
+    "server.client": ("server.protocol", "server.file_stage", "operators.frame", "operators.specs", "env"),
     "server.protocol": ("operators.frame", "operators.specs", "commit", "env"),
     "api": (),
     "plan": ("api", "operators.specs"),

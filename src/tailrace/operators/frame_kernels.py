@@ -9,11 +9,27 @@ from tailrace.state.compiled import kernel
 
 @kernel
 def mix_words(words, seed):
-    state = np.uint64(seed) ^ np.uint64(words.shape[0])
-    for i in range(words.shape[0]):
-        state = (state ^ np.uint64(words[i])) * np.uint64(0x9E3779B97F4A7C15)
-        state ^= state >> np.uint64(29)
-    return np.int64(state)
+    """In four lanes: a multiplication must not wait for the one before it."""
+    factor, shift = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)
+    a = np.uint64(seed) ^ np.uint64(words.shape[0])
+    b, c, d = a + factor, a ^ factor, a - factor
+    whole = words.shape[0] // 4 * 4
+    for i in range(0, whole, 4):
+        a = (a ^ np.uint64(words[i])) * factor
+        b = (b ^ np.uint64(words[i + 1])) * factor
+        c = (c ^ np.uint64(words[i + 2])) * factor
+        d = (d ^ np.uint64(words[i + 3])) * factor
+        a ^= a >> shift
+        b ^= b >> shift
+        c ^= c >> shift
+        d ^= d >> shift
+    for i in range(whole, words.shape[0]):
+        a = (a ^ np.uint64(words[i])) * factor
+        a ^= a >> shift
+    for lane in (b, c, d):
+        a = (a ^ lane) * factor
+        a ^= a >> shift
+    return np.int64(a)
 
 
 @kernel

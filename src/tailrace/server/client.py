@@ -32,10 +32,12 @@ from tailrace.env.disk import process_id
 from tailrace.errors import StateServerError, TailraceError
 from tailrace.ids import NO_EPOCH
 from tailrace.operators.frame import Frame
+from tailrace.server.file_stage import FileStageWriter
 from tailrace.server.protocol import (
     ERROR_PREFIX,
     NOTHING_STAGED,
     TOKEN_HEADER,
+    UNIX_SCHEME,
     Access,
     Applied,
     CommitResult,
@@ -83,8 +85,11 @@ class StateClient:
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
-    def stage(self, key: StageKey) -> StageWriter:
-        """A stream of frames for one attempt. Rows count only after ``finish``. Opened by the first frame."""
+    def stage(self, key: StageKey) -> StageWriter | FileStageWriter:
+        """Takes the frames of one attempt. Rows count only after ``finish``. Opened by the first frame."""
+        if self.address.uri.startswith(UNIX_SCHEME):
+            folder = os.path.dirname(self.address.uri[len(UNIX_SCHEME) :])
+            return FileStageWriter(self._send, folder, key)
         return StageWriter(self, key)
 
     def emission(
@@ -252,6 +257,10 @@ class StateClient:
         with self._mapped_errors():
             answer = self._client.do_action(flight.Action(name, request.to_json()), self._options(timeout_s))
             return [result.body.to_pybytes() for result in answer]
+
+    def _send(self, name: str, body: bytes) -> None:
+        with self._mapped_errors():
+            list(self._client.do_action(flight.Action(name, body), self._options(self._access.transfer_timeout_s)))
 
     @contextmanager
     def _mapped_errors(self) -> Iterator[None]:

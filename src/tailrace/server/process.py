@@ -28,7 +28,7 @@ from tailrace.env import clock, processes, scratch
 from tailrace.env.disk import process_id
 from tailrace.server import assembly
 from tailrace.server.folder import ServerFolder
-from tailrace.server.protocol import TCP, ProcessConfig, ServerAddress, encode
+from tailrace.server.protocol import TCP, UNIX_SCHEME, ProcessConfig, ServerAddress, encode
 from tailrace.server.service import LateEngine, StateService
 
 LOG_BYTES_MAX = 1 << 20
@@ -102,11 +102,17 @@ def _listen(
     if common.tls_cert_path and common.tls_key_path:
         scheme = "grpc+tls"
         certificates = [(scratch.read_binary(common.tls_cert_path), scratch.read_binary(common.tls_key_path))]
-    unix = f"grpc+unix://{folder.socket(config.server)}"
+    unix = f"{UNIX_SCHEME}{folder.socket(config.server)}"
     location = f"{scheme}://{common.bind_host or config.host}:0" if common.transport == TCP else unix
     with scratch.private_files():
         service = StateService(
-            location, engine, common.token, opened=opened, shutdown=shutdown, tls_certificates=certificates
+            location,
+            engine,
+            common.token,
+            folder=folder.path,
+            opened=opened,
+            shutdown=shutdown,
+            tls_certificates=certificates,
         )
     myself = processes.facts(process_id())
     assert myself is not None

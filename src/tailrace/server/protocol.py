@@ -24,6 +24,7 @@ ERROR_PREFIX = b"tailrace:"
 """Begins the extra bytes of a Flight error that a server sent on purpose; the name of the error's type follows."""
 
 UNIX = "unix"
+UNIX_SCHEME = "grpc+unix://"
 TCP = "tcp"
 
 _Message = TypeVar("_Message")

@@ -21,8 +21,10 @@ import pyarrow as pa
 from pyarrow import flight
 
 from tailrace import errors
+from tailrace.env.handed_file import sweep
 from tailrace.errors import StateServerError, TailraceError
 from tailrace.server.engine import Engine
+from tailrace.server.file_stage import ACTION, StagedFile, frames_in
 from tailrace.server.protocol import (
     ERROR_PREFIX,
     TOKEN_HEADER,
@@ -86,12 +88,14 @@ class StateService(flight.FlightServerBase):
         engine: LateEngine,
         token: str,
         *,
+        folder: str,
         opened: Callable[[], None],
         shutdown: Callable[[], None],
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
         super().__init__(location, middleware={"token": TokenCheck(token)}, tls_certificates=tls_certificates)
         self._late_engine = engine
+        self._folder = folder  # where tasks of this machine put their frames
         self._opened = opened
         self._shutdown = shutdown
         self._questions: dict[str, Callable[[Engine, Request], list[bytes | pa.Buffer]]] = {
@@ -106,16 +110,19 @@ class StateService(flight.FlightServerBase):
         self._orders: dict[str, Callable[[Engine, Request], None]] = {
             "prepare": Engine.prepare,
             "undo": Engine.undo,
-            "forget": Engine.forget,
+            "forget": self._forget,
             "assign": Engine.assign,
             "fold": Engine.fold,
         }
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        return [(name, "") for name in [*self._questions, *self._orders, "shutdown"]]
+        return [(name, "") for name in [*self._questions, *self._orders, ACTION, "shutdown"]]
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[flight.Result]:
         try:
+            if action.type == ACTION:
+                self._stage_file(StagedFile.from_json(action.body.to_pybytes()))
+                return [flight.Result(_OK)]
             request = Request.from_json(action.body.to_pybytes())
             if action.type == "shutdown":  # also of a server that never got ready
                 self._shutdown()
@@ -155,6 +162,17 @@ class StateService(flight.FlightServerBase):
         except Exception as error:
             raise _reported("staging", error) from None
 
+    def _stage_file(self, staged: StagedFile) -> None:
+        """As a put, of frames that lie in a file."""
+        staging = self._late_engine.get().staging
+        stage = staging.open(staged.key)
+        try:
+            for batch in frames_in(self._folder, staged):
+                staging.add(stage, batch, in_file=True)
+            staging.finish(stage, staged.receipt)
+        finally:
+            staging.abandon(stage)
+
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         try:
             batches = self._late_engine.get().emission(decode(EmissionTicket, ticket.ticket))
@@ -162,6 +180,10 @@ class StateService(flight.FlightServerBase):
             raise _reported("emission", error) from None
         schema = batches[0].schema if batches else pa.schema([])
         return flight.GeneratorStream(schema, iter(batches))
+
+    def _forget(self, engine: Engine, request: Request) -> None:
+        engine.forget(request)
+        sweep(self._folder, request.epoch)  # tasks that died have left their files
 
     def _open(self, engine: Engine, request: Request) -> list[bytes | pa.Buffer]:
         engine.assign(request)

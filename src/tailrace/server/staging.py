@@ -104,8 +104,11 @@ class Staging:
         self._clean(losers)
         return stage
 
-    def add(self, stage: Stage, batch: pa.RecordBatch) -> None:
-        """Append a frame, spilling it where memory has no room. Called only by the thread that opened the stage."""
+    def add(self, stage: Stage, batch: pa.RecordBatch, *, in_file: bool = False) -> None:
+        """Append a frame, spilling it where memory has no room. Called only by the thread that opened the stage.
+
+        ``in_file``: it is mapped from a file already, and stays there.
+        """
         frame = self._frame_of(stage.key.operator, batch)
         nbytes = frame.nbytes
         receipt = stage.receipt.after(frame.n, nbytes, frame.checksum())
@@ -118,11 +121,11 @@ class Staging:
             else:
                 self._spilled_bytes += nbytes
                 stage.spilled_bytes += nbytes
-        if not fits:
+        if not fits and not in_file:
             if stage.spill is None:
                 stage.spill = SpilledBatches(self._folder, batch.schema)
             stage.spill.write(batch)
-        stage.frames.append(frame if fits else None)
+        stage.frames.append(frame if fits or in_file else None)
         stage.receipt = receipt
 
     def finish(self, stage: Stage, said: StageReceipt) -> StageReceipt:
