@@ -81,13 +81,13 @@ def check_collation(field: Field, where: str) -> None:
         )
 
 
-def check_key(field: Field, where: str) -> None:
+def check_key(field: Field, where: str, what: str = "a group column") -> None:
     """Refuse a column that cannot be part of a key."""
     check_collation(field, where)
     if field.type.kind is not None and not field.type.is_float:
         return
     raise AnalysisError(
-        f"{where}: column {field.name!r} is a {field.type} and cannot be a group column. "
+        f"{where}: column {field.name!r} is a {field.type} and cannot be {what}. "
         f"Supported are: {KEY_TYPES}. {_key_advice(field.type)}"
     )
 

@@ -10,9 +10,12 @@ from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.relations import Join, JoinSide, Relation, ValidTo, Watermark, Within
 from tailrace.api.windows import AnyWindow, Window
 from tailrace.errors import AnalysisError
+from tailrace.ids import Micros
 from tailrace.types import Field
 
 _HOW = {"inner": False, "left": True, "leftouter": True, "left_outer": True}
+_OWN_NAMES = ("__side", "__time")  # of the columns that both sides are brought to
+_SPAN_MAX = Micros(2**60)  # so that times can be computed with in 64 bits
 
 
 @dataclass(frozen=True)
@@ -22,11 +25,27 @@ class JoinInput:
     watermark: Watermark | None
 
 
+def key_names(on: object) -> list[str]:
+    """The columns to join on, as a user may write them: one name, or several."""
+    given: list[object] = list(on) if isinstance(on, list | tuple) else [on]
+    if not given:
+        raise AnalysisError("join needs at least one column that both sides have: .join(other, 'auction')")
+    names = [name for name in given if isinstance(name, str)]
+    for name in given:
+        if not isinstance(name, str):
+            raise AnalysisError(
+                f"join: on takes the name of a column that both sides have, or a list of such names, but got {name!r} "
+                f"({type(name).__name__}): give columns one name on both sides before tailrace.stream(...), and a "
+                f"condition in time as within, window or validTo"
+            )
+    return names
+
+
 def joined(
     left: JoinInput,
     right: JoinInput,
     on: Sequence[str],
-    how: str,
+    how: object,
     *,
     within: tuple[Duration | None, Duration | None] | None,
     window: AnyWindow | None,
@@ -34,6 +53,7 @@ def joined(
     ttl: Duration | None,
     time_name: str | None,
 ) -> Join:
+    outer = _outer(how)
     for side in (left, right):
         if isinstance(side.source, Relation):
             raise AnalysisError(
@@ -41,28 +61,51 @@ def joined(
                 "write its rows to a table first and stream from that, or join before you aggregate"
             )
     sides = _sides(left, right, on)
+    if time_name is not None and (not isinstance(time_name, str) or not time_name):
+        raise AnalysisError(f"join: eventTime names a new output column, but is {time_name!r}: eventTime='at'")
     given = {"within": within, "window": window, "validTo": valid_to}
     asked = [name for name, value in given.items() if value is not None]
     if len(asked) > 1:
         raise AnalysisError(f"join takes one condition in time, but got {' and '.join(asked)}: keep one of them")
     _check_watermarks(*sides, [*asked, *(["ttl"] if ttl is not None else []), *(["eventTime"] if time_name else [])])
-    condition: Within | ValidTo | Window | None = None
-    if within is not None:
-        condition = _within(within)
-    elif window is not None:
-        condition = _window(window, *sides)
-    elif valid_to is not None:
-        condition = _valid_to(valid_to, *sides)
-    if isinstance(condition, Window) and time_name is not None:
-        raise AnalysisError("join: with a window its column is the rows' event time: remove eventTime")
-    return Join(
+    made = Join(
         left=sides[0],
         right=sides[1],
-        condition=condition,
-        outer=_outer(how),
-        ttl=None if ttl is None else parse_duration(ttl, "join: ttl", zero_ok=True),
+        condition=_condition(within, window, valid_to, sides),
+        outer=outer,
+        ttl=None if ttl is None else _span(parse_duration(ttl, "join: ttl", zero_ok=True), ttl, "join: ttl"),
         time_name=time_name,
     )
+    _check_fitting(made)
+    return made
+
+
+def _condition(
+    within: object, window: object, valid_to: str | None, sides: tuple[JoinSide, JoinSide]
+) -> Within | ValidTo | Window | None:
+    if within is not None:
+        return _within(within)
+    if window is not None:
+        return _window(window, *sides)
+    return None if valid_to is None else _valid_to(valid_to, *sides)
+
+
+def _check_fitting(join: Join) -> None:
+    """Refuse what would be given in vain."""
+    if join.window is not None and join.time_name is not None:
+        raise AnalysisError(
+            f"join: with a window, column {join.window.name!r} is the event time of the pairs: remove eventTime"
+        )
+    if join.window is not None and join.ttl is not None:
+        raise AnalysisError("join: with a window, rows are kept until their last window ends: remove ttl")
+    condition = join.condition
+    endless = condition is None or (isinstance(condition, Within) and condition.upper is None)
+    if join.outer and endless and join.ttl is None:
+        least = "an upper bound in within, or a ttl" if condition is not None else "a ttl, or a condition in time"
+        raise AnalysisError(
+            f"join: a match for a left row may come at any time, so that none would ever be given without one: "
+            f"how='left_outer' needs {least} (ttl='1 hour'; both streams then need .withWatermark), or use how='inner'"
+        )
 
 
 def _outer(how: object) -> bool:
@@ -76,14 +119,14 @@ def _outer(how: object) -> bool:
 
 
 def _sides(left: JoinInput, right: JoinInput, on: Sequence[str]) -> tuple[JoinSide, JoinSide]:
-    if not on:
-        raise AnalysisError("join needs at least one column that both sides have: .join(other, 'auction')")
     left_keys, right_keys = (
         tuple(resolve(name, side.schema, f"join: on, in the {which} stream") for name in on)
         for which, side in (("left", left), ("right", right))
     )
     for one, other in zip(left_keys, right_keys, strict=True):
-        check_key(one, "join")
+        check_key(one, "join", "a key")
+        if left_keys.count(one) > 1:
+            raise AnalysisError(f"join: on names column {one.name!r} twice: once is enough")
         if one.type != other.type:
             raise AnalysisError(
                 f"join: column {one.name!r} is a {one.type} on the left and a {other.type} on the right: cast one "
@@ -93,10 +136,15 @@ def _sides(left: JoinInput, right: JoinInput, on: Sequence[str]) -> tuple[JoinSi
         tuple(field for field in side.schema if field not in keys)
         for side, keys in ((left, left_keys), (right, right_keys))
     )
-    for field in (*left_rest, *right_rest):
+    for field in (*left_keys, *left_rest, *right_rest):
         if field.type.kind is None:
             raise AnalysisError(
                 f"join: column {field.name!r} is a {field.type}, which cannot be kept: leave it out or cast it before "
+                f"tailrace.stream(...)"
+            )
+        if field.name.lower() in _OWN_NAMES:
+            raise AnalysisError(
+                f"join: column {field.name!r} has a name that Tailrace needs for itself: rename it before "
                 f"tailrace.stream(...)"
             )
     names = {field.name.lower() for field in (*left_keys, *left_rest)}
@@ -138,19 +186,30 @@ def _within(bounds: object) -> Within:
             f"join: within takes a pair (lower, upper), for example ('-5 seconds', '10 minutes'), but got {bounds!r}"
         )
     lower, upper = (
-        None if bound is None else parse_duration(bound, f"join: within, {which} bound", zero_ok=True, negative_ok=True)
-        for bound, which in zip(bounds, ("lower", "upper"), strict=True)
+        None if bound is None else _span(parse_duration(bound, where, zero_ok=True, negative_ok=True), bound, where)
+        for bound, where in zip(bounds, ("join: within, lower bound", "join: within, upper bound"), strict=True)
     )
     if lower is None and upper is None:
-        raise AnalysisError("join: within has no bound at all: leave it out for a join by key alone")
+        raise AnalysisError("join: within has no bound at all: give one, or leave it out for a join by key alone")
     if lower is not None and upper is not None and lower > upper:
-        raise AnalysisError(f"join: within=({bounds[0]!r}, {bounds[1]!r}) has its lower bound above the upper one")
+        raise AnalysisError(
+            f"join: within=({bounds[0]!r}, {bounds[1]!r}) has its lower bound above the upper one: swap them"
+        )
     return Within(lower, upper)
+
+
+def _span(micros: Micros, given: Duration, where: str) -> Micros:
+    if abs(micros) > _SPAN_MAX:
+        raise AnalysisError(f"{where} is too long: {given!r} is more than 36,000 years: leave it out for no bound")
+    return micros
 
 
 def _window(window: object, left: JoinSide, right: JoinSide) -> Window:
     if not isinstance(window, Window):
-        raise AnalysisError(f"join: window takes tailrace.window(...), but got {window!r}")
+        raise AnalysisError(
+            f"join: window takes tailrace.window('ts', '10 seconds'), but got {window!r}: sessions of two streams do "
+            f"not end together, use within=(lower, upper) for rows that are near each other"
+        )
     assert left.watermark is not None and right.watermark is not None
     times = [left.watermark.column.name, right.watermark.column.name]
     if window.time_column.lower() not in {name.lower() for name in times}:
@@ -163,9 +222,17 @@ def _window(window: object, left: JoinSide, right: JoinSide) -> Window:
 
 def _valid_to(name: str, left: JoinSide, right: JoinSide) -> ValidTo:
     found = resolve(name, (*left.columns, *right.columns), "join: validTo")
-    if not found.type.is_time:
+    side = right if found in right.columns else left
+    assert side.watermark is not None
+    time = side.watermark.column
+    if found.type != time.type:
         raise AnalysisError(
-            f"join: validTo {found.name!r} is a {found.type} and must be a timestamp: cast it before "
-            f"tailrace.stream(...)"
+            f"join: validTo {found.name!r} is a {found.type} and event time {time.name!r} a {time.type}, and they are "
+            f"compared: cast one before tailrace.stream(...)"
         )
-    return ValidTo(found.name, found in right.columns)
+    if found == time:
+        raise AnalysisError(
+            f"join: validTo {found.name!r} is the event time itself, so that no row would ever be valid: name the "
+            f"column with the end of the validity"
+        )
+    return ValidTo(found.name, side is right)

@@ -122,7 +122,9 @@ class Aggregation:
         missing = []
         if self.window is None:
             missing.append("a window: .groupBy(tailrace.window('ts', '10 seconds'), ...)")
-        if self.watermark is None:
+        if self.watermark is None and isinstance(self.source, Join):
+            missing.append("the event time of the joined rows: .join(..., eventTime='at') of streams with a watermark")
+        elif self.watermark is None:
             missing.append("a watermark: .withWatermark('ts', '10 seconds')")
         if not missing:
             return None

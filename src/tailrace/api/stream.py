@@ -9,11 +9,11 @@ from tailrace.api.aggregates import Aggregate
 from tailrace.api.columns import check_key, check_names, check_time, resolve
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.grouped import GroupedStream
-from tailrace.api.joining import JoinInput, joined
+from tailrace.api.joining import JoinInput, joined, key_names
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode, Relation, Watermark
 from tailrace.api.runtime import Runtime
-from tailrace.api.windows import AnyWindow, SessionWindow, Window
+from tailrace.api.windows import AnyWindow, CountWindow, CustomWindow, SessionWindow, TimeWindow, Window
 from tailrace.api.writer import DataStreamWriter
 from tailrace.errors import AnalysisError
 from tailrace.types import Field
@@ -53,7 +53,7 @@ class Stream:
         if self.relation is not None:
             raise AnalysisError(
                 "withWatermark: these rows have the event time and the watermark of what they were made of: call it "
-                "right after tailrace.stream(...)"
+                "right after tailrace.stream(...); of a join, name the event time of its rows with eventTime='at'"
             )
         if self.watermark is not None:
             raise AnalysisError(
@@ -66,7 +66,7 @@ class Stream:
         return replace(self, watermark=Watermark(column, delay))
 
     def groupBy(self, *cols: str | AnyWindow | Sequence[str | AnyWindow]) -> GroupedStream:
-        """Groups by columns and at most one window, or by sessions. Without any: one group of all rows.
+        """Groups by columns and at most one window, of any kind. Without any: one group of all rows.
 
         Of windows that were aggregated, ``groupBy("window")`` brings together what has the same window, and
         ``tailrace.window("window", "1 hour")`` takes the last moment of a row's window as its event time, as Spark's
@@ -79,7 +79,7 @@ class Stream:
         for col in _flat(cols):
             if isinstance(col, str) and (brought := self._same_window(col)) is not None:
                 col = brought
-            if not isinstance(col, Window | SessionWindow):
+            if not isinstance(col, AnyWindow):
                 keys.append(self._key(col))
             elif window is not None:
                 raise AnalysisError(
@@ -120,7 +120,7 @@ class Stream:
         >>> views.join(clicks, "ad", within=("0 seconds", "10 minutes"))                       # doctest: +SKIP
         >>> bids.join(auctions, "auction", validTo="expires", eventTime="at")                  # doctest: +SKIP
         """
-        keys = [on] if isinstance(on, str) else list(on)
+        keys = key_names(on)
         if isinstance(other, Stream):
             sides = (
                 JoinInput(self.source, self.schema, self.watermark),
@@ -174,10 +174,18 @@ class Stream:
         window = self.brought_window
         if window is None or resolve(name, self.schema, "groupBy").name != window.name:
             return None
+        if isinstance(window, CountWindow):
+            return None  # a number, and a group column like any other
         if isinstance(window, SessionWindow):
             raise AnalysisError(
                 f"groupBy: {name!r} are sessions, each with bounds of its own, so that hardly any two rows share one: "
                 f"group by windows over their ends, tailrace.window({name!r}, '1 hour')"
+            )
+        if isinstance(window, CustomWindow):
+            raise AnalysisError(
+                f"groupBy: {name!r} are windows of your own function, and rows come with the last moment of theirs "
+                f"alone: group by tailrace.window({name!r}, '1 hour'), or by tailrace.custom_window({name!r}, ...) with "
+                f"a function that finds the window of a moment"
             )
         length = window.size if window.lasts is None else window.lasts
         return replace(window, time_column=window.name, size=window.slide, lasts=length)
@@ -185,7 +193,7 @@ class Stream:
     def _key(self, col: object) -> Field:
         if not isinstance(col, str):
             raise AnalysisError(
-                f"groupBy takes column names, tailrace.window(...) and tailrace.session_window(...), but got {col!r} "
+                f"groupBy takes column names and windows, such as tailrace.window(...), but got {col!r} "
                 f"({type(col).__name__}): compute "
                 f"expressions before tailrace.stream(...), for example with df.withColumn, and name the column here"
             )
@@ -194,7 +202,17 @@ class Stream:
         return field
 
     def _resolve_window(self, window: AnyWindow) -> AnyWindow:
-        where = "window" if isinstance(window, Window) else "session_window"
+        if not isinstance(window, CountWindow):
+            return self._resolve_time_window(window)
+        if window.event_time is not None and self.watermark is None:
+            raise AnalysisError(
+                "count_window: eventTime needs the event time of the rows: call .withWatermark('ts', '10 seconds') "
+                "before groupBy, or remove it"
+            )
+        return window
+
+    def _resolve_time_window(self, window: TimeWindow) -> TimeWindow:
+        where = {Window: "window", SessionWindow: "session_window", CustomWindow: "custom_window"}[type(window)]
         column = resolve(window.time_column, self.schema, where)
         check_time(column, where)
         if self.watermark is not None and column != self.watermark.column:

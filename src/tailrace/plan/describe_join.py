@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from tailrace.api.duration import format_duration
 from tailrace.ids import Micros
-from tailrace.operators.specs.join import LEFT, How, JoinKind, JoinSpec
+from tailrace.operators.specs.join import LEFT, RIGHT, How, JoinKind, JoinSpec
 from tailrace.plan.words import fields_text, window_text
+
+_FOR_EVER = "for ever"
 
 
 def join_lines(join: JoinSpec) -> list[str]:
@@ -14,7 +16,7 @@ def join_lines(join: JoinSpec) -> list[str]:
         f"rows meet {condition_text(join)}",
         f"left: {fields_text(join.left, 'only keys')}",
         f"right: {fields_text(join.right, 'only keys')}",
-        f"a row is kept {_life(join)}",
+        *_lives(join),
     ]
 
 
@@ -23,10 +25,10 @@ def join_parts(join: JoinSpec) -> dict[str, str]:
         "keys": fields_text(join.keys),
         "left columns": fields_text(join.left),
         "right columns": fields_text(join.right),
-        "kind of join": join.how.value,
+        "how": join.how.value,
         "condition": condition_text(join),
         "ttl": "none" if join.ttl is None else format_duration(join.ttl),
-        "event time": str(join.time_type),
+        "event time": "none" if join.times is None else f"{' and '.join(join.times)} {join.time_type}",
     }
 
 
@@ -54,12 +56,29 @@ def _span(span: Micros | None) -> str:
     return format_duration(span)
 
 
-def _life(join: JoinSpec) -> str:
+def _lives(join: JoinSpec) -> list[str]:
+    """How long rows are kept."""
     if not join.watermarked:
-        return "for ever: there is no watermark"
-    if join.kind is JoinKind.WINDOW:
-        return "until its last window ends"
-    lives = [join.life(side) for side in (0, 1)]
-    if any(life is None for life in lives) and join.kind is JoinKind.TTL:
-        return "for ever: give the join a ttl, or a condition in time"
-    return "until no row can meet it any more"
+        return ["a row is kept for ever: there is no watermark"]
+    if join.window is not None:
+        return ["a row is kept until its last window ends"]
+    left, right = (_life(join, side) for side in (LEFT, RIGHT))
+    if left == right == _FOR_EVER:
+        return [f"a row is kept {left}: give the join a ttl, or a condition in time"]
+    if left == right:
+        return [f"a row is kept {left}"]
+    return [f"a left row is kept {left}", f"a right row is kept {right}"]
+
+
+def _life(join: JoinSpec, side: int) -> str:
+    life = join.life(side)
+    if join.kind is JoinKind.CONTINUOUS and side == join.valid_side:
+        most = "" if life is None else f", at most until the watermark is {format_duration(life)} after its time"
+        return f"while it is valid{most}"
+    if life is None:
+        return _FOR_EVER
+    if life <= 0:
+        return (
+            f"until the watermark is {format_duration(Micros(-life))} before its time" if life else "until it is late"
+        )
+    return f"until the watermark is {format_duration(life)} after its time"

@@ -13,6 +13,7 @@ from tailrace.types import TIMESTAMP
 
 def plan_join(join: Join, shards: int, name: str) -> JoinSpec:
     condition, watermark = join.condition, join.left.watermark
+    times = [side.watermark.column.name for side in (join.left, join.right) if side.watermark is not None]
     kinds = {Within: JoinKind.INTERVAL, Window: JoinKind.WINDOW, ValidTo: JoinKind.CONTINUOUS}
     spec = JoinSpec(
         name=name,
@@ -31,6 +32,7 @@ def plan_join(join: Join, shards: int, name: str) -> JoinSpec:
         valid_to=condition.column if isinstance(condition, ValidTo) else None,
         valid_side=RIGHT if isinstance(condition, ValidTo) and condition.of_right else LEFT,
         time_type=TIMESTAMP if watermark is None else watermark.column.type,
+        times=(times[0], times[1]) if times else None,
         time_name=join.time_name,
     )
     width = len(spec.keys) + len(spec.rows) + 1

@@ -9,15 +9,12 @@ from pyspark.sql import functions as F
 
 from tailrace.api.options import Route
 from tailrace.api.relations import Join, JoinSide, Relation, chain
-from tailrace.errors import AnalysisError
 from tailrace.operators.specs.join import SIDE, TIME, JoinSpec
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.protocol import Access
 from tailrace.spark.ingest import RECEIPT_DDL, IngestTask
 from tailrace.spark.schema import fields_of, quoted, spark_type
 from tailrace.types import Field
-
-_STATIC_HOW = ("inner", "left", "leftouter", "left_outer", "leftsemi", "left_semi", "leftanti", "left_anti")
 
 
 def ingested(relation: Relation, plan: PhysicalPlan, access: Access, servers: int) -> DataFrame:
@@ -63,24 +60,6 @@ def _side(join: Join, spec: JoinSpec, side: JoinSide) -> DataFrame:
             for field in one.columns
         ]
     return side.source.select(*columns)
-
-
-def enriched(source: DataFrame, table: object, on: Sequence[str], how: str) -> DataFrame:
-    """The stream joined with a static DataFrame, as Spark does it."""
-    if not isinstance(table, DataFrame):
-        raise AnalysisError(
-            f"join takes another tailrace.stream(...), or a static DataFrame, but got {type(table).__name__}"
-        )
-    if table.isStreaming:
-        raise AnalysisError("join: the other side is a streaming DataFrame: wrap it in tailrace.stream(...) too")
-    if how not in _STATIC_HOW:
-        raise AnalysisError(f"join: with a table, how must be one of {', '.join(_STATIC_HOW)}, but is {how!r}")
-    for which, frame in (("the stream", source), ("the table", table)):
-        names = {name.lower() for name in frame.columns}
-        missing = [name for name in on if name.lower() not in names]
-        if missing:
-            raise AnalysisError(f"join: {which} has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
-    return source.join(table, list(on), how)
 
 
 def _column(name: str) -> Column:

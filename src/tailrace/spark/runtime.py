@@ -30,9 +30,10 @@ from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import PhysicalPlan, plan_query, plan_relation
 from tailrace.server.protocol import ServerConfig
+from tailrace.spark.enrichment import enriched
 from tailrace.spark.epochs import Epochs
 from tailrace.spark.fleet import Fleet
-from tailrace.spark.inputs import enriched, ingested
+from tailrace.spark.inputs import ingested
 from tailrace.spark.inspection import check_source
 from tailrace.spark.progress import QueryIdentity
 from tailrace.spark.query import Failure, StreamingQuery

@@ -66,6 +66,7 @@ class JoinSpec:
     valid_to: str | None = None  # continuous: the column with the exclusive end of a row's validity; null: no end
     valid_side: int = LEFT  # whose column that is
     time_type: DataType = TIMESTAMP
+    times: tuple[str, str] | None = None  # the inputs' own names of their event time, left and right
     time_name: str | None = None  # name of an output column with each row's event time
 
     def __post_init__(self) -> None:
@@ -223,4 +224,5 @@ class JoinSpec:
         raw["kind"], raw["how"] = JoinKind(raw["kind"]), How(raw["how"])
         raw["window"] = WindowSpec(**raw["window"]) if raw["window"] else None
         raw["time_type"] = DataType(raw["time_type"]["name"])
+        raw["times"] = tuple(raw["times"]) if raw["times"] else None
         return cls(**raw)
