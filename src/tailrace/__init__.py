@@ -24,7 +24,7 @@ from tailrace.api.aggregates import (
     sum,
     top_k,
 )
-from tailrace.api.windows import session_window, window
+from tailrace.api.windows import count_window, custom_window, session_window, window
 from tailrace.errors import (
     AnalysisError,
     CheckpointError,
@@ -56,6 +56,8 @@ __all__ = [
     "collect_list",
     "count",
     "count_distinct",
+    "count_window",
+    "custom_window",
     "first",
     "last",
     "max",

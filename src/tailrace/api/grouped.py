@@ -10,12 +10,14 @@ from tailrace.api import aggregates
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.columns import resolve
 from tailrace.api.relations import Aggregation, WindowFunction
-from tailrace.api.windows import AnyWindow, SessionWindow
+from tailrace.api.windows import AnyWindow, CountWindow, SessionWindow
 from tailrace.errors import AnalysisError
 from tailrace.types import Field
 
 if TYPE_CHECKING:
     from tailrace.api.stream import Stream
+
+STORES = ("RMW", "AAR", "AUR")
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,20 @@ class GroupedStream:
     keys: tuple[Field, ...]
     window: AnyWindow | None
     window_position: int
+    chosen_store: str | None = None
+
+    def store(self, pattern: str) -> GroupedStream:
+        """Keep the state of what follows in this store, ``RMW``, ``AAR`` or ``AUR``, and not in the usual one.
+
+        The answer is the same in every store that is allowed; ``explain()`` says which is used and why. One that cannot
+        give it is refused when the query is planned.
+
+        >>> bids.groupBy(tr.window("ts", "1 hour"), "auction").store("AUR").agg(tr.median("price"))  # doctest: +SKIP
+        """
+        name = pattern.strip().upper() if isinstance(pattern, str) else pattern
+        if name not in STORES:
+            raise AnalysisError(f"store takes one of {', '.join(STORES)}, but got {pattern!r}: see docs/stores.md")
+        return replace(self, chosen_store=name)
 
     def agg(self, *exprs: Aggregate | dict[str, str]) -> Stream:
         """One output column for each aggregate; ``{"price": "max"}`` is understood as in PySpark."""
@@ -40,8 +56,9 @@ class GroupedStream:
             window=self.window,
             window_position=self.window_position,
             keys=self.keys,
-            aggregates=tuple(self._resolve(aggregate) for aggregate in wanted),
+            aggregates=(*(self._resolve(aggregate) for aggregate in wanted), *self._event_time()),
             ansi=stream.runtime.ansi,
+            store=self.chosen_store,
         )
         return stream.derived(aggregation)
 
@@ -53,6 +70,9 @@ class GroupedStream:
         A table holds whole keys: all rows of a key (the other group columns) are in one call. A window too large for
         one call is given in several; without group columns beside the window it never is. The output is the window's
         column and then the function's. ``columns``: what it reads; all by default. It must depend on nothing else.
+
+        Sessions and windows by count are each key's own. So a call gets many of them at once, whole: its table has the
+        window's column too, and the function gives it back with each row that it makes of that window.
 
         >>> def best(rows):                                                                   # doctest: +SKIP
         ...     return rows.filter(pc.equal(rows["n"], pc.max(rows["n"])))
@@ -66,10 +86,10 @@ class GroupedStream:
                 "applyInWindow needs a window, whose end is when the function is called: add "
                 "tailrace.window('ts', '10 seconds') to groupBy"
             )
-        if isinstance(self.window, SessionWindow):
+        if isinstance(self.window, CountWindow) and self.window.event_time is not None:
             raise AnalysisError(
-                "applyInWindow is for windows that end for all keys at once, and sessions end key by key: use "
-                "tailrace.collect_list and tailrace.top_k over sessions, or a window"
+                "applyInWindow: what your function makes of a window has no event time: remove eventTime from "
+                "tailrace.count_window(...), or give the function windows of event time"
             )
         fields = stream.runtime.fields(schema)
         if not fields:
@@ -78,6 +98,13 @@ class GroupedStream:
         if not wanted:
             raise AnalysisError("applyInWindow: columns is empty, and a table without columns has no rows: name one")
         read = tuple(resolve(name, stream.schema, "applyInWindow: columns") for name in wanted)
+        if isinstance(self.window, SessionWindow | CountWindow) and self.window.name in {
+            field.name for field in (*self.keys, *read, *fields)
+        }:
+            raise AnalysisError(
+                f"applyInWindow: the function sees the window in a column {self.window.name!r}, and another one has "
+                f"that name: give the window another with .alias(...)"
+            )
         for field in (*read, *fields):
             kept = field.type if field in read else field.type.element or field.type
             if kept.kind is None:
@@ -95,6 +122,7 @@ class GroupedStream:
             aggregates=(),
             ansi=stream.runtime.ansi,
             function=WindowFunction(func, fields, read),
+            store=self.chosen_store,
         )
         return stream.derived(made)
 
@@ -122,24 +150,27 @@ class GroupedStream:
             raise AnalysisError(f"{function} needs the columns' names: .{function}('price')")
         return self.agg(*(aggregates.BY_NAME[function](col) for col in cols))
 
+    def _event_time(self) -> tuple[Aggregate, ...]:
+        """The output column with the event time of windows by count, where it was asked for."""
+        if not isinstance(self.window, CountWindow) or self.window.event_time is None:
+            return ()
+        assert self.stream.watermark is not None
+        return (aggregates.max(self.stream.watermark.column.name).alias(self.window.event_time),)
+
     def _resolve(self, aggregate: Aggregate) -> Aggregate:
         if aggregate.column is None:
             return aggregate
         field = resolve(aggregate.column, self.stream.schema, aggregate.name)
         brought = self.stream.brought_window
-        if brought is not None and field.name == brought.name:
+        if brought is not None and field.name == brought.name and not isinstance(brought, CountWindow):
             raise AnalysisError(
                 f"{aggregate.name}: column {field.name!r} is the window that rows come from and cannot be aggregated: "
                 f"group by it, groupBy({field.name!r}), or by a longer one, tailrace.window({field.name!r}, '1 hour')"
             )
         resolved = replace(aggregate, column=field.name)
         resolved.check_input(field)
-        if resolved.whole_group and self.window is None:
-            raise AnalysisError(
-                f"{aggregate.name}: {aggregate.function} keeps every row of its group, and without a window a group "
-                f"never ends: add tailrace.window('ts', '10 seconds') to groupBy"
-            )
-        if resolved.needs_time and self.stream.watermark is None and self.window is None:
+        timed = self.window is not None and not isinstance(self.window, CountWindow)
+        if resolved.needs_time and self.stream.watermark is None and not timed:
             raise AnalysisError(
                 f"{aggregate.name}: {aggregate.function} is by event time (then by value), so that a replay gives the "
                 f"same row, and this stream has no event time: name it with .withWatermark('ts', '10 seconds') before "

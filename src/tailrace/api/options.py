@@ -6,6 +6,7 @@ what looks like a misspelling of ours: silently passed on, it would leave a quer
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,6 +69,8 @@ _NAMES = (
     "commit",
     "retain",
     "epochTries",
+    "readBatchRatio",
+    "maxSpaceAmplification",
 )
 _BY_LOWER = {name.lower(): name for name in _NAMES}
 _NOT_YET = ("async", "async-checkpoint")
@@ -95,6 +98,8 @@ class Options:
     commit: CommitMode = CommitMode.SYNC
     retain: int = 2  # durable versions kept
     epoch_tries: int = 3  # of one epoch inside one run
+    read_batch_ratio: float = 0.02  # of the lists on disk, the share that one look at the index reads ahead
+    max_space_amplification: float = 1.5  # bytes on disk to bytes needed, beyond which stores compact
 
 
 def split_options(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -138,6 +143,8 @@ def parse_options(ours: Mapping[str, str]) -> Options:
         commit=_commit(ours, default.commit),
         retain=_integer(ours, "retain", default.retain, 2, 1000),
         epoch_tries=_integer(ours, "epochTries", default.epoch_tries, 1, 100),
+        read_batch_ratio=_number(ours, "readBatchRatio", default.read_batch_ratio, 0, 1),
+        max_space_amplification=_number(ours, "maxSpaceAmplification", default.max_space_amplification, 1.05, 1000),
     )
 
 
@@ -203,6 +210,18 @@ def _integer(ours: Mapping[str, str], name: str, default: int, least: int, most:
     if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII) or not least <= int(text) <= most:
         raise AnalysisError(f"option {name!r} must be an integer from {least} to {most}, but is {ours[name]!r}")
     return int(text)
+
+
+def _number(ours: Mapping[str, str], name: str, default: float, least: float, most: float) -> float:
+    if name not in ours:
+        return default
+    try:
+        found = float(ours[name])
+    except ValueError:
+        found = math.nan
+    if not least <= found <= most:
+        raise AnalysisError(f"option {name!r} must be a number from {least:g} to {most:g}, but is {ours[name]!r}")
+    return found
 
 
 def _memory(ours: Mapping[str, str], default: int) -> int:

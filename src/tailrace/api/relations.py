@@ -13,9 +13,9 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from tailrace.api.aggregates import Aggregate
-from tailrace.api.windows import AnyWindow, Window
+from tailrace.api.windows import AnyWindow, CountWindow, Window
 from tailrace.ids import Micros
-from tailrace.types import Field
+from tailrace.types import BIGINT, Field
 
 
 class OutputMode(StrEnum):
@@ -47,7 +47,7 @@ class Relation(Protocol):
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The output's columns with their types; that of a window is the type of its bounds."""
+        """The output's columns with their types; that of a window of event time is the type of its bounds."""
 
     @property
     def event_time(self) -> Watermark | None:
@@ -85,13 +85,14 @@ class Aggregation:
     aggregates: tuple[Aggregate, ...]
     ansi: bool
     function: WindowFunction | None = None  # in place of aggregates
+    store: str | None = None  # which one the user wants; None: the plan chooses
 
     @property
     def time_column(self) -> Field | None:
         """Event time: the watermark's column, else the window's."""
         if self.watermark is not None:
             return self.watermark.column
-        if self.window is not None:
+        if self.window is not None and not isinstance(self.window, CountWindow):
             return self.field(self.window.time_column)
         return None
 
@@ -101,7 +102,9 @@ class Aggregation:
     @property
     def fields(self) -> tuple[Field, ...]:
         groups = [] if self.function is not None else list(self.keys)
-        if self.window is not None:
+        if isinstance(self.window, CountWindow):
+            groups.insert(self.window_position, Field(self.window.name, BIGINT))
+        elif self.window is not None:
             assert self.time_column is not None
             groups.insert(self.window_position, Field(self.window.name, self.time_column.type))
         made = [
@@ -112,13 +115,15 @@ class Aggregation:
 
     @property
     def event_time(self) -> Watermark | None:
-        if self.window is None or self.watermark is None:
+        window = self.window
+        name = None if window is None else window.event_time if isinstance(window, CountWindow) else window.name
+        if name is None or self.watermark is None:
             return None
-        return Watermark(Field(self.window.name, self.watermark.column.type), Micros(0))
+        return Watermark(Field(name, self.watermark.column.type), Micros(0))
 
     def refusal(self, mode: OutputMode) -> str | None:
-        if mode is not OutputMode.APPEND:
-            return None
+        if mode is not OutputMode.APPEND or isinstance(self.window, CountWindow):
+            return None  # a window by count is final when it is full, whatever the time
         missing = []
         if self.window is None:
             missing.append("a window: .groupBy(tailrace.window('ts', '10 seconds'), ...)")

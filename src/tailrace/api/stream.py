@@ -184,8 +184,8 @@ class Stream:
         if isinstance(window, CustomWindow):
             raise AnalysisError(
                 f"groupBy: {name!r} are windows of your own function, and rows come with the last moment of theirs "
-                f"alone: group by tailrace.window({name!r}, '1 hour'), or by tailrace.custom_window({name!r}, ...) with "
-                f"a function that finds the window of a moment"
+                f"alone: group by tailrace.window({name!r}, '1 hour'), or by tailrace.custom_window({name!r}, ...) "
+                f"with a function that finds the window of a moment"
             )
         length = window.size if window.lasts is None else window.lasts
         return replace(window, time_column=window.name, size=window.slide, lasts=length)

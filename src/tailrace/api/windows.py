@@ -1,7 +1,10 @@
-"""Windows over event time, as ``window`` and ``session_window`` of ``pyspark.sql.functions`` make them."""
+"""Windows: over event time as ``window`` and ``session_window`` of ``pyspark.sql.functions`` make them, by the number
+of rows, and by a function of the user.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -9,6 +12,8 @@ from tailrace.api.columns import unquoted
 from tailrace.api.duration import Duration, format_duration, parse_duration
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
+
+COUNT_MAX = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,41 @@ class SessionWindow:
         return replace(self, name=name)
 
 
-AnyWindow: TypeAlias = Window | SessionWindow
+@dataclass(frozen=True)
+class CountWindow:
+    """Every ``size`` rows of a key.
+
+    >>> count_window(100).size
+    100
+    """
+
+    size: int
+    event_time: str | None = None  # name of an output column with the largest event time of a window's rows
+    name: str = "window"
+
+    def alias(self, name: str) -> CountWindow:
+        """The same windows with another name for their output column."""
+        _check_alias(name)
+        return replace(self, name=name)
+
+
+@dataclass(frozen=True)
+class CustomWindow:
+    """Windows that ``assign`` gives each event time."""
+
+    time_column: str
+    assign: Callable[..., object]
+    trigger: Callable[..., object] | None = None
+    name: str = "window"
+
+    def alias(self, name: str) -> CustomWindow:
+        """The same windows with another name for their output column."""
+        _check_alias(name)
+        return replace(self, name=name)
+
+
+AnyWindow: TypeAlias = Window | SessionWindow | CountWindow | CustomWindow
+TimeWindow: TypeAlias = Window | SessionWindow | CustomWindow
 
 
 def window(
@@ -95,11 +134,65 @@ def session_window(timeColumn: str, gapDuration: Duration) -> SessionWindow:
     return SessionWindow(unquoted(timeColumn), parse_duration(gapDuration, "session_window: gapDuration"))
 
 
-def _check_time_column(name: object, where: str) -> None:
+def count_window(size: int, eventTime: str | None = None) -> CountWindow:
+    """Every ``size`` rows of a key are a window, whose row is given when it is full. The output column is its number.
+
+    A key's windows are numbered from 0. Rows count epoch by epoch; inside an epoch by event time where the stream has
+    one (by its watermark), then by the columns that are aggregated, in the order in which the stream has them: so that
+    a replay fills the same windows. No row is late.
+
+    ``eventTime``: name of an output column with the largest event time of a window's rows, for windows over windows.
+    With it, rows before the watermark are late: what comes out must not be older than what follows has been told.
+
+    >>> count_window(100).alias("hundred").name
+    'hundred'
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= COUNT_MAX:
+        raise AnalysisError(
+            f"count_window: size must be a whole number from 1 to {COUNT_MAX:,}, but is {size!r}: count_window(100)"
+        )
+    if eventTime is not None and (not isinstance(eventTime, str) or not eventTime):
+        raise AnalysisError(
+            f"count_window: eventTime takes the name of an output column, but got {eventTime!r}: "
+            f"count_window(100, eventTime='at')"
+        )
+    return CountWindow(size, eventTime)
+
+
+def custom_window(
+    timeColumn: str, assign: Callable[..., object], trigger: Callable[..., object] | None = None
+) -> CustomWindow:
+    """Windows of your own: ``assign`` takes event times and gives ``(starts, ends)``, one window for each time.
+
+    It is called in Spark's tasks with a whole batch, ``numpy.datetime64[us]`` (UTC, of a ``timestamp_ntz`` as it
+    reads), and gives two arrays of ``numpy.datetime64`` or of Arrow timestamps. Every time must lie in its window,
+    ``start <= time < end``, and a start must always come with the same end. It must depend on nothing but the times.
+
+    ``trigger`` says when a window will probably be read: ``(starts, ends, times of rows that came)`` to times; at its
+    end by default. It only helps the store to read ahead: a wrong guess costs time, never a row.
+
+    >>> import numpy as np
+    >>> def days(times):
+    ...     start = times.astype("datetime64[D]")
+    ...     return start, start + np.timedelta64(1, "D")
+    >>> custom_window("ts", days).name
+    'window'
+    """
+    _check_time_column(timeColumn, "custom_window", "assign")
+    for what, function in (("assign", assign), ("trigger", trigger)):
+        if not callable(function) and not (what == "trigger" and function is None):
+            raise AnalysisError(
+                f"custom_window: {what} takes a function of arrays, but got {function!r} ({type(function).__name__}): "
+                f"custom_window('ts', days) where days(times) gives (starts, ends)"
+            )
+    return CustomWindow(unquoted(timeColumn), assign, trigger)
+
+
+def _check_time_column(name: object, where: str, then: str = "'10 seconds'") -> None:
     if not isinstance(name, str) or not name:
         raise AnalysisError(
             f"{where}: timeColumn takes a column's name, but got {name!r} ({type(name).__name__}): "
-            f"{where}('ts', '10 seconds')"
+            f"{where}('ts', {then})"
         )
 
 

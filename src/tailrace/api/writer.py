@@ -23,6 +23,7 @@ from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.options import parse_locations, parse_options, split_options
 from tailrace.api.relations import OutputMode, Relation
 from tailrace.api.runtime import Runtime, StreamingQuery
+from tailrace.api.windows import CountWindow
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 
@@ -143,7 +144,7 @@ class DataStreamWriter:
         names = cols[0] if len(cols) == 1 and isinstance(cols[0], list) else cols
         self._partition_by = tuple(resolve(name, self._relation.fields, "partitionBy").name for name in names)
         window = self._relation.window
-        if window is not None and window.name in self._partition_by:
+        if window is not None and not isinstance(window, CountWindow) and window.name in self._partition_by:
             raise AnalysisError(
                 f"partitionBy: {window.name!r} is a struct, and folders need plain columns: use foreachBatch and make "
                 f"a column of {window.name}.start in it"
@@ -217,7 +218,7 @@ class DataStreamWriter:
         if name == "memory" and self._name is None:
             raise AnalysisError("format 'memory' needs the name of its table: .queryName('results')")
         window = self._relation.window
-        if name in _FLAT_FORMATS and window is not None:
+        if name in _FLAT_FORMATS and window is not None and not isinstance(window, CountWindow):
             raise AnalysisError(
                 f"format {name!r} cannot hold the struct column {window.name!r}: use 'parquet', 'orc' or 'json', or "
                 f"foreachBatch where you select {window.name}.start and {window.name}.end"

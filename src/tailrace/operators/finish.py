@@ -26,15 +26,25 @@ def window_struct(starts: np.ndarray, spec: AggregateSpec, ends: np.ndarray | No
     return pa.StructArray.from_arrays(edges, fields=list(columns.arrow_type(window_of(spec.time_column.type))))
 
 
+def window_column(rows: Rows, spec: AggregateSpec, layout: RecordLayout, ends: np.ndarray | None = None) -> pa.Array:
+    """The output column of windows of records: by their pane, their start (of a user's own: their end), or number."""
+    panes = np.ascontiguousarray(rows.words[:, PANE])
+    if spec.count_size is not None:
+        return pa.array(panes)
+    if spec.custom is not None:
+        return window_struct(np.ascontiguousarray(rows.words[:, layout.keys[-1].word]), spec, panes)
+    return window_struct(panes, spec, ends)
+
+
 def finish(rows: Rows, spec: AggregateSpec, layout: RecordLayout, ends: np.ndarray | None = None) -> pa.RecordBatch:
     """Records (whose pane is their window's start) as rows of the operator's output. Sessions need their ``ends``."""
     valid = ValidBits(rows)
     arrays: list[pa.Array] = []
-    for key in layout.keys:
+    for key in layout.keys[: len(spec.keys)]:
         words = value_words(rows, key.word, key.kind)
         arrays.append(columns.decode(words, valid.missing(key.bit), rows.heap, key.type))
     if spec.windowed:
-        arrays.insert(spec.window_position, window_struct(np.ascontiguousarray(rows.words[:, PANE]), spec, ends))
+        arrays.insert(spec.window_position, window_column(rows, spec, layout, ends))
     for out in spec.outputs:
         places = [layout.accumulators[i] for i in out.accumulators]
         arrays.append(_result(rows, valid, out, places))

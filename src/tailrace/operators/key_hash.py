@@ -16,9 +16,9 @@ from tailrace.types import Kind
 _AS_INT = ("tinyint", "smallint", "int", "boolean", "date")
 
 
-def hash_program(layout: RecordLayout) -> np.ndarray:
-    """For the kernel: of each key its word, its valid bit, and how it is hashed."""
-    return np.array([(key.word, key.bit, _how(key)) for key in layout.keys], np.int64).reshape(-1, 3)
+def hash_program(layout: RecordLayout, keys: int | None = None) -> np.ndarray:
+    """For the kernel: of each key, or of the first so many, its word, its valid bit, and how it is hashed."""
+    return np.array([(key.word, key.bit, _how(key)) for key in layout.keys[:keys]], np.int64).reshape(-1, 3)
 
 
 def put_hashes(rows: Rows, program: np.ndarray) -> None:

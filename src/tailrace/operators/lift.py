@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.event_time import LiftCounts, in_time
+from tailrace.operators.event_time import LiftCounts
 from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.key_hash import hash_program, put_hashes
+from tailrace.operators.placing import Placer
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift
 from tailrace.state import columns
 from tailrace.state.layout import HASH, PANE, AccumulatorWords, Merge
@@ -36,15 +37,20 @@ class Lifter:
     """
 
     def __init__(
-        self, spec: AggregateSpec, late_before: int, combine: bool, input_types: Mapping[str, DataType]
+        self,
+        spec: AggregateSpec,
+        late_before: int,
+        combine: bool,
+        input_types: Mapping[str, DataType],
+        epoch: int | None = None,
     ) -> None:
         self._spec = spec
         self._layout = spec.layout()
-        self._hash_program = hash_program(self._layout)
-        self._late_before = late_before
+        self._hash_program = hash_program(self._layout, len(spec.keys))
         self._combine = combine
         self._types = input_types
         self.counts = LiftCounts()
+        self._placer = Placer(spec, late_before, epoch, self.counts)
 
     def frame(self, batches: Sequence[pa.RecordBatch]) -> Frame:
         """The partials of these batches, combined per key where asked, sorted by shard."""
@@ -60,19 +66,13 @@ class Lifter:
     def _lift(self, batch: pa.RecordBatch) -> Rows:
         spec, layout, counts = self._spec, self._layout, self.counts
         counts.rows += len(batch)
-        times = panes = None
-        if spec.time_column is not None:
-            batch, times, panes = in_time(
-                batch, spec.time_column.name, spec.window, self._late_before, counts, spec.session_gap
-            )
+        placed = self._placer.placed(batch)
+        batch = placed.batch
         builder = RowsBuilder(len(batch), layout)
-        if panes is not None:
-            builder.words[:, PANE] = panes
-        for key, place in zip(spec.keys, layout.keys, strict=True):
-            builder.put(batch.column(key.name), key.type, place.word, place.bit)
+        placed.put(builder, spec.keys, layout)
         for accumulator, where in zip(spec.accumulators, layout.accumulators, strict=True):
             array = None if accumulator.column is None else batch.column(accumulator.column)
-            self._put(builder, accumulator, where, array, times)
+            self._put(builder, accumulator, where, array, placed.times)
         rows = builder.finish()
         put_hashes(rows, self._hash_program)
         return rows

@@ -25,13 +25,15 @@ class AnyLifter(Protocol):
         """The rows of these batches that are not late, sorted by shard."""
 
 
-def lifter_of(spec: OperatorSpec, late_before: int, combine: bool, input_types: Mapping[str, DataType]) -> AnyLifter:
-    """``input_types``: of all that the operator reads."""
+def lifter_of(
+    spec: OperatorSpec, late_before: int, combine: bool, input_types: Mapping[str, DataType], epoch: int | None = None
+) -> AnyLifter:
+    """``input_types``: of all that the operator reads. ``epoch``: for what is said of a user's function that fails."""
     match spec:
         case JoinSpec():
             return JoinLifter(spec, late_before)
         case AggregateSpec() if spec.keeps_rows:
-            return RowLifter(spec, late_before)
+            return RowLifter(spec, late_before, epoch)
         case AggregateSpec():
-            return Lifter(spec, late_before, combine, input_types)
+            return Lifter(spec, late_before, combine, input_types, epoch)
     raise AssertionError(f"no lifter for {spec!r}")

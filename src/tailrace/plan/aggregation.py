@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from tailrace.api.aggregates import Aggregate, Function
 from tailrace.api.relations import Aggregation, OutputMode
-from tailrace.api.windows import SessionWindow, Window
+from tailrace.api.windows import CountWindow, CustomWindow, SessionWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Merge, Output, Result
 from tailrace.operators.specs.operator import VALUES_MAX
-from tailrace.operators.specs.window import WindowSpec
+from tailrace.operators.specs.pattern import Pattern
+from tailrace.operators.specs.window import CustomSpec, WindowSpec
 from tailrace.plan.user_function import packed
 from tailrace.types import BIGINT, DOUBLE, DataType, Field, array, decimal
 
@@ -22,12 +23,17 @@ _ORDERED = {
     Function.FIRST: Merge.FIRST,
     Function.LAST: Merge.LAST,
 }
+_ROWS = Accumulator(Merge.ADD, Lift.ONE, None, BIGINT)
 
 
 def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, name: str) -> AggregateSpec:
     """The operator that a state server runs for this aggregation."""
     window = stream.window
-    accumulators: list[Accumulator] = _session_bounds(stream) if isinstance(window, SessionWindow) else []
+    accumulators: list[Accumulator] = []
+    if isinstance(window, SessionWindow):
+        accumulators = _session_bounds(stream)
+    elif isinstance(window, CountWindow):
+        accumulators = [_ROWS]  # comes first: it says how full a window is
     outputs: list[Output] = []
     for aggregate in stream.aggregates:
         if aggregate.whole_group:
@@ -39,6 +45,7 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
     if function is not None:
         outputs = [Output(field.name, Result.FUNCTION, (), field.type) for field in function.fields]
     keeps_rows = function is not None or any(aggregate.whole_group for aggregate in stream.aggregates)
+    keeps_rows |= isinstance(window, CountWindow) or stream.store not in (None, Pattern.RMW)
     rows = _kept_rows(stream) if keeps_rows else ()
     _check_width(stream, accumulators, rows)
     return AggregateSpec(
@@ -51,14 +58,30 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
         window_position=stream.window_position,
         time_column=stream.time_column,
         emit_changed=output_mode is OutputMode.UPDATE,
-        # Without a window nothing ever closes and no row is late, whatever the watermark: as in Spark.
-        watermarked=stream.watermark is not None and window is not None,
+        watermarked=_watermarked(stream),
         ansi=stream.ansi,
         shards=shards,
         rows=rows,
         function=None if function is None else packed(function.function),
         session_gap=window.gap if isinstance(window, SessionWindow) else None,
+        count_size=window.size if isinstance(window, CountWindow) else None,
+        custom=_custom_spec(window) if isinstance(window, CustomWindow) else None,
+        store=stream.store,
     )
+
+
+def _watermarked(stream: Aggregation) -> bool:
+    """Without a window nothing ever closes and no row is late, whatever the watermark: as in Spark.
+
+    Windows by count close when they are full; rows are late only where what comes out has to be in time for others.
+    """
+    if isinstance(stream.window, CountWindow):
+        return stream.window.event_time is not None
+    return stream.watermark is not None and stream.window is not None
+
+
+def _custom_spec(window: CustomWindow) -> CustomSpec:
+    return CustomSpec(packed(window.assign), None if window.trigger is None else packed(window.trigger))
 
 
 def _window_spec(window: Window) -> WindowSpec:
@@ -100,7 +123,7 @@ def _decompose(aggregate: Aggregate, stream: Aggregation) -> tuple[list[Accumula
     """What one aggregate needs, how its output is made of it, and the output's type (Spark's own)."""
     column = aggregate.column
     if column is None:
-        return [Accumulator(Merge.ADD, Lift.ONE, None, BIGINT)], Result.VALUE, BIGINT
+        return [_ROWS], Result.VALUE, BIGINT
     type_ = stream.field(column).type
     match aggregate.function:
         case Function.COUNT:
@@ -144,7 +167,8 @@ def _share(wanted: Accumulator, accumulators: list[Accumulator]) -> int:
 
 
 def _check_width(stream: Aggregation, accumulators: list[Accumulator], rows: tuple[Field, ...]) -> None:
-    width = len(stream.keys) + max(len(rows), sum(one.valid_bits for one in accumulators))
+    width = len(stream.keys) + isinstance(stream.window, CustomWindow)
+    width += max(len(rows), sum(one.valid_bits for one in accumulators))
     if width > VALUES_MAX:
         raise AnalysisError(
             f"the query keeps {width} values in each state record ({len(stream.keys)} group columns, "

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from tailrace.api.duration import format_duration
 from tailrace.operators.specs.aggregate import WHOLE_GROUP, Accumulator, AggregateSpec, Lift, Merge, Output, Result
+from tailrace.operators.specs.pattern import Pattern
+from tailrace.operators.specs.window import CustomSpec
 from tailrace.plan.words import field_text, fields_text, window_text
 
 
 def aggregate_lines(operator: AggregateSpec) -> list[str]:
     lines = [f"group by {fields_text(operator.keys, 'nothing: one group')}"]
-    if operator.windowed:
+    if operator.count_size is not None:
+        order = "" if operator.time_column is None else f"by {operator.time_column.name}, then "
+        lines.append(f"window {windows_text(operator)}, its number in column {operator.window_name}")
+        lines.append(f"rows of an epoch count {order}by {fields_text(operator.rows, 'nothing: all are alike')}")
+    elif operator.windowed:
         assert operator.time_column is not None, "a window without event time"
         time = operator.time_column.name
         lines.append(f"window {windows_text(operator)}, over {time}, in column {operator.window_name}")
-        lines.append(f"panes of {_panes(operator)}")
+        lines.append(f"panes of {_panes(operator)}" if operator.custom is None else _expected(operator.custom))
     return [*lines, *(f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs)]
 
 
@@ -23,6 +29,7 @@ def aggregate_parts(operator: AggregateSpec) -> dict[str, str]:
         "window": windows_text(operator),
         "event time column": field_text(operator.time_column),
         "output mode": "update" if operator.emit_changed else "append",
+        "store": operator.pattern.value,
     }
 
 
@@ -31,7 +38,7 @@ def aggregate_outputs(operator: AggregateSpec) -> dict[str, str]:
 
 
 def aggregate_kept(operator: AggregateSpec) -> str:
-    if operator.keeps_rows:
+    if operator.pattern is not Pattern.RMW:
         return f"all rows ({fields_text(operator.rows)})"
     return ", ".join(f"{accumulator_text(one)} {one.type}" for one in operator.accumulators)
 
@@ -48,10 +55,18 @@ def _panes(operator: AggregateSpec) -> str:
     return f"{width}, {count} a window; a row is kept in one pane, windows are made of panes"
 
 
+def _expected(custom: CustomSpec) -> str:
+    return f"a window is expected to be read {'at its end' if custom.trigger is None else 'as your estimate says'}"
+
+
 def windows_text(operator: AggregateSpec) -> str:
     """The windows of an operator, or its sessions."""
     if operator.session_gap is not None:
         return f"sessions of rows at most {format_duration(operator.session_gap)} apart"
+    if operator.count_size is not None:
+        return f"every {operator.count_size} rows of a key"
+    if operator.custom is not None:
+        return "of your function"
     return window_text(operator.window)
 
 

@@ -80,12 +80,14 @@ def _trails(watermark: Watermark) -> str:
 
 
 def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None) -> list[str]:
-    lines = [f"store {stage.store.pattern}: {stage.store.reason}"]
+    lines = [f"store {stage.store.pattern}{', chosen by you' if stage.store.by_user else ''}: {stage.store.reason}"]
     if stage is not plan.stages[0]:
         return lines
     lines += [
         f"shards {plan.shards}",
         f"memory {_bytes_text(plan.memory_bytes)} for each state server",
+        f"disk for the rest: {plan.read_batch_ratio:g} of its lists is read ahead, compacted beyond "
+        f"{plan.max_space_amplification:g} times the bytes needed",
         f"commit {plan.commit}: an epoch is durable before its rows reach the sink",
         f"keeps {plan.retain} durable versions, gives an epoch {plan.epoch_tries} tries",
     ]

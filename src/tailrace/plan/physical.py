@@ -53,6 +53,8 @@ class PhysicalPlan:
     memory_bytes: int  # of each state server
     retain: int
     epoch_tries: int
+    read_batch_ratio: float
+    max_space_amplification: float
 
     @property
     def operator(self) -> OperatorSpec:
@@ -98,6 +100,8 @@ def plan_relation(relation: Relation, output_mode: OutputMode, options: Options)
         memory_bytes=options.memory_bytes,
         retain=options.retain,
         epoch_tries=options.epoch_tries,
+        read_batch_ratio=options.read_batch_ratio,
+        max_space_amplification=options.max_space_amplification,
     )
 
 

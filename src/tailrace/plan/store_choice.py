@@ -7,32 +7,22 @@ which is read, modified and written; others need all rows of a group, which are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from tailrace.errors import AnalysisError
+from tailrace.operators.specs.aggregate import WHOLE_GROUP as NEEDS_ROWS
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.join import JoinKind, JoinSpec
 from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.operators.specs.pattern import Pattern, WindowKind
 
-
-class Pattern(StrEnum):
-    """How state is accessed."""
-
-    RMW = "RMW"  # read, modify, write: one record for each key (and pane), changed in place
-    AAR = "AAR"  # append and aligned read: rows by window, which all keys leave at the same time
-    AUR = "AUR"  # append and unaligned read: rows by key and window, each read at a time of its own
-
-
-class WindowKind(StrEnum):
-    GLOBAL = "global"
-    TUMBLING = "tumbling"
-    SLIDING = "sliding"
-    SESSION = "session"
+__all__ = ["Pattern", "StoreChoice", "WindowKind", "choose_store"]
 
 
 @dataclass(frozen=True)
 class StoreChoice:
     pattern: Pattern
     reason: str
+    by_user: bool = False
 
 
 INCREMENTAL: dict[WindowKind, StoreChoice] = {
@@ -53,6 +43,15 @@ INCREMENTAL: dict[WindowKind, StoreChoice] = {
         "the aggregates are incremental and sessions end key by key: one record a key and pane as wide as the gap, "
         "changed in place; records that touch are merged, and go, when their session ends",
     ),
+    WindowKind.COUNT: StoreChoice(
+        Pattern.RMW,
+        "the aggregates are incremental and windows are full key by key: one record a key, of its open window, changed "
+        "in place; it also knows the window's number, so there is one for each key for ever",
+    ),
+    WindowKind.CUSTOM: StoreChoice(
+        Pattern.RMW,
+        "the aggregates are incremental and each row is in one window: one record a key and window, changed in place",
+    ),
 }
 
 
@@ -72,15 +71,50 @@ WHOLE_GROUP: dict[WindowKind, StoreChoice] = {
         "an aggregate needs every row of its group, and sessions end key by key: rows are appended by key and pane as "
         "wide as the gap, and those that will end next are read ahead, many together",
     ),
+    WindowKind.COUNT: StoreChoice(
+        Pattern.AUR,
+        "an aggregate needs every row of its group, and windows are full key by key: rows are appended by key and "
+        "window, read when it is full, and dropped; a count stays for each key, for ever",
+    ),
+    WindowKind.CUSTOM: StoreChoice(
+        Pattern.AUR,
+        "an aggregate needs every row of its group, and windows of your own may start and end in any order: rows are "
+        "appended by key and window, and those that will be read next are read ahead, many together",
+    ),
+    WindowKind.GLOBAL: StoreChoice(
+        Pattern.AUR,
+        "an aggregate needs every row of its group, and there is no window: rows are appended by key, and all rows of "
+        "the keys that changed are read in every epoch; nothing is ever dropped, so the state grows with every row",
+    ),
 }
 
 
-def window_kind(operator: AggregateSpec) -> WindowKind:
-    if operator.session_gap is not None:
-        return WindowKind.SESSION
-    if operator.window is None:
-        return WindowKind.GLOBAL
-    return WindowKind.TUMBLING if operator.window.tumbling else WindowKind.SLIDING
+_ROWS_BY_LIST = "every row is appended by key and window and read when the window ends"
+OTHERS: dict[tuple[Pattern, WindowKind], str] = {
+    (Pattern.AAR, WindowKind.TUMBLING): "every row is appended by window, and all keys' rows are read when it ends",
+    (Pattern.AAR, WindowKind.SLIDING): "every row is appended by pane, and all keys' rows are read when a window ends",
+    (Pattern.AAR, WindowKind.CUSTOM): "every row is appended by window, and all keys' rows are read when it ends",
+    (Pattern.AUR, WindowKind.TUMBLING): _ROWS_BY_LIST,
+    (Pattern.AUR, WindowKind.CUSTOM): _ROWS_BY_LIST,
+    (Pattern.AUR, WindowKind.SESSION): "every row is appended by key and pane and read when its session ends",
+    (Pattern.AUR, WindowKind.COUNT): "every row is appended by key and window and read when the window is full",
+    (Pattern.AUR, WindowKind.GLOBAL): (
+        "every row is appended by key, and all rows of the keys that changed are read in every epoch; nothing is ever "
+        "dropped, so the state grows with every row"
+    ),
+}
+"""Stores that give the same answer as the usual one, for whoever asks for them, and what they do."""
+
+_UNALIGNED = "AAR drops the rows of all keys at once when a window ends, and {} end key by key"
+REFUSED: dict[tuple[Pattern, WindowKind], str] = {
+    (Pattern.AAR, WindowKind.SESSION): _UNALIGNED.format("sessions"),
+    (Pattern.AAR, WindowKind.COUNT): _UNALIGNED.format("windows by count"),
+    (Pattern.AAR, WindowKind.GLOBAL): "AAR drops rows when a window ends, and without a window none ever does",
+    (Pattern.AUR, WindowKind.SLIDING): (
+        "AUR drops a list of rows when its window ends, and a row of overlapping windows is in several: AAR keeps it "
+        "once for all of them"
+    ),
+}
 
 
 JOINS: dict[JoinKind, StoreChoice] = {
@@ -107,5 +141,24 @@ def choose_store(operator: OperatorSpec) -> StoreChoice:
         case JoinSpec():
             return JOINS[operator.kind]
         case AggregateSpec():
-            return (WHOLE_GROUP if operator.keeps_rows else INCREMENTAL)[window_kind(operator)]
+            return _of_aggregation(operator)
     raise AssertionError(f"no store for {operator!r}")
+
+
+def _of_aggregation(operator: AggregateSpec) -> StoreChoice:
+    usual = (WHOLE_GROUP if operator.whole_group else INCREMENTAL)[operator.window_kind]
+    if operator.store is None:
+        return usual
+    wanted = operator.pattern
+    if wanted is usual.pattern:
+        return StoreChoice(wanted, usual.reason, by_user=True)
+    if wanted is Pattern.RMW:
+        needing = next(out.name for out in operator.outputs if out.result in NEEDS_ROWS)
+        problem = f"a record of it holds a few merged values, and {needing} needs every row of its group"
+    elif (wanted, operator.window_kind) in OTHERS:
+        return StoreChoice(wanted, OTHERS[wanted, operator.window_kind], by_user=True)
+    else:
+        problem = REFUSED[wanted, operator.window_kind]
+    raise AnalysisError(
+        f"{operator.name}: store {wanted} cannot keep this: {problem}. Without .store(...) it is {usual.pattern}"
+    )

@@ -7,7 +7,7 @@ from tailrace.api.relations import OutputMode
 from tailrace.api.windows import window
 from tailrace.plan.explain import explain
 from tailrace.plan.physical import plan_query, plan_relation
-from tailrace.plan.store_choice import Pattern, WindowKind, choose_store, window_kind
+from tailrace.plan.store_choice import Pattern, WindowKind, choose_store
 
 
 def save(df, epoch):
@@ -49,6 +49,7 @@ Sink foreachBatch save of query 'hot'
         """whatever the overlap
       |  shards 32
       |  memory 512MB for each state server
+      |  disk for the rest: 0.02 of its lists is read ahead, compacted beyond 1.5 times the bytes needed
       |  commit sync: an epoch is durable before its rows reach the sink
       |  keeps 2 durable versions, gives an epoch 3 tries
       |  state location /data/q/tailrace
@@ -103,5 +104,5 @@ def test_sinks_and_triggers_are_shown():
 )
 def test_the_store_follows_from_the_window(stream, kind):
     operator = plan_relation(stream.source, OutputMode.UPDATE, Options()).operator
-    assert window_kind(operator) is kind
+    assert operator.window_kind is kind
     assert choose_store(operator).pattern is Pattern.RMW

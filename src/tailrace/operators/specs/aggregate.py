@@ -10,9 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from tailrace.ids import Micros
-from tailrace.operators.specs.window import WindowSpec
+from tailrace.operators.specs.pattern import Pattern, WindowKind
+from tailrace.operators.specs.window import BY_END, CustomSpec, WindowSpec
 from tailrace.state.layout import Merge, RecordLayout, bits_of, record_layout
-from tailrace.types import DataType, Field, Kind, window_of
+from tailrace.types import BIGINT, DataType, Field, Kind, window_of
+
+START = "__start"
+"""Part of the key of records that lie by their windows' ends: where the window starts."""
 
 
 class Lift(StrEnum):
@@ -90,14 +94,71 @@ class AggregateSpec:
     watermarked: bool  # False: windows never close
     ansi: bool  # integer and decimal sums raise on overflow instead of wrapping (decimals: null)
     shards: int
-    rows: tuple[Field, ...] = ()  # columns of every row that are kept, where accumulators do not suffice
+    rows: tuple[Field, ...] = ()  # columns of every row that are sent, where accumulators do not suffice
     function: str | None = None  # the user's, of the rows of a window: cloudpickle in base64
     session_gap: Micros | None = None  # in place of ``window``: a session's rows are at most this far apart
+    count_size: int | None = None  # in place of ``window``: so many rows of a key are a window
+    custom: CustomSpec | None = None  # in place of ``window``: the user's own
+    store: str | None = None  # the store that the user has chosen, a Pattern; None: the usual one
 
     @property
     def windowed(self) -> bool:
         """Whether the output has a column of windows, ``window_name``."""
-        return self.window is not None or self.session_gap is not None
+        return self.window_kind is not WindowKind.GLOBAL
+
+    @property
+    def window_kind(self) -> WindowKind:
+        if self.session_gap is not None:
+            return WindowKind.SESSION
+        if self.count_size is not None:
+            return WindowKind.COUNT
+        if self.custom is not None:
+            return WindowKind.CUSTOM
+        if self.window is None:
+            return WindowKind.GLOBAL
+        return WindowKind.TUMBLING if self.window.tumbling else WindowKind.SLIDING
+
+    @property
+    def pane_windows(self) -> WindowSpec | None:
+        """Windows that end by the watermark for all keys alike, as their records lie in panes; None: there are none."""
+        return BY_END if self.custom is not None else self.window
+
+    @property
+    def own_windows(self) -> bool:
+        """Whether each key has windows of its own, so that a user's function must see which row is in which."""
+        return self.session_gap is not None or self.count_size is not None
+
+    @property
+    def whole_group(self) -> bool:
+        """Whether some output needs all rows of a group."""
+        return any(out.result in WHOLE_GROUP for out in self.outputs)
+
+    @property
+    def usual_pattern(self) -> Pattern:
+        """The store that semantics ask for."""
+        if not self.whole_group:
+            return Pattern.RMW
+        return Pattern.AAR if self.window is not None else Pattern.AUR
+
+    @property
+    def pattern(self) -> Pattern:
+        return self.usual_pattern if self.store is None else Pattern(self.store)
+
+    @property
+    def kept_keys(self) -> tuple[Field, ...]:
+        """What tells records apart, beside their pane. Hashes are of ``keys`` alone."""
+        if self.custom is None:
+            return self.keys
+        assert self.time_column is not None
+        return (*self.keys, Field(START, self.time_column.type))
+
+    @property
+    def window_type(self) -> DataType:
+        """Of the output column of windows: their bounds, or of windows by count their number."""
+        if self.count_size is not None:
+            return BIGINT
+        assert self.time_column is not None, "a window without event time"
+        return window_of(self.time_column.type)
 
     @property
     def shown_keys(self) -> tuple[Field, ...]:
@@ -106,13 +167,19 @@ class AggregateSpec:
 
     @property
     def keeps_rows(self) -> bool:
-        return bool(self.rows)
+        return self.whole_group or self.pattern is not Pattern.RMW or self.count_size is not None
 
     def layout(self) -> RecordLayout:
-        """Of what is sent and kept: rows as they are, or records of accumulators."""
+        """Of what is sent: rows as they are, or records of accumulators. It is also kept so, but for windows by count
+        on the read-modify-write store.
+        """
         if self.keeps_rows:
-            return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], self.ansi)
-        return record_layout(self.keys, [(a.merge, a.type) for a in self.accumulators], self.ansi)
+            return record_layout(self.kept_keys, [(Merge.ROW, row.type) for row in self.rows], self.ansi)
+        return self.record_layout()
+
+    def record_layout(self) -> RecordLayout:
+        """Of records of accumulators."""
+        return record_layout(self.kept_keys, [(a.merge, a.type) for a in self.accumulators], self.ansi)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -129,8 +196,7 @@ class AggregateSpec:
     def emits(self) -> tuple[Field, ...]:
         groups = list(self.shown_keys)
         if self.windowed:
-            assert self.time_column is not None
-            groups.insert(self.window_position, Field(self.window_name, window_of(self.time_column.type)))
+            groups.insert(self.window_position, Field(self.window_name, self.window_type))
         return (*groups, *(Field(out.name, out.type) for out in self.outputs))
 
     @property
@@ -142,7 +208,13 @@ class AggregateSpec:
         return Micros(0)  # a window that is still open ends after the watermark
 
     def without_code(self) -> AggregateSpec:
-        return replace(self, function=None if self.function is None else "")
+        custom = None if self.custom is None else CustomSpec("", None if self.custom.trigger is None else "")
+        return replace(self, function=None if self.function is None else "", custom=custom)
+
+    def for_tasks(self) -> AggregateSpec:
+        """With the one function that tasks call: that of the user's windows."""
+        custom = None if self.custom is None else replace(self.custom, trigger=None)
+        return replace(self.without_code(), custom=custom)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -183,4 +255,7 @@ class AggregateSpec:
             rows=tuple(field(row) for row in raw.get("rows", ())),
             function=raw.get("function"),
             session_gap=raw.get("session_gap"),
+            count_size=raw.get("count_size"),
+            custom=CustomSpec(**raw["custom"]) if raw.get("custom") else None,
+            store=raw.get("store"),
         )

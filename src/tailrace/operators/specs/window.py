@@ -36,3 +36,21 @@ class WindowSpec:
     @property
     def tumbling(self) -> bool:
         return self.size == self.slide
+
+
+@dataclass(frozen=True)
+class CustomSpec:
+    """Windows that the user's function gives each event time: ``(starts, ends)`` of an array of times.
+
+    ``trigger``: the user's estimate of when a window will be read; None: at its end. Both are cloudpickle in base64.
+    """
+
+    assign: str
+    trigger: str | None = None
+
+
+BY_END = WindowSpec(Micros(1), Micros(1), Micros(0), lasts=Micros(0))
+"""A user's own windows as they lie in panes: each in a pane that is its end, so that panes close in their order.
+
+They may start in any order and overlap. Where a window starts is part of the key of its records.
+"""
