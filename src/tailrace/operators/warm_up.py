@@ -5,6 +5,7 @@ The first time on a machine this compiles and fills the disk cache; later it loa
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from tailrace.env.scratch import temporary_folder
@@ -14,9 +15,9 @@ from tailrace.operators.lift import Lifter
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
 from tailrace.operators.specs.window import WindowSpec
 from tailrace.operators.window_aggregate import WindowAggregate, fold_sections
-from tailrace.state.layout import Merge
+from tailrace.state.layout import HASH, Merge
 from tailrace.state.row_warm_up import warm_up_rows
-from tailrace.state.table import Table
+from tailrace.state.table import Rows, Table
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 
 _ROWS = 300
@@ -82,6 +83,8 @@ def warm_up() -> None:
         table.begin(first.n)
         table.merge(first.rows, first.heap, 0, first.n)
         _, word, *_ = (place.word for place in spec.layout().accumulators)
+        table.locate(Rows(first.rows, first.heap))
+        table.with_hashes(np.ascontiguousarray(first.rows[:, HASH]))
         table.sessions(table.changed_rows(), 2, word, word, ended=True)
         table.remove(table.changed_rows())
         table.compact()

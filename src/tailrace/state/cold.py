@@ -25,7 +25,7 @@ import numpy as np
 
 from tailrace.state import cold_kernels as ck
 from tailrace.state.cold_segment import ColdSegment, SegmentWriter
-from tailrace.state.layout import RecordLayout
+from tailrace.state.layout import HASH, RecordLayout
 from tailrace.state.runs import no_rows, row_numbers
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tiers import newest_to_merge
@@ -37,6 +37,15 @@ PIECE_BYTES = 8 << 20
 class _Taken:
     segment: ColdSegment
     at: np.ndarray
+
+
+@dataclass(frozen=True)
+class Found:
+    """Copies of live records of one segment, and where they lie there."""
+
+    segment: ColdSegment
+    at: np.ndarray
+    rows: Rows
 
 
 class ColdRecords:
@@ -85,6 +94,13 @@ class ColdRecords:
             still[np.searchsorted(chosen, pair_rows)] = False
             chosen = chosen[still]
 
+    def take_found(self, epoch: int, found: Found, chosen: np.ndarray) -> Rows:
+        """Some of what ``with_hashes`` has found, from now on owned by the caller."""
+        at = found.at[chosen]
+        self._taken.setdefault(epoch, []).append(_Taken(found.segment, at))
+        found.segment.mark(at, dead=True)
+        return Rows(found.rows.words[chosen], found.rows.heap)
+
     def undo(self, epoch: int) -> None:
         for part in self._taken.pop(epoch, ()):
             part.segment.mark(part.at, dead=False)
@@ -103,6 +119,16 @@ class ColdRecords:
                 parts.append(segment.read(pair_at))
                 numbers.append(pair_rows)
         return concat_rows(parts, self._layout), np.concatenate(numbers) if numbers else np.empty(0, np.int64)
+
+    def with_hashes(self, shard: int, hashes: np.ndarray, horizon: int) -> Iterator[Found]:
+        """Copies of the records in pane 0 that have one of these hashes (each named once), whatever their keys."""
+        wanted = np.zeros((len(hashes), self._layout.words), np.int64)
+        wanted[:, HASH] = hashes
+        everyone = np.arange(len(hashes), dtype=np.int64)
+        for segment in self._segments:
+            _, at = segment.find(shard, Rows(wanted, np.empty(0, np.uint8)), everyone, horizon, by_hash=True)
+            if len(at):
+                yield Found(segment, at, segment.read(at))
 
     def panes(self, shard: int, first: int, end: int) -> np.ndarray:
         """Starts of the panes in ``[first, end)`` that have records, ascending."""

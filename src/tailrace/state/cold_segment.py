@@ -27,6 +27,7 @@ CELL_BYTES = 40
 TAGS = ck.DEAD
 """Tags are numbers below this."""
 _DEAD = np.uint32(ck.DEAD)
+_NO_KEYS = np.empty((0, 2), np.int64)
 
 
 def tags_of(hashes: np.ndarray) -> np.ndarray:
@@ -96,8 +97,13 @@ class ColdSegment:
         self._words.release()
         self._heap.release()
 
-    def find(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-        """Live records that have the key and pane of the chosen rows: (rows of ``wanted``, positions), by position."""
+    def find(
+        self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int, *, by_hash: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Live records that have the key and pane of the chosen rows: (rows of ``wanted``, positions), by position.
+
+        ``by_hash``: those that have the hash and the pane, whatever the key.
+        """
         cells = self.cells_of(shard)
         first = cells.start + int(np.searchsorted(self.panes[cells], horizon))
         cells = slice(first, cells.stop)
@@ -113,7 +119,7 @@ class ColdSegment:
             )  # fmt: skip
             order = np.argsort(pair_at[: count[0]], kind="stable")
             some_rows, some_at = pair_rows[order], pair_at[order]
-            how = (self._layout.key_words, self._layout.key_mask)
+            how = (_NO_KEYS, 0) if by_hash else (self._layout.key_words, self._layout.key_mask)
             same = ck.matches(wanted.words, wanted.heap, some_rows, some_at, self.rows.words, self.rows.heap, *how)
             found_rows.append(some_rows[:same])
             found_at.append(some_at[:same])

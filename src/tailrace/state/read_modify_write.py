@@ -27,7 +27,7 @@ import pyarrow as pa
 from tailrace.ids import MIN_MICROS
 from tailrace.state import sections
 from tailrace.state.cold import ColdRecords
-from tailrace.state.layout import PANE, VALID, RecordLayout
+from tailrace.state.layout import HASH, PANE, VALID, RecordLayout
 from tailrace.state.table import Rows, Table
 
 _PARALLEL_ROWS = 20_000
@@ -52,11 +52,15 @@ class ReadModifyWriteStore:
         undo_epochs: int = 2,
         *,
         removes: bool = False,
+        noted_word: int | None = None,
         memory_bytes: int | None = None,
         folder: str | None = None,
         max_space_amplification: float = 1.5,
     ) -> None:
-        """Without ``memory_bytes`` everything is kept in memory; with it, ``folder`` is where the rest goes."""
+        """Without ``memory_bytes`` everything is kept in memory; with it, ``folder`` is where the rest goes.
+
+        ``noted_word``: of records that a merge makes new, this word and the hash are kept in ``made``.
+        """
         if memory_bytes is not None and folder is None:
             raise ValueError("a budget of memory needs a folder for what does not fit")
         self.layout = layout
@@ -69,6 +73,8 @@ class ReadModifyWriteStore:
         self._undo_epochs = undo_epochs
         self._epochs: list[tuple[int, list[Table], int]] = []  # epoch, tables with a log, horizon before
         self._changed: Changed | None = None  # of the newest epoch
+        self._noted_word = noted_word
+        self.made: dict[int, np.ndarray] = {}  # by shard, int64[n, 2] of the noted word and the hash: the last merge's
 
     @property
     def shards(self) -> frozenset[int]:
@@ -95,7 +101,19 @@ class ReadModifyWriteStore:
 
     def merge(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
         """Open ``epoch`` and merge partials sorted by shard: pairs of rows and ``bounds[shards + 1]``."""
-        self._open(epoch)
+        self.open(epoch)
+        self.merge_more(frames)
+
+    def merge_more(
+        self, frames: Sequence[tuple[Rows, np.ndarray]], *, replace: bool = False, hold: bool = True
+    ) -> None:
+        """Merge partials in the open epoch; with ``replace`` put records in place of what is there.
+
+        Without ``hold`` row numbers stay what they are, and ``hold_budget`` is the caller's to call.
+        """
+        epoch, tables, _ = self._epochs[-1]
+        self._changed = None
+        self.made = {}
         counts = np.zeros(max(self._tables, default=-1) + 2, np.int64)
         for _, bounds in frames:
             counts[: len(bounds) - 1] += np.diff(bounds)[: len(counts)]
@@ -103,21 +121,27 @@ class ReadModifyWriteStore:
         rows_owned = int(counts[touched].sum())
         if rows_owned != sum(len(rows) for rows, _ in frames):
             raise ValueError("frames hold rows of shards that are not kept here")
-        tables = self._epochs[-1][1]
+        logged = set(map(id, tables))
 
         def merge_shard(shard: int) -> None:
             table = self._tables[shard]
-            table.begin(int(counts[shard]))
-            tables.append(table)  # from here on, and not before, the epoch has something to undo in this table
+            if id(table) not in logged:
+                table.begin(int(counts[shard]))
+                tables.append(table)  # from here on, and not before, the epoch has something to undo in this table
             if self.cold:
                 self._bring_in(epoch, shard, frames)
+            came = 0 if self._noted_word is None else len(table.made_rows())
             for rows, bounds in frames:
                 lo, hi = int(bounds[shard]), int(bounds[shard + 1])
                 if lo < hi:
-                    table.merge(rows.words, rows.heap, lo, hi)
+                    table.merge(rows.words, rows.heap, lo, hi, replace=replace)
+            if self._noted_word is not None:
+                made = table.made_rows()[came:]
+                self.made[shard] = np.stack([table.word(made, self._noted_word), table.word(made, HASH)], axis=1)
 
         self._each(merge_shard, touched, rows_owned)
-        self._hold_budget()
+        if hold:
+            self.hold_budget()
 
     def _bring_in(self, epoch: int, shard: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
         """Put the cold records that the frames touch into the shard's table, under its open log."""
@@ -127,7 +151,39 @@ class ReadModifyWriteStore:
             for found in self.cold.take(epoch, shard, rows, chosen, self.horizon):
                 table.merge(found.words, found.heap, 0, len(found), replace=True)
 
-    def _open(self, epoch: int) -> None:
+    def bring_in(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
+        """Into the tables, in the open epoch: cold records with the keys of these rows, whatever layout those have."""
+        epoch = self._epochs[-1][0]
+        if not self.cold:
+            return
+        for shard, table in self.tables():
+            if any(bounds[shard] < bounds[shard + 1] for _, bounds in frames):
+                self._logged(table)
+                self._bring_in(epoch, shard, frames)
+
+    def with_hashes(
+        self, shard: int, hashes: np.ndarray, wanted: Callable[[np.ndarray], np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Of the records with these hashes (each named once) those that are wanted by their words: their row numbers.
+
+        Where they lie on disk they are brought in, in the open epoch. Also gives the words of the others.
+        """
+        table = self._tables[shard]
+        rows = table.with_hashes(hashes)
+        words = table.words(rows)
+        chosen = wanted(words)
+        found, others = [rows[chosen]], [words[~chosen]]
+        for cold in self.cold.with_hashes(shard, hashes, self.horizon):
+            chosen = wanted(cold.rows.words)
+            others.append(cold.rows.words[~chosen])
+            if chosen.any():
+                taken = self.cold.take_found(self._epochs[-1][0], cold, chosen)
+                self._logged(table).merge(taken.words, taken.heap, 0, len(taken), replace=True)
+                found.append(table.locate(taken))
+        return np.concatenate(found), np.concatenate(others)
+
+    def open(self, epoch: int) -> None:
+        """Later changes belong to ``epoch``."""
         if self._epochs and self._epochs[-1][0] >= epoch:
             raise ValueError(f"epoch {epoch} is already applied; undo it first")
         self._changed = None
@@ -186,7 +242,8 @@ class ReadModifyWriteStore:
 
     # Memory ----------------------------------------------------------------------------------------------------------
 
-    def _hold_budget(self) -> None:
+    def hold_budget(self) -> None:
+        """Write records to disk where memory is beyond its budget. Row numbers change."""
         if self._memory_bytes is None:
             return
         self.cold.settle(self._epochs[0][2] if self._epochs else self.horizon)
@@ -199,7 +256,7 @@ class ReadModifyWriteStore:
     def _try_to_hold_budget(self) -> None:
         """What is done already must not fail because a disk is full: the next batch will say so."""
         with suppress(OSError):
-            self._hold_budget()
+            self.hold_budget()
 
     def _shed(self, bytes_: int) -> None:
         """Write about so many bytes of records to disk, in proportion from every table, and let go of them."""
@@ -261,12 +318,16 @@ class ReadModifyWriteStore:
         """By shard, the records that the newest epoch touched and left, and tombstones of those it removed."""
         if self._removes:
             return self._delta_with_tombstones()
+        return self._by_shard(self.left())
+
+    def left(self) -> Changed:
+        """A copy of every record that the newest epoch changed and that the horizon leaves."""
         changed = self.changed_rows()
         if len(changed.rows) and (changed.rows.words[:, PANE] < self.horizon).any():
             alive = [(s, t, rows[t.pane_starts(rows) >= self.horizon]) for s, t, rows in self.changed()]
             changed = self._copied([part for part in alive if len(part[2])])
         self._changed = None
-        return self._by_shard(changed)
+        return changed
 
     def _by_shard(self, changed: Changed) -> dict[int, pa.RecordBatch]:
         batch = sections.to_section(changed.rows, self.layout)
@@ -296,13 +357,24 @@ class ReadModifyWriteStore:
 
     # Shards ----------------------------------------------------------------------------------------------------------
 
-    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
-        """Build a shard from its sections, oldest first. Until it is there it comes on top of the budget."""
+    def restore(
+        self,
+        shard: int,
+        batches: Iterable[pa.RecordBatch],
+        horizon: int,
+        look: Callable[[Table], None] | None = None,
+    ) -> None:
+        """Build a shard from its sections, oldest first. Until it is there it comes on top of the budget.
+
+        ``look`` sees the table while all of its records are in memory.
+        """
         if shard in self._tables:
             self.drop_shard(shard)
         self._tables[shard] = fill_table(self.layout, shard, batches, horizon, removes=self._removes)
+        if look is not None:
+            look(self._tables[shard])
         self.horizon = max(self.horizon, horizon)
-        self._hold_budget()
+        self.hold_budget()
 
     def drop_shard(self, shard: int) -> None:
         self._changed = None

@@ -21,6 +21,7 @@ import numpy as np
 
 from tailrace.errors import SumOverflowError
 from tailrace.state import cold_kernels as ck
+from tailrace.state import lookup_kernels as lk
 from tailrace.state import session_kernels as sk
 from tailrace.state import table_kernels as tk
 from tailrace.state import upkeep_kernels as uk
@@ -181,6 +182,11 @@ class Table:
         if done < len(chosen):
             raise ValueError(f"row {chosen[done]} was to be removed, but holds no record")
 
+    def set_word(self, rows: np.ndarray, word: int, bit: int, value: int) -> None:
+        """One word of records that the newest log has changed: undoing it brings back the whole record anyway."""
+        self._records[rows, word] = value
+        self._records[rows, VALID] |= 1 << bit
+
     def undo(self) -> None:
         """Back to before the newest log was opened."""
         self._close_newest()
@@ -244,6 +250,14 @@ class Table:
         left: np.ndarray = made[self.alive(made)]
         return left
 
+    def made_rows(self) -> np.ndarray:
+        """Row numbers of the records that the newest log made, in that order, those too that it did not leave."""
+        self._close_newest()
+        log = self._logs[-1]
+        rows = log.rows[: log.rows_end]
+        made: np.ndarray = ~rows[rows < 0]
+        return made
+
     def alive(self, rows: np.ndarray) -> np.ndarray:
         """Which of these row numbers hold a record."""
         there: np.ndarray = self._records[rows, self.layout.words] >= 0
@@ -253,6 +267,34 @@ class Table:
         """One word of these records."""
         words: np.ndarray = self._records[rows, word]
         return words
+
+    def words(self, rows: np.ndarray) -> np.ndarray:
+        """All words of these records; strings as places in the arena."""
+        words: np.ndarray = self._records[rows, : self.layout.words]
+        return words
+
+    def locate(self, rows: Rows) -> np.ndarray:
+        """The row numbers of the records with these keys and panes, -1 where there is none.
+
+        Only what comes before the accumulators is looked at: rows may be of another layout with the same keys.
+        """
+        out = np.empty(len(rows), np.int64)
+        lk.locate(
+            rows.words, rows.heap, 0, len(rows), self.layout.key_words, self.layout.key_mask,
+            self._index, self._records, self._arena, out,
+        )  # fmt: skip
+        return out
+
+    def with_hashes(self, hashes: np.ndarray) -> np.ndarray:
+        """Row numbers of all records in pane 0 with one of these hashes, each named once."""
+        found, done = [np.empty(0, np.int64)], 0
+        out, count = np.empty(len(hashes) + 16, np.int64), np.zeros(1, np.int64)
+        while done < len(hashes):
+            done = int(lk.with_hashes(hashes, done, self._index, self._records, out, count))
+            found.append(out[: count[0]].copy())
+            if not count[0]:
+                out = np.empty(2 * len(out), np.int64)
+        return np.concatenate(found)
 
     def sessions(
         self, rows: np.ndarray, gap: int, low: int, high: int, *, ended: bool
