@@ -286,9 +286,48 @@ def test_sessions_are_read_before_they_are_asked_for(tmp_path: Path) -> None:
     blind, seeing = (sessions(tmp_path, ratio, seed) for ratio in (0.0, 0.02))
     assert blind.hits == blind.lists_prefetched == 0
     assert seeing.hits + seeing.misses == blind.misses > 300
-    assert seeing.hits >= 0.9 * (seeing.hits + seeing.misses), seeing
+    assert seeing.hits >= 0.93 * (seeing.hits + seeing.misses), seeing
     assert seeing.index_scans * 5 < blind.index_scans
     assert 0 < seeing.lists_evicted < seeing.lists_prefetched
+
+
+def test_what_is_read_in_waves_is_there_before_the_next_wave(tmp_path: Path) -> None:
+    """The buffer is filled again as soon as it holds less than one wave took; the first wave alone is missed."""
+    store = AppendUnalignedStore(
+        LAYOUT, range(SHARDS), shard_count=SHARDS, memory_bytes=400_000, folder=str(tmp_path), instances=1,
+        undo_epochs=1,
+    )  # fmt: skip
+    ends = np.random.default_rng(random.randrange(2**32)).permutation(20_000)  # by key
+    for epoch in range(20):
+        made = frame(rows_of(np.arange(epoch * 1000, (epoch + 1) * 1000), 0))
+        store.append(epoch, [made], [ends[made[0].words[:, 3]]])
+    by_end = np.argsort(ends)
+    for wave in range(30):  # of 150 lists; a fiftieth of all that lie on disk is 300 or more
+        store.open_epoch(20 + wave)
+        rows, _ = store.read(rows_of(by_end[wave * 150 : (wave + 1) * 150], 0), remove=True)
+        assert len(rows) == 150
+    stats = store.stats()
+    assert stats.hits + stats.misses > 3000, "most lay on disk"
+    assert stats.misses <= 150 and stats.index_scans <= 31
+    store.close()
+
+
+def test_segments_that_end_later_are_not_looked_at(tmp_path: Path) -> None:
+    store = AppendUnalignedStore(
+        LAYOUT, range(SHARDS), shard_count=SHARDS, memory_bytes=200_000, folder=str(tmp_path), instances=1,
+        undo_epochs=1,
+    )  # fmt: skip
+    lists = 60_000
+    for epoch in range(60):  # keys end in the order in which they came
+        made = frame(rows_of(np.arange(epoch * 1000, (epoch + 1) * 1000), 0))
+        store.append(epoch, [made], [made[0].words[:, 3].copy()])
+    before = store.stats().bytes_read
+    for key in range(10):
+        assert len(store.read(rows_of(np.arange(key, key + 1), 0), remove=True)[0]) == 1
+    stats = store.stats()
+    assert stats.misses == 1 and stats.hits == 9
+    assert stats.bytes_read - before < 8 * lists, "not even the times of all lists were read"
+    store.close()
 
 
 def test_rows_that_reach_the_disk_behind_a_foretold_list_are_not_missed(tmp_path: Path) -> None:

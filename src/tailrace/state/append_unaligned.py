@@ -30,7 +30,7 @@ from tailrace.state.list_instance import Found, ListInstance, Settings, Stats
 from tailrace.state.list_runs import FIRST_SLOT, UNKNOWN, ListRun, Targets
 from tailrace.state.list_sections import Entries, tombstones
 from tailrace.state.row_store import check_owned
-from tailrace.state.runs import Slices, arrange, bits_for, list_order, plain, sorted_order, take
+from tailrace.state.runs import Slices, arrange, bits_for, list_order, plain, take
 from tailrace.state.table import Rows
 
 _PARALLEL_ROWS = 20_000
@@ -216,22 +216,22 @@ class AppendUnalignedStore:
         targets = tombstones(plain(targets), self.layout)
         keys = list_order(targets, self._shard_count, len(self._instances))
         visible = targets.words[:, PANE] >= self.horizon
+        instances = keys >> np.uint64(64 - bits_for(len(self._instances))) if len(self._instances) > 1 else 0 * keys
 
         def find(number: int) -> list[Found]:
-            chosen = self._of_instance(keys, number)
-            chosen = chosen[visible[chosen]]
+            chosen = np.flatnonzero((instances == number) & visible)
             if not len(chosen):
                 return []
-            own = Rows(targets.words[chosen], targets.heap)
-            order, _ = sorted_order(keys[chosen])
-            wanted = Targets(own, keys[chosen], order)
+            wanted = Targets.of(Rows(targets.words[chosen], targets.heap), keys[chosen])
             parts = self._instances[number].find(wanted, epoch.slot if epoch else 0)
             return [Found(chosen[part.targets], part.slices) for part in parts]
 
         found = [part for parts in self._each(find, len(targets)) for part in parts]
         if epoch and found:
-            removed = np.unique(np.concatenate([part.targets for part in found]))
-            epoch.removed.append(take(targets, removed, self.layout))
+            gone = np.zeros(len(targets), np.bool_)
+            for part in found:
+                gone[part.targets] = True
+            epoch.removed.append(take(targets, np.flatnonzero(gone), self.layout))
         return found
 
     def _gathered(self, found: Sequence[Found], offsets: np.ndarray) -> Rows:

@@ -5,8 +5,10 @@ Invariants
   reading sources in this order gives the rows in order of arrival. Memory is written out whole, which keeps it so.
 - The buffer holds copies of whole lists as they lie on disk, never a part of one. A list leaves it when rows arrive for
   it or are written to disk for it, and when it is removed; a scan of the index builds it anew.
-- A scan happens only when a wanted list may lie on disk and is not in the buffer. It compacts first, where that is due,
-  so that one look at the index serves both.
+- A scan happens when a wanted list may lie on disk and is not in the buffer, or when the buffer has less left than was
+  just taken from it: then it is filled again before the next read, which is likely to want as much. A scan compacts
+  first, where that is due, so that one look at the index serves both.
+- What cannot hold a wanted list, by its panes, is not looked at: old lists are asked for, and memory holds new ones.
 
 Threads: one at a time; instances share nothing.
 """
@@ -28,6 +30,8 @@ from tailrace.state.runs import Slices, row_numbers
 from tailrace.state.tiers import newest_to_merge
 
 PIECE_BYTES = 4 << 20
+
+_NO_KEYS = np.empty(0, np.uint64)
 
 logger = logging.getLogger("tailrace.state")
 
@@ -212,6 +216,8 @@ class ListInstance:
         with self._spending("read_delete_cpu_s"):
             found = self._on_disk(targets, slot)
             for run in (*self._runs, *self._open):
+                if not run.may_have(targets):
+                    continue
                 lists = run.find(targets, self.layout)
                 there = np.flatnonzero(lists >= 0)
                 if len(there):
@@ -223,23 +229,26 @@ class ListInstance:
     def _on_disk(self, targets: Targets, slot: int) -> list[Found]:
         maybe = np.zeros(len(targets), np.bool_)
         for segment in self._segments:
-            assert segment.prefixes is not None
-            lk.may_hold(segment.prefixes, segment.gone, targets.keys, targets.order, maybe)
+            if segment.may_have(targets):
+                assert segment.prefixes is not None
+                lk.may_hold(segment.prefixes, segment.gone, targets.keys, targets.order, maybe)
         if not maybe.any():
             return []
         found = []
+        taken = 0
         if self._buffer is not None:
             there, part = self._take(self._buffer, targets, maybe, slot)
             maybe[there] = False
-            self.stats.hits += len(there)
+            taken = len(there)
+            self.stats.hits += taken
             found.append(part)
         if maybe.any():
             wanted = self._scan(np.unique(targets.keys[maybe]))
-            for segment in self._segments:
-                segment.release()
             there, part = self._take(wanted, targets, maybe, slot)
             self.stats.misses += len(there)
             found.append(part)
+        elif slot and self._buffer is not None and self._buffer.run.lists_there < taken:
+            self._scan(_NO_KEYS)
         return [part for part in found if len(part.targets)]
 
     def _take(self, loaded: _Loaded, targets: Targets, among: np.ndarray, slot: int) -> tuple[np.ndarray, Found]:
@@ -249,8 +258,9 @@ class ListInstance:
         part = Found(there, loaded.run.slices(lists))
         if slot:
             pieces = row_numbers(loaded.edges[lists], loaded.edges[lists + 1])
+            segments, places = loaded.segments[pieces], loaded.lists[pieces]
             for number, segment in enumerate(self._segments):
-                segment.remove(loaded.lists[pieces[loaded.segments[pieces] == number]], slot)
+                segment.remove(places[segments == number], slot)
             loaded.run.bury(lists)
         return there, part
 
@@ -273,7 +283,10 @@ class ListInstance:
         if len(soonest):
             self._buffer = self._load(soonest)
             self.stats.lists_prefetched += len(self._buffer.run)
-        return self._load(wanted)
+        loaded = self._load(wanted)
+        for segment in self._segments:
+            segment.release()
+        return loaded
 
     def _load(self, keys: np.ndarray) -> _Loaded:
         """All lists with these order keys (ascending, distinct), copied from disk."""
@@ -292,19 +305,11 @@ class ListInstance:
     def _soonest(self, wanted: np.ndarray) -> np.ndarray:
         """Order keys, ascending, of the lists on disk that are likely to be read next; not those wanted now."""
         if not self.settings.read_batch_ratio or not any(segment.foretold for segment in self._segments):
-            return np.empty(0, np.uint64)
-        there = [np.flatnonzero(segment.gone == 0) for segment in self._segments]
-        count = int(np.ceil(self.settings.read_batch_ratio * sum(map(len, there))))
-        if not count:
-            return np.empty(0, np.uint64)
-        keys, triggers = (
-            np.concatenate([getattr(segment.index, name)[lists] for segment, lists in zip(self._segments, there)])
-            for name in ("keys", "triggers")
-        )
-        self.stats.bytes_read += int(keys.nbytes + triggers.nbytes)
+            return _NO_KEYS
+        lists_there = sum(segment.lists_there for segment in self._segments)
+        count = int(np.ceil(self.settings.read_batch_ratio * lists_there))
         # Twice as many as asked for: newer rows may have put off some, and some are wanted now.
-        room = min(len(keys), 2 * count + len(wanted))
-        keys = np.unique(keys[np.argpartition(triggers, room - 1)[:room]])
+        keys = self._first_to_end(2 * count + len(wanted))
         keys = keys[~np.isin(keys, wanted)]
         latest, sizes = self._facts(keys)
         order = np.argsort(latest, kind="stable")[:count]
@@ -312,19 +317,43 @@ class ListInstance:
         fits = np.cumsum(sizes[order]) <= self.settings.memory_bytes // 4
         return np.sort(keys[order[fits]])
 
+    def _first_to_end(self, count: int) -> np.ndarray:
+        """Order keys (ascending, distinct) of so many lists on disk with the earliest triggers in their segments.
+
+        Segments that begin with later triggers than those are not looked at.
+        """
+        triggers, numbers, lists = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+        for number in np.argsort([segment.trigger_min for segment in self._segments], kind="stable").tolist():
+            segment = self._segments[number]
+            if len(triggers) == count and (not count or triggers.max() <= segment.trigger_min):
+                break
+            there = np.flatnonzero(segment.gone == 0)
+            self.stats.bytes_read += segment.index.triggers.nbytes
+            triggers = np.append(triggers, segment.index.triggers[there])
+            if len(there):
+                segment.trigger_min = int(triggers[-len(there) :].min())
+            numbers, lists = np.append(numbers, np.full(len(there), number)), np.append(lists, there)
+            if len(triggers) > count:
+                chosen = np.argpartition(triggers, count - 1)[:count] if count else np.empty(0, np.int64)
+                triggers, numbers, lists = triggers[chosen], numbers[chosen], lists[chosen]
+        parts = [segment.index.keys[lists[numbers == number]] for number, segment in enumerate(self._segments)]
+        return np.unique(np.concatenate(parts))
+
     def _facts(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """By order key, over all runs: the latest trigger, and the bytes that a copy of its rows on disk takes."""
         latest, sizes = np.full(len(keys), -(2**63)), np.full(len(keys), 64)
-        for run in self._all():
-            at = np.minimum(np.searchsorted(run.index.keys, keys), max(len(run) - 1, 0))
-            if not len(run):
-                continue
-            here = (run.index.keys[at] == keys) & (run.gone[at] == 0)
-            at = at[here]
-            latest[here] = np.maximum(latest[here], run.index.triggers[at])
-            if run.prefixes is not None:
-                row_bytes = (run.rows.words.nbytes + run.rows.heap.nbytes) / len(run.rows)
-                sizes[here] += ((run.index.starts[at + 1] - run.index.starts[at]) * row_bytes).astype(np.int64)
+        for segment in self._segments:
+            lists = segment.lists_with(keys)
+            at = np.searchsorted(keys, segment.index.keys[lists])
+            np.maximum.at(latest, at, segment.index.triggers[lists])
+            row_bytes = (segment.rows.words.nbytes + segment.rows.heap.nbytes) / max(len(segment.rows), 1)
+            rows = segment.index.starts[lists + 1] - segment.index.starts[lists]
+            np.add.at(sizes, at, (rows * row_bytes).astype(np.int64))
+        for run in (*self._runs, *self._open):
+            if len(run):
+                at = np.minimum(np.searchsorted(run.index.keys, keys), len(run) - 1)
+                here = (run.index.keys[at] == keys) & (run.gone[at] == 0)
+                latest[here] = np.maximum(latest[here], run.index.triggers[at[here]])
         return latest, sizes
 
     def _leave_buffer(self, run: ListRun, *, arrived: bool) -> None:

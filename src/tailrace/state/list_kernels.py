@@ -93,3 +93,25 @@ def may_hold(prefixes, gone, target_keys, order, out):
                 out[t] = True
                 break
             found += 1
+
+
+@kernel
+def lists_of_keys(prefixes, keys, gone, wanted, out):
+    """Numbers of the lists that are there with one of these order keys (ascending, distinct), ascending.
+
+    Searched in the upper halves of the keys, so that of ``keys``, which lie on disk, only single places are looked at.
+    Returns how many there are, which may be more than ``out`` has room for.
+    """
+    at = 0
+    count = 0
+    for i in range(wanted.shape[0]):
+        head = np.uint32(wanted[i] >> np.uint64(32))
+        at = _lower_bound(prefixes, at, head)
+        found = at
+        while found < prefixes.shape[0] and prefixes[found] == head:
+            if gone[found] == 0 and keys[found] == wanted[i]:
+                if count < out.shape[0]:
+                    out[count] = found
+                count += 1
+            found += 1
+    return count

@@ -41,6 +41,13 @@ class Targets:
     rows: Rows
     keys: np.ndarray
     order: np.ndarray
+    pane_min: int
+    pane_max: int
+
+    @classmethod
+    def of(cls, rows: Rows, keys: np.ndarray) -> Targets:
+        panes = rows.words[:, PANE]
+        return cls(rows, keys, np.argsort(keys), int(panes.min()), int(panes.max()))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -74,6 +81,7 @@ class ListRun:
         self.foretold = bool((index.triggers < UNKNOWN).any())
         self.pane_min = int(index.panes.min(initial=2**63 - 1))
         self.pane_max = int(index.panes.max(initial=-(2**63)))
+        self.trigger_min = int(index.triggers.min(initial=UNKNOWN))  # at most that of any list that is there
         self.prefixes: np.ndarray | None = None
         self._file = file
         if file is not None:
@@ -97,6 +105,10 @@ class ListRun:
     def live_share(self) -> float:
         """Part of the rows that is not gone for good."""
         return 1 - self.dead_rows / len(self.rows) if len(self.rows) else 0.0
+
+    @property
+    def lists_there(self) -> int:
+        return len(self.gone) - int(np.count_nonzero(self.gone))
 
     @property
     def live_rows(self) -> int:
@@ -130,6 +142,10 @@ class ListRun:
 
     # Finding ---------------------------------------------------------------------------------------------------------
 
+    def may_have(self, targets: Targets) -> bool:
+        """False where, by their panes, none of these lists is here."""
+        return self.pane_min <= targets.pane_max and targets.pane_min <= self.pane_max
+
     def find(self, targets: Targets, layout: RecordLayout) -> np.ndarray:
         """For each target the number of its list, or -1."""
         out = np.full(len(targets), -1, np.int64)
@@ -142,15 +158,15 @@ class ListRun:
         return out
 
     def lists_with(self, keys: np.ndarray) -> np.ndarray:
-        """Lists that are there with one of these order keys (ascending, distinct)."""
-        low, high = np.searchsorted(self.index.keys, keys, "left"), np.searchsorted(self.index.keys, keys, "right")
-        there = high > low
-        extra = high - low - 1
-        lists = low[there]
-        if extra[there].any():  # several exact keys with one order key
-            lists = np.concatenate([np.arange(a, b) for a, b in zip(low[there].tolist(), high[there].tolist())])
-        there = self.gone[lists] == 0
-        return np.asarray(lists[there])
+        """Lists of a segment that are there with one of these order keys (ascending, distinct), ascending."""
+        assert self.prefixes is not None
+        room = len(keys)
+        while True:
+            out = np.empty(room, np.int64)
+            found = lk.lists_of_keys(self.prefixes, self.index.keys, self.gone, keys, out)
+            if found <= room:
+                return out[:found]
+            room = found  # several exact keys with one order key
 
     def slices(self, lists: np.ndarray) -> Slices:
         return Slices(

@@ -208,6 +208,8 @@ def row_numbers(lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
 
 def take(rows: Rows, numbers: np.ndarray, layout: RecordLayout) -> Rows:
     """A copy of these rows, in this order, with their strings only."""
+    if not layout.has_bytes:
+        return Rows(rows.words[numbers], np.empty(0, np.uint8))
     at = np.arange(len(numbers), dtype=np.int64)
     return _copied([Slices(rows, numbers, numbers + 1)], at, at, layout).rows
 
