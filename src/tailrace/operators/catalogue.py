@@ -7,34 +7,28 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from tailrace.operators import join_sections
+from tailrace.operators.aggregate_catalogue import aggregate_operator, fold_aggregate
 from tailrace.operators.join_rows import JoinRows
 from tailrace.operators.operator import Operator
-from tailrace.operators.session_aggregate import SessionAggregate
-from tailrace.operators.session_rows import SessionRows
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.join import JoinKind, JoinSpec
 from tailrace.operators.specs.operator import OperatorSpec
-from tailrace.operators.window_aggregate import WindowAggregate
 from tailrace.operators.window_join import WindowJoin
-from tailrace.operators.window_rows import WindowRows
-from tailrace.state import append_aligned, append_unaligned, read_modify_write
+from tailrace.state import append_aligned
+from tailrace.state.tuning import USUAL, Tuning
 
 
-def operator_of(spec: OperatorSpec, shards: Iterable[int], *, memory_bytes: int, folder: str) -> Operator:
+def operator_of(
+    spec: OperatorSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, tuning: Tuning = USUAL
+) -> Operator:
     """``memory_bytes``: its share of the budget; what goes beyond it lies in files in ``folder``."""
     match spec:
         case JoinSpec(kind=JoinKind.WINDOW):
             return WindowJoin(spec, shards, memory_bytes=memory_bytes, folder=folder)
         case JoinSpec():
             return JoinRows(spec, shards, memory_bytes=memory_bytes, folder=folder)
-        case AggregateSpec(session_gap=None) if spec.keeps_rows:
-            return WindowRows(spec, shards, memory_bytes=memory_bytes, folder=folder)
-        case AggregateSpec(session_gap=None):
-            return WindowAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder)
-        case AggregateSpec() if spec.keeps_rows:
-            return SessionRows(spec, shards, memory_bytes=memory_bytes, folder=folder)
         case AggregateSpec():
-            return SessionAggregate(spec, shards)
+            return aggregate_operator(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
     raise AssertionError(f"no operator for {spec!r}")
 
 
@@ -47,11 +41,6 @@ def fold_sections(
             return append_aligned.fold_sections(spec.kept_layout(), batches, horizon)
         case JoinSpec():
             return join_sections.fold(spec.kept_layout(), batches, horizon)
-        case AggregateSpec() if not spec.keeps_rows:
-            bury = spec.session_gap is not None and complete
-            return read_modify_write.fold_sections(spec.layout(), batches, horizon, bury=bury)
-        case AggregateSpec(session_gap=None):
-            return append_aligned.fold_sections(spec.layout(), batches, horizon)
         case AggregateSpec():
-            return append_unaligned.fold_sections(spec.layout(), batches, horizon, complete=complete)
+            return fold_aggregate(spec, batches, horizon, complete=complete)
     raise AssertionError(f"no sections of {spec!r}")

@@ -6,13 +6,14 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.decimal_kernels import divide_decimals
+from tailrace.operators.groups import Groups
 from tailrace.operators.output import output_schema
-from tailrace.operators.specs.aggregate import AggregateSpec, Output, Result
+from tailrace.operators.specs.aggregate import START, AggregateSpec, Output, Result
 from tailrace.state import columns
 from tailrace.state.layout import PANE, AccumulatorWords, Merge, RecordLayout
 from tailrace.state.sections import ValidBits, value_words
 from tailrace.state.table import Rows
-from tailrace.types import DOUBLE, Kind, window_of
+from tailrace.types import DOUBLE, TIMESTAMP, Kind, window_of
 
 
 def window_struct(starts: np.ndarray, spec: AggregateSpec, ends: np.ndarray | None = None) -> pa.Array:
@@ -24,6 +25,15 @@ def window_struct(starts: np.ndarray, spec: AggregateSpec, ends: np.ndarray | No
     no_strings = np.empty(0, np.uint8)
     edges = [columns.decode(edge, None, no_strings, spec.time_column.type) for edge in (starts, ends)]
     return pa.StructArray.from_arrays(edges, fields=list(columns.arrow_type(window_of(spec.time_column.type))))
+
+
+def window_bounds(groups: Groups, spec: AggregateSpec, pane: int) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and ends of the windows of groups, whose rows lie in (or from) this pane."""
+    panes = np.full(len(groups), pane, np.int64)
+    if spec.custom is not None:
+        return columns.fixed_words(groups.firsts(START), TIMESTAMP, None), panes
+    assert spec.window is not None
+    return panes, panes + spec.window.length
 
 
 def window_column(rows: Rows, spec: AggregateSpec, layout: RecordLayout, ends: np.ndarray | None = None) -> pa.Array:

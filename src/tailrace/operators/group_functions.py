@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.ids import MIN_MICROS
 from tailrace.operators.groups import Groups, sort_ranks
 
 
@@ -43,9 +44,10 @@ def count_distinct(groups: Groups, column: str) -> pa.Array:
 
 
 def collect_list(groups: Groups, column: str, time: str) -> pa.Array:
-    """By event time, then by value: rows may come in another order when they come again."""
+    """By event time (none comes first), then by value: rows may come in another order when they come again."""
     values, numbers, times = _present(groups, column, time)
-    order = np.lexsort((sort_ranks(values), np.asarray(times.cast(pa.int64())), numbers))
+    known = np.asarray(pc.fill_null(times.cast(pa.int64()), MIN_MICROS))  # without windows a row may have no time
+    order = np.lexsort((sort_ranks(values), known, numbers))
     return _lists(values.take(pa.array(order)), np.bincount(numbers, minlength=len(groups)))
 
 

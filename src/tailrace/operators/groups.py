@@ -48,12 +48,13 @@ class Groups:
 
 def in_order(columns: dict[str, pa.Array], names: Sequence[str]) -> dict[str, pa.Array]:
     """The same rows, ordered by these columns; null comes first."""
-    ranks = [_ranks_with_null(columns[name]) for name in reversed(names)]
+    ranks = [ranks_with_null(columns[name]) for name in reversed(names)]
     order = pa.array(np.lexsort(ranks))
     return {name: column.take(order) for name, column in columns.items()}
 
 
-def _ranks_with_null(array: pa.Array) -> np.ndarray:
+def ranks_with_null(array: pa.Array) -> np.ndarray:
+    """As :func:`sort_ranks`, with null before any value."""
     if array.null_count == 0:
         return sort_ranks(array)
     valid = np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False), bool)

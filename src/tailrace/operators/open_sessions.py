@@ -25,8 +25,9 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.timers import Timers
-from tailrace.state.layout import RecordLayout
+from tailrace.state.layout import HASH, RecordLayout
 from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.runs import row_numbers
 from tailrace.state.sections import to_section
 from tailrace.state.table import Rows, Table
 
@@ -50,6 +51,13 @@ class Sessions:
     @property
     def sizes(self) -> np.ndarray:
         return np.diff(self.offsets)
+
+    def in_order(self) -> Sessions:
+        """By hash and start, whatever order their records lie in."""
+        order = np.lexsort((self.starts, self.table.word(self.rows[self.offsets[:-1]], HASH)))
+        rows = self.rows[row_numbers(self.offsets[order], self.offsets[order + 1])]
+        offsets = np.concatenate([[0], np.cumsum(self.sizes[order])])
+        return Sessions(self.shard, self.table, rows, offsets, self.starts[order], self.ends[order])
 
 
 class OpenSessions:

@@ -25,11 +25,13 @@ from tailrace.operators.group_results import GroupResults
 from tailrace.operators.groups import Groups
 from tailrace.operators.open_sessions import OpenSessions, Sessions
 from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.user_function import UserFunction
 from tailrace.state import list_sections
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import VALID, Merge, RecordLayout, record_layout
 from tailrace.state.sections import to_section
 from tailrace.state.table import Rows, concat_rows
+from tailrace.state.tuning import USUAL, Tuning
 from tailrace.types import BIGINT
 
 READ_ROWS_MAX = 1 << 17
@@ -39,7 +41,14 @@ _INDEX_SHARE = 4
 
 class SessionRows:
     def __init__(
-        self, spec: AggregateSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
+        self,
+        spec: AggregateSpec,
+        shards: Iterable[int],
+        *,
+        memory_bytes: int,
+        folder: str,
+        threads: int = 2,
+        tuning: Tuning = USUAL,
     ) -> None:
         assert spec.session_gap is not None and spec.time_column is not None
         self.spec = spec
@@ -49,6 +58,7 @@ class SessionRows:
         times = [row.name for row in spec.rows].index(spec.time_column.name)
         self._time_word = self._layout.accumulators[times].word
         self._results = GroupResults(spec)
+        self._function = None if spec.function is None else UserFunction(spec)
         shards = tuple(shards)
         self._open = OpenSessions(self._index_layout, spec.session_gap, shards, threads)
         self._lists = AppendUnalignedStore(
@@ -58,6 +68,8 @@ class SessionRows:
             memory_bytes=memory_bytes - memory_bytes // _INDEX_SHARE,
             folder=folder,
             threads=threads,
+            read_batch_ratio=tuning.read_batch_ratio,
+            max_space_amplification=tuning.max_space_amplification,
         )
         self._appended = 0
 
@@ -100,13 +112,13 @@ class SessionRows:
         self._check_newest(epoch)
         changed = self.spec.emit_changed
         try:
-            emitted = list(self._read(self._open.changed(), remove=False)) if changed else []
+            emitted = list(self._read(epoch, self._open.changed(), remove=False)) if changed else []
             if self.spec.watermarked and watermark > MIN_MICROS:
                 ended = self._open.ended(watermark)
                 if changed and ended:
                     self._lists.remove(self._targets(ended))
                 elif not changed:
-                    emitted = list(self._read(ended, remove=True))
+                    emitted = list(self._read(epoch, ended, remove=True))
                 self._open.remove(ended)
         except SumOverflowError as error:
             raise SumOverflowError(
@@ -172,10 +184,12 @@ class SessionRows:
 
     # Emission --------------------------------------------------------------------------------------------------------
 
-    def _read(self, found: Sequence[Sessions], *, remove: bool) -> Iterator[pa.RecordBatch]:
+    def _read(self, epoch: int, found: Sequence[Sessions], *, remove: bool) -> Iterator[pa.RecordBatch]:
         """The output rows of these sessions, of all shards together: one look at the lists serves many of them."""
         if not found:
             return
+        if self._function is not None:
+            found = [sessions.in_order() for sessions in found]
         count = self._index_layout.accumulators[2].word
         records = np.concatenate([sessions.table.word(sessions.rows, count) for sessions in found])
         offsets = np.concatenate([[0], np.cumsum(np.concatenate([sessions.sizes for sessions in found]))])
@@ -194,7 +208,10 @@ class SessionRows:
             names = [field.name for field in (*self.spec.keys, *self.spec.rows)]
             groups = Groups(dict(zip(names, section.columns[2:], strict=True)), row_edges[edges - edges[0]])
             bounds = window_struct(starts[low:high], self.spec, ends[low:high])
-            yield self._results.batch(groups, bounds)
+            if self._function is not None:
+                yield from self._function.of_own_windows(groups, bounds, epoch)
+            else:
+                yield self._results.batch(groups, bounds)
             low = high
 
 

@@ -1,40 +1,37 @@
-"""A user's function of the rows of a window: called with an Arrow table, held to the schema it was declared with.
+"""A user's function of the rows of windows: called with an Arrow table, held to the schema it was declared with.
 
-It comes with the server's configuration, from the process that started the server, and from nobody else. Rows are
-ordered by event time and then by every column, so that the function sees the same table when an epoch is replayed.
+Rows are ordered, so that the function sees the same table when an epoch is replayed: by event time and then by every
+column. Where windows are each key's own, a table holds many of them, each with its rows together, and has a column that
+says which; the function gives that column back, so that every row it makes belongs to one of them.
 """
 
 from __future__ import annotations
 
-import base64
-import pickle
-import traceback
+from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.errors import UserFunctionError
+from tailrace.operators.finish import window_struct
 from tailrace.operators.groups import Groups, in_order
 from tailrace.operators.output import output_schema
 from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.user_code import NOTHING_KEPT, called, loaded, said_of
 from tailrace.state.columns import arrow_type
 
-_LINES_SHOWN = 6
+_GROUP = "__group"
 
 
 class UserFunction:
     def __init__(self, spec: AggregateSpec) -> None:
         assert spec.function is not None
         self._spec = spec
-        try:
-            self._function = pickle.loads(base64.b64decode(spec.function))
-        except Exception as error:
-            raise UserFunctionError(
-                f"operator {spec.name}: the function cannot be loaded in the state server ({error!r}): what it imports "
-                "must be importable by Spark's Python workers too; install it there, or ship it with sc.addPyFile"
-            ) from error
-        self._name = getattr(self._function, "__name__", "function")
-        schema = output_schema(spec)
-        self._schema = pa.schema([schema.field(out.name) for out in spec.outputs])
+        self._function = loaded(spec.function, spec.name, "the function")
+        self._schema = output_schema(spec)
+        if not spec.own_windows:
+            self._schema = pa.schema([self._schema.field(out.name) for out in spec.outputs])
         chained = spec.window is not None and spec.window.lasts is not None
         self._columns = [
             field
@@ -42,35 +39,74 @@ class UserFunction:
             if not (chained and spec.time_column is not None and field.name == spec.time_column.name)
         ]
 
-    def call(self, groups: Groups, epoch: int) -> pa.Table:
-        """The function's columns for the rows of these groups, which are all of one window."""
-        spec = self._spec
-        columns = groups.columns
-        if spec.time_column is not None:
-            columns = in_order(columns, [spec.time_column.name, *(n for n in columns if n != spec.time_column.name)])
-        table = pa.table({f.name: columns[f.name].cast(arrow_type(f.type)) for f in self._columns})
-        where = f"operator {spec.name}, epoch {epoch}: function {self._name}"
-        try:
-            made = self._function(table)
-        except (Exception, SystemExit) as error:
-            said = "".join(traceback.format_exception(error)[-_LINES_SHOWN:])
-            raise UserFunctionError(
-                f"{where} raised {type(error).__name__}: {error}. Nothing of the epoch was kept: mend the function and "
-                f"start the query again. Where it failed:\n{said}"
-            ) from error
-        return self._checked(made, where)
+    def by_window(self, groups: Groups, starts: np.ndarray, ends: np.ndarray, epoch: int) -> Iterator[pa.RecordBatch]:
+        """What it makes of windows that keys share: one call for each of them, usually the only one."""
+        distinct, numbers = np.unique(np.stack([starts, ends], axis=1), axis=0, return_inverse=True)
+        for number, (start, end) in enumerate(distinct):
+            made = self._call(groups.where(numbers.reshape(-1) == number), epoch)
+            bounds = window_struct(np.full(len(made), start), self._spec, np.full(len(made), end))
+            yield from made.add_column(0, self._spec.window_name, bounds).combine_chunks().to_batches()
 
-    def _checked(self, made: object, where: str) -> pa.Table:
+    def of_own_windows(self, groups: Groups, windows: pa.Array, epoch: int) -> Iterator[pa.RecordBatch]:
+        """What it makes of windows that are each key's own, ``windows`` of each group: one call for all of them."""
+        made = self._call(groups, epoch, windows)
+        returned = made.column(self._spec.window_name).combine_chunks()
+        strange = ~_among(returned, windows)
+        if strange.any():
+            name = said_of(self._spec.name, epoch, self._function)
+            raise UserFunctionError(
+                f"{name} gave {int(strange.sum())} of {len(made)} rows a {self._spec.window_name} that was not in the "
+                f"table it got, for example {returned[int(np.flatnonzero(strange)[0])]}: give back that column's "
+                f"values as they are. {NOTHING_KEPT}"
+            )
+        yield from made.combine_chunks().to_batches()
+
+    def _call(self, groups: Groups, epoch: int, windows: pa.Array | None = None) -> pa.Table:
+        spec = self._spec
+        columns, first = dict(groups.columns), []
+        if windows is not None:
+            columns[_GROUP] = pa.array(groups.numbers)
+            first.append(_GROUP)
+        if spec.time_column is not None:
+            first.append(spec.time_column.name)
+        columns = in_order(columns, [*first, *(name for name in columns if name not in first)])
+        table = pa.table({f.name: columns[f.name].cast(arrow_type(f.type)) for f in self._columns})
+        if windows is not None:
+            table = table.add_column(0, spec.window_name, windows.take(columns[_GROUP]))
+        name = said_of(spec.name, epoch, self._function)
+        return self._checked(called(self._function, name, table), name)
+
+    def _checked(self, made: object, name: str) -> pa.Table:
         if isinstance(made, pa.RecordBatch):
             made = pa.Table.from_batches([made])
         wanted = ", ".join(f"{field.name} {field.type}" for field in self._schema)
         if not isinstance(made, pa.Table):
-            raise UserFunctionError(f"{where} gave a {type(made).__name__}, and must give a pyarrow.Table of {wanted}")
+            raise UserFunctionError(f"{name} gave a {type(made).__name__}, and must give a pyarrow.Table of {wanted}")
         given = ", ".join(f"{field.name} {field.type}" for field in made.schema)
         try:
             return made.select(self._schema.names).cast(self._schema)
         except (KeyError, pa.ArrowException) as error:
             raise UserFunctionError(
-                f"{where} gave a table of {given}, and was declared to give {wanted}: {error}. Nothing of the epoch "
-                "was kept: mend the function or its schema and start the query again."
+                f"{name} gave a table of {given}, and was declared to give {wanted}: {error}. {NOTHING_KEPT}"
             ) from error
+
+
+def _among(windows: pa.Array, given: pa.Array) -> np.ndarray:
+    """Which of the windows are among those given."""
+    if windows.null_count or any(part.null_count for part in _parts(windows)):
+        known = np.asarray(pc.is_valid(windows).to_numpy(zero_copy_only=False), bool)
+        for part in _parts(windows):
+            known &= np.asarray(pc.is_valid(part).to_numpy(zero_copy_only=False), bool)
+        return known  # the rest need not be looked at: one row without a window is enough
+    both = [
+        np.concatenate([np.asarray(part.cast(pa.int64())) for part in pair])
+        for pair in zip(_parts(given), _parts(windows), strict=True)
+    ]
+    _, numbers = np.unique(np.stack(both, axis=1), axis=0, return_inverse=True)
+    numbers = numbers.reshape(-1)
+    found: np.ndarray = np.isin(numbers[len(given) :], numbers[: len(given)])
+    return found
+
+
+def _parts(windows: pa.Array) -> list[pa.Array]:
+    return list(windows.flatten()) if pa.types.is_struct(windows.type) else [windows]

@@ -8,10 +8,7 @@ Threads: functions are called by whoever has the object; nothing is kept between
 
 from __future__ import annotations
 
-import base64
-import pickle
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +17,11 @@ import pyarrow as pa
 from tailrace.errors import UserFunctionError
 from tailrace.operators.event_time import TIME_MAX
 from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.user_code import NOTHING_KEPT, called, loaded, said_of
+from tailrace.state import columns
+from tailrace.state.layout import PANE, RecordLayout
+from tailrace.types import BIGINT, TIMESTAMP
 
-_LINES_SHOWN = 6
 _SHOWN = 3
 NO_TIME = np.iinfo(np.int64).min
 """What numpy's ``NaT`` is as a number."""
@@ -32,15 +32,15 @@ class Assigner:
 
     def __init__(self, spec: AggregateSpec, epoch: int | None = None) -> None:
         assert spec.custom is not None
-        self._where = _where(spec.name, epoch)
         self._assign = loaded(spec.custom.assign, spec.name, "the function of a custom window")
+        self._name = said_of(spec.name, epoch, self._assign)
 
     def windows(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Starts and ends for times, all in microseconds."""
         if not len(times):
             return times, times
-        name = f"{self._where}: function {_name(self._assign)}"
-        given = _called(self._assign, name, times.astype("datetime64[us]"))
+        name = self._name
+        given = called(self._assign, name, times.astype("datetime64[us]"))
         if not isinstance(given, tuple | list) or len(given) != 2:
             raise UserFunctionError(f"{name} gave a {type(given).__name__}, and must give a pair (starts, ends)")
         starts, ends = (
@@ -55,8 +55,7 @@ class Assigner:
             )
             raise UserFunctionError(
                 f"{name} must give each time a window that holds it, start <= time < end, and gave {int(wrong.sum())} "
-                f"of {len(times)} another: {shown}. Nothing of the epoch was kept: mend the function and start the "
-                "query again."
+                f"of {len(times)} another: {shown}. {NOTHING_KEPT}"
             )
         check_one_end(starts, ends, name)
         return starts, ends
@@ -75,24 +74,39 @@ class Trigger:
         """For windows and times of rows in them, when they are expected to be read; the largest number: unknown."""
         if self._function is None or not len(starts):
             return ends
-        name = f"{_where(self._name, epoch)}: function {_name(self._function)}"
-        given = _called(self._function, name, *(part.astype("datetime64[us]") for part in (starts, ends, newest)))
+        name = said_of(self._name, epoch, self._function)
+        given = called(self._function, name, *(part.astype("datetime64[us]") for part in (starts, ends, newest)))
         times = _micros(given, len(starts), f"{name}: its times", nulls=True)
         return np.where(times == NO_TIME, np.iinfo(np.int64).max, times)
 
 
 class KnownWindows:
-    """The windows of which rows have come, to notice a start that comes with another end."""
+    """The windows of which rows have come, to notice a start that comes with another end.
 
-    def __init__(self, name: str) -> None:
+    ``layout``: of records or rows whose last key is their window's start, and whose pane is its end.
+    """
+
+    def __init__(self, name: str, layout: RecordLayout) -> None:
         self._name = name
+        self._start_word = layout.keys[-1].word
+        self._start_column = f"k{len(layout.keys) - 1}"
         self._starts, self._ends = np.empty(0, np.int64), np.empty(0, np.int64)
 
-    def see(self, starts: np.ndarray, ends: np.ndarray, epoch: int, horizon: int) -> None:
-        """Windows that rows have come for; those that end before ``horizon`` are forgotten."""
+    def see(self, epoch: int, frames: Sequence[np.ndarray], horizon: int) -> None:
+        """Words of what came in an epoch. Windows that end before ``horizon`` are forgotten."""
         open_ = self._ends >= horizon
-        starts, ends = np.concatenate([self._starts[open_], starts]), np.concatenate([self._ends[open_], ends])
-        self._starts, self._ends = check_one_end(starts, ends, f"{_where(self._name, epoch)}: the function of windows")
+        starts = np.concatenate([self._starts[open_], *(words[:, self._start_word] for words in frames)])
+        ends = np.concatenate([self._ends[open_], *(words[:, PANE] for words in frames)])
+        name = f"operator {self._name}, epoch {epoch}: the function of its windows"
+        self._starts, self._ends = check_one_end(starts, ends, name)
+
+    def restore(self, sections: Sequence[pa.RecordBatch]) -> None:
+        """Windows of a checkpoint, which have passed already."""
+        for section in sections:
+            starts = columns.fixed_words(section.column(self._start_column), TIMESTAMP, None)
+            ends = columns.fixed_words(section.column("__pane"), BIGINT, None)
+            found, at = np.unique(np.concatenate([self._starts, starts]), return_index=True)
+            self._starts, self._ends = found, np.concatenate([self._ends, ends])[at]
 
 
 def check_one_end(starts: np.ndarray, ends: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -104,41 +118,9 @@ def check_one_end(starts: np.ndarray, ends: np.ndarray, name: str) -> tuple[np.n
         start, one, two = _text(starts[at]), _text(ends[first][numbers.reshape(-1)[at]]), _text(ends[at])
         raise UserFunctionError(
             f"{name} gave two windows that start at {start}: one ends at {one}, the other at {two}. A start must "
-            "always come with the same end, whatever times are asked for together. Nothing of the epoch was kept: mend "
-            "the function and start the query again."
+            f"always come with the same end, whatever times are asked for together. {NOTHING_KEPT}"
         )
     return distinct, ends[first]
-
-
-def loaded(code: str, operator: str, what: str) -> Callable[..., Any]:
-    """A user's function, from the text that ``plan.user_function`` makes of it."""
-    try:
-        function: Callable[..., Any] = pickle.loads(base64.b64decode(code))
-    except Exception as error:
-        raise UserFunctionError(
-            f"operator {operator}: {what} cannot be loaded ({error!r}): what it imports must be importable by Spark's "
-            "Python workers too; install it there, or ship it with sc.addPyFile"
-        ) from error
-    return function
-
-
-def _where(operator: str, epoch: int | None) -> str:
-    return f"operator {operator}" if epoch is None else f"operator {operator}, epoch {epoch}"
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", "function")
-
-
-def _called(function: Callable[..., Any], name: str, *arrays: np.ndarray) -> Any:
-    try:
-        return function(*arrays)
-    except (Exception, SystemExit) as error:
-        said = "".join(traceback.format_exception(error)[-_LINES_SHOWN:])
-        raise UserFunctionError(
-            f"{name} raised {type(error).__name__}: {error}. Nothing of the epoch was kept: mend the function and "
-            f"start the query again. Where it failed:\n{said}"
-        ) from error
 
 
 def _micros(given: Any, count: int, what: str, nulls: bool = False) -> np.ndarray:

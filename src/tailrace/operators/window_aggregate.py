@@ -1,4 +1,4 @@
-"""Keyed aggregation over windows (tumbling, sliding) or over all time, on the read-modify-write store.
+"""Keyed aggregation over windows (tumbling, sliding, a user's own) or over all time, on the read-modify-write store.
 
 Invariants
 - One record per (key, pane); a pane is the widest span that no window edge cuts, so a row is written once however many
@@ -7,7 +7,9 @@ Invariants
   closed; ``horizon`` is the start of the first pane that stays.
 - What is emitted depends only on state and watermarks, never on timing, nor on which records are in memory and which
   on disk: the panes of a window are merged in their order. A replayed epoch emits the same rows.
-- Records on disk are read in pieces of about ``PIECE_BYTES``, and stay there.
+- Windows of a user's own lie in panes that are their ends, and their starts are part of the key: so they close and go
+  as tumbling ones do, in the order of their panes, whatever their starts.
+- Records on disk are read in pieces (see ``closing``), and stay there.
 
 Threads: one call at a time.
 """
@@ -21,22 +23,23 @@ import pyarrow as pa
 
 from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS
+from tailrace.operators.closing import closed_records, first_open_pane, tag_ranges, windows_of
 from tailrace.operators.finish import finish
 from tailrace.operators.frame import Frame
 from tailrace.operators.over_store import OverStore
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.window import WindowSpec
-from tailrace.state.cold import PIECE_BYTES
-from tailrace.state.cold_segment import TAGS, tags_of
+from tailrace.operators.user_windows import KnownWindows
+from tailrace.state.cold_segment import tags_of
 from tailrace.state.layout import HASH, PANE, VALID
 from tailrace.state.read_modify_write import ReadModifyWriteStore
 from tailrace.state.read_modify_write import fold_sections as fold_records
 from tailrace.state.table import Rows, Table, concat_rows
+from tailrace.state.tuning import USUAL, Tuning
 
 EMISSION_ROWS_MAX = 1 << 16
 _LOOKUPS_MAX = 1 << 20
 """Panes looked up at once when changed windows are put together: bounds the memory for it."""
-_FOREVER = 2**63 - 1
 
 
 class WindowAggregate(OverStore[ReadModifyWriteStore]):
@@ -48,10 +51,21 @@ class WindowAggregate(OverStore[ReadModifyWriteStore]):
         *,
         memory_bytes: int | None = None,
         folder: str | None = None,
+        tuning: Tuning = USUAL,
     ) -> None:
         self.spec = spec
         self._layout = spec.layout()
-        super().__init__(ReadModifyWriteStore(self._layout, shards, threads, memory_bytes=memory_bytes, folder=folder))
+        self._known = None if spec.custom is None else KnownWindows(spec.name, self._layout)
+        super().__init__(
+            ReadModifyWriteStore(
+                self._layout,
+                shards,
+                threads,
+                memory_bytes=memory_bytes,
+                folder=folder,
+                max_space_amplification=tuning.max_space_amplification,
+            )
+        )
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
@@ -61,6 +75,8 @@ class WindowAggregate(OverStore[ReadModifyWriteStore]):
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         """Merge the frames of the winning attempts, in partition order."""
+        if self._known is not None:
+            self._known.see(epoch, [frame.rows for frame in frames], self.horizon)
         try:
             self._store.merge(epoch, [frame.parts() for frame in frames])
         except SumOverflowError as error:
@@ -76,7 +92,7 @@ class WindowAggregate(OverStore[ReadModifyWriteStore]):
         ``late_before`` is the watermark that rows of this epoch were judged by.
         """
         self._check_newest(epoch)
-        window = self.spec.window
+        window = self.spec.pane_windows
         if self.spec.emit_changed:
             emitted = self._changed(window, late_before)
         else:
@@ -85,6 +101,12 @@ class WindowAggregate(OverStore[ReadModifyWriteStore]):
         if window is not None and self.spec.watermarked and watermark > MIN_MICROS:
             self._store.evict(first_open_pane(window, watermark))
         return emitted
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        batches = list(batches)
+        if self._known is not None:
+            self._known.restore(batches)
+        super().restore(shard, batches, horizon)
 
     # Emission --------------------------------------------------------------------------------------------------------
 
@@ -140,34 +162,9 @@ class WindowAggregate(OverStore[ReadModifyWriteStore]):
         if watermark <= late_before:
             return []
         if window.tumbling:
-            parts: list[tuple[Table, np.ndarray]] = []
-            for _, table in self._store.tables():
-                panes = table.panes(watermark)
-                if not len(panes):
-                    continue
-                at, _ = windows_of(panes[:, 0], window, late_before, watermark)
-                if len(at):
-                    parts.append((table, table.rows_of(panes[at])))
-            out = self._finish(self._store.gathered(parts))
-            for rows in self._closed_cold(window, late_before, watermark):
-                out += self._finish(rows)
-            return out
+            closed = closed_records(self._store, window, late_before, watermark)
+            return [batch for rows in closed for batch in self._finish(rows)]
         return self._merged(self._closed_partials(window, late_before, watermark))
-
-    def _closed_cold(self, window: WindowSpec, late_before: int, watermark: int) -> Iterator[Rows]:
-        """Records on disk that are windows which close: shards together up to a piece, larger ones apart."""
-        cold, held, size = self._store.cold, [], 0
-        for shard in sorted(self._store.shards if cold else ()):
-            panes = cold.panes(shard, self._store.horizon, watermark)
-            panes = panes[windows_of(panes, window, late_before, watermark)[0]]
-            for first, end in _tag_ranges(cold.bytes_of(shard, panes)):
-                held.append(cold.rows_of(shard, panes, first, end))
-                size += held[-1].words.nbytes + held[-1].heap.nbytes
-                if size >= PIECE_BYTES:
-                    yield concat_rows(held, self._layout)
-                    held, size = [], 0
-        if held:
-            yield concat_rows(held, self._layout)
 
     def _closed_partials(self, window: WindowSpec, late_before: int, watermark: int) -> Iterator[Rows]:
         cold = self._store.cold
@@ -186,7 +183,7 @@ class WindowAggregate(OverStore[ReadModifyWriteStore]):
                 continue
             tags = tags_of(table.word(rows, HASH))
             size = cold.bytes_of(shard, cold_panes) * -(-window.size // window.slide)
-            for first, end in _tag_ranges(size):
+            for first, end in tag_ranges(size):
                 here = (tags >= first) & (tags < end)
                 hot = table.copy(rows[here], windows[here])
                 from_disk = cold.rows_of(shard, cold_panes, first, end)
@@ -216,35 +213,6 @@ class WindowAggregate(OverStore[ReadModifyWriteStore]):
         cuts = range(0, len(rows), EMISSION_ROWS_MAX)
         parts = (Rows(rows.words[at : at + EMISSION_ROWS_MAX], rows.heap) for at in cuts)
         return [finish(part, self.spec, self._layout) for part in parts]
-
-
-def _tag_ranges(bytes_: int) -> Iterator[tuple[int, int]]:
-    """Ranges of tags that cut so many bytes to pieces."""
-    step = -(-TAGS // max(1, -(-bytes_ // PIECE_BYTES)))
-    for first in range(0, TAGS, step):
-        yield first, first + step
-
-
-def first_open_pane(window: WindowSpec, watermark: int) -> int:
-    """Start of the first pane that some window with an end after ``watermark`` holds."""
-    # The first open window starts at the smallest offset + k * slide above watermark - length.
-    k = (watermark - window.length - window.offset) // window.slide + 1
-    return window.offset + k * window.slide
-
-
-def windows_of(
-    panes: np.ndarray, window: WindowSpec, ends_after: int, ends_by: int = _FOREVER
-) -> tuple[np.ndarray, np.ndarray]:
-    """(position in ``panes``, window start) for each window that holds the pane and ends in (ends_after, ends_by]."""
-    last = window.offset + (panes - window.offset) // window.slide * window.slide
-    positions, starts = [], []
-    for back in range(-(-window.size // window.slide)):
-        start = last - back * window.slide
-        end = start + window.length
-        at = np.flatnonzero((start + window.size > panes) & (end > ends_after) & (end <= ends_by))
-        positions.append(at)
-        starts.append(start[at])
-    return np.concatenate(positions), np.concatenate(starts)
 
 
 def fold_sections(spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:

@@ -1,9 +1,10 @@
-"""Functions of whole groups over tumbling and sliding windows, on the append store for aligned windows (AAR).
+"""Functions of whole groups over windows that end for all keys at once, on the append store for aligned windows (AAR).
 
 Invariants
 - Every row is kept once, in its pane, however many windows overlap; a window is read back when it closes (or, in update
   mode, when it changed), in bounded pieces that hold whole keys.
-- Panes go as in ``window_aggregate``: with the last window that holds them.
+- Panes go as in ``window_aggregate``: with the last window that holds them. Those of a user's own windows are their
+  ends, so that one pane may hold several windows, told apart by their starts.
 - No function depends on the order in which rows came: a replayed epoch emits the same rows.
 
 Threads: one call at a time.
@@ -18,14 +19,15 @@ import pyarrow as pa
 
 from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.finish import window_struct
+from tailrace.operators.closing import first_open_pane, windows_of
+from tailrace.operators.finish import window_bounds, window_struct
 from tailrace.operators.frame import Frame
 from tailrace.operators.group_results import GroupResults
 from tailrace.operators.groups import Groups
 from tailrace.operators.over_store import OverStore
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.user_function import UserFunction
-from tailrace.operators.window_aggregate import first_open_pane, windows_of
+from tailrace.operators.user_windows import KnownWindows
 from tailrace.state.append_aligned import AppendAlignedStore
 from tailrace.state.layout import HASH, PANE
 from tailrace.state.runs import key_offsets
@@ -33,16 +35,19 @@ from tailrace.state.sections import to_section
 from tailrace.state.table import Rows
 
 _NOTHING = np.empty((0, 2), np.int64)
+_MIX = np.int64(-7046029254386353131)
 
 
 class WindowRows(OverStore[AppendAlignedStore]):
     def __init__(
         self, spec: AggregateSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
     ) -> None:
-        assert spec.window is not None
+        window = spec.pane_windows
+        assert window is not None
         self.spec = spec
-        self._window = spec.window
+        self._window = window
         self._layout = spec.layout()
+        self._known = None if spec.custom is None else KnownWindows(spec.name, self._layout)
         self._results = GroupResults(spec)
         self._function = None if spec.function is None else UserFunction(spec)
         super().__init__(
@@ -50,7 +55,7 @@ class WindowRows(OverStore[AppendAlignedStore]):
                 self._layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder, threads=threads
             )
         )
-        self._appended = _NOTHING  # (pane, hash) of the newest epoch's rows
+        self._appended = _NOTHING  # (pane, what tells windows of keys apart) of the newest epoch's rows
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
@@ -60,9 +65,18 @@ class WindowRows(OverStore[AppendAlignedStore]):
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         """Keep the rows of the winning attempts."""
+        if self._known is not None:
+            self._known.see(epoch, [frame.rows for frame in frames], self.horizon)
         self._store.append(epoch, [frame.parts() for frame in frames])
-        words = [frame.rows[:, (PANE, HASH)] for frame in frames]
+        words = [np.stack([frame.rows[:, PANE], self._told_apart(frame.rows)], axis=1) for frame in frames]
         self._appended = np.concatenate(words) if words else _NOTHING
+
+    def _told_apart(self, words: np.ndarray) -> np.ndarray:
+        """A number that tells keys of one pane apart, but for collisions; of a user's windows, also these."""
+        if self._known is None:
+            return words[:, HASH]
+        told: np.ndarray = words[:, HASH] ^ words[:, self._layout.keys[-1].word] * _MIX
+        return told
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         """Emit the windows that changed, or that close by ``watermark``; then drop what no later row can reach."""
@@ -82,6 +96,12 @@ class WindowRows(OverStore[AppendAlignedStore]):
         self._appended = _NOTHING
         super().undo(epoch)
 
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        batches = list(batches)
+        if self._known is not None:
+            self._known.restore(batches)
+        super().restore(shard, batches, horizon)
+
     # Emission --------------------------------------------------------------------------------------------------------
 
     def _emission(self, epoch: int, late_before: int, watermark: int) -> Iterator[pa.RecordBatch]:
@@ -90,27 +110,22 @@ class WindowRows(OverStore[AppendAlignedStore]):
             panes = np.unique(self._appended[:, 0])
             _, starts = windows_of(panes, window, late_before)
         else:
-            _, starts = windows_of(self._store.panes(watermark), window, late_before, watermark)
+            _, starts = windows_of(self._store.panes(watermark + 1), window, late_before, watermark)
         for start in np.unique(starts):
             # A function sees whole windows: what it makes of one belongs to no key.
             hashes = self._appended_in(int(start)) if changed and self._function is None else None
             for piece in self._store.read(int(start), int(start) + window.size):
                 groups = self._groups(piece, hashes)
-                if len(groups) and self._function is not None:
-                    yield from self._called(groups, int(start), epoch)
-                elif len(groups):
-                    bounds = window_struct(np.full(len(groups), start, np.int64), self.spec)
-                    yield self._results.batch(groups, bounds)
-
-    def _called(self, groups: Groups, start: int, epoch: int) -> Iterator[pa.RecordBatch]:
-        """What the user's function makes of a window's rows, with the window before it."""
-        assert self._function is not None
-        made = self._function.call(groups, epoch)
-        bounds = window_struct(np.full(len(made), start, np.int64), self.spec)
-        yield from made.add_column(0, self.spec.window_name, bounds).combine_chunks().to_batches()
+                if not len(groups):
+                    continue
+                starts, ends = window_bounds(groups, self.spec, int(start))
+                if self._function is not None:
+                    yield from self._function.by_window(groups, starts, ends, epoch)
+                else:
+                    yield self._results.batch(groups, window_struct(starts, self.spec, ends))
 
     def _appended_in(self, start: int) -> np.ndarray:
-        """Hashes of the keys whose window at ``start`` the newest epoch changed."""
+        """What tells the keys apart whose window at ``start`` the newest epoch changed."""
         panes = self._appended[:, 0]
         inside = (panes >= start) & (panes < start + self._window.size)
         return np.unique(self._appended[inside, 1])
@@ -119,6 +134,6 @@ class WindowRows(OverStore[AppendAlignedStore]):
         """The rows of a piece by key; with ``hashes`` only keys that have one of them."""
         offsets = key_offsets(rows, self._layout)
         section = to_section(rows, self._layout)
-        names = [field.name for field in (*self.spec.keys, *self.spec.rows)]
+        names = [field.name for field in (*self.spec.kept_keys, *self.spec.rows)]
         groups = Groups(dict(zip(names, section.columns[2:], strict=True)), offsets)
-        return groups if hashes is None else groups.where(np.isin(rows.words[offsets[:-1], HASH], hashes))
+        return groups if hashes is None else groups.where(np.isin(self._told_apart(rows.words[offsets[:-1]]), hashes))

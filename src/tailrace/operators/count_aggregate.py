@@ -1,0 +1,156 @@
+"""Incremental aggregates over windows by count, on the read-modify-write store.
+
+Invariants
+- One record a key, in pane 0, for ever: its first accumulator is how many rows of the key came so far, which makes the
+  number of its open window and how full that is; the others are those of the open window, and hold nothing while it has
+  no row.
+- An epoch's rows are put in order (see ``count_windows``) and merged after the open window's record, window by window;
+  windows that are full leave, and what is left takes the record's place. So a record is replaced, never merged into.
+- Append: windows that the epoch filled. Update: every window that it added a row to, full or not.
+- What is emitted depends only on state and on the epoch's rows: a replayed epoch emits the same rows.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import SumOverflowError
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.count_windows import Arrivals, found, in_sequence, named_columns
+from tailrace.operators.finish import finish
+from tailrace.operators.frame import Frame, by_shard
+from tailrace.operators.lift import Lifter
+from tailrace.operators.over_store import OverStore
+from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX
+from tailrace.state.layout import PANE, VALID
+from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.runs import no_rows
+from tailrace.state.table import Rows, Table, concat_rows
+from tailrace.state.tuning import USUAL, Tuning
+
+
+class CountAggregate(OverStore[ReadModifyWriteStore]):
+    def __init__(
+        self,
+        spec: AggregateSpec,
+        shards: Iterable[int],
+        threads: int = 2,
+        *,
+        memory_bytes: int | None = None,
+        folder: str | None = None,
+        tuning: Tuning = USUAL,
+    ) -> None:
+        assert spec.count_size is not None
+        self.spec = spec
+        self._size = spec.count_size
+        self._sent = spec.layout()
+        self._layout = spec.record_layout()
+        self._rows_word = self._layout.accumulators[0].word
+        # Rows are lifted here, since tasks must send what they are put in order by.
+        self._lifted = replace(
+            spec, rows=(), outputs=(), count_size=None, store=None, emit_changed=True, watermarked=False
+        )
+        self._types = {field.name: field.type for field in (*spec.keys, *spec.rows)}
+        super().__init__(
+            ReadModifyWriteStore(
+                self._layout,
+                shards,
+                threads,
+                memory_bytes=memory_bytes,
+                folder=folder,
+                max_space_amplification=tuning.max_space_amplification,
+            )
+        )
+        self._emission = no_rows(self._layout)
+
+    def updated(self, epoch: int) -> int:
+        self._check_newest(epoch)
+        return sum(len(rows) for _, _, rows in self._store.changed())
+
+    # One epoch -------------------------------------------------------------------------------------------------------
+
+    def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
+        """Put the rows of the winning attempts into windows; those that are full, or changed, wait to be emitted."""
+        self._store.open(epoch)
+        came = in_sequence(frames, self.spec, self._sent)
+        firsts, bounds = came.firsts
+        self._store.bring_in([(firsts, bounds)])
+        records, keys = found(self._store, firsts, bounds)
+        before = np.zeros(len(firsts), np.int64)
+        before[keys] = records.words[:, self._rows_word]
+        partials = self._partials(came, before)
+        windows = self._merged(epoch, records, partials)
+        full = windows.words[:, self._rows_word] == self._size
+        self._emission = windows if self.spec.emit_changed else Rows(windows.words[full], windows.heap)
+        emptied = (before + came.sizes) % self._size == 0
+        starts = Rows(partials.words[came.offsets[:-1][emptied]], partials.heap)
+        kept = [
+            self._open(Rows(windows.words[~full], windows.heap)),
+            self._empty(starts, (before + came.sizes)[emptied]),
+        ]
+        self._store.merge_more([by_shard(concat_rows(kept, self._layout), self.spec.shards).parts()], replace=True)
+
+    def _partials(self, came: Arrivals, before: np.ndarray) -> Rows:
+        """The rows as partials of their windows, whose numbers are their panes."""
+        columns = named_columns(Rows(came.frame.rows, came.frame.heap), self.spec, self._sent)
+        batch = pa.RecordBatch.from_pydict(columns or {"__row": pa.nulls(came.frame.n)})
+        # By shard already, so that it changes no place.
+        lifted = Lifter(self._lifted, MIN_MICROS, False, self._types).frame([batch])
+        lifted.rows[:, PANE] = came.numbers(before, self._size)
+        return Rows(lifted.rows, lifted.heap)
+
+    def _merged(self, epoch: int, records: Rows, partials: Rows) -> Rows:
+        """Windows with rows of this epoch: open ones as they were, then the rows in their order."""
+        before = records.words[:, self._rows_word]
+        words = records.words[before % self._size > 0]
+        words[:, PANE] = words[:, self._rows_word] // self._size
+        words[:, self._rows_word] %= self._size
+        table = Table(self._layout, rows_expected=len(words) + len(partials))
+        table.begin(len(words) + len(partials))
+        try:
+            table.merge(words, records.heap, 0, len(words))
+            table.merge(partials.words, partials.heap, 0, len(partials))
+        except SumOverflowError as error:
+            sums = ", ".join(out.name for out in self.spec.outputs if out.type.is_integer or out.type.is_decimal)
+            raise SumOverflowError(
+                f"operator {self.spec.name}, epoch {epoch}: {error} (one of: {sums}). Nothing of the epoch was kept. "
+                "Cast the column to decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
+            ) from error
+        return table.copy(table.changed_rows())
+
+    def _open(self, windows: Rows) -> Rows:
+        """Windows that are not full, as records of their keys."""
+        words = windows.words.copy()
+        words[:, self._rows_word] += words[:, PANE] * self._size
+        words[:, PANE] = 0
+        return Rows(words, windows.heap)
+
+    def _empty(self, keys: Rows, rows: np.ndarray) -> Rows:
+        """Records of keys whose next window has no row yet."""
+        words = keys.words.copy()
+        words[:, PANE] = 0
+        words[:, VALID] &= self._layout.key_mask
+        words[:, VALID] |= 1 << self._layout.accumulators[0].bit
+        words[:, self._rows_word :] = 0
+        words[:, self._rows_word] = rows
+        return Rows(words, keys.heap)
+
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        """Emit what the epoch filled, or changed: windows by count do not wait for time."""
+        self._check_newest(epoch)
+        rows = self._emission
+        # Cut before Arrow is made of it: the strings of one batch must stay below 2 GiB.
+        cuts = range(0, len(rows), EMISSION_ROWS_MAX)
+        parts = (Rows(rows.words[at : at + EMISSION_ROWS_MAX], rows.heap) for at in cuts)
+        return [finish(part, self.spec, self._layout) for part in parts]
+
+    def undo(self, epoch: int) -> None:
+        self._emission = no_rows(self._layout)
+        super().undo(epoch)

@@ -1,0 +1,177 @@
+"""Functions of whole groups over windows by count, on the append store for unaligned windows (AUR).
+
+Invariants
+- A row is appended once, to the list of its key and window; the list's pane is the window's number. How many rows of a
+  key came so far is a record of its own, for ever: windows are numbered by it. Both are checkpointed, in one section.
+- A window is read, and its list goes, in the epoch that fills it. Update: also windows that are not full are read, in
+  every epoch that adds a row to them.
+- Nobody can tell when a window will be full, so no list is read ahead.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import SumOverflowError
+from tailrace.operators import count_sections
+from tailrace.operators.count_windows import found, in_sequence, window_targets
+from tailrace.operators.frame import Frame
+from tailrace.operators.group_results import GroupResults
+from tailrace.operators.groups import Groups
+from tailrace.operators.row_counts import RowCounts, pieces
+from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.user_function import UserFunction
+from tailrace.state.append_unaligned import AppendUnalignedStore
+from tailrace.state.layout import PANE
+from tailrace.state.runs import no_rows
+from tailrace.state.sections import to_section
+from tailrace.state.table import Rows
+from tailrace.state.tuning import USUAL, Tuning
+
+_COUNTS_SHARE = 4
+"""Of the memory budget, the lists get all but one part in so many: the rest is for the counts."""
+
+
+class CountRows:
+    def __init__(
+        self,
+        spec: AggregateSpec,
+        shards: Iterable[int],
+        *,
+        memory_bytes: int,
+        folder: str,
+        threads: int = 2,
+        tuning: Tuning = USUAL,
+    ) -> None:
+        assert spec.count_size is not None
+        self.spec = spec
+        self._size = spec.count_size
+        self._layout = spec.layout()
+        self._results = GroupResults(spec)
+        self._function = None if spec.function is None else UserFunction(spec)
+        shards = tuple(shards)
+        share = memory_bytes // _COUNTS_SHARE
+        self._totals = RowCounts(
+            spec.keys, self._layout, shards, memory_bytes=share, folder=folder, threads=threads, tuning=tuning
+        )
+        self._lists = AppendUnalignedStore(
+            self._layout,
+            shards,
+            shard_count=spec.shards,
+            memory_bytes=memory_bytes - share,
+            folder=folder,
+            threads=threads,
+            read_batch_ratio=tuning.read_batch_ratio,
+            max_space_amplification=tuning.max_space_amplification,
+        )
+        self._appended = 0
+        self._touched, self._filled = no_rows(self._layout), np.empty(0, np.int64)
+
+    @property
+    def shards(self) -> frozenset[int]:
+        return self._lists.shards
+
+    @property
+    def horizon(self) -> int:
+        """Lists go one by one: no pane is known to be gone everywhere."""
+        return self._lists.horizon
+
+    @property
+    def rows(self) -> int:
+        return self._lists.rows
+
+    @property
+    def nbytes(self) -> int:
+        return self._lists.nbytes + self._totals.store.nbytes
+
+    @property
+    def disk_bytes(self) -> int:
+        return self._lists.disk_bytes + self._totals.store.disk_bytes
+
+    def updated(self, epoch: int) -> int:
+        self._check_newest(epoch)
+        return self._appended
+
+    # One epoch -------------------------------------------------------------------------------------------------------
+
+    def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
+        """Keep the rows of the winning attempts, each in its window."""
+        totals = self._totals.store
+        totals.open(epoch)
+        came = in_sequence(frames, self.spec, self._layout)
+        firsts, bounds = came.firsts
+        totals.bring_in([(firsts, bounds)])
+        records, keys = found(totals, firsts, bounds)
+        before = np.zeros(len(firsts), np.int64)
+        before[keys] = self._totals.counts(records)
+        self._touched, self._filled = window_targets(firsts, before, came.sizes, self._size)
+        came.frame.rows[:, PANE] = came.numbers(before, self._size)
+        self._lists.append(epoch, [came.frame.parts()])
+        totals.merge_more([(self._totals.records(firsts, came.sizes), bounds)])
+        self._appended = came.frame.n
+
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        """Emit what the epoch filled, or changed; drop what is full."""
+        self._check_newest(epoch)
+        full = self._filled == self._size
+        try:
+            emitted = list(self._read(epoch, full, remove=True))
+            if self.spec.emit_changed:
+                emitted += self._read(epoch, ~full, remove=False)
+        except SumOverflowError as error:
+            raise SumOverflowError(
+                f"operator {self.spec.name}, epoch {epoch}: {error}. Nothing of the epoch was kept. Cast the column to "
+                "decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
+            ) from error
+        return emitted
+
+    def _read(self, epoch: int, chosen: np.ndarray, *, remove: bool) -> Iterator[pa.RecordBatch]:
+        names = [field.name for field in (*self.spec.keys, *self.spec.rows)]
+        targets = Rows(self._touched.words[chosen], self._touched.heap)
+        for part in pieces(self._filled[chosen]):
+            some = Rows(targets.words[part], targets.heap)
+            rows, offsets = self._lists.read(some, remove=remove)
+            section = to_section(rows, self._layout)
+            groups = Groups(dict(zip(names, section.columns[2:], strict=True)), offsets)
+            windows = pa.array(np.ascontiguousarray(some.words[:, PANE]))
+            if self._function is not None:
+                yield from self._function.of_own_windows(groups, windows, epoch)
+            else:
+                yield self._results.batch(groups, windows)
+
+    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
+        self._check_newest(epoch)
+        return count_sections.united(self._layout, self._lists.delta(), self._totals.store.delta())
+
+    def undo(self, epoch: int) -> None:
+        self._touched, self._filled, self._appended = no_rows(self._layout), np.empty(0, np.int64), 0
+        self._lists.undo(epoch)
+        self._totals.store.undo(epoch)
+
+    def forget(self, epoch: int) -> None:
+        self._lists.forget(epoch)
+        self._totals.store.forget(epoch)
+
+    # Shards ----------------------------------------------------------------------------------------------------------
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        parts = [count_sections.divided(batch, self.spec) for batch in batches]
+        self._lists.restore(shard, [lists for lists, _ in parts], horizon)
+        self._totals.store.restore(shard, [totals for _, totals in parts], horizon)
+
+    def drop_shard(self, shard: int) -> None:
+        self._lists.drop_shard(shard)
+        self._totals.store.drop_shard(shard)
+
+    def close(self) -> None:
+        self._lists.close()
+        self._totals.store.close()
+
+    def _check_newest(self, epoch: int) -> None:
+        if self._lists.newest_epoch != epoch:
+            raise ValueError(f"epoch {epoch} is not the one last applied ({self._lists.newest_epoch})")

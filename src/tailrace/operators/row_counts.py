@@ -1,0 +1,100 @@
+"""How many rows there are of each key and pane: a record for each, beside an append store for unaligned windows.
+
+Invariants
+- Records lie in a read-modify-write store with a budget of its own; both stores move together, epoch by epoch.
+- Where they are of lists, by the same keys and panes, they are made of the rows, and the lists alone are checkpointed.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from tailrace.state.layout import VALID, Merge, RecordLayout, record_layout
+from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.sections import to_section
+from tailrace.state.table import Rows, Table
+from tailrace.state.tuning import Tuning
+from tailrace.types import BIGINT, Field
+
+READ_ROWS_MAX = 1 << 17
+"""Lists that are read together have about so many rows at most, but for a single one."""
+
+
+class RowCounts:
+    def __init__(
+        self,
+        keys: Sequence[Field],
+        lists: RecordLayout,
+        shards: Iterable[int],
+        *,
+        memory_bytes: int,
+        folder: str,
+        threads: int,
+        tuning: Tuning,
+    ) -> None:
+        self.layout = record_layout(keys, [(Merge.ADD, BIGINT)], ansi=False)
+        self._lists = lists
+        self._count = self.layout.accumulators[0]
+        self.store = ReadModifyWriteStore(
+            self.layout,
+            shards,
+            threads,
+            memory_bytes=memory_bytes,
+            folder=folder,
+            max_space_amplification=tuning.max_space_amplification,
+        )
+
+    def merge(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
+        """Rows that were appended to lists."""
+        self.store.merge(epoch, [(self.records(rows), bounds) for rows, bounds in frames])
+
+    def records(self, rows: Rows, counts: np.ndarray | int = 1) -> Rows:
+        """For each row, what it (or so many like it) adds to its record. Keys lie in the same words in both layouts."""
+        words = np.empty((len(rows), self.layout.words), np.int64)
+        words[:, : self._count.word] = rows.words[:, : self._count.word]
+        words[:, VALID] &= self.layout.key_mask
+        words[:, VALID] |= 1 << self._count.bit
+        words[:, self._count.word] = counts
+        return Rows(words, rows.heap)
+
+    def counts(self, records: Rows) -> np.ndarray:
+        """How many rows these records have counted."""
+        counts: np.ndarray = records.words[:, self._count.word]
+        return counts
+
+    def targets(self, records: Rows) -> Rows:
+        """The lists of these records, as rows that name them."""
+        words = np.zeros((len(records), self._lists.words), np.int64)
+        words[:, : self._count.word] = records.words[:, : self._count.word]
+        words[:, VALID] &= self._lists.key_mask
+        return Rows(words, records.heap)
+
+    def changed(self) -> Iterator[Rows]:
+        """The records that the newest epoch has changed."""
+        for _, table, rows in self.store.changed():
+            yield table.copy(rows)
+
+    def restore(self, shard: int, rows: Rows, horizon: int) -> None:
+        """Build a shard from the rows of its lists."""
+        table = Table(self.layout, rows_expected=len(rows))
+        table.begin(len(rows))
+        records = self.records(rows)
+        table.merge(records.words, records.heap, 0, len(records))
+        self.store.restore(shard, [to_section(table.copy(table.changed_rows()), self.layout)], horizon)
+
+
+def pieces(sizes: np.ndarray, edges: np.ndarray | None = None) -> Iterator[slice]:
+    """Lists of these sizes cut to pieces that can be read at once; with ``edges``, also at these (ascending) places."""
+    before = np.concatenate([[0], np.cumsum(sizes)])
+    cuts = [*([] if edges is None else edges.tolist()), len(sizes)]
+    low = 0
+    for cut in cuts:
+        while low < cut:
+            high = int(np.searchsorted(before, before[low] + READ_ROWS_MAX, side="right")) - 1
+            high = min(max(high, low + 1), cut)
+            yield slice(low, high)
+            low = high
