@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tailrace.api import aggregates
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.columns import resolve
+from tailrace.api.ranking import ranked
 from tailrace.api.relations import Aggregation, WindowFunction
 from tailrace.api.windows import AnyWindow, CountWindow, SessionWindow
 from tailrace.errors import AnalysisError
@@ -125,6 +126,32 @@ class GroupedStream:
             store=self.chosen_store,
         )
         return stream.derived(made)
+
+    def topN(
+        self,
+        n: int,
+        orderBy: str | Sequence[str],
+        ascending: bool | Sequence[bool] = False,
+        columns: Sequence[str] | None = None,
+        rank: str = "rank",
+    ) -> Stream:
+        """The ``n`` best rows of each group: the group columns, ``columns`` (all others by default), and the rank.
+
+        ``orderBy`` and ``ascending`` are as in PySpark's ``orderBy``, largest first by default; null is smallest. Of
+        equal rows the one with the earlier event time is better, then the one with the smaller other columns. In
+        ``update`` mode all rows of each group whose best rows changed are given: a sink puts them in place of what it
+        has by the group columns and the rank. With a window, ``append`` gives its best rows when it closes.
+
+        >>> bids.groupBy("auction").topN(10, "price")                                          # doctest: +SKIP
+        """
+        if self.chosen_store not in (None, "RMW"):
+            raise AnalysisError(f"topN keeps its rows in RMW and not in {self.chosen_store}: remove .store(...)")
+        stream = self.stream
+        groups = (self.keys, self.window, self.window_position)
+        asked = (n, orderBy, ascending, columns, rank)
+        return stream.derived(
+            ranked(stream.source, stream.schema, stream.watermark, stream.brought_window, *groups, *asked)
+        )
 
     def count(self) -> Stream:
         """Rows of each group, in a column ``count``."""

@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.windows import AnyWindow, CountWindow, Window
 from tailrace.ids import Micros
-from tailrace.types import BIGINT, Field
+from tailrace.types import BIGINT, DataType, Field
 
 
 class OutputMode(StrEnum):
@@ -202,3 +202,80 @@ class Join:
         if mode is OutputMode.APPEND:
             return None
         return "a join gives rows that never change: use .outputMode('append'), which is the default"
+
+
+@dataclass(frozen=True)
+class Deduplication:
+    """A stream without the rows whose keys were seen before. ``within``: for the watermark's delay, and then again."""
+
+    source: object
+    schema: tuple[Field, ...]
+    watermark: Watermark | None
+    keys: tuple[Field, ...]
+    within: bool
+
+    @property
+    def window(self) -> None:
+        return None
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.schema
+
+    @property
+    def event_time(self) -> Watermark | None:
+        return self.watermark
+
+    def refusal(self, mode: OutputMode) -> str | None:
+        if mode is OutputMode.APPEND:
+            return None
+        return "rows without duplicates never change: use .outputMode('append'), which is the default"
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The ``n`` best rows of each group. ``order``: columns and whether smaller is better, the most important first."""
+
+    source: object
+    schema: tuple[Field, ...]
+    watermark: Watermark | None
+    window: Window | None
+    window_position: int  # as in an aggregation
+    keys: tuple[Field, ...]
+    columns: tuple[Field, ...]
+    order: tuple[tuple[str, bool], ...]
+    n: int
+    rank: str
+
+    @property
+    def time_column(self) -> Field | None:
+        """Event time: the watermark's column, else the window's."""
+        if self.watermark is not None:
+            return self.watermark.column
+        return None if self.window is None else self.field(self.window.time_column)
+
+    def field(self, name: str) -> Field:
+        return next(field for field in self.schema if field.name == name)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        groups = list(self.keys)
+        if self.window is not None:
+            assert self.time_column is not None
+            groups.insert(self.window_position, Field(self.window.name, self.time_column.type))
+        return (*groups, *self.columns, Field(self.rank, DataType("int")))
+
+    @property
+    def event_time(self) -> Watermark | None:
+        if self.window is None or self.watermark is None:
+            return None
+        return Watermark(Field(self.window.name, self.watermark.column.type), Micros(0))
+
+    def refusal(self, mode: OutputMode) -> str | None:
+        if mode is not OutputMode.APPEND or self.event_time is not None:
+            return None
+        return (
+            "the best rows of a group are final once its window has closed, so outputMode 'append' needs a window, "
+            ".groupBy(tailrace.window('ts', '10 seconds'), ...), and a watermark, .withWatermark('ts', '10 seconds'); "
+            "or use .outputMode('update') for all rows of the groups that changed"
+        )

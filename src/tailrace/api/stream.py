@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.columns import check_key, check_names, check_time, resolve
+from tailrace.api.deduplicating import deduplicated
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.grouped import GroupedStream
 from tailrace.api.joining import JoinInput, joined, key_names
@@ -141,6 +142,28 @@ class Stream:
             )
         source, schema = self.runtime.enriched(self.source, other, keys, how)
         return replace(self, source=source, schema=schema)
+
+    def dropDuplicates(self, subset: Sequence[str] | None = None) -> Stream:
+        """The first row of each key, whole; ``subset``: the columns of the key, all by default.
+
+        Without a watermark a key is remembered for ever. With one, rows at or before it are late and dropped; and where
+        its column is among the keys, a key is forgotten once the watermark has reached it.
+        """
+        return self._deduplicated(subset, "dropDuplicates", within=False)
+
+    drop_duplicates = dropDuplicates
+
+    def dropDuplicatesWithinWatermark(self, subset: Sequence[str] | None = None) -> Stream:
+        """As ``dropDuplicates``, but a key is forgotten once the watermark has reached its row's event time and delay.
+
+        So rows of a key are dropped as long as their event times are less than the delay apart.
+        """
+        return self._deduplicated(subset, "dropDuplicatesWithinWatermark", within=True)
+
+    def _deduplicated(self, subset: object, where: str, *, within: bool) -> Stream:
+        self._check_final("deduplicated")
+        made = deduplicated(self.source, self.schema, self.watermark, self.brought_window, subset, where, within=within)
+        return self.derived(made)
 
     @property
     def writeStream(self) -> DataStreamWriter:

@@ -6,13 +6,16 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from tailrace.operators import join_sections
+from tailrace.operators import join_sections, top_n
+from tailrace.operators.deduplicate import Deduplicate
 from tailrace.operators.aggregate_catalogue import aggregate_operator, fold_aggregate
 from tailrace.operators.join_rows import JoinRows
 from tailrace.operators.operator import Operator
 from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.join import JoinKind, JoinSpec
 from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.window_join import WindowJoin
 from tailrace.state import append_aligned
 from tailrace.state.tuning import USUAL, Tuning
@@ -27,6 +30,10 @@ def operator_of(
             return WindowJoin(spec, shards, memory_bytes=memory_bytes, folder=folder)
         case JoinSpec():
             return JoinRows(spec, shards, memory_bytes=memory_bytes, folder=folder)
+        case DeduplicateSpec():
+            return Deduplicate(spec, shards, memory_bytes=memory_bytes, folder=folder)
+        case TopNSpec():
+            return top_n.TopN(spec, shards, memory_bytes=memory_bytes, folder=folder)
         case AggregateSpec():
             return aggregate_operator(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
     raise AssertionError(f"no operator for {spec!r}")
@@ -41,6 +48,10 @@ def fold_sections(
             return append_aligned.fold_sections(spec.kept_layout(), batches, horizon)
         case JoinSpec():
             return join_sections.fold(spec.kept_layout(), batches, horizon)
+        case DeduplicateSpec():
+            return read_modify_write.fold_sections(spec.kept_layout(), batches, horizon)
+        case TopNSpec():
+            return top_n.fold_sections(spec, batches, horizon)
         case AggregateSpec():
             return fold_aggregate(spec, batches, horizon, complete=complete)
     raise AssertionError(f"no sections of {spec!r}")

@@ -7,14 +7,18 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from tailrace.operators.deduplicate_lift import DeduplicateLifter
 from tailrace.operators.event_time import LiftCounts
 from tailrace.operators.frame import Frame
 from tailrace.operators.join_lift import JoinLifter
 from tailrace.operators.lift import Lifter
 from tailrace.operators.row_lift import RowLifter
 from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.join import JoinSpec
 from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.operators.top_n_lift import TopNLifter
 from tailrace.types import DataType
 
 
@@ -32,6 +36,10 @@ def lifter_of(
     match spec:
         case JoinSpec():
             return JoinLifter(spec, late_before)
+        case DeduplicateSpec():
+            return DeduplicateLifter(spec, late_before, combine)
+        case TopNSpec():
+            return TopNLifter(spec, late_before, combine)
         case AggregateSpec() if spec.keeps_rows:
             return RowLifter(spec, late_before, epoch)
         case AggregateSpec():

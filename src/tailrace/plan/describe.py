@@ -6,10 +6,14 @@ Different operators must read differently: ``fingerprint.differences`` compares 
 from __future__ import annotations
 
 from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.join import JoinSpec
 from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.plan.describe_aggregate import aggregate_kept, aggregate_lines, aggregate_outputs, aggregate_parts
+from tailrace.plan.describe_deduplicate import deduplicate_lines, deduplicate_parts
 from tailrace.plan.describe_join import join_lines, join_parts
+from tailrace.plan.describe_top_n import top_n_lines, top_n_parts
 from tailrace.plan.words import fields_text
 
 
@@ -20,6 +24,10 @@ def kind_text(operator: OperatorSpec) -> str:
             return "Aggregate"
         case JoinSpec():
             return "Join"
+        case DeduplicateSpec():
+            return "Drop duplicates"
+        case TopNSpec():
+            return "Top n"
     raise AssertionError(f"no name for {operator!r}")
 
 
@@ -30,6 +38,10 @@ def lines(operator: OperatorSpec) -> list[str]:
             return aggregate_lines(operator)
         case JoinSpec():
             return join_lines(operator)
+        case DeduplicateSpec():
+            return deduplicate_lines(operator)
+        case TopNSpec():
+            return top_n_lines(operator)
     raise AssertionError(f"no text for {operator!r}")
 
 
@@ -40,6 +52,10 @@ def parts(operator: OperatorSpec) -> dict[str, str]:
             own = aggregate_parts(operator)
         case JoinSpec():
             own = join_parts(operator)
+        case DeduplicateSpec():
+            own = deduplicate_parts(operator)
+        case TopNSpec():
+            own = top_n_parts(operator)
         case _:
             raise AssertionError(f"no parts of {operator!r}")
     return {

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from tailrace.api.definition import QueryDefinition
 from tailrace.api.options import Combine, CommitMode, Options, Route, Transport, WatermarkRule
-from tailrace.api.relations import Aggregation, Join, OutputMode, Relation, Watermark, chain
+from tailrace.api.relations import Aggregation, Deduplication, Join, OutputMode, Ranking, Relation, Watermark, chain
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.plan.aggregation import plan_aggregation
+from tailrace.plan.deduplication import narrowed, plan_deduplication
 from tailrace.plan.joining import plan_join
+from tailrace.plan.ranking import plan_ranking
 from tailrace.plan.store_choice import StoreChoice, choose_store
 from tailrace.types import Field
 
@@ -108,10 +110,10 @@ def plan_relation(relation: Relation, output_mode: OutputMode, options: Options)
 def _stages(relations: tuple[Relation, ...], output_mode: OutputMode, options: Options) -> tuple[Stage, ...]:
     stages: list[Stage] = []
     lag: int | None = 0
-    for number, each in enumerate(relations):
-        last = number + 1 == len(relations)
-        # Operators before the last give rows that are final.
-        spec = _operator(each, number, output_mode if last else OutputMode.APPEND, options.shards)
+    # Operators before the last give rows that are final.
+    modes = [*[OutputMode.APPEND] * (len(relations) - 1), output_mode]
+    asked = zip(relations, modes, strict=True)
+    for spec in narrowed([_operator(*each, number, options.shards) for number, each in enumerate(asked)]):
         if spec.watermarked and lag is None:
             raise AnalysisError(
                 f"{spec.name} has a watermark, but rows of {stages[-1].operator.name} may come with event times as old "
@@ -122,13 +124,17 @@ def _stages(relations: tuple[Relation, ...], output_mode: OutputMode, options: O
     return tuple(stages)
 
 
-def _operator(relation: Relation, number: int, output_mode: OutputMode, shards: int) -> OperatorSpec:
+def _operator(relation: Relation, output_mode: OutputMode, number: int, shards: int) -> OperatorSpec:
     suffix = f"-{number + 1}" if number else ""
     match relation:
         case Aggregation():
             return plan_aggregation(relation, output_mode, shards, f"aggregate{suffix}")
         case Join():
             return plan_join(relation, shards, f"join{suffix}")
+        case Deduplication():
+            return plan_deduplication(relation, shards, f"deduplicate{suffix}")
+        case Ranking():
+            return plan_ranking(relation, output_mode, shards, f"top{suffix}")
     raise AssertionError(f"no plan for {relation!r}")
 
 
@@ -139,7 +145,7 @@ def _inputs(relation: Relation, operator: OperatorSpec) -> tuple[Input, ...]:
             return tuple(
                 Input(_with_time((*side.keys, *side.columns), side.watermark), side.watermark) for side in sides
             )
-        case Aggregation():
+        case Aggregation() | Deduplication() | Ranking():
             read = tuple(field for field in relation.schema if field.name in operator.reads)
             return (Input(read, relation.watermark),)
     raise AssertionError(f"no inputs of {relation!r}")

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from tailrace.errors import AnalysisError
 from tailrace.operators.specs.aggregate import WHOLE_GROUP as NEEDS_ROWS
 from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
 from tailrace.operators.specs.join import JoinKind, JoinSpec
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.operators.specs.pattern import Pattern, WindowKind
+from tailrace.operators.specs.top_n import TopNSpec
 
 __all__ = ["Pattern", "StoreChoice", "WindowKind", "choose_store"]
 
@@ -135,11 +137,33 @@ JOINS: dict[JoinKind, StoreChoice] = {
 }
 
 
+DEDUPLICATE: dict[Memory, StoreChoice] = {
+    Memory.FOREVER: StoreChoice(Pattern.RMW, "a key is looked up for each row and kept for ever: one record a key"),
+    Memory.KEY_TIME: StoreChoice(
+        Pattern.RMW,
+        "a key is looked up for each row: one record a key, by its event time, so that keys go together when the "
+        "watermark reaches them",
+    ),
+    Memory.WITHIN: StoreChoice(
+        Pattern.RMW,
+        "a key is looked up for each row: one record a key and until when, by that time, so that keys go together when "
+        "the watermark reaches it",
+    ),
+}
+TOP_N = StoreChoice(
+    Pattern.RMW, "only the best rows of a group are kept: one record a group, its rows in one list, cut when rows come"
+)
+
+
 def choose_store(operator: OperatorSpec) -> StoreChoice:
     """The store for an operator."""
     match operator:
         case JoinSpec():
             return JOINS[operator.kind]
+        case DeduplicateSpec():
+            return DEDUPLICATE[operator.memory]
+        case TopNSpec():
+            return TOP_N
         case AggregateSpec():
             return _of_aggregation(operator)
     raise AssertionError(f"no store for {operator!r}")

@@ -130,6 +130,14 @@ class ColdRecords:
             if len(at):
                 yield Found(segment, at, segment.read(at))
 
+    def holds(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> np.ndarray:
+        """Those of the chosen rows that have a record with their key and pane."""
+        found = [np.empty(0, np.int64)]
+        for segment in self._segments:
+            found.append(segment.find(shard, wanted, chosen, horizon)[0])
+            segment.release()
+        return np.concatenate(found)
+
     def panes(self, shard: int, first: int, end: int) -> np.ndarray:
         """Starts of the panes in ``[first, end)`` that have records, ascending."""
         found = [np.empty(0, np.int64)]

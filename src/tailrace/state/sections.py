@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.state import columns
-from tailrace.state.layout import HASH, PANE, VALID, AccumulatorWords, Merge, RecordLayout
+from tailrace.state.layout import HASH, PANE, VALID, AccumulatorWords, KeyWords, Merge, RecordLayout
 from tailrace.state.table import Rows
 from tailrace.types import BIGINT, DOUBLE, DataType, Kind
 
@@ -53,6 +53,12 @@ def value_words(rows: Rows, word: int, kind: Kind | None) -> np.ndarray:
     if kind is Kind.INT128:
         return rows.words[:, word : word + 2]
     return np.ascontiguousarray(rows.words[:, word])
+
+
+def decoded(rows: Rows, valid: ValidBits, place: KeyWords | AccumulatorWords) -> pa.Array:
+    """A key, or a raw value, of every row as it is emitted."""
+    words = value_words(rows, place.word, place.kind)
+    return columns.decode(words, valid.missing(place.bit), rows.heap, place.type)
 
 
 def to_section(rows: Rows, layout: RecordLayout) -> pa.RecordBatch:

@@ -22,6 +22,7 @@ import numpy as np
 from tailrace.errors import SumOverflowError
 from tailrace.state import cold_kernels as ck
 from tailrace.state import lookup_kernels as lk
+from tailrace.state import probe_kernels as pk
 from tailrace.state import session_kernels as sk
 from tailrace.state import table_kernels as tk
 from tailrace.state import upkeep_kernels as uk
@@ -345,6 +346,15 @@ class Table:
             self._index, self._records, self._arena, out,
         )  # fmt: skip
         return out[:count]
+
+    def outlasting(self, rows: Rows, panes: np.ndarray, word: int, after: int) -> np.ndarray:
+        """Which of these rows have a record with their key, in one of the panes, whose ``word`` is beyond ``after``."""
+        out = np.zeros(len(rows), np.bool_)
+        pk.outlasting(
+            rows.words, rows.heap, panes, word, after, self.layout.key_words, self.layout.key_mask,
+            self._index, self._records, self._arena, out,
+        )  # fmt: skip
+        return out
 
     def heap_needed(self, rows: np.ndarray) -> int:
         if not self.layout.has_bytes:

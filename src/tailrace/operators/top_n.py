@@ -1,0 +1,166 @@
+"""The n best rows of each key, over windows (tumbling, sliding) or over all time, on the read-modify-write store.
+
+Invariants
+- State is never more than n rows a key and pane, packed in one record (see ``state.packed_rows``), the best first. A
+  row that is not among the best of its pane is not among those of any window that holds the pane.
+- An epoch gathers the rows of the keys that it touches, puts its own beside them, and cuts to n. Only records whose
+  rows changed are written: these are what update mode emits and what a delta holds.
+- Windows close, and panes go, as in ``window_aggregate``: this is one, of records that are lists.
+- A row enters only where it is better than one that is there, and rows are ordered by all that is kept of them: what is
+  emitted depends on the rows, never on the order in which they came.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.operators.best_rows import best_of, order_of
+from tailrace.operators.finish import window_struct
+from tailrace.operators.frame import Frame, by_shard
+from tailrace.operators.frame_kernels import shard_order
+from tailrace.operators.keyed import PIECE_ROWS, Keyed, keyed, pieces
+from tailrace.operators.output import output_schema
+from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX, WindowAggregate
+from tailrace.state import probes
+from tailrace.state.layout import PANE
+from tailrace.state.packed_rows import pack, row_starts, unpack
+from tailrace.state.read_modify_write import fold_sections as fold_records
+from tailrace.state.sections import ValidBits, decoded, from_section, to_section
+from tailrace.state.table import Rows, concat_rows
+
+
+class TopN(WindowAggregate):
+    def __init__(
+        self,
+        spec: TopNSpec,
+        shards: Iterable[int],
+        threads: int = 2,
+        *,
+        memory_bytes: int | None = None,
+        folder: str | None = None,
+    ) -> None:
+        super().__init__(spec.records(), shards, threads, memory_bytes=memory_bytes, folder=folder)
+        self._top = spec
+        self._row_layout = spec.layout()
+        self._order = order_of(spec, self._row_layout)
+        self._schema = output_schema(spec)
+
+    # One epoch -------------------------------------------------------------------------------------------------------
+
+    def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
+        """Put the rows of the winning attempts where they belong among the best."""
+        # A key may bring n rows from the state for each of its own.
+        step = max(1, PIECE_ROWS // self._top.n)
+        changed = [self._changed_records(rows) for rows in pieces(frames, self._row_layout, step)]
+        self._store.open(epoch)
+        self._store.merge_more([by_shard(records, self._top.shards).parts() for records in changed], replace=True)
+
+    def _changed_records(self, rows: Rows) -> Rows:
+        """The records, as they are now, of the keys whose best rows these change."""
+        groups = keyed(rows, self._row_layout)
+        old, owners = self._current(rows, groups)
+        kept, starts = unpack(old, self._row_layout)
+        # Putting rows together changes their words, and those of a frame are not ours.
+        both = concat_rows([kept, Rows(rows.words.copy(), rows.heap)], self._row_layout) if len(kept) else rows
+        numbers = np.concatenate([np.repeat(owners, np.diff(starts)), groups.numbers])
+        best, starts = best_of(both, Keyed(numbers, groups.firsts), self._top.n, self._order)
+        entered = np.logical_or.reduceat(best >= len(kept), starts[:-1])
+        chosen = best[np.repeat(entered, np.diff(starts))]
+        starts = np.concatenate([[0], np.cumsum(np.diff(starts)[entered])]).astype(np.int64)
+        return pack(both, chosen, starts, self._row_layout)
+
+    def _current(self, rows: Rows, groups: Keyed) -> tuple[Rows, np.ndarray]:
+        """The records of these keys, and the key of each."""
+        wanted = np.ascontiguousarray(rows.words[groups.firsts, : self._layout.words])
+        order, bounds = np.empty(len(wanted), np.int64), np.zeros(self._top.shards + 1, np.int64)
+        shard_order(wanted, self._top.shards, order, bounds)
+        found, numbers = probes.current(self._store, Rows(wanted[order], rows.heap), bounds)
+        return found, order[numbers]
+
+    # Emission --------------------------------------------------------------------------------------------------------
+
+    def _finish(self, rows: Rows) -> list[pa.RecordBatch]:
+        """Records whose pane is their window's start."""
+        out, low = [], 0
+        starts = row_starts(rows, self._row_layout)
+        while low < len(rows):
+            high = int(np.searchsorted(starts, starts[low] + EMISSION_ROWS_MAX, side="right")) - 1
+            high = max(high, low + 1)
+            out += self._emitted(*unpack(Rows(rows.words[low:high], rows.heap), self._row_layout))
+            low = high
+        return out
+
+    def _merged(self, pieces: Iterable[Rows]) -> list[pa.RecordBatch]:
+        """Records of several panes of each window, whose pane is now the window's start."""
+        out = []
+        for records in pieces:
+            rows, _ = unpack(records, self._row_layout)
+            if not len(rows):
+                continue
+            best, starts = best_of(rows, keyed(rows, self._row_layout), self._top.n, self._order)
+            out += self._emitted(Rows(rows.words[best], rows.heap), starts)
+        return out
+
+    def _emitted(self, rows: Rows, starts: np.ndarray) -> list[pa.RecordBatch]:
+        """Rows of groups, the best first."""
+        ranks = np.arange(1, len(rows) + 1) - np.repeat(starts[:-1], np.diff(starts))
+        out = []
+        # Cut before Arrow is made of it: the strings of one batch must stay below 2 GiB.
+        for at in range(0, len(rows), EMISSION_ROWS_MAX):
+            to = at + EMISSION_ROWS_MAX
+            out.append(self._batch(Rows(rows.words[at:to], rows.heap), ranks[at:to]))
+        return out
+
+    def _batch(self, rows: Rows, ranks: np.ndarray) -> pa.RecordBatch:
+        spec, layout = self._top, self._row_layout
+        names = [row.name for row in spec.rows]
+        valid = ValidBits(rows)
+        arrays = [decoded(rows, valid, key) for key in layout.keys]
+        arrays += [decoded(rows, valid, layout.accumulators[names.index(name)]) for name in spec.shown]
+        if spec.window is not None:
+            windows = window_struct(np.ascontiguousarray(rows.words[:, PANE]), self.spec)
+            arrays.insert(spec.window_position, windows)
+        return pa.RecordBatch.from_arrays([*arrays, pa.array(ranks.astype(np.int32))], schema=self._schema)
+
+    # Sections --------------------------------------------------------------------------------------------------------
+
+    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
+        """By shard, all rows of the keys whose rows changed: they stand in place of those in earlier sections."""
+        self._check_newest(epoch)
+        left = self._store.left()
+        rows, starts = unpack(left.rows, self._row_layout)
+        section, edges = to_section(rows, self._row_layout), starts[left.counts]
+        return {
+            shard: section.slice(int(low), int(high - low))
+            for shard, low, high in zip(left.shards, edges[:-1], edges[1:], strict=True)
+        }
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        super().restore(shard, [to_records(batch, self._top) for batch in batches], horizon)
+
+
+def to_rows(section: pa.RecordBatch, spec: TopNSpec) -> pa.RecordBatch:
+    """A section of records as one of their rows, the best of each key first."""
+    layout = spec.layout()
+    return to_section(unpack(from_section(section, spec.records().layout()), layout)[0], layout)
+
+
+def to_records(section: pa.RecordBatch, spec: TopNSpec) -> pa.RecordBatch:
+    layout = spec.layout()
+    rows = from_section(section, layout)
+    groups = keyed(rows, layout)
+    starts = np.concatenate([[0], np.cumsum(groups.sizes)]).astype(np.int64)
+    records = pack(rows, np.argsort(groups.numbers, kind="stable"), starts, layout)
+    return to_section(records, spec.records().layout())
+
+
+def fold_sections(spec: TopNSpec, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
+    """One section that stands for several, oldest first: of each key the rows of the newest that has any."""
+    packed = [to_records(batch, spec) for batch in batches]
+    return to_rows(fold_records(spec.records().layout(), packed, horizon), spec)

@@ -1,0 +1,45 @@
+"""A stream without duplicates to the operator that a state server runs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tailrace.api.relations import Deduplication, Relation
+from tailrace.errors import AnalysisError
+from tailrace.ids import Micros
+from tailrace.operators.specs.deduplicate import DeduplicateSpec
+from tailrace.operators.specs.operator import VALUES_MAX, OperatorSpec
+
+
+def plan_deduplication(stream: Deduplication, shards: int, name: str) -> DeduplicateSpec:
+    width = len(stream.schema)
+    if width > VALUES_MAX:
+        raise AnalysisError(
+            f"dropDuplicates: a row has {width} columns, and at most {VALUES_MAX} can be passed on: select those that "
+            f"you need before tailrace.stream(...)"
+        )
+    watermark = stream.watermark
+    return DeduplicateSpec(
+        name=name,
+        keys=stream.keys,
+        columns=stream.schema,
+        time_column=None if watermark is None else watermark.column,
+        watermarked=watermark is not None,
+        within=stream.within,
+        delay=Micros(0) if watermark is None else watermark.delay,
+        handed_over=isinstance(stream.source, Relation),
+        shards=shards,
+    )
+
+
+def narrowed(specs: Sequence[OperatorSpec]) -> list[OperatorSpec]:
+    """The operators of a chain: rows without duplicates bring only what the next operator reads of them."""
+    out: list[OperatorSpec] = []
+    for spec in reversed(specs):
+        if out and isinstance(spec, DeduplicateSpec):
+            needed = {*out[0].reads, *(key.name for key in spec.keys)}
+            needed |= set() if spec.time_column is None else {spec.time_column.name}
+            spec = replace(spec, columns=tuple(column for column in spec.columns if column.name in needed))
+        out.insert(0, spec)
+    return out

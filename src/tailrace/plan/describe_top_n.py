@@ -1,0 +1,39 @@
+"""The best rows of each group in a user's words, for ``explain`` and for the refusal of a changed query."""
+
+from __future__ import annotations
+
+from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.plan.words import field_text, fields_text, window_text
+
+
+def top_n_lines(operator: TopNSpec) -> list[str]:
+    lines = [f"group by {fields_text(operator.keys, 'nothing: one group')}"]
+    if operator.window is not None:
+        assert operator.time_column is not None
+        window, time = window_text(operator.window), operator.time_column.name
+        lines.append(f"window {window}, over {time}, in column {operator.window_name}")
+    return [*lines, f"the best {operator.n:,} rows of each, by {order_text(operator)}", f"keeps {_kept(operator)}"]
+
+
+def top_n_parts(operator: TopNSpec) -> dict[str, str]:
+    return {
+        "group columns": fields_text(operator.keys),
+        "window": window_text(operator.window),
+        "event time column": field_text(operator.time_column),
+        "rows of each group": f"{operator.n:,}",
+        "order": order_text(operator),
+        "columns kept": fields_text(operator.rows),
+        "output mode": "update" if operator.emit_changed else "append",
+    }
+
+
+def order_text(operator: TopNSpec) -> str:
+    asked = [f"{each.column} {'ascending' if each.ascending else 'descending'}" for each in operator.order]
+    time, by = operator.time_column, {each.column for each in operator.order}
+    ties = ["the earlier event time"] if time in operator.rows and time is not None and time.name not in by else []
+    return ", then ".join([*asked, *ties, "the smaller other columns"])
+
+
+def _kept(operator: TopNSpec) -> str:
+    pane = " and pane" if operator.window is not None and not operator.window.tumbling else ""
+    return f"at most {operator.n:,} rows a group{pane} ({fields_text(operator.rows)})"

@@ -1,0 +1,81 @@
+"""Reading a read-modify-write store by key, without changing it: rows of many shards at once, hot and cold records.
+
+Rows that are looked for lie shard by shard: those of shard ``s`` are ``bounds[s]`` to ``bounds[s + 1]``. They may be of
+another layout than the records, as long as their keys come first and are the same.
+
+Threads: one call at a time, and none beside a call that changes the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tailrace.state.layout import PANE
+from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.table import Rows, Table, concat_rows
+
+_FOREVER = 2**63 - 1
+
+
+def current(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray) -> tuple[Rows, np.ndarray]:
+    """Copies of the records with the key and pane of the rows, and the number of the row that wanted each."""
+    parts: list[Rows] = []
+    numbers = [np.empty(0, np.int64)]
+    for shard, table, low, high in _touched(store, bounds):
+        at = table.locate(Rows(wanted.words[low:high], wanted.heap))
+        there = at >= 0
+        parts.append(table.copy(at[there]))
+        numbers.append(low + np.flatnonzero(there))
+        if store.cold:
+            cold, found = store.cold.lookup(shard, wanted, low + np.flatnonzero(~there), store.horizon)
+            parts.append(cold)
+            numbers.append(found)
+    return concat_rows(parts, store.layout), np.concatenate(numbers)
+
+
+def known(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray) -> np.ndarray:
+    """Which of the rows have a record with their key and pane."""
+    found = np.ones(len(wanted), bool)
+    for shard, table, low, high in _touched(store, bounds):
+        missing = table.missing(wanted.words, wanted.heap, low, high)
+        if store.cold:
+            held = store.cold.holds(shard, wanted, missing, store.horizon)
+            missing = missing[~np.isin(missing, held)]
+        found[missing] = False
+    return found
+
+
+def outlasting(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray, word: int, after: int) -> np.ndarray:
+    """Which of the rows have a record with their key, in whatever pane, whose ``word`` is beyond ``after``.
+
+    Costs a look for each pane that has records: for stores with few.
+    """
+    found = np.zeros(len(wanted), bool)
+    for shard, table, low, high in _touched(store, bounds):
+        panes = np.ascontiguousarray(table.panes(_FOREVER)[:, 0])
+        found[low:high] = table.outlasting(Rows(wanted.words[low:high], wanted.heap), panes, word, after)
+        if store.cold:
+            _mark_cold(store, shard, wanted, low + np.flatnonzero(~found[low:high]), word, after, found)
+    return found
+
+
+def _mark_cold(
+    store: ReadModifyWriteStore, shard: int, wanted: Rows, chosen: np.ndarray, word: int, after: int, found: np.ndarray
+) -> None:
+    own = wanted.words[chosen, PANE]
+    left = chosen
+    for pane in store.cold.panes(shard, store.horizon, _FOREVER).tolist():
+        wanted.words[left, PANE] = pane
+        records, numbers = store.cold.lookup(shard, wanted, left, store.horizon)
+        found[numbers[records.words[:, word] > after]] = True
+        left = left[~found[left]]
+    wanted.words[chosen, PANE] = own
+
+
+def _touched(store: ReadModifyWriteStore, bounds: np.ndarray) -> Iterator[tuple[int, Table, int, int]]:
+    for shard, table in store.tables():
+        low, high = int(bounds[shard]), int(bounds[shard + 1])
+        if low < high:
+            yield shard, table, low, high

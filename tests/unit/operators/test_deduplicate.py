@@ -1,0 +1,201 @@
+"""Dropping duplicates against a dictionary: every kind of memory, out of order, in and out of memory, undone and moved."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.deduplicate_model import NO_WATERMARK, DeduplicateModel
+from support.keyed_cluster import KeyedCluster
+from tailrace.ids import Micros
+from tailrace.operators import deduplicate
+from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
+from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
+
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
+SECOND = 1_000_000
+UNIT = 300_000
+"""Of event times; panes are at least a second wide."""
+FAR = 2**61 // UNIT
+TYPES = {
+    "k": DataType("string"),
+    "n": DataType("decimal(30,2)"),
+    "ts": TIMESTAMP,
+    "number": BIGINT,
+    "note": DataType("binary"),
+    "price": DOUBLE,
+}
+COLUMNS = tuple(Field(name, type_) for name, type_ in TYPES.items())
+NAMES = list(TYPES)
+TIME = NAMES.index("ts")
+KINDS = {
+    "no watermark": (("k", "n"), False, False),
+    "no watermark, one key": (("n",), False, False),
+    "not among the keys": (("k",), True, False),
+    "among the keys": (("ts", "k"), True, False),
+    "within": (("k", "n"), True, True),
+    "within, among the keys": (("k", "ts"), True, True),
+}
+
+
+def draw_spec(kind: str, rng: random.Random) -> DeduplicateSpec:
+    names, watermarked, within = KINDS[kind]
+    columns = list(COLUMNS)
+    rng.shuffle(columns)
+    spec = DeduplicateSpec(
+        name="d",
+        keys=tuple(Field(name, TYPES[name]) for name in names),
+        columns=tuple(columns),
+        time_column=Field("ts", TIMESTAMP) if watermarked or rng.random() < 0.5 else None,
+        watermarked=watermarked,
+        within=within,
+        delay=Micros(rng.choice([0, 1, 7, 40]) * UNIT + rng.choice([0, 1])),
+        handed_over=rng.random() < 0.3,
+        shards=rng.choice([1, 3, 5]),
+    )
+    assert spec.memory in {
+        "no watermark": [Memory.FOREVER],
+        "no watermark, one key": [Memory.FOREVER],
+        "not among the keys": [Memory.FOREVER],
+        "among the keys": [Memory.KEY_TIME],
+    }.get(kind, [Memory.WITHIN])
+    return spec
+
+
+class Story:
+    """Random rows, and the watermark that they make; now and then it lags behind, as it does behind a join."""
+
+    def __init__(self, spec: DeduplicateSpec, rng: random.Random) -> None:
+        self.spec = spec
+        self.rng = rng
+        self.keys = [
+            (rng.choice(["", "a", "bee", "ü", None]), rng.choice([Decimal("0.10"), Decimal("100000000000000000000.00"), None]))
+            for _ in range(rng.randint(1, 8))
+        ]
+        self.now = rng.choice([0, -50, 10**6, 4 * 10**9, FAR, -FAR]) * UNIT
+        self.seen = NO_WATERMARK
+        self.lag = rng.choice([0, 0, 0, 10**9])
+        self.watermark = NO_WATERMARK
+        self.used = 0
+
+    def partitions(self, count: int) -> list[list[Any]]:
+        self.now += self.rng.choice([0, 1, 5, 50]) * UNIT
+        drawn = [self._row() for _ in range(count)]
+        drawn += [row for row in drawn if self.rng.random() < 0.1]  # the very same again
+        cuts = sorted(self.rng.randrange(len(drawn) + 1) for _ in range(self.rng.randint(0, 2)))
+        return [drawn[low:high] for low, high in zip([0, *cuts], [*cuts, len(drawn)])]
+
+    def _row(self) -> Any:
+        rng = self.rng
+        k, n = rng.choice(self.keys)
+        time: int | None = self.now - rng.randint(-2, 20) * UNIT + rng.choice([0, 0, 0, rng.randint(-9, 9)])
+        if rng.random() < 0.07:
+            time = None
+        self.used += 1
+        note = rng.choice([None, b"", b"note %d" % self.used])
+        return (k, n, time, self.used, note, rng.choice([None, 0.5 * self.used, float("inf")]))
+
+    def next_watermark(self, partitions: list[list[Any]]) -> int:
+        times = [row[TIME] for rows in partitions for row in rows if row[TIME] is not None]
+        self.seen = max([self.seen, *times])
+        if self.seen == NO_WATERMARK or not self.spec.watermarked:
+            return NO_WATERMARK
+        behind = self.spec.delay + (self.lag * UNIT if self.rng.random() < 0.5 else 0)
+        return max(self.watermark, self.seen - behind)
+
+
+def model_of(spec: DeduplicateSpec) -> DeduplicateModel:
+    return DeduplicateModel(
+        [NAMES.index(key.name) for key in spec.keys],
+        TIME if spec.time_column is not None else None,
+        within=spec.memory is Memory.WITHIN,
+        delay=spec.delay,
+        behind=int(spec.handed_over),
+    )
+
+
+def tell(kind: str, seed: int, epochs: int) -> KeyedCluster:
+    """One story from its seed, checked epoch by epoch."""
+    rng = random.Random(seed)
+    spec = draw_spec(kind, rng)
+    story, model = Story(spec, rng), model_of(spec)
+    places = [NAMES.index(column.name) for column in spec.columns]
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = KeyedCluster(spec, TYPES, rng, folder, rng.choice([None, 1, 2, 50]))
+        before: tuple[Any, ...] | None = None
+        for epoch in range(epochs):
+            late = story.watermark
+            if rng.random() < 0.15:  # an attempt that comes to nothing
+                state = story.now, story.seen, cluster.late_rows
+                partitions = story.partitions(rng.randint(0, 12))
+                cluster.run(epoch, partitions, late, story.next_watermark(partitions))
+                story.now, story.seen, cluster.late_rows = state
+                cluster.undo(epoch)
+                if before is not None and rng.random() < 0.5:  # and the epoch before it is tried once more
+                    cluster.undo(epoch - 1)
+                    cluster.take_back_sections(before[3])
+                    again = cluster.epoch(epoch - 1, *before[:3])
+                    assert Counter(map(repr, again)) == before[4], f"a replayed epoch {epoch - 1} emits other rows"
+                    cluster.late_rows = state[2]
+            partitions = story.partitions(rng.choice([0, 1, 10, 40]))
+            watermark = story.next_watermark(partitions)
+            counts = cluster.section_counts()
+            found = Counter(map(repr, cluster.epoch(epoch, partitions, late, watermark)))
+            rows = model.epoch(partitions, late, watermark)
+            assert found == Counter(repr(tuple(row[place] for place in places)) for row in rows), f"epoch {epoch}"
+            assert cluster.late_rows == model.late
+            if late > NO_WATERMARK:
+                # What a next operator relies on: no row comes that is late by the declared watermark.
+                assert all(row[TIME] is None or row[TIME] >= late - spec.output_delay for row in rows)
+            before = (partitions, late, watermark, counts, found)
+            story.watermark = watermark
+            if spec.memory is Memory.FOREVER:
+                assert cluster.rows == len(model.remembered)
+            if rng.random() < 0.3:
+                cluster.forget(epoch - 1)
+                before = None
+            if rng.random() < 0.12:
+                # A delay may change from one run to the next, and so may the width of panes.
+                change = rng.random() < 0.5 and not spec.within
+                spec = replace(spec, delay=Micros(rng.choice([0, 3, 400]) * UNIT)) if change else spec
+                story.spec = spec
+                cluster.restart(spec)
+                before = None
+            elif rng.random() < 0.15:
+                cluster.forget(epoch)
+                cluster.move(rng.randrange(spec.shards))
+                before = None
+        cluster.close()
+        return cluster
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=st.integers(0, 2**48))
+@settings(max_examples=200 if LONG else 6)
+def test_the_first_row_of_a_key_is_emitted(kind: str, seed: int) -> None:
+    tell(kind, seed, epochs=10)
+
+
+@given(kind=st.sampled_from(list(KINDS)), seed=st.integers(0, 2**48))
+@settings(max_examples=200 if LONG else 10)
+def test_steps_may_be_as_small_as_they_like(kind: str, seed: int) -> None:
+    """How many rows are worked on, and emitted, at a time decides nothing; nor how many panes there are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deduplicate, "PIECE_ROWS", 2)
+        patch.setattr(deduplicate, "EMISSION_ROWS_MAX", 3)
+        patch.setattr(deduplicate, "_PANES_MAX", 1 + seed % 3)
+        tell(kind, seed, epochs=6)
+
+
+def test_stories_go_to_disk() -> None:
+    """The property above says little if all of its keys fit memory."""
+    assert any(tell("within", seed, epochs=8).disk_bytes_max > 0 for seed in range(6))
