@@ -6,10 +6,13 @@ Linux reads ``/proc``; elsewhere ``ps`` is asked, and ends are found by polling.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -103,3 +106,16 @@ def _facts_from_ps(pid: int) -> ProcessFacts | None:
         return None
     started = "".join(character for character in "".join(words[2:7]) if character.isalnum())
     return ProcessFacts(pid, int(words[0]), os.path.basename(" ".join(words[7:])), started, words[1].startswith("Z"))
+
+
+@contextmanager
+def ended_after(seconds: float) -> Iterator[None]:
+    """This process ends if what is inside takes longer, even if it never lets go of the interpreter's lock.
+
+    One at a time in a process. Where all of its threads were goes to the standard error.
+    """
+    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()

@@ -225,3 +225,14 @@ class Deadlines:
 def _sorted(entries: np.ndarray) -> np.ndarray:
     ordered: np.ndarray = entries[np.argsort(entries[:, TIME], kind="stable")]
     return ordered
+
+
+def split_by_shard(hashes: np.ndarray, shard_count: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Hashes, shard by shard."""
+    shards = hashes % shard_count
+    order = np.argsort(shards, kind="stable")
+    shards, hashes = shards[order], hashes[order]
+    edges = np.flatnonzero(shards[1:] != shards[:-1]) + 1
+    for part in np.split(np.arange(len(hashes)), edges):
+        if len(part):
+            yield int(shards[part[0]]), hashes[part]
