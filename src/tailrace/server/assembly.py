@@ -23,6 +23,7 @@ from tailrace.server.engine import Engine
 from tailrace.server.protocol import ProcessConfig
 from tailrace.server.relay import Relay
 from tailrace.server.staging import Staging
+from tailrace.state.tuning import Tuning
 
 __all__ = ["build_engine", "warm_up"]
 
@@ -42,10 +43,11 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
         return fold_sections(specs[operator], batches, horizon, complete=complete)
 
     def maker(spec: OperatorSpec) -> Callable[[], Operator]:
-        return lambda: operator_of(spec, (), memory_bytes=state_bytes, folder=spill_folder)
+        return lambda: operator_of(spec, (), memory_bytes=state_bytes, folder=spill_folder, tuning=tuning)
 
     store = open_store(common.store_uri, common.store_options)
     spill_folder = common.scratch or config.directory
+    tuning = Tuning(common.read_batch_ratio, common.max_space_amplification)
     state_bytes = (common.memory_bytes - common.memory_bytes // STAGING_SHARE) // max(1, len(specs))
     return Engine(
         run=common.run,

@@ -209,6 +209,8 @@ class ServerConfig:
     proof: tuple[str, str] | None = None  # an object, and a text in it: who reads it has the driver's store before it
     transport: str = UNIX
     memory_bytes: int = 1 << 30
+    read_batch_ratio: float = 0.02
+    max_space_amplification: float = 1.5
     tls_cert_path: str | None = None  # on the executors
     tls_key_path: str | None = None
     tls_roots: str | None = field(default=None, repr=False)

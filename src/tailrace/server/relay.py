@@ -33,7 +33,7 @@ class Relay:
         """Stage the emission of ``request.operator`` for ``request.target`` on the servers of ``request.routes``."""
         source, target = self._specs[request.operator], self._specs[request.target]
         # Not combined: partials of a part of the rows would depend on which server holds which shards.
-        lifter = lifter_of(target, request.late_before, False, output_types(source))
+        lifter = lifter_of(target, request.late_before, False, output_types(source), request.epoch)
         key = StageKey(self._access.run, target.name, request.epoch, request.try_, request.number, request.number)
         writers = [connect(address, self._access).stage(key) for address, _, _ in request.routes]
         ranges = [(low, high) for _, low, high in request.routes]

@@ -39,6 +39,7 @@ from tailrace.spark.ingest import Orders, Receipt, orders_property
 from tailrace.spark.progress import Durations, EpochProgress, QueryIdentity
 from tailrace.spark.schema import output_schema
 from tailrace.spark.sinks import EpochSink
+from tailrace.spark.task_errors import telling_task_errors
 from tailrace.spark.watermark import Watermark, behind
 
 _log = logging.getLogger("tailrace")
@@ -101,7 +102,8 @@ class Epochs:
         context = batch.sparkSession.sparkContext
         context.setLocalProperty(orders_property(self._fleet.access.run), orders.to_json())
         stopwatch.lap("plan")
-        receipts = [Receipt.from_json(row[0]) for row in batch.collect()]
+        with telling_task_errors():
+            receipts = [Receipt.from_json(row[0]) for row in batch.collect()]
         stopwatch.lap("ingest")
         if replay is not None:
             self._check_replay(replay, receipts)

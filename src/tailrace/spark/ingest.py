@@ -109,7 +109,7 @@ class IngestTask:
         spec = spec_from_json(self.operator)
         layout = spec.layout()
         types = {name: DataType(type_) for name, type_ in self.types}
-        lifter = lifter_of(spec, orders.late_before, orders.combine, types)
+        lifter = lifter_of(spec, orders.late_before, orders.combine, types, orders.epoch)
         ranges = [(lo, hi) for _, lo, hi in orders.servers]
         key = StageKey(self.access.run, spec.name, orders.epoch, orders.try_, attempt, partition)
         writers = [connect(address, self.access).stage(key) for address, _, _ in orders.servers]

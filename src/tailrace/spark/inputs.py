@@ -9,7 +9,9 @@ from pyspark.sql import functions as F
 
 from tailrace.api.options import Route
 from tailrace.api.relations import Join, JoinSide, Relation, chain
+from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.join import SIDE, TIME, JoinSpec
+from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.protocol import Access
 from tailrace.spark.ingest import RECEIPT_DDL, IngestTask
@@ -26,7 +28,12 @@ def ingested(relation: Relation, plan: PhysicalPlan, access: Access, servers: in
         shard = F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(plan.shards))
         rows = rows.repartition(max(servers, rows.sparkSession.sparkContext.defaultParallelism), shard)
     types = tuple((column.name, column.type.name) for column in fields_of(rows.schema))
-    return rows.mapInArrow(IngestTask(plan.operator.without_code().to_json(), types, access), RECEIPT_DDL)
+    return rows.mapInArrow(IngestTask(_for_tasks(plan.operator).to_json(), types, access), RECEIPT_DDL)
+
+
+def _for_tasks(operator: OperatorSpec) -> OperatorSpec:
+    """Without the user's functions, but for the one that tasks call."""
+    return operator.for_tasks() if isinstance(operator, AggregateSpec) else operator.without_code()
 
 
 def _read(relation: Relation, columns: Sequence[Field]) -> DataFrame:

@@ -111,6 +111,8 @@ class SparkRuntime:
                 store_uri=state,
                 transport=plan.transport.value,
                 memory_bytes=plan.memory_bytes,
+                read_batch_ratio=plan.read_batch_ratio,
+                max_space_amplification=plan.max_space_amplification,
                 proof=(controller.fence_name, run),
             )
             fleet = Fleet(spark, config, plan.shards)
