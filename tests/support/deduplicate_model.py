@@ -34,7 +34,8 @@ class DeduplicateModel:
             if key not in self.remembered:
                 self.remembered[key] = self._expiry(row)
                 emitted.append(row)
-        self.remembered = {k: end for k, end in self.remembered.items() if end is None or end > watermark - self._behind}
+        mark = watermark - self._behind
+        self.remembered = {key: end for key, end in self.remembered.items() if end is None or end > mark}
         return emitted
 
     def _is_late(self, row: Row, late_before: int) -> bool:

@@ -1,4 +1,4 @@
-"""The best rows of each key by sorting all rows that ever came: what each epoch must emit, from the definitions alone."""
+"""The best rows of each key by sorting all rows that ever came: what each epoch must emit, by definition."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tailrace.env.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.frame import split
+from tailrace.operators.keyed_warm_up import warm_up_keyed
 from tailrace.operators.lift import Lifter
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
 from tailrace.operators.specs.window import WindowSpec
@@ -51,6 +52,7 @@ def _spec(emit_changed: bool) -> AggregateSpec:
 
 def warm_up() -> None:
     warm_up_rows()
+    warm_up_keyed()
     batch = pa.RecordBatch.from_pydict(
         {
             "k": pa.array([str(i) for i in range(_ROWS)]),

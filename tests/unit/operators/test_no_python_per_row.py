@@ -6,15 +6,21 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from tailrace.ids import Micros
+from tailrace.operators.catalogue import operator_of
 from tailrace.operators.lift import Lifter
+from tailrace.operators.lifters import lifter_of
 from tailrace.operators.session_aggregate import SessionAggregate
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
+from tailrace.operators.specs.deduplicate import DeduplicateSpec
+from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.operators.specs.top_n import Order, TopNSpec
 from tailrace.operators.specs.window import WindowSpec
 from tailrace.operators.warm_up import warm_up
 from tailrace.operators.window_aggregate import WindowAggregate
@@ -112,3 +118,80 @@ def test_ten_times_the_sessions_need_no_more_calls(emit_changed: bool) -> None:
     warm_up()
     few, many = (one_epoch(rows, None, emit_changed, Micros(200)) for rows in (3_000, 30_000))
     assert few == many, f"calls that grow with the rows: {many - few}"
+
+
+K, J, TS = Field("k", STRING), Field("j", BIGINT), Field("ts", TIMESTAMP)
+TYPES = {"k": STRING, "j": BIGINT, "ts": TIMESTAMP}
+
+
+def deduplicate(keys: tuple[Field, ...], within: bool) -> DeduplicateSpec:
+    return DeduplicateSpec(
+        name="calls",
+        keys=keys,
+        columns=(K, J, TS),
+        time_column=TS,
+        watermarked=True,
+        within=within,
+        delay=Micros(100),
+        handed_over=False,
+        shards=8,
+    )
+
+
+def top_n(window: WindowSpec | None, emit_changed: bool) -> TopNSpec:
+    return TopNSpec(
+        name="calls",
+        keys=(K,),
+        rows=(J, TS),
+        shown=("j",),
+        order=(Order("j", ascending=False),),
+        n=3,
+        rank="rank",
+        window=window,
+        window_name="window",
+        window_position=0,
+        time_column=TS,
+        emit_changed=emit_changed,
+        watermarked=window is not None,
+        shards=8,
+    )
+
+
+def one_epoch_of(spec: OperatorSpec, rows: int, folder: Path) -> Counter[str]:
+    """The calls of a third epoch: a third of its keys is new, others come twice, and some of the state goes."""
+    number = np.arange(rows)
+    operator = operator_of(spec, range(8), memory_bytes=1 << 30, folder=str(folder))
+
+    def epoch(at: int) -> None:
+        times = pa.array(number % 90 + 100 * at, pa.timestamp("us", tz="UTC"))
+        keys = (number // 2 * 2 + at % 2 * rows // 3).astype(str)
+        batch = pa.RecordBatch.from_pydict({"k": pa.array(keys), "j": pa.array(number + at), "ts": times})
+        lifter = lifter_of(spec, 100 * at - 101, True, TYPES)
+        operator.apply(at, [lifter.frame([batch])])
+        operator.advance(at, 100 * at - 101, 100 * at - 1)
+        operator.delta(at)
+
+    for at in range(3):
+        epoch(at)
+    counted = calls(lambda: epoch(3))
+    operator.close()
+    return counted
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        deduplicate((K,), within=True),
+        deduplicate((K, TS), within=False),
+        deduplicate((K,), within=False),
+        top_n(None, emit_changed=True),
+        top_n(WINDOWS["tumbling"], emit_changed=False),
+        top_n(WINDOWS["sliding"], emit_changed=True),
+    ],
+    ids=["within", "time among keys", "for ever", "all time", "tumbling", "sliding"],
+)
+def test_ten_times_the_keys_need_hardly_more_calls(spec: OperatorSpec, tmp_path: Path) -> None:
+    """Tables grow by doubling, and clear away strings, some in the epoch that is counted: a few calls for each shard."""
+    warm_up()
+    few, many = (one_epoch_of(spec, rows, tmp_path) for rows in (1_200, 12_000))
+    assert (many - few).total() < 40 * 8, f"calls that grow with the rows: {many - few}"

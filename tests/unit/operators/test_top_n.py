@@ -1,4 +1,4 @@
-"""The best rows of each key against sorting everything: all time and windows, in and out of memory, undone and moved."""
+"""The best rows of each key against sorting everything: all time, windows, in and out of memory, undone, moved."""
 
 from __future__ import annotations
 
