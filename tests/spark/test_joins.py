@@ -1,3 +1,176 @@
-"""Joins of two streams through Spark, against nested loops over the whole input; chains behind them."""
+"""Joins of two streams through Spark, against nested loops over the whole input. Chains: ``test_join_chains``."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import tailrace as tr
+from support.join_case import KEYS, KINDS, SCHEMAS, SECOND, JoinRun, Kept, draw, expected, run, start
+from support.processes import kill, session_servers, wait_until
+from tailrace.testing import ScriptedSource
+
+EPOCHS = 6
+CASES = [
+    (kind, how) for kind in KINDS for how in ("inner", "left_outer") if (kind, how) != ("keys alone", "left_outer")
+]
+QUICK = [("sliding", "left_outer"), ("valid right", "left_outer")]
+
+
+def says_much(kind: str, how: str, *sides: tuple[pa.Table, ...]) -> bool:
+    said = expected(KINDS[kind], how, *sides, False)
+    alone = [answer for answers in said.answers for answer in answers if answer.right is None]
+    return sum(map(len, said.epochs)) > 20 and (how == "inner" or len(alone) > 3)
+
+
+def drawn(kind: str, how: str, rows: int = 14) -> tuple[tuple[pa.Table, ...], tuple[pa.Table, ...]]:
+    return draw(EPOCHS, rows, partial(says_much, kind, how))
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"), [pytest.param(*case, marks=() if case in QUICK else pytest.mark.long) for case in CASES]
+)
+def test_every_pair_comes_once_in_its_epoch(spark: SparkSession, tmp_path: Path, kind: str, how: str) -> None:
+    case = KINDS[kind]
+    timed = case.delays is not None and "window" not in case.asked
+    joined = JoinRun(spark, tmp_path)
+    joined.feed(*drawn(kind, how, rows=20))
+    kept = run(joined.stream(case, how, eventTime="at" if timed else None), tmp_path / "check")
+    wanted = expected(case, how, *joined.fed, timed)
+    kept.check(wanted.epochs)
+    operators = [report["stateOperators"][0] for report in kept.progress]
+    assert sum(each["numRowsDroppedByWatermark"] for each in operators) == wanted.late
+    assert sum(each["numRowsDroppedWithoutEventTime"] for each in operators) == wanted.timeless
+
+
+def test_a_join_goes_on_after_a_restart_and_a_replay_by_another_route(spark: SparkSession, tmp_path: Path) -> None:
+    """And where the join itself was changed, it does not."""
+    case = KINDS["interval"]
+    joined = JoinRun(spark, tmp_path)
+    every = drawn("interval", "left_outer")
+    checkpoint, kept = tmp_path / "check", Kept()
+    for part, options in ((slice(0, 3), {"route": "direct"}), (slice(3, None), {"route": "shuffle"})):
+        joined.feed(*(side[part] for side in every))
+        run(joined.stream(case, "left"), checkpoint, kept, **options)
+        if part.start == 0:
+            # As if Spark had died before it wrote that the epoch is done: it replays it.
+            for name in ("2", ".2.crc"):
+                (checkpoint / "commits" / name).unlink(missing_ok=True)
+    assert kept.seen_twice == {2}
+    kept.check(expected(case, "left_outer", *joined.fed, False).epochs)
+    for changed, said in (
+        (joined.stream(case, "inner"), "how: was left_outer, is now inner"),
+        (
+            joined.stream(replace(case, asked={"within": ("-4 seconds", "7 seconds")}), "left"),
+            "is now where right time - left time is from -4 seconds to 7 seconds",
+        ),
+        (joined.stream(KINDS["valid left"], "left"), "is now while the left one is valid"),
+        (joined.stream(case, "left", eventTime="at"), "output columns: was"),
+    ):
+        with pytest.raises(tr.CheckpointError, match="made by another query") as refused:
+            run(changed, checkpoint)
+        assert said in str(refused.value)
+
+
+def test_both_sides_may_be_one_dataframe(spark: SparkSession, tmp_path: Path) -> None:
+    """By keys alone, so that nothing is late, nothing has a time, and nothing is forgotten."""
+    case = KINDS["keys alone"]
+    lefts, _ = drawn("keys alone", "inner")
+    source = ScriptedSource(tmp_path / "in", SCHEMAS[0])
+    source.add(lefts)
+    frame = source.stream(spark)
+    number = F.regexp_extract("a", "[0-9]+", 0).cast("bigint")
+    other = frame.select(*KEYS, F.col("lt").alias("rt"), number.alias("b"), F.col("ends").alias("until"))
+    kept = run(tr.stream(frame).join(tr.stream(other), list(KEYS)), tmp_path / "check")
+    rights = [_as_right(table) for table in lefts]
+    kept.check(expected(case, "inner", lefts, rights, False).epochs)
+
+
+def _as_right(table: pa.Table) -> pa.Table:
+    numbers = [int(text.split()[1]) for text in table["a"].to_pylist()]
+    columns = [*table.columns[:4], pa.array(numbers, pa.int64()), table["ends"]]
+    return pa.table(
+        [column.cast(each.type) for column, each in zip(columns, SCHEMAS[1], strict=True)], schema=SCHEMAS[1]
+    )
+
+
+@pytest.mark.parametrize("files", [True, pytest.param(False, marks=pytest.mark.long)], ids=["empty files", "no files"])
+def test_time_stands_still_while_one_side_sends_nothing(spark: SparkSession, tmp_path: Path, files: bool) -> None:
+    """Left rows pile up for hours of event time; then right rows come as old as the first ones, and meet them."""
+    case = KINDS["interval"]
+    joined = JoinRun(spark, tmp_path)
+    lefts, rights = drawn("interval", "left_outer", rows=20)
+    far = [_hours_later(table) for table in lefts[3:]]
+    nothing = [SCHEMAS[1].empty_table()] * EPOCHS
+    silent = [*nothing, *rights]
+    checkpoint, kept = tmp_path / "check", Kept()
+    if files:
+        joined.feed([*lefts[:3], *far], silent)
+        run(joined.stream(case, "left"), checkpoint, kept)
+    else:
+        joined.feed([*lefts[:3], *far], [])
+        query = start(joined.stream(case, "left"), checkpoint, kept, now=False)
+        try:
+            query.processAllAvailable()
+            joined.feed([], rights)
+            query.processAllAvailable()
+            kept.progress += query.recentProgress
+        finally:
+            query.stop()
+    wanted = expected(case, "left_outer", [*lefts[:3], *far], silent, False)
+    kept.check(wanted.epochs)
+    told = [report["eventTime"].get("watermark") for report in kept.progress]
+    assert told[:EPOCHS] == [None] * EPOCHS and told[-1] is not None
+    assert any(answer.right is not None for answers in wanted.answers[EPOCHS:] for answer in answers)
+
+
+def _hours_later(table: pa.Table) -> pa.Table:
+    times = pa.array([None if t is None else t + 7200 * SECOND for t in table["lt"].cast(pa.int64()).to_pylist()])
+    return table.set_column(3, "lt", times.cast(SCHEMAS[0].field("lt").type))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["inner", "left_outer"])
+@pytest.mark.parametrize("kind", ["interval", "sliding", "ttl"])
+def test_windows_may_close_by_sparks_rule(spark: SparkSession, tmp_path: Path, kind: str, how: str) -> None:
+    """Nothing is lost, and nothing comes twice: rows only come an epoch later."""
+    joined = JoinRun(spark, tmp_path)
+    joined.feed(*drawn(kind, how))
+    kept = run(joined.stream(KINDS[kind], how), tmp_path / "check", watermark="spark")
+    wanted = expected(KINDS[kind], how, *joined.fed, False, rule="spark")
+    kept.check(wanted.epochs)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["interval", "sliding", "valid left"])
+def test_a_join_larger_than_its_memory(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    joined = JoinRun(spark, tmp_path)
+    joined.feed(*drawn(kind, "left_outer", rows=300))
+    kept = run(joined.stream(KINDS[kind], "left"), tmp_path / "check", memory="1MB")
+    kept.check(expected(KINDS[kind], "left_outer", *joined.fed, False).epochs)
+    assert any(report["stateOperators"][0]["diskUsedBytes"] for report in kept.progress)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["interval", "sliding", "valid right", "ttl"])
+def test_a_killed_server_loses_no_row(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    joined = JoinRun(spark, tmp_path)
+    every = drawn(kind, "left_outer")
+    kept = Kept()
+    joined.feed(*(side[:3] for side in every))
+    query = start(joined.stream(KINDS[kind], "left"), tmp_path / "check", kept, now=False)
+    try:
+        query.processAllAvailable()
+        assert sum(kill(server.pid) for server in session_servers()) == 1
+        wait_until("the server's end", lambda: not session_servers(), 5)
+        joined.feed(*(side[3:] for side in every))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    kept.check(expected(KINDS[kind], "left_outer", *joined.fed, False).epochs)

@@ -1,0 +1,193 @@
+"""Operators behind a join: every joined row reaches them in time, also those that waited for a match in vain.
+
+The oracle: what nested loops say of each epoch, aggregated again in plain Python. What is behind a left outer join
+closes later than the join's own watermark, by as much as a left row may wait.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import tailrace as tr
+from support.join_case import KINDS, SECOND, Expected, JoinRun, Kept, draw, expected, run
+from support.join_oracle import NO_WATERMARK, Answer
+
+SIZE, SLIDE, GAP = 10 * SECOND, 5 * SECOND, 2 * SECOND
+EPOCHS = 8
+Wanted = list[Counter[str]]
+WAITS = {"interval": 6 * SECOND, "ttl": 8 * SECOND, "valid right": 0}
+"""How long a left row waits for a match."""
+
+
+def marks(said: Expected, lag: int) -> list[int]:
+    """The watermark of an operator so far behind, by epoch."""
+    return [mark if mark == NO_WATERMARK else mark - lag for mark in said.watermarks[1:]]
+
+
+def told(values: Iterable[Answer]) -> tuple[int, int | None]:
+    rows = [None if each.right is None else each.right.values[1] for each in values]
+    return len(rows), max((row for row in rows if row is not None), default=None)
+
+
+FIGURES = (tr.count().alias("n"), tr.max("b").alias("top"))
+
+
+def windows_over(said: Expected, lag: int) -> Wanted:
+    """Sliding windows by site: each is said once, with every joined row that ever came for it."""
+    groups: dict[tuple[int, Any], list[Answer]] = defaultdict(list)
+    for answers in said.answers:
+        for answer in answers:
+            last = answer.time // SLIDE * SLIDE
+            for start in range(last, answer.time - SIZE, -SLIDE):
+                groups[start, answer.left.key[0]].append(answer)
+    wanted: Wanted = []
+    closed = NO_WATERMARK
+    for mark in marks(said, lag):
+        done = [key for key in groups if closed < key[0] + SIZE <= mark]
+        closed = mark
+        wanted.append(Counter(repr(((start, start + SIZE), site, *told(groups[start, site]))) for start, site in done))
+    return wanted
+
+
+def ask_windows(pairs: Any) -> Any:
+    return pairs.groupBy(tr.window("at", "10 seconds", "5 seconds"), "site").agg(*FIGURES)
+
+
+def sessions_over(said: Expected, lag: int) -> Wanted:
+    kept: dict[Any, list[Answer]] = defaultdict(list)
+    wanted: Wanted = []
+    for answers, mark in zip(said.answers, marks(said, lag), strict=True):
+        for answer in answers:
+            kept[answer.left.key[0]].append(answer)
+        shown: Counter[str] = Counter()
+        for site, rows in kept.items():
+            rows.sort(key=lambda answer: answer.time)
+            pieces: list[list[Answer]] = []
+            for answer in rows:
+                if pieces and answer.time - pieces[-1][-1].time <= GAP:
+                    pieces[-1].append(answer)
+                else:
+                    pieces.append([answer])
+            ended = [piece for piece in pieces if piece[-1].time + GAP <= mark]
+            for piece in ended:
+                shown[repr(((piece[0].time, piece[-1].time + GAP), site, *told(piece)))] += 1
+            kept[site] = [answer for piece in pieces if piece not in ended for answer in piece]
+        wanted.append(shown)
+    return wanted
+
+
+def ask_sessions(pairs: Any) -> Any:
+    return pairs.groupBy(tr.session_window("at", "2 seconds"), "site").agg(*FIGURES)
+
+
+def rolling_over(said: Expected, lag: int) -> Wanted:
+    """The groups that an epoch has touched, as they are after it."""
+    groups: dict[Any, list[Answer]] = defaultdict(list)
+    wanted: Wanted = []
+    for answers in said.answers:
+        for answer in answers:
+            groups[answer.left.key[0]].append(answer)
+        touched = {answer.left.key[0] for answer in answers}
+        wanted.append(Counter(repr((site, *told(groups[site]))) for site in touched))
+    return wanted
+
+
+def ask_rolling(pairs: Any) -> Any:
+    return pairs.groupBy("site").agg(*FIGURES)
+
+
+CHAINS: dict[str, tuple[Callable[[Any], Any], Callable[[Expected, int], Wanted], str]] = {
+    "window": (ask_windows, windows_over, "append"),
+    "session": (ask_sessions, sessions_over, "append"),
+    "rolling": (ask_rolling, rolling_over, "update"),
+}
+CASES = [(behind, kind, how) for behind in CHAINS for kind in WAITS for how in ("inner", "left_outer")]
+QUICK = [("window", "interval", "left_outer"), ("session", "ttl", "left_outer")]
+
+
+@pytest.mark.parametrize(
+    ("behind", "kind", "how"), [pytest.param(*case, marks=() if case in QUICK else pytest.mark.long) for case in CASES]
+)
+def test_every_joined_row_reaches_what_is_behind(
+    spark: SparkSession, tmp_path: Path, behind: str, kind: str, how: str
+) -> None:
+    ask, answer, mode = CHAINS[behind]
+    joined, kept = JoinRun(spark, tmp_path), Kept()
+    lag = WAITS[kind] if how == "left_outer" else 0
+    every = draw(EPOCHS, 14, lambda *sides: sum(map(len, answer(expected(KINDS[kind], how, *sides, False), lag))) > 8)
+    # With a restart where that is cheap to have.
+    for part in [slice(0, 5), slice(5, None)] if (behind, kind, how) not in QUICK else [slice(None)]:
+        joined.feed(*(side[part] for side in every))
+        run(ask(joined.stream(KINDS[kind], how, eventTime="at")), tmp_path / "check", kept, mode)
+    said = expected(KINDS[kind], how, *joined.fed, False)
+    kept.check(answer(said, lag))
+    dropped = sum(report["stateOperators"][0]["numRowsDroppedByWatermark"] for report in kept.progress)
+    assert dropped == said.late, "only rows that came late from the source are dropped"
+
+
+def of_same_windows(said: Expected) -> Wanted:
+    wanted = []
+    for answers in said.answers:
+        groups: dict[int, list[Answer]] = defaultdict(list)
+        for answer in answers:
+            assert answer.window is not None
+            groups[answer.window].append(answer)
+        wanted.append(Counter(repr(((start, start + SIZE), *told(rows))) for start, rows in groups.items()))
+    return wanted
+
+
+def of_longer_windows(said: Expected) -> Wanted:
+    """Twenty seconds, by the last moment of a joined row's own window."""
+    groups: dict[int, list[Answer]] = defaultdict(list)
+    wanted = []
+    for answers, mark in zip(said.answers, marks(said, 0), strict=True):
+        for answer in answers:
+            groups[answer.time // (2 * SIZE) * 2 * SIZE].append(answer)
+        done = [start for start in groups if start + 2 * SIZE <= mark]
+        wanted.append(Counter(repr(((start, start + 2 * SIZE), *told(groups.pop(start)))) for start in done))
+    return wanted
+
+
+@pytest.mark.parametrize("how", [pytest.param("inner", marks=pytest.mark.long), "left_outer"])
+@pytest.mark.parametrize("kind", [pytest.param("tumbling", marks=pytest.mark.long), "sliding"])
+@pytest.mark.parametrize("longer", [False, pytest.param(True, marks=pytest.mark.long)], ids=["same", "longer"])
+def test_windows_behind_a_window_join(spark: SparkSession, tmp_path: Path, kind: str, how: str, longer: bool) -> None:
+    joined = JoinRun(spark, tmp_path)
+    answer = of_longer_windows if longer else of_same_windows
+    joined.feed(*draw(EPOCHS, 14, lambda *sides: any(answer(expected(KINDS[kind], how, *sides, False)))))
+    pairs = joined.stream(KINDS[kind], how)
+    groups = pairs.groupBy(tr.window("window", "20 seconds")) if longer else pairs.groupBy("window")
+    kept = run(groups.agg(*FIGURES), tmp_path / "check")
+    kept.check(answer(expected(KINDS[kind], how, *joined.fed, False)))
+
+
+def of_their_windows(said: Expected) -> Wanted:
+    """The largest of the counts that sites have in a window, and how many sites there are."""
+    wanted: Wanted = []
+    for epoch in windows_over(said, WAITS["interval"]):
+        groups: dict[Any, list[int]] = defaultdict(list)
+        for window, _, count, _ in map(eval, epoch.elements()):
+            groups[window].append(count)
+        wanted.append(Counter(repr((window, max(counts), len(counts))) for window, counts in groups.items()))
+    return wanted
+
+
+@pytest.mark.long
+def test_three_operators(spark: SparkSession, tmp_path: Path) -> None:
+    joined = JoinRun(spark, tmp_path)
+    joined.feed(
+        *draw(
+            EPOCHS,
+            14,
+            lambda *sides: any(of_their_windows(expected(KINDS["interval"], "left_outer", *sides, False))),
+        )
+    )
+    counts = ask_windows(joined.stream(KINDS["interval"], "left", eventTime="at"))
+    kept = run(counts.groupBy("window").agg(tr.max("n").alias("most"), tr.count().alias("sites")), tmp_path / "check")
+    kept.check(of_their_windows(expected(KINDS["interval"], "left_outer", *joined.fed, False)))
