@@ -148,9 +148,10 @@ class Epochs:
         for before, stage in pairwise(stages):
             late_before = _mark(stage, self._watermark)
             relayed = self._relay(before.operator.name, stage.operator.name, epoch, try_, late_before)
-            late += sum(each.late_rows for each in relayed)
+            missed = sum(each.late_rows for each in relayed)
             names = f"{before.operator.name} came too late for {stage.operator.name}"
-            assert not late or not before.operator.watermarked, f"{late} rows of {names}"
+            assert not missed or not before.operator.watermarked, f"{missed} rows of {names}"
+            late += missed
             sent = [(each.number, each.number, each.staged) for each in relayed]
             done = self._run_operator(stage, epoch, try_, sent, after, commit=False)
         if at_once:
@@ -295,6 +296,7 @@ class Epochs:
         statuses = [each.status for each in done]
         progress = EpochProgress(
             query=self.identity,
+            operators=tuple((stage.operator.name, stage.store.pattern.value) for stage in self._plan.stages),
             epoch=outcome.manifest.epoch,
             tries=tries,
             started=started,

@@ -45,6 +45,7 @@ class EpochProgress:
     """One epoch. Reads like a mapping too: ``progress["numInputRows"]``."""
 
     query: QueryIdentity
+    operators: tuple[tuple[str, str], ...]  # of the chain, each with its store; what is counted is of all together
     epoch: int
     tries: int
     started: float
@@ -89,8 +90,8 @@ class EpochProgress:
             "eventTime": event_time,
             "stateOperators": [
                 {
-                    "operatorName": "aggregate",
-                    "store": "RMW",
+                    "operatorName": ", ".join(name for name, _ in self.operators),
+                    "store": ", ".join(store for _, store in self.operators),
                     "numRowsTotal": self.state_rows,
                     "numRowsUpdated": self.state_rows_updated,
                     "numRowsDroppedByWatermark": self.late_rows,
