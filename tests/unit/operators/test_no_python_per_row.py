@@ -191,7 +191,7 @@ def one_epoch_of(spec: OperatorSpec, rows: int, folder: Path) -> Counter[str]:
     ids=["within", "time among keys", "for ever", "all time", "tumbling", "sliding"],
 )
 def test_ten_times_the_keys_need_hardly_more_calls(spec: OperatorSpec, tmp_path: Path) -> None:
-    """Tables grow by doubling, and clear away strings, some in the epoch that is counted: a few calls for each shard."""
+    """Tables grow by doubling, and clear away strings, some in the epoch that is counted: a few calls a shard."""
     warm_up()
     few, many = (one_epoch_of(spec, rows, tmp_path) for rows in (1_200, 12_000))
     assert (many - few).total() < 40 * 8, f"calls that grow with the rows: {many - few}"

@@ -1,0 +1,165 @@
+"""Plans of ``dropDuplicates`` and ``topN``: what is kept and sent, what ``explain`` says, what may not change."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from support.bids import RecordingRuntime
+from tailrace.api import aggregates as tr
+from tailrace.api.options import Options
+from tailrace.api.relations import OutputMode
+from tailrace.api.stream import Stream
+from tailrace.api.windows import window
+from tailrace.errors import AnalysisError
+from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
+from tailrace.operators.specs.from_json import spec_from_json
+from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.plan.explain import explain
+from tailrace.plan.fingerprint import differences, fingerprint
+from tailrace.plan.physical import PhysicalPlan, plan_relation
+from tailrace.types import DataType, Field
+
+TYPES = {"auction": "bigint", "ts": "timestamp", "price": "int", "score": "double", "note": "string"}
+
+
+def stream(delay: str | None = "8 seconds") -> Stream:
+    fields = tuple(Field(name, DataType(type_)) for name, type_ in TYPES.items())
+    made = Stream("a DataFrame", fields, RecordingRuntime())
+    return made if delay is None else made.withWatermark("ts", delay)
+
+
+def planned(asked: Stream, mode: str = "append", **options: Any) -> PhysicalPlan:
+    plan = plan_relation(asked.source, OutputMode(mode), Options(**options))
+    for stage in plan.stages:
+        assert spec_from_json(stage.operator.to_json()) == stage.operator
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("asked", "memory", "said"),
+    [
+        (stream(None).dropDuplicates(["note"]), Memory.FOREVER, "for ever: there is no watermark"),
+        (stream().dropDuplicates(["note"]), Memory.FOREVER, "for ever: ts is not among the keys; add it"),
+        (stream().dropDuplicates(["note", "ts"]), Memory.KEY_TIME, "until the watermark reaches its ts"),
+        (
+            stream().dropDuplicatesWithinWatermark(["note"]),
+            Memory.WITHIN,
+            "until the watermark reaches the event time of its row and 8 seconds; then it may come again",
+        ),
+    ],
+)
+def test_how_long_a_key_is_remembered(asked: Stream, memory: Memory, said: str) -> None:
+    plan = planned(asked)
+    assert isinstance(plan.operator, DeduplicateSpec) and plan.operator.memory is memory
+    text = explain(plan)
+    assert f"a key is remembered {said}" in text
+    assert "store RMW: a key is looked up for each row" in text
+    assert plan.stages[0].operator.output_delay == 0
+    assert [column.name for column in plan.inputs[0].columns] == list(TYPES)
+
+
+def test_rows_bring_what_the_next_operator_reads() -> None:
+    distinct = stream().dropDuplicates(["note"])
+    plan = planned(distinct.groupBy(window("ts", "10 seconds")).agg(tr.sum("price")))
+    assert plan.operator.reads == ("ts", "price", "note")
+    assert [column.name for column in plan.inputs[0].columns] == ["ts", "price", "note"]
+    plan = planned(distinct.dropDuplicates(["auction", "ts"]).groupBy("auction").agg(tr.count()), "update")
+    first, second = (stage.operator for stage in plan.stages[:2])
+    assert second.reads == ("auction", "ts") and first.reads == ("auction", "ts", "note")
+    assert not first.handed_over and second.handed_over  # type: ignore[attr-defined]
+
+
+def test_a_row_that_another_operator_hands_over_is_late_a_moment_later() -> None:
+    plan = planned(stream().dropDuplicates(["note"]).dropDuplicates(["auction"]))
+    first, second = (stage.operator for stage in plan.stages)
+    assert (first.mark(100), second.mark(100)) == (100, 99)  # type: ignore[attr-defined]
+    assert second.mark(-(2**63)) == -(2**63)  # type: ignore[attr-defined]
+
+
+def test_what_is_kept_of_a_row() -> None:
+    asked = stream().groupBy(window("ts", "10 seconds", "5 seconds"), "auction").topN(3, "price", columns=["note"])
+    plan = planned(asked)
+    spec = plan.operator
+    assert isinstance(spec, TopNSpec)
+    assert [row.name for row in spec.rows] == ["note", "price", "ts"] and spec.shown == ("note",)
+    assert spec.watermarked and not spec.emit_changed
+    text = explain(plan)
+    assert "+- Top n" in text and "output mode append: rows that are final" in text
+    assert "group by auction bigint" in text
+    assert "window 10 seconds every 5 seconds, over ts, in column window" in text
+    assert "the best 3 rows of each, by price descending, then the earlier event time, then the smaller other" in text
+    assert "keeps at most 3 rows a group and pane (note string, price int, ts timestamp)" in text
+    assert "store RMW: only the best rows of a group are kept" in text
+    ever = planned(stream(None).groupBy().topN(1, ["score", "price"], True), "update")
+    assert "by score ascending, then price ascending, then the smaller other columns" in explain(ever)
+    assert "output mode update" in explain(ever)
+    by_time = planned(stream().groupBy("auction").topN(1, "ts"), "update")
+    assert "by ts descending, then the smaller other columns" in explain(by_time)
+
+
+def test_windows_that_rows_bring_have_one_time() -> None:
+    counts = stream().groupBy(window("ts", "10 seconds"), "auction").agg(tr.count().alias("n"))
+    spec = planned(counts.groupBy("window").topN(2, "n")).last
+    assert isinstance(spec, TopNSpec)
+    assert spec.takes_window_start and [row.name for row in spec.rows] == ["auction", "n"]
+    spec = planned(counts.groupBy("auction").topN(2, "n"), "update").last
+    assert [row.name for row in spec.rows] == ["n", "window"] and spec.shown == ("n",)  # type: ignore[attr-defined]
+
+
+def test_rows_may_be_too_wide() -> None:
+    fields = tuple(Field(f"c{i}", DataType("int")) for i in range(70))
+    wide = Stream("a DataFrame", fields, RecordingRuntime())
+    with pytest.raises(AnalysisError, match="70 columns, and at most 62"):
+        planned(wide.dropDuplicates(["c0"]))
+    with pytest.raises(AnalysisError, match="columns=\\["):
+        planned(wide.groupBy("c0").topN(3, "c1"), "update")
+    planned(wide.groupBy("c0").topN(3, "c1", columns=["c2"]), "update")
+
+
+def stored(asked: Stream, mode: str = "append", **options: Any) -> Any:
+    return json.loads(json.dumps(fingerprint(planned(asked, mode, **options))))
+
+
+def test_a_delay_may_change() -> None:
+    for keys, how in ((["note"], "dropDuplicatesWithinWatermark"), (["note", "ts"], "dropDuplicates")):
+        asked = [getattr(stream(delay), how)(keys) for delay in ("8 seconds", "1 hour")]
+        assert differences(*map(stored, asked)) == []
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        (["note"], ["note", "auction"], "keys: was note string, is now note string, auction bigint"),
+        (["note"], ["note", "ts"], "memory of keys: was forever, is now key_time"),
+    ],
+)
+def test_another_key_is_refused(was: list[str], now: list[str], said: str) -> None:
+    found = differences(stored(stream().dropDuplicates(was)), stored(stream().dropDuplicates(now)))
+    assert said in found
+
+
+def test_another_memory_is_refused() -> None:
+    before, after = stream().dropDuplicates(["note"]), stream().dropDuplicatesWithinWatermark(["note"])
+    assert differences(stored(before), stored(after)) == ["memory of keys: was forever, is now within"]
+    assert differences(stored(before), stored(stream().groupBy("note").count(), "update")) == [
+        "operator: was Drop duplicates, is now Aggregate"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((4, "price"), "rows of each group: was 3, is now 4"),
+        ((3, "price", True), "order: was price descending, then the earlier"),
+        ((3, "score"), "order: was price descending"),
+        ((3, "price", False, ["note"]), "columns kept: was ts timestamp, price int, score double, note string, is now"),
+        ((3, "price", False, None, "place"), "output columns: was"),
+    ],
+)
+def test_another_ranking_is_refused(arguments: tuple[Any, ...], said: str) -> None:
+    before = stored(stream().groupBy("auction").topN(3, "price"), "update")
+    found = differences(before, stored(stream().groupBy("auction").topN(*arguments), "update"))
+    assert any(each.startswith(said) for each in found), found
