@@ -10,10 +10,11 @@ import faulthandler
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+_STDERR = 2
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def ended_after(seconds: float) -> Iterator[None]:
 
     One at a time in a process. Where all of its threads were goes to the standard error.
     """
-    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(seconds, exit=True, file=_STDERR)
     try:
         yield
     finally:

@@ -14,6 +14,7 @@ from tailrace.operators.session_aggregate import SessionAggregate
 from tailrace.operators.session_rows import SessionRows
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.pattern import Pattern, WindowKind
+from tailrace.operators.ttl_aggregate import TtlAggregate
 from tailrace.operators.window_aggregate import WindowAggregate
 from tailrace.operators.window_lists import WindowLists
 from tailrace.operators.window_rows import WindowRows
@@ -29,6 +30,8 @@ def aggregate_operator(
             return SessionAggregate(spec, shards)
         case Pattern.RMW, WindowKind.COUNT:
             return CountAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        case Pattern.RMW, WindowKind.GLOBAL if spec.ttl is not None:
+            return TtlAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case Pattern.RMW, _:
             return WindowAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case Pattern.AAR, _:
@@ -47,7 +50,7 @@ def fold_aggregate(
 ) -> pa.RecordBatch:
     match spec.pattern, spec.window_kind:
         case Pattern.RMW, kind:
-            bury = kind is WindowKind.SESSION and complete
+            bury = complete and (kind is WindowKind.SESSION or spec.ttl is not None)
             return read_modify_write.fold_sections(spec.record_layout(), batches, horizon, bury=bury)
         case Pattern.AAR, _:
             return append_aligned.fold_sections(spec.layout(), batches, horizon)

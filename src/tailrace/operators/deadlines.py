@@ -72,6 +72,9 @@ class Deadlines:
         self._dropped: set[int] = set()  # shards whose entries are still among the others
         self.moved = 0  # entries written, taken or merged so far: what it has cost
 
+    def __len__(self) -> int:
+        return sum(len(run) for run in self._runs) + sum(run.left for run in self._disk)
+
     @property
     def nbytes(self) -> int:
         return sum(run.nbytes for run in self._runs) + sum(entries.nbytes for _, entries in self._taken)

@@ -86,6 +86,8 @@ class Lifter:
         times: np.ndarray | None,
     ) -> None:
         words = builder.words
+        if accumulator.lift is Lift.STAMP:
+            return
         if array is None:
             words[:, where.word] = 1
             builder.set_bit(where.bit, None)

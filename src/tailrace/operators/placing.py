@@ -59,6 +59,8 @@ class Placer:
             return self._assigned(batch, name, self._assigner)
         if spec.count_size is not None and spec.watermarked:
             return self._counted(batch, name)
+        if spec.expires:
+            return self._living(batch, name)
         return Placed(*in_time(batch, name, spec.window, self._late_before, self._counts, spec.session_gap))
 
     def _assigned(self, batch: pa.RecordBatch, name: str, assigner: Assigner) -> Placed:
@@ -74,6 +76,12 @@ class Placer:
         """Windows by count with an event time: rows before the watermark would make windows too old for others."""
         times, known = self._times(batch, name)
         chosen = self._stay(batch, known & (times < self._late_before), known)
+        return Placed(batch.take(pa.array(chosen)), times[chosen])
+
+    def _living(self, batch: pa.RecordBatch, name: str) -> Placed:
+        """Records that are forgotten by event time: rows that would make one which is forgotten already are late."""
+        times, known = self._times(batch, name)
+        chosen = self._stay(batch, known & (times <= self._late_before), known)
         return Placed(batch.take(pa.array(chosen)), times[chosen])
 
     def _times(self, batch: pa.RecordBatch, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -160,7 +160,7 @@ class Process(OverStore[ReadModifyWriteStore]):
         if column is None:
             return np.zeros(len(rows), np.int64)
         fields = (*self.spec.keys, *self.spec.rows)
-        words = [place.word for place in (*self._sent.keys, *self._sent.accumulators)]
+        words = [key.word for key in self._sent.keys] + [place.word for place in self._sent.accumulators]
         return np.ascontiguousarray(rows.words[:, words[fields.index(column)]])
 
     # Shards ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tailrace.operators.process_keys import EpochKeys, Piece, ordered
 from tailrace.operators.specs.process import ProcessSpec
 from tailrace.operators.specs.ttl import Clock
 from tailrace.operators.user_code import NOTHING_KEPT
-from tailrace.state.layout import VALID, AccumulatorWords
+from tailrace.state.layout import VALID, AccumulatorWords, RecordLayout
 from tailrace.state.read_modify_write import ReadModifyWriteStore
 from tailrace.state.runs import take
 from tailrace.state.sections import RowsBuilder, to_section
@@ -128,7 +128,7 @@ class Caller:
         words[np.concatenate([*numbers, new])] = rows.words
         return _Before(Rows(words, rows.heap), at)
 
-    def _columns_of(self, rows: Rows, layout: object) -> dict[str, pa.Array]:
+    def _columns_of(self, rows: Rows, layout: RecordLayout) -> dict[str, pa.Array]:
         """By the names that users know them by."""
         section = to_section(rows, layout)
         if layout is self._sent:
@@ -185,7 +185,7 @@ class Caller:
             return np.zeros(len(newest), np.int64)
         if spec.ttl.clock is Clock.PROCESSING:
             return np.full(len(newest), moment.now, np.int64)
-        times = np.maximum(newest, before.word(self._hidden["seen"], MIN_MICROS))
+        times: np.ndarray = np.maximum(newest, before.word(self._hidden["seen"], MIN_MICROS))
         if spec.timers_clock is Clock.EVENT:
             names = [field.name for field in spec.state]
             timer = self._columns[names.index(spec.timers or "")]

@@ -52,7 +52,9 @@ class WindowAggregate(OverStore[ReadModifyWriteStore]):
         memory_bytes: int | None = None,
         folder: str | None = None,
         tuning: Tuning = USUAL,
+        noted_word: int | None = None,
     ) -> None:
+        """``noted_word``: for operators that remove single records, see the store."""
         self.spec = spec
         self._layout = spec.layout()
         self._known = None if spec.custom is None else KnownWindows(spec.name, self._layout)
@@ -61,6 +63,8 @@ class WindowAggregate(OverStore[ReadModifyWriteStore]):
                 self._layout,
                 shards,
                 threads,
+                removes=noted_word is not None,
+                noted_word=noted_word,
                 memory_bytes=memory_bytes,
                 folder=folder,
                 max_space_amplification=tuning.max_space_amplification,
@@ -77,8 +81,12 @@ class WindowAggregate(OverStore[ReadModifyWriteStore]):
         """Merge the frames of the winning attempts, in partition order."""
         if self._known is not None:
             self._known.see(epoch, [frame.rows for frame in frames], self.horizon)
+        self._store.open(epoch)
+        self._merge(epoch, frames)
+
+    def _merge(self, epoch: int, frames: Sequence[Frame]) -> None:
         try:
-            self._store.merge(epoch, [frame.parts() for frame in frames])
+            self._store.merge_more([frame.parts() for frame in frames])
         except SumOverflowError as error:
             sums = ", ".join(out.name for out in self.spec.outputs if out.type.is_integer or out.type.is_decimal)
             raise SumOverflowError(

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from tailrace.ids import Micros
 from tailrace.operators.specs.pattern import Pattern, WindowKind
+from tailrace.operators.specs.ttl import Clock, Ttl
 from tailrace.operators.specs.window import BY_END, CustomSpec, WindowSpec
 from tailrace.state.layout import Merge, RecordLayout, bits_of, record_layout
 from tailrace.types import BIGINT, DataType, Field, Kind, window_of
@@ -28,6 +29,7 @@ class Lift(StrEnum):
     DOUBLE = "double"  # the input as a double; null contributes nothing
     TIMED = "timed"  # (event time, input); a null input is a value
     TIMED_PRESENT = "timed_present"  # (event time, input); null contributes nothing
+    STAMP = "stamp"  # nothing: the server puts the time of the epoch there
 
 
 class Result(StrEnum):
@@ -100,6 +102,7 @@ class AggregateSpec:
     count_size: int | None = None  # in place of ``window``: so many rows of a key are a window
     custom: CustomSpec | None = None  # in place of ``window``: the user's own
     store: str | None = None  # the store that the user has chosen, a Pattern; None: the usual one
+    ttl: Ttl | None = None  # of records without a window; then the first accumulator is when a record was last updated
 
     @property
     def windowed(self) -> bool:
@@ -122,6 +125,11 @@ class AggregateSpec:
     def pane_windows(self) -> WindowSpec | None:
         """Windows that end by the watermark for all keys alike, as their records lie in panes; None: there are none."""
         return BY_END if self.custom is not None else self.window
+
+    @property
+    def expires(self) -> bool:
+        """Whether rows are late whose key, had it no others, would be forgotten already."""
+        return self.ttl is not None and self.ttl.clock is Clock.EVENT
 
     @property
     def own_windows(self) -> bool:
@@ -258,4 +266,5 @@ class AggregateSpec:
             count_size=raw.get("count_size"),
             custom=CustomSpec(**raw["custom"]) if raw.get("custom") else None,
             store=raw.get("store"),
+            ttl=Ttl.from_json(raw.get("ttl")),
         )

@@ -1,0 +1,262 @@
+"""Rolling aggregates that forget keys, against a dictionary: undone, replayed, moved, restarted, beyond memory."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.keyed_cluster import NO_TIME, KeyedCluster, Times
+from tailrace.ids import Micros
+from tailrace.operators import lift
+from tailrace.operators.key_hash import put_hashes
+from tailrace.operators.lifters import lifter_of
+from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
+from tailrace.operators.specs.ttl import Clock, Ttl
+from tailrace.operators.ttl_aggregate import TtlAggregate
+from tailrace.state.cold_segment import ColdSegment
+from tailrace.state.layout import Merge
+from tailrace.state.table import Table
+from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
+
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
+TEXT = DataType("string")
+KEYS = (Field("k", TEXT), Field("n", BIGINT))
+TS, V, S = Field("ts", TIMESTAMP), Field("v", BIGINT), Field("s", TEXT)
+Row = dict[str, Any]
+
+
+def spec_of(clock: Clock, span: int = 10, shards: int = 3, keys: tuple[Field, ...] = KEYS) -> AggregateSpec:
+    touched = Accumulator(Merge.MAX, Lift.VALUE, "ts", TIMESTAMP)
+    if clock is Clock.PROCESSING:
+        touched = Accumulator(Merge.MAX, Lift.STAMP, None, TIMESTAMP)
+    return AggregateSpec(
+        name="a",
+        keys=keys,
+        accumulators=(
+            touched,
+            Accumulator(Merge.ADD, Lift.VALUE, "v", BIGINT),
+            Accumulator(Merge.MAX, Lift.VALUE, "s", TEXT),
+        ),
+        outputs=(Output("total", Result.VALUE, (1,), BIGINT), Output("most", Result.VALUE, (2,), TEXT)),
+        window=None,
+        window_name="",
+        window_position=0,
+        time_column=TS if clock is Clock.EVENT else None,
+        emit_changed=True,
+        watermarked=clock is Clock.EVENT,
+        ansi=True,
+        shards=shards,
+        ttl=Ttl(Micros(span), clock),
+    )
+
+
+class Model:
+    """Key to (total, most, when it was last updated)."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.processing = clock is Clock.PROCESSING
+        self.keys: dict[Any, tuple[Any, Any, int]] = {}
+
+    def epoch(self, rows: list[Row], times: Times) -> Counter[Any]:
+        if self.processing:
+            self._forget(times.forget_before)
+        touched = set()
+        for row in rows:
+            if not self.processing and (row["ts"] is None or row["ts"] <= times.late_before):
+                continue
+            key = (row["k"], row["n"])
+            total, most, updated = self.keys.get(key, (None, None, NO_TIME))
+            total = total if row["v"] is None else (total or 0) + row["v"]
+            strings = [s for s in (most, row["s"]) if s is not None]
+            most = max(strings, key=str.encode, default=None)
+            self.keys[key] = (total, most, times.now if self.processing else max(updated, row["ts"]))
+            touched.add(key)
+        emitted = Counter((*key, *self.keys[key][:2]) for key in touched)
+        if not self.processing:
+            self._forget(times.forget_before)
+        return emitted
+
+    def _forget(self, before: int) -> None:
+        self.keys = {key: value for key, value in self.keys.items() if value[2] > before}
+
+
+class Story:
+    def __init__(self, clock: Clock, span: int, rng: random.Random) -> None:
+        self.clock, self.span, self.rng = clock, span, rng
+        texts = ["", "a", "bee", None, "long " * 9]
+        self.names = [(rng.choice(texts), rng.choice([0, 1, None])) for _ in range(rng.randint(1, 15))]
+        self.time, self.now = rng.choice([0, -500, 10**15]), 5
+        self.mark = self.forgotten = NO_TIME
+
+    def rows(self, count: int) -> list[Row]:
+        rng = self.rng
+        self.time += rng.choice([0, 1, 5, 30])
+        return [
+            dict(
+                zip(("k", "n"), rng.choice(self.names), strict=True),
+                ts=rng.choice([None, *[self.time + rng.randint(-20, 3)] * 9]),
+                v=rng.choice([None, rng.randint(-9, 9)]),
+                s=rng.choice([None, "", "row", "é" * 20]),
+            )
+            for _ in range(count)
+        ]
+
+    def times(self, rows: list[Row]) -> Times:
+        before = self.forgotten
+        self.mark = max([self.mark, *(row["ts"] - 3 for row in rows if row["ts"] is not None)])
+        self.now += self.rng.choice([0, 1, 7, 40])
+        clock = self.now if self.clock is Clock.PROCESSING else self.mark
+        if clock > NO_TIME:
+            self.forgotten = max(before, clock - self.span)
+        return Times(before, self.forgotten, self.now, self.forgotten)
+
+
+def tell(clock: Clock, seed: int, epochs: int) -> bool:
+    rng = random.Random(seed)
+    span = rng.choice([0, 3, 10, 60])
+    story, model = Story(clock, span, rng), Model(clock)
+    hashes = rng.choice([1, 2, 50, 2**62])
+
+    def few_hashes(rows: Any, program: Any) -> None:
+        put_hashes(rows, program)
+        rows.words[:, 0] %= hashes
+
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lift, "put_hashes", few_hashes)
+        cluster = KeyedCluster(spec_of(clock, span, rng.choice([1, 3, 5])), (*KEYS, TS, V, S), rng, folder)
+        before: tuple[Any, ...] | None = None
+        for epoch in range(epochs):
+            if rng.random() < 0.2:  # an attempt that comes to nothing
+                saved = dict(vars(story))
+                rows = story.rows(rng.randint(0, 12))
+                cluster.run(epoch, rows, story.times(rows))
+                vars(story).update(saved)
+                cluster.undo(epoch)
+                if before is not None and rng.random() < 0.5:  # and the epoch before it is tried once more
+                    cluster.undo(epoch - 1)
+                    cluster.take_back_sections(before[2])
+                    again = cluster.epoch(epoch - 1, *before[:2])
+                    assert Counter(again) == before[3], f"a replayed epoch {epoch - 1} emits other rows"
+            rows = story.rows(rng.choice([0, 1, 10, 30]))
+            times = story.times(rows)
+            counts = cluster.section_counts()
+            found = Counter(cluster.epoch(epoch, rows, times))
+            assert found == model.epoch(rows, times), f"epoch {epoch}"
+            before = (rows, times, counts, found)
+            if rng.random() < 0.3:
+                cluster.forget(epoch - 1)
+                before = None
+            if rng.random() < 0.1:
+                cluster.restart()
+                before = None
+            elif rng.random() < 0.15:
+                cluster.forget(epoch)
+                cluster.move(rng.randrange(cluster.spec.shards))
+                before = None
+            assert cluster.rows == len(model.keys)
+        cluster.close()
+        return cluster.wrote_segments
+
+
+@pytest.mark.parametrize("clock", list(Clock))
+@given(seed=st.integers(0, 2**48))
+@settings(max_examples=300 if LONG else 15)
+def test_keys_are_forgotten_as_in_a_dictionary(clock: Clock, seed: int) -> None:
+    tell(clock, seed, epochs=14)
+
+
+def test_stories_go_to_disk() -> None:
+    assert any(tell(clock, seed, epochs=8) for seed in range(4) for clock in Clock)
+
+
+class Work:
+    """Records looked at, read from disk and written among the deadlines, counted."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.records = 0
+        self._count(patch, ColdSegment, "read")
+        self._count(patch, Table, "words")
+        self._count(patch, Table, "copy")
+
+    def _count(self, patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def counted(this: Any, rows: np.ndarray, *more: Any) -> Any:
+            self.records += len(rows)
+            return real(this, rows, *more)
+
+        patch.setattr(owner, name, counted)
+
+
+@pytest.mark.parametrize("clock", list(Clock))
+@pytest.mark.parametrize("memory_bytes", [1 << 20, 1 << 28])
+def test_forgetting_costs_what_is_forgotten(
+    clock: Clock, memory_bytes: int, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred keys expire in each of some epochs, out of 2,000 or of 40,000 that are kept: the work is the same."""
+    done = [_work_of(clock, kept, memory_bytes, str(tmp_path), monkeypatch) for kept in (2_000, 40_000)]
+    few, many = done
+    assert many <= 2 * few + 200, f"records touched with 2,000 and with 40,000 kept: {done}"
+
+
+@pytest.mark.parametrize("clock", list(Clock))
+def test_a_key_that_is_touched_again_and_again_is_waited_for_once(clock: Clock, tmp_path: object) -> None:
+    """On disk or in memory, where its record is brought in from there for each touch."""
+    operator = TtlAggregate(_many(clock), range(4), threads=1, memory_bytes=0, folder=str(tmp_path))
+    for number in range(30):
+        run_epoch(operator, number, np.arange(200), number, number - 20)
+        assert operator.rows == 200 and operator.disk_bytes
+        assert len(operator._deadlines) == 200
+    run_epoch(operator, 30, np.arange(0), 30, 29)
+    assert operator.rows == len(operator._deadlines) == 0
+    operator.close()
+
+
+def _many(clock: Clock) -> AggregateSpec:
+    return spec_of(clock, 1000, 4, (Field("n", BIGINT),))
+
+
+def run_epoch(operator: TtlAggregate, number: int, keys: np.ndarray, time: int, forget_before: int) -> None:
+    """One row for each key, all at one time."""
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "n": pa.array(keys, pa.int64()),
+            "ts": pa.array(np.full(len(keys), time), pa.timestamp("us", "UTC")),
+            "v": pa.array(keys, pa.int64()),
+            "s": pa.array(np.full(len(keys), "text")),
+        }
+    )
+    lifter = lifter_of(operator.spec, NO_TIME, False, {"n": BIGINT, "ts": TIMESTAMP, "v": BIGINT, "s": TEXT})
+    operator.set_times(time, forget_before)
+    operator.apply(number, [lifter.frame([batch])])
+    operator.advance(number, NO_TIME, NO_TIME)
+    operator.delta(number)
+    operator.forget(number)
+
+
+def _work_of(clock: Clock, kept: int, memory_bytes: int, folder: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    operator = TtlAggregate(_many(clock), range(4), threads=1, memory_bytes=memory_bytes, folder=folder)
+    for number in range(10):  # of each of the first epochs a hundred keys, which nobody touches again
+        run_epoch(operator, number, np.arange(100 * number, 100 * number + 100), number, NO_TIME)
+    run_epoch(operator, 10, np.arange(1000, 1000 + kept), 5000, NO_TIME)
+    if memory_bytes < 1 << 24 and kept > 10_000:
+        assert operator.disk_bytes > 1 << 20, "nothing lies on disk"
+    with monkeypatch.context() as patch:
+        work = Work(patch)
+        moved, looked = operator._deadlines.moved, operator.looked
+        for number in range(11, 16):
+            before = operator.rows
+            run_epoch(operator, number, np.arange(0), 5000, number - 11)
+            assert operator.rows == before - 100
+        total = work.records + operator._deadlines.moved - moved + operator.looked - looked
+    operator.close()
+    return total
