@@ -7,17 +7,19 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from tailrace.operators import join_sections, top_n
-from tailrace.operators.deduplicate import Deduplicate
 from tailrace.operators.aggregate_catalogue import aggregate_operator, fold_aggregate
+from tailrace.operators.deduplicate import Deduplicate
 from tailrace.operators.join_rows import JoinRows
 from tailrace.operators.operator import Operator
+from tailrace.operators.process import Process
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.join import JoinKind, JoinSpec
 from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.operators.specs.process import ProcessSpec
 from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.window_join import WindowJoin
-from tailrace.state import append_aligned
+from tailrace.state import append_aligned, read_modify_write
 from tailrace.state.tuning import USUAL, Tuning
 
 
@@ -30,6 +32,8 @@ def operator_of(
             return WindowJoin(spec, shards, memory_bytes=memory_bytes, folder=folder)
         case JoinSpec():
             return JoinRows(spec, shards, memory_bytes=memory_bytes, folder=folder)
+        case ProcessSpec():
+            return Process(spec, shards, memory_bytes=memory_bytes, folder=folder)
         case DeduplicateSpec():
             return Deduplicate(spec, shards, memory_bytes=memory_bytes, folder=folder)
         case TopNSpec():
@@ -48,6 +52,8 @@ def fold_sections(
             return append_aligned.fold_sections(spec.kept_layout(), batches, horizon)
         case JoinSpec():
             return join_sections.fold(spec.kept_layout(), batches, horizon)
+        case ProcessSpec():
+            return read_modify_write.fold_sections(spec.kept_layout(), batches, horizon, bury=complete)
         case DeduplicateSpec():
             return read_modify_write.fold_sections(spec.kept_layout(), batches, horizon)
         case TopNSpec():
