@@ -103,6 +103,10 @@ class AppendUnalignedStore:
     def stats(self) -> Stats:
         return sum((instance.stats for instance in self._instances), Stats())
 
+    @property
+    def compaction_cpu_s(self) -> float:
+        return sum(instance.stats.compaction_cpu_s for instance in self._instances)
+
     # Epochs ----------------------------------------------------------------------------------------------------------
 
     def append(

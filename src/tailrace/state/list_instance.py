@@ -227,29 +227,34 @@ class ListInstance:
             return found
 
     def _on_disk(self, targets: Targets, slot: int) -> list[Found]:
+        found = []
+        left = np.ones(len(targets), np.bool_)
+        taken = 0
+        if self._buffer is not None:
+            there, part = self._take(self._buffer, targets, left, slot)
+            left[there] = False
+            taken = len(there)
+            self.stats.hits += taken
+            found.append(part)
+        if taken < len(targets) and self._may_hold(targets, left):
+            wanted = self._scan(np.unique(targets.keys[left]))
+            # Of two lists with one order key, both were loaded, and one may have come from the buffer.
+            there, part = self._take(wanted, targets, left, slot)
+            self.stats.misses += len(there)
+            found.append(part)
+        elif taken and slot and self._buffer is not None and self._buffer.run.lists_there < taken:
+            self._scan(_NO_KEYS)
+        return [part for part in found if len(part.targets)]
+
+    def _may_hold(self, targets: Targets, left: np.ndarray) -> bool:
+        """Whether some of those that are left may lie on disk; only they are left then."""
         maybe = np.zeros(len(targets), np.bool_)
         for segment in self._segments:
             if segment.may_have(targets):
                 assert segment.prefixes is not None
                 lk.may_hold(segment.prefixes, segment.gone, targets.keys, targets.order, maybe)
-        if not maybe.any():
-            return []
-        found = []
-        taken = 0
-        if self._buffer is not None:
-            there, part = self._take(self._buffer, targets, maybe, slot)
-            maybe[there] = False
-            taken = len(there)
-            self.stats.hits += taken
-            found.append(part)
-        if maybe.any():
-            wanted = self._scan(np.unique(targets.keys[maybe]))
-            there, part = self._take(wanted, targets, maybe, slot)
-            self.stats.misses += len(there)
-            found.append(part)
-        elif slot and self._buffer is not None and self._buffer.run.lists_there < taken:
-            self._scan(_NO_KEYS)
-        return [part for part in found if len(part.targets)]
+        left &= maybe
+        return bool(left.any())
 
     def _take(self, loaded: _Loaded, targets: Targets, among: np.ndarray, slot: int) -> tuple[np.ndarray, Found]:
         lists = loaded.run.find(targets, self.layout)
@@ -257,10 +262,12 @@ class ListInstance:
         lists = lists[there]
         part = Found(there, loaded.run.slices(lists))
         if slot:
-            pieces = row_numbers(loaded.edges[lists], loaded.edges[lists + 1])
+            # Most lists lie in one segment only: then a piece has the number of its list.
+            whole = len(loaded.lists) == len(loaded.run)
+            pieces = lists if whole else row_numbers(loaded.edges[lists], loaded.edges[lists + 1])
             segments, places = loaded.segments[pieces], loaded.lists[pieces]
-            for number, segment in enumerate(self._segments):
-                segment.remove(places[segments == number], slot)
+            for number in np.flatnonzero(np.bincount(segments)).tolist():
+                self._segments[number].remove(places[segments == number], slot)
             loaded.run.bury(lists)
         return there, part
 
