@@ -28,6 +28,7 @@ from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.user_function import UserFunction
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import PANE
+from tailrace.state.list_instance import Stats
 from tailrace.state.runs import no_rows
 from tailrace.state.sections import to_section
 from tailrace.state.table import Rows
@@ -92,6 +93,10 @@ class CountRows:
     @property
     def disk_bytes(self) -> int:
         return self._lists.disk_bytes + self._totals.store.disk_bytes
+
+    def list_stats(self) -> Stats:
+        """What the store of its lists has done."""
+        return self._lists.stats()
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)

@@ -34,6 +34,7 @@ from tailrace.operators.user_windows import KnownWindows, Trigger
 from tailrace.state import list_sections
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import HASH, PANE
+from tailrace.state.list_instance import Stats
 from tailrace.state.sections import to_section
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
@@ -103,6 +104,10 @@ class WindowLists:
     @property
     def disk_bytes(self) -> int:
         return self._lists.disk_bytes + self._index.store.disk_bytes
+
+    def list_stats(self) -> Stats:
+        """What the store of its lists has done."""
+        return self._lists.stats()
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
