@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from tailrace.api import aggregates
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.columns import resolve
+from tailrace.api.processing import processed
 from tailrace.api.ranking import ranked
-from tailrace.api.relations import Aggregation, WindowFunction
+from tailrace.api.relations import Aggregation, StateTtl, WindowFunction
 from tailrace.api.windows import AnyWindow, CountWindow, SessionWindow
 from tailrace.errors import AnalysisError
 from tailrace.types import Field
@@ -60,6 +61,7 @@ class GroupedStream:
             aggregates=(*(self._resolve(aggregate) for aggregate in wanted), *self._event_time()),
             ansi=stream.runtime.ansi,
             store=self.chosen_store,
+            state_ttl=self._ttl(),
         )
         return stream.derived(aggregation)
 
@@ -127,6 +129,53 @@ class GroupedStream:
         )
         return stream.derived(made)
 
+    def process(
+        self,
+        func: Callable[..., object],
+        schema: object,
+        state: object,
+        timers: str | None = None,
+        columns: Sequence[str] | None = None,
+        timeMode: str = "eventTime",
+        eventTime: str | None = None,
+    ) -> Stream:
+        """Calls ``func`` with the rows of an epoch and the state of their keys; it returns output and new state.
+
+        ``func(rows, state)`` gets two ``pyarrow.Table``: the rows (group columns, event time, ``columns``: all by
+        default), by key and then event time; and one row for each of their keys, with the columns of ``state``, null
+        where the key is new. It returns a pair: a table with the columns of ``schema``, and the state of the keys that
+        stay. A key that it was given and does not return is forgotten.
+
+        ``timers``: a timestamp column of the state. When the watermark has reached it (``timeMode="processingTime"``:
+        when an epoch begins at or after it), ``func(rows, state, due)`` gets the key in ``state`` too, whether it has
+        rows or not, and ``due``, a boolean array, says of each row of ``state`` whether its time has come.
+
+        Large epochs are given in several calls, a key always in one: treat every key by itself. ``eventTime``: the
+        column of ``schema`` that is the event time of the output, for windows over it.
+
+        >>> def first_of_each(rows, state):                                                   # doctest: +SKIP
+        ...     ...
+        >>> clicks.groupBy("user").process(first_of_each, "user string", state="seen boolean")  # doctest: +SKIP
+        """
+        stream = self.stream
+        made = processed(
+            stream.source,
+            stream.schema,
+            stream.watermark,
+            self.keys,
+            self.window,
+            self.chosen_store,
+            stream.ttl,
+            func,
+            stream.runtime.fields(schema),
+            stream.runtime.fields(state),
+            timers=timers,
+            time_mode=timeMode,
+            columns=columns,
+            time_name=eventTime,
+        )
+        return stream.derived(made)
+
     def topN(
         self,
         n: int,
@@ -183,6 +232,10 @@ class GroupedStream:
             return ()
         assert self.stream.watermark is not None
         return (aggregates.max(self.stream.watermark.column.name).alias(self.window.event_time),)
+
+    def _ttl(self) -> StateTtl | None:
+        """That of the stream, where there is no window: others are refused, see ``Stream.derived``."""
+        return self.stream.ttl if self.window is None else None
 
     def _resolve(self, aggregate: Aggregate) -> Aggregate:
         if aggregate.column is None:

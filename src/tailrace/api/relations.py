@@ -33,6 +33,14 @@ class Watermark:
     delay: Micros
 
 
+@dataclass(frozen=True)
+class StateTtl:
+    """How long state stays that nothing updates, and whether time is the epochs' own and not event time."""
+
+    span: Micros
+    processing: bool
+
+
 @runtime_checkable
 class Relation(Protocol):
     """The output of a stateful operator."""
@@ -86,6 +94,7 @@ class Aggregation:
     ansi: bool
     function: WindowFunction | None = None  # in place of aggregates
     store: str | None = None  # which one the user wants; None: the plan chooses
+    state_ttl: StateTtl | None = None
 
     @property
     def time_column(self) -> Field | None:
@@ -279,3 +288,39 @@ class Ranking:
             ".groupBy(tailrace.window('ts', '10 seconds'), ...), and a watermark, .withWatermark('ts', '10 seconds'); "
             "or use .outputMode('update') for all rows of the groups that changed"
         )
+
+
+@dataclass(frozen=True)
+class Process:
+    """A user's function of the rows and the state of keys, called with whole batches of them."""
+
+    source: object
+    schema: tuple[Field, ...]
+    watermark: Watermark | None
+    keys: tuple[Field, ...]
+    function: Callable[..., object]
+    outputs: tuple[Field, ...]
+    state: tuple[Field, ...]
+    columns: tuple[Field, ...]  # what it reads, beside the keys and the event time
+    timers: str | None  # a column of the state
+    timers_processing: bool
+    time_name: str | None  # the output column with each row's event time
+    state_ttl: StateTtl | None
+
+    @property
+    def window(self) -> None:
+        return None
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.outputs
+
+    @property
+    def event_time(self) -> Watermark | None:
+        found = [field for field in self.outputs if field.name == self.time_name]
+        return Watermark(found[0], Micros(0)) if found else None
+
+    def refusal(self, mode: OutputMode) -> str | None:
+        if mode is OutputMode.APPEND:
+            return None
+        return "what process gives never changes: use .outputMode('append'), which is the default"

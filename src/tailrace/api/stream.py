@@ -12,8 +12,9 @@ from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.grouped import GroupedStream
 from tailrace.api.joining import JoinInput, joined, key_names
 from tailrace.api.options import Options
-from tailrace.api.relations import OutputMode, Relation, Watermark
+from tailrace.api.relations import OutputMode, Relation, StateTtl, Watermark
 from tailrace.api.runtime import Runtime
+from tailrace.api.state_ttl import check_taken, state_ttl
 from tailrace.api.windows import AnyWindow, CountWindow, CustomWindow, SessionWindow, TimeWindow, Window
 from tailrace.api.writer import DataStreamWriter
 from tailrace.errors import AnalysisError
@@ -28,6 +29,7 @@ class Stream:
     schema: tuple[Field, ...]
     runtime: Runtime
     watermark: Watermark | None = None
+    ttl: StateTtl | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -47,7 +49,8 @@ class Stream:
     def derived(self, relation: Relation) -> Stream:
         """The stream of what an operator makes of this one."""
         check_names([field.name for field in relation.fields])
-        return replace(self, source=relation, schema=relation.fields, watermark=relation.event_time)
+        check_taken(self.ttl, relation)
+        return replace(self, source=relation, schema=relation.fields, watermark=relation.event_time, ttl=None)
 
     def withWatermark(self, eventTime: str, delayThreshold: Duration) -> Stream:
         """Rows may come up to ``delayThreshold`` behind the largest event time; later, their windows are closed."""
@@ -65,6 +68,16 @@ class Stream:
         check_time(column, "withWatermark")
         delay = parse_duration(delayThreshold, "withWatermark: delayThreshold", zero_ok=True)
         return replace(self, watermark=Watermark(column, delay))
+
+    def withStateTtl(self, ttl: Duration, timeMode: str = "eventTime") -> Stream:
+        """The next operator forgets a key that was not updated for ``ttl``; if it comes again, it starts anew.
+
+        For aggregates without a window and for ``process``. ``timeMode``: ``eventTime``, by the watermark, or
+        ``processingTime``, by the time at which an epoch begins.
+
+        >>> clicks.withStateTtl("1 hour").groupBy("user").agg(tr.count())                     # doctest: +SKIP
+        """
+        return replace(self, ttl=state_ttl(ttl, timeMode, self.watermark, self.ttl))
 
     def groupBy(self, *cols: str | AnyWindow | Sequence[str | AnyWindow]) -> GroupedStream:
         """Groups by columns and at most one window, of any kind. Without any: one group of all rows.

@@ -14,8 +14,9 @@ from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift,
 from tailrace.operators.specs.operator import VALUES_MAX
 from tailrace.operators.specs.pattern import Pattern
 from tailrace.operators.specs.window import CustomSpec, WindowSpec
+from tailrace.plan.process import plan_ttl
 from tailrace.plan.user_function import packed
-from tailrace.types import BIGINT, DOUBLE, DataType, Field, array, decimal
+from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field, array, decimal
 
 _ORDERED = {
     Function.MIN: Merge.MIN,
@@ -32,6 +33,8 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
     accumulators: list[Accumulator] = []
     if isinstance(window, SessionWindow):
         accumulators = _session_bounds(stream)
+    elif stream.state_ttl is not None:
+        accumulators = [_last_update(stream)]
     elif isinstance(window, CountWindow):
         accumulators = [_ROWS]  # comes first: it says how full a window is
     outputs: list[Output] = []
@@ -67,6 +70,7 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
         count_size=window.size if isinstance(window, CountWindow) else None,
         custom=_custom_spec(window) if isinstance(window, CustomWindow) else None,
         store=stream.store,
+        ttl=plan_ttl(stream.state_ttl),
     )
 
 
@@ -77,6 +81,8 @@ def _watermarked(stream: Aggregation) -> bool:
     """
     if isinstance(stream.window, CountWindow):
         return stream.window.event_time is not None
+    if stream.state_ttl is not None:
+        return not stream.state_ttl.processing
     return stream.watermark is not None and stream.window is not None
 
 
@@ -93,6 +99,23 @@ def _session_bounds(stream: Aggregation) -> list[Accumulator]:
     time = stream.time_column
     assert time is not None
     return [Accumulator(merge, Lift.VALUE, time.name, time.type) for merge in (Merge.MIN, Merge.MAX)]
+
+
+def _last_update(stream: Aggregation) -> Accumulator:
+    """When a record was last updated, by the clock of the time-to-live. It comes before all else."""
+    assert stream.state_ttl is not None
+    keeping = [one.name for one in stream.aggregates if one.whole_group]
+    if keeping or stream.store not in (None, Pattern.RMW):
+        what = f"{keeping[0]} keeps" if keeping else f"store {stream.store} keeps"
+        raise AnalysisError(
+            f"withStateTtl forgets records that are updated in place, and {what} every row: remove it, or add a "
+            f"window, which ends, to groupBy"
+        )
+    if stream.state_ttl.processing:
+        return Accumulator(Merge.MAX, Lift.STAMP, None, TIMESTAMP)
+    time = stream.time_column
+    assert time is not None
+    return Accumulator(Merge.MAX, Lift.VALUE, time.name, time.type)
 
 
 def _whole_group(aggregate: Aggregate, stream: Aggregation) -> Output:

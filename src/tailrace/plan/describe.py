@@ -9,10 +9,12 @@ from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.join import JoinSpec
 from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.operators.specs.process import ProcessSpec
 from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.plan.describe_aggregate import aggregate_kept, aggregate_lines, aggregate_outputs, aggregate_parts
 from tailrace.plan.describe_deduplicate import deduplicate_lines, deduplicate_parts
 from tailrace.plan.describe_join import join_lines, join_parts
+from tailrace.plan.describe_process import process_lines, process_parts
 from tailrace.plan.describe_top_n import top_n_lines, top_n_parts
 from tailrace.plan.words import fields_text
 
@@ -28,6 +30,8 @@ def kind_text(operator: OperatorSpec) -> str:
             return "Drop duplicates"
         case TopNSpec():
             return "Top n"
+        case ProcessSpec():
+            return "Process"
     raise AssertionError(f"no name for {operator!r}")
 
 
@@ -42,6 +46,8 @@ def lines(operator: OperatorSpec) -> list[str]:
             return deduplicate_lines(operator)
         case TopNSpec():
             return top_n_lines(operator)
+        case ProcessSpec():
+            return process_lines(operator)
     raise AssertionError(f"no text for {operator!r}")
 
 
@@ -56,6 +62,8 @@ def parts(operator: OperatorSpec) -> dict[str, str]:
             own = deduplicate_parts(operator)
         case TopNSpec():
             own = top_n_parts(operator)
+        case ProcessSpec():
+            own = process_parts(operator)
         case _:
             raise AssertionError(f"no parts of {operator!r}")
     return {

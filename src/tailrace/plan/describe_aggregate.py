@@ -6,6 +6,7 @@ from tailrace.api.duration import format_duration
 from tailrace.operators.specs.aggregate import WHOLE_GROUP, Accumulator, AggregateSpec, Lift, Merge, Output, Result
 from tailrace.operators.specs.pattern import Pattern
 from tailrace.operators.specs.window import CustomSpec
+from tailrace.plan.describe_process import ttl_clock_text, ttl_lines
 from tailrace.plan.words import field_text, fields_text, window_text
 
 
@@ -20,7 +21,8 @@ def aggregate_lines(operator: AggregateSpec) -> list[str]:
         time = operator.time_column.name
         lines.append(f"window {windows_text(operator)}, over {time}, in column {operator.window_name}")
         lines.append(f"panes of {_panes(operator)}" if operator.custom is None else _expected(operator.custom))
-    return [*lines, *(f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs)]
+    outputs = [f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs]
+    return [*lines, *outputs, *ttl_lines(operator.ttl)]
 
 
 def aggregate_parts(operator: AggregateSpec) -> dict[str, str]:
@@ -30,6 +32,7 @@ def aggregate_parts(operator: AggregateSpec) -> dict[str, str]:
         "event time column": field_text(operator.time_column),
         "output mode": "update" if operator.emit_changed else "append",
         "store": operator.pattern.value,
+        "time-to-live": ttl_clock_text(operator.ttl),
     }
 
 
@@ -73,6 +76,8 @@ def windows_text(operator: AggregateSpec) -> str:
 def accumulator_text(accumulator: Accumulator) -> str:
     if accumulator.lift is Lift.ONE:
         return "count(*)"
+    if accumulator.lift is Lift.STAMP:
+        return "time of the last update"
     if accumulator.lift is Lift.PRESENT:
         return f"count({accumulator.column})"
     name = {Merge.ADD: "sum", Merge.MOMENTS: "moments"}.get(accumulator.merge, accumulator.merge.value)

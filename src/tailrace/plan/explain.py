@@ -7,6 +7,8 @@ from tailrace.api.duration import format_duration
 from tailrace.api.options import Combine, Route, WatermarkRule
 from tailrace.api.relations import Watermark
 from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.operators.specs.process import ProcessSpec
 from tailrace.plan.describe import kind_text
 from tailrace.plan.describe import lines as lines_of
 from tailrace.plan.physical import PhysicalPlan, Stage
@@ -63,7 +65,7 @@ def _sink_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> tuple[str,
 
 def _watermark_lines(plan: PhysicalPlan, stage: Stage) -> list[str]:
     if plan.delays is None:
-        return ["no watermark: no row is late and state is never dropped"]
+        return [f"no watermark: no row is late and {_fate(stage.operator)}"]
     if stage is not plan.stages[0]:
         lag = f", {format_duration(stage.lag)} behind" if stage.lag else ""
         return [f"watermark of the operator below{lag}: its rows are final"]
@@ -71,8 +73,18 @@ def _watermark_lines(plan: PhysicalPlan, stage: Stage) -> list[str]:
     if len(lines) > 1:
         lines = [*lines, "of these the smaller one counts"]
     if not stage.operator.watermarked:
-        return [*lines, "no window: no row is late and state is never dropped"]
+        return [*lines, f"no window: no row is late and {_fate(stage.operator)}"]
     return [*lines, f"watermark rule {_RULES[plan.watermark_rule]}"]
+
+
+def _fate(operator: OperatorSpec) -> str:
+    """Of state that no watermark drops."""
+    match operator:
+        case ProcessSpec():
+            return "state stays until your function drops it"
+        case AggregateSpec() if operator.ttl is not None:
+            return "state goes by its time-to-live"
+    return "state is never dropped"
 
 
 def _trails(watermark: Watermark) -> str:

@@ -6,13 +6,24 @@ from dataclasses import dataclass
 
 from tailrace.api.definition import QueryDefinition
 from tailrace.api.options import Combine, CommitMode, Options, Route, Transport, WatermarkRule
-from tailrace.api.relations import Aggregation, Deduplication, Join, OutputMode, Ranking, Relation, Watermark, chain
+from tailrace.api.relations import (
+    Aggregation,
+    Deduplication,
+    Join,
+    OutputMode,
+    Process,
+    Ranking,
+    Relation,
+    Watermark,
+    chain,
+)
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.plan.aggregation import plan_aggregation
 from tailrace.plan.deduplication import narrowed, plan_deduplication
 from tailrace.plan.joining import plan_join
+from tailrace.plan.process import plan_process
 from tailrace.plan.ranking import plan_ranking
 from tailrace.plan.store_choice import StoreChoice, choose_store
 from tailrace.types import Field
@@ -135,6 +146,8 @@ def _operator(relation: Relation, output_mode: OutputMode, number: int, shards: 
             return plan_deduplication(relation, shards, f"deduplicate{suffix}")
         case Ranking():
             return plan_ranking(relation, output_mode, shards, f"top{suffix}")
+        case Process():
+            return plan_process(relation, shards, f"process{suffix}")
     raise AssertionError(f"no plan for {relation!r}")
 
 
@@ -145,7 +158,7 @@ def _inputs(relation: Relation, operator: OperatorSpec) -> tuple[Input, ...]:
             return tuple(
                 Input(_with_time((*side.keys, *side.columns), side.watermark), side.watermark) for side in sides
             )
-        case Aggregation() | Deduplication() | Ranking():
+        case Aggregation() | Deduplication() | Ranking() | Process():
             read = tuple(field for field in relation.schema if field.name in operator.reads)
             return (Input(read, relation.watermark),)
     raise AssertionError(f"no inputs of {relation!r}")

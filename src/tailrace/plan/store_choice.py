@@ -15,6 +15,7 @@ from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
 from tailrace.operators.specs.join import JoinKind, JoinSpec
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.operators.specs.pattern import Pattern, WindowKind
+from tailrace.operators.specs.process import ProcessSpec
 from tailrace.operators.specs.top_n import TopNSpec
 
 __all__ = ["Pattern", "StoreChoice", "WindowKind", "choose_store"]
@@ -155,6 +156,11 @@ TOP_N = StoreChoice(
 )
 
 
+PROCESS = StoreChoice(
+    Pattern.RMW, "the state of a key is read, given to your function and written: one record a key, changed in place"
+)
+
+
 def choose_store(operator: OperatorSpec) -> StoreChoice:
     """The store for an operator."""
     match operator:
@@ -164,6 +170,8 @@ def choose_store(operator: OperatorSpec) -> StoreChoice:
             return DEDUPLICATE[operator.memory]
         case TopNSpec():
             return TOP_N
+        case ProcessSpec():
+            return PROCESS
         case AggregateSpec():
             return _of_aggregation(operator)
     raise AssertionError(f"no store for {operator!r}")
