@@ -7,6 +7,8 @@
 ...     .agg(tr.count().alias("bids"), tr.max("price")))
 """
 
+from typing import TYPE_CHECKING
+
 from tailrace.api.aggregates import (
     avg,
     collect_list,
@@ -37,7 +39,18 @@ from tailrace.errors import (
     TailraceError,
     UserFunctionError,
 )
-from tailrace.spark.runtime import stream
+
+if TYPE_CHECKING:
+    from tailrace.spark.runtime import stream
+else:
+
+    def __getattr__(name):
+        if name == "stream":
+            from tailrace.spark.runtime import stream  # lazy: state servers need no Spark, and start in half the time
+
+            return stream
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __version__ = "0.1.0"
 

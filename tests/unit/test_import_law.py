@@ -91,6 +91,7 @@ def test_a_breach_is_caught(tmp_path: Path, name: str, code: str, said: str) -> 
         ("server/process", "from tailrace.server import service\nimport pyarrow.flight"),
         ("spark/driver", "from tailrace.server.client import StateClient\nimport os\nos.getpid()"),
         ("cli", "def f():\n    import json  # lazy: quick start of --help"),
+        ("__init__", "def f():\n    import tailrace.spark  # lazy: servers need no Spark"),
     ],
 )
 def test_what_is_lawful_passes(tmp_path: Path, name: str, code: str) -> None:

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from tailrace.env.pandas_import import show_pandas
 from tailrace.errors import UserFunctionError
 from tailrace.operators.call_limit import NotReturned, within_limit
 
@@ -20,6 +21,7 @@ NOTHING_KEPT = "Nothing of the epoch was kept: mend the function and start the q
 
 
 def loaded(code: str, operator: str, what: str) -> Callable[..., Any]:
+    show_pandas()
     try:
         function: Callable[..., Any] = pickle.loads(base64.b64decode(code))
     except Exception as error:

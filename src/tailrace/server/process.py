@@ -26,6 +26,7 @@ from collections.abc import Callable
 
 from tailrace.env import clock, processes, scratch
 from tailrace.env.disk import process_id
+from tailrace.env.pandas_import import hide_pandas
 from tailrace.server import assembly
 from tailrace.server.folder import ServerFolder
 from tailrace.server.protocol import TCP, UNIX_SCHEME, ProcessConfig, ServerAddress, encode
@@ -61,6 +62,7 @@ class End:
 
 
 def main() -> int:
+    hide_pandas()
     config = ProcessConfig.from_json(sys.stdin.readline())
     scratch.leave_stdin()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
