@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
@@ -20,6 +21,8 @@ FINISH_S = 120.0
 
 
 class KillRun:
+    child = CHILD
+
     def __init__(self, seed: int, mode: str, options: dict[str, str] | None = None, master: str = "local[2]") -> None:
         self.sandbox = Sandbox()
         self.root = self.sandbox.root / "q"
@@ -27,8 +30,12 @@ class KillRun:
         self._mode = mode
         self._options = options or {}
         self._master = master
-        self._batches = batches(seed)
         self.root.mkdir()
+        self.feed(seed)
+
+    def feed(self, seed: int) -> None:
+        """Write all that the query reads."""
+        self._batches = batches(seed)
         ScriptedSource(self.root / "in", SCHEMA).add(self._batches)
 
     def __enter__(self) -> KillRun:
@@ -41,7 +48,7 @@ class KillRun:
 
     def start(self, **more: Any) -> subprocess.Popen[bytes]:
         config = {"root": str(self.root), "mode": self._mode, "options": self._options, "master": self._master, **more}
-        return self.sandbox.start(CHILD, config)
+        return self.sandbox.start(self.child, config)
 
     def where(self) -> str:
         """Where the query stands, for the log of a test."""
@@ -64,12 +71,15 @@ class KillRun:
         assert self.sandbox.gone_within(5.0) == []
         assert self.sandbox.leftovers() == []
 
-    def verify(self, spark: SparkSession) -> None:
-        """The sink holds exactly the oracle's rows."""
+    def output(self, epoch: int) -> pa.Table:
+        """What the sink holds of an epoch."""
         changed = self.root / "out" / "changed"
         assert not changed.exists(), changed.read_text()[:4000]
+        return pq.read_table(self.root / "out" / f"{epoch:06d}.parquet")
+
+    def verify(self, spark: SparkSession) -> None:
+        """The sink holds exactly the oracle's rows."""
         scales = {"score": 1000.0, "spread": 1000.0}
         for want in expected(spark, question(self._mode), self._batches):
-            got = pq.read_table(self.root / "out" / f"{want.epoch:06d}.parquet")
-            found = differences(got, want.rows, GROUP[self._mode], scales)
+            found = differences(self.output(want.epoch), want.rows, GROUP[self._mode], scales)
             assert not found, f"epoch {want.epoch}:\n{describe(found)}"
