@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 sys.path.insert(0, str(Path(__file__).parent))  # `support` is shared by the folders of tests
 pytest.register_assert_rewrite("support")
 
+from support.draw import DRAW  # noqa: E402
 from support.processes import MARK  # noqa: E402
 from support.session import session_builder  # noqa: E402
 
@@ -40,7 +41,8 @@ settings.load_profile("tailrace")
 
 
 def pytest_report_header() -> str:
-    return f"tailrace profile: {'long' if LONG else 'quick'} (TAILRACE_TEST_LONG=1 for the long one)"
+    profile = "long" if LONG else "quick"
+    return f"tailrace profile: {profile} (TAILRACE_TEST_LONG=1 for the long one); TAILRACE_TEST_DRAW={DRAW}"
 
 
 @pytest.fixture(scope="session")

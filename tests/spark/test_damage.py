@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tailrace as tr
+from support.draw import drawn
 from support.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.testing import Question
 
@@ -56,7 +57,7 @@ def files_of(state: Path) -> list[Path]:
     return sorted(path for path in state.rglob("*") if path.is_file() and path.name not in ("lock", "probe"))
 
 
-@pytest.mark.parametrize(("question", "replay"), CASES if LONG else [random.choice(CASES)])
+@pytest.mark.parametrize(("question", "replay"), CASES if LONG else drawn(CASES, __name__))
 def test_a_damaged_file_is_named_or_does_not_matter(
     spark: SparkSession, tmp_path: Path, question: Question, replay: bool
 ) -> None:
