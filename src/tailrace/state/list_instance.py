@@ -5,8 +5,8 @@ Invariants
   reading sources in this order gives the rows in order of arrival. Memory is written out whole, which keeps it so.
 - The buffer holds copies of whole lists as they lie on disk, never a part of one. A list leaves it when rows arrive for
   it or are written to disk for it, and when it is removed; a scan of the index builds it anew.
-- A scan happens when a wanted list may lie on disk and is not in the buffer, or when the buffer has less left than was
-  just taken from it: then it is filled again before the next read, which is likely to want as much. A scan compacts
+- A scan happens when a wanted list may lie on disk and is not in the buffer, or when the buffer has hardly more left
+  than was just taken from it: then it is filled before the next read, which is likely to want as much. A scan compacts
   first, where that is due, so that one look at the index serves both.
 - What cannot hold a wanted list, by its panes, is not looked at: old lists are asked for, and memory holds new ones.
 
@@ -78,10 +78,12 @@ class Found:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """Lists copied from disk: ``segments[p], lists[p]`` for the pieces ``edges[i]:edges[i + 1]`` of list ``i``."""
+    """Lists copied from disk: pieces ``edges[i]:edges[i + 1]`` are of list ``i``, and piece ``p`` is list ``lists[p]``
+    of ``sources[segments[p]]``."""
 
     run: ListRun
     edges: np.ndarray
+    sources: list[ListRun]
     segments: np.ndarray
     lists: np.ndarray
 
@@ -157,8 +159,7 @@ class ListInstance:
                     if run.pane_max < self.floor or run.dead_rows == len(run.rows):
                         run.close()
             self._runs = [run for run in self._runs if len(run)]
-            if not all(len(segment) for segment in self._segments):
-                self._replace_segments([segment for segment in self._segments if len(segment)])
+            self._segments = [segment for segment in self._segments if len(segment)]
             self._merge_memory(newest_to_merge([run.nbytes for run in self._runs]))
             self._hold_budget()
 
@@ -181,7 +182,10 @@ class ListInstance:
         self._runs = []
         count = newest_to_merge([segment.disk_bytes for segment in self._segments])
         if count:
+            foretold = self._buffer is not None
             self._rewrite(count)
+            if foretold:
+                self._read_ahead(_NO_KEYS)
 
     def _write(self, runs: Sequence[ListRun], others: Sequence[ListRun]) -> None:
         piece_bytes = min(PIECE_BYTES, self.settings.memory_bytes)
@@ -204,10 +208,6 @@ class ListInstance:
             for segment in old:
                 self.stats.bytes_read += segment.disk_bytes
                 segment.close()
-
-    def _replace_segments(self, segments: list[ListRun]) -> None:
-        self._segments = segments
-        self._buffer = None
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class ListInstance:
             there, part = self._take(wanted, targets, left, slot)
             self.stats.misses += len(there)
             found.append(part)
-        elif taken and slot and self._buffer is not None and self._buffer.run.lists_there < taken:
+        elif taken and slot and self._buffer is not None and self._buffer.run.lists_there < taken + taken // 4:
             self._scan(_NO_KEYS)
         return [part for part in found if len(part.targets)]
 
@@ -267,7 +267,7 @@ class ListInstance:
             pieces = lists if whole else row_numbers(loaded.edges[lists], loaded.edges[lists + 1])
             segments, places = loaded.segments[pieces], loaded.lists[pieces]
             for number in np.flatnonzero(np.bincount(segments)).tolist():
-                self._segments[number].remove(places[segments == number], slot)
+                loaded.sources[number].remove(places[segments == number], slot)
             loaded.run.bury(lists)
         return there, part
 
@@ -285,15 +285,19 @@ class ListInstance:
         live = sum(segment.disk_bytes * segment.live_share for segment in self._segments)
         if self.disk_bytes > live * self.settings.max_space_amplification:
             self._rewrite(len(self._segments))
+        self._read_ahead(wanted)
+        loaded = self._load(wanted)
+        for segment in self._segments:
+            segment.release()
+        return loaded
+
+    def _read_ahead(self, wanted: np.ndarray) -> None:
+        """A new buffer: the lists that are likely to be read next, but for those wanted now."""
         self._buffer = None  # its memory is the new one's
         soonest = self._soonest(wanted)
         if len(soonest):
             self._buffer = self._load(soonest)
             self.stats.lists_prefetched += len(self._buffer.run)
-        loaded = self._load(wanted)
-        for segment in self._segments:
-            segment.release()
-        return loaded
 
     def _load(self, keys: np.ndarray) -> _Loaded:
         """All lists with these order keys (ascending, distinct), copied from disk."""
@@ -307,7 +311,7 @@ class ListInstance:
         self.stats.bytes_read += int(built.run.rows.words.nbytes + built.run.rows.heap.nbytes) + 32 * len(columns[0])
         numbers = np.repeat(np.arange(len(lists)), [len(chosen) for chosen in lists])
         places = np.concatenate(lists) if lists else np.empty(0, np.int64)
-        return _Loaded(built.run, built.edges, numbers[built.order], places[built.order])
+        return _Loaded(built.run, built.edges, list(self._segments), numbers[built.order], places[built.order])
 
     def _soonest(self, wanted: np.ndarray) -> np.ndarray:
         """Order keys, ascending, of the lists on disk that are likely to be read next; not those wanted now."""
