@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tailrace.env import clock
 from tailrace.state import cold_kernels as ck
 from tailrace.state.cold_segment import ColdSegment, SegmentWriter
 from tailrace.state.layout import HASH, RecordLayout
@@ -57,6 +58,8 @@ class ColdRecords:
         self._amplification_max = max_space_amplification
         self._segments: list[ColdSegment] = []
         self._taken: dict[int, list[_Taken]] = {}  # by epoch
+        self.compactions = 0
+        self.compaction_cpu_s = 0.0
 
     def __bool__(self) -> bool:
         return bool(self._segments)
@@ -200,8 +203,10 @@ class ColdRecords:
         for segment in self._segments:
             segment.drop(segment.panes < floor)
         self._close_empty()
+        started = clock.thread_cpu()
         with suppress(OSError):  # a disk that is full stops rewriting, which is all or nothing, and nothing else
             self._tidy()
+        self.compaction_cpu_s += clock.thread_cpu() - started
 
     def _tidy(self) -> None:
         count = newest_to_merge([segment.disk_bytes for segment in self._segments])
@@ -240,6 +245,7 @@ class ColdRecords:
     def _rewrite(self, old: Sequence[ColdSegment]) -> None:
         """Put one segment in the place of neighbours, with the records that are live or can become it again."""
         place = self._segments.index(old[0])
+        self.compactions += 1
         undoable: list[np.ndarray | None] = []  # masks
         moved: list[np.ndarray] = []
         for segment in old:
