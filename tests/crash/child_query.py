@@ -57,6 +57,8 @@ def main() -> None:
     stream = tailrace_stream(ScriptedSource(root / "in", SCHEMA).stream(spark), asked)
     sink = FileSink(root / "out", config.get("pause_epoch"))
     writer = stream.writeStream.outputMode(asked.output_mode).foreachBatch(sink.save)
+    if config["mode"] == "late":
+        writer = writer.lateRows(FileSink(root / "late", None).save)
     for name, value in config.get("options", {}).items():
         writer = writer.option(name, value)
     query = writer.option("checkpointLocation", str(root / "check")).trigger(availableNow=True).start()

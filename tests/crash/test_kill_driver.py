@@ -52,6 +52,27 @@ def test_a_killed_driver_loses_and_repeats_nothing(spark: SparkSession, mode: st
         run.verify(spark)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(10 * 80 + 120)
+def test_a_killed_driver_loses_and_repeats_no_late_row(spark: SparkSession) -> None:
+    """The second sink, too, holds each late row once."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    with KillRun(seed, "late") as run:
+        for epoch in range(2, EPOCHS, 3):
+            child = run.start()
+            point = KillPoint.draw(rng, epoch)
+            if not point.wait(run.trail, child):
+                break
+            kill(child.pid)
+            child.wait()
+            print(f"killed at {point}: {run.where()}")
+            assert run.sandbox.gone_within(GONE_S) == []
+        run.finish()
+        run.verify(spark)
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("mode", ["append", "update"] if LONG else ["update"])
 def test_a_driver_killed_in_its_sink_replays_the_epoch(spark: SparkSession, mode: str) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from support.kill_case import GROUP, SCHEMA, batches, question
+from support.kill_case import GROUP, SCHEMA, batches, late_rows, question
 from support.killing import Trail
 from support.processes import TESTS, Sandbox
 from tailrace.testing import ScriptedSource, describe, differences, expected
@@ -30,6 +30,7 @@ class KillRun:
         self._mode = mode
         self._options = options or {}
         self._master = master
+        self._seed = seed
         self.root.mkdir()
         self.feed(seed)
 
@@ -73,8 +74,9 @@ class KillRun:
 
     def output(self, epoch: int) -> pa.Table:
         """What the sink holds of an epoch."""
-        changed = self.root / "out" / "changed"
-        assert not changed.exists(), changed.read_text()[:4000]
+        for folder in ("out", "late"):
+            changed = self.root / folder / "changed"
+            assert not changed.exists(), changed.read_text()[:4000]
         return pq.read_table(self.root / "out" / f"{epoch:06d}.parquet")
 
     def verify(self, spark: SparkSession) -> None:
@@ -83,3 +85,20 @@ class KillRun:
         for want in expected(spark, question(self._mode), self._batches):
             found = differences(self.output(want.epoch), want.rows, GROUP[self._mode], scales)
             assert not found, f"epoch {want.epoch}:\n{describe(found)}"
+        if self._mode == "late":
+            self._verify_late()
+
+    def _verify_late(self) -> None:
+        """The second sink holds every late row once, and nothing of it is left in the state."""
+        names = ["auction", "name", "price", "score", "ts"]
+        for epoch, want in enumerate(late_rows(self._seed)):
+            path = self.root / "late" / f"{epoch:06d}.parquet"
+            assert path.exists() == bool(len(want)), f"epoch {epoch} has {len(want)} late rows"
+            if len(want):
+                got = pq.read_table(path)
+                assert got["tailrace_reason"].unique().to_pylist() == ["late"]
+                order = [("ts", "ascending"), ("score", "ascending")]
+                both = [table.select(names).sort_by(order).to_pylist() for table in (got, want)]
+                assert both[0] == both[1], f"epoch {epoch}"
+        left = self.root / "check" / "tailrace" / "late"
+        assert not left.exists() or list(left.iterdir()) == []

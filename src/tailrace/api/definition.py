@@ -58,3 +58,4 @@ class QueryDefinition:
     name: str | None
     checkpoint_location: str
     state_location: str
+    late: Sink | None = None  # where late rows go; None: they are only counted

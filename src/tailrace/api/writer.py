@@ -20,6 +20,7 @@ from tailrace.api.definition import (
     Trigger,
 )
 from tailrace.api.duration import Duration, parse_duration
+from tailrace.api.late_rows import late_sink
 from tailrace.api.options import parse_locations, parse_options, split_options
 from tailrace.api.relations import OutputMode, Relation
 from tailrace.api.runtime import Runtime, StreamingQuery
@@ -42,6 +43,7 @@ class DataStreamWriter:
         self._runtime = runtime
         self._mode = OutputMode.APPEND
         self._function: Callable[..., object] | None = None
+        self._late: Sink | None = None
         self._format: str | None = None
         self._options: dict[str, str] = {}
         self._partition_by: tuple[str, ...] = ()
@@ -67,6 +69,23 @@ class DataStreamWriter:
         if not callable(func):
             raise AnalysisError(f"foreachBatch takes a function of (DataFrame, epoch), but got {func!r}")
         self._function = func
+        return self
+
+    def lateRows(
+        self,
+        func: Callable[..., object] | None = None,
+        *,
+        format: str | None = None,
+        path: str | None = None,
+        **options: OptionValue,
+    ) -> DataStreamWriter:
+        """A second sink, for rows that come too late for every window, or have no event time.
+
+        ``func(DataFrame, epoch)`` as for :meth:`foreachBatch`, or one of Spark's file formats and a path, where every
+        epoch gets a folder of its own. An epoch that is replayed gives the same rows again. The rows have the columns
+        that the query reads, and ``tailrace_reason``; those of a join also ``tailrace_side``.
+        """
+        self._late = late_sink(func, format, path, options)
         return self
 
     def foreach(self, f: object) -> NoReturn:
@@ -190,7 +209,9 @@ class DataStreamWriter:
             raise AnalysisError(refusal)
         sink = self._sink(rest)
         checkpoint, state = parse_locations(ours)
-        return QueryDefinition(self._relation, self._mode, sink, options, self._trigger, self._name, checkpoint, state)
+        return QueryDefinition(
+            self._relation, self._mode, sink, options, self._trigger, self._name, checkpoint, state, self._late
+        )
 
     def _sink(self, rest: dict[str, str]) -> Sink:
         if self._function is None:

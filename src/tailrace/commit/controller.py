@@ -216,7 +216,7 @@ class Controller:
         objects, which we know nothing of. If nobody has fenced by the check, nothing listed before it is a later run's.
         """
         self._store.sweep()
-        found = self._store.list(filenames.OBJECT_PREFIX)
+        found = [*self._store.list(filenames.OBJECT_PREFIX), *self._store.list(filenames.LATE_PREFIX)]
         self._log.check_newest(self._run)
         self.clean()
         needed = {ref.name for manifest in self._known.values() for ref in manifest.objects}

@@ -10,9 +10,11 @@ import re
 
 LOG_PREFIX = "log/"
 OBJECT_PREFIX = "objects/"
+LATE_PREFIX = "late/"
 PLAN_NAME = "plan.json"
 
 _ENTRY = re.compile(r"log/(\d{20})\.json")
+_LATE = re.compile(r"late/(\d{20})-[0-9a-f]{16}-[0-9-]+\.rows")
 _SERVER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _RUN = re.compile(r"[0-9a-f]{16}")
 
@@ -35,6 +37,19 @@ def delta_name(epoch: int, run: str, try_: int, server: str | int) -> str:
 def fold_name(first: int, last: int, run: str, server: str | int, unique: str) -> str:
     """A merge of several objects. ``unique``: one run may fold the same epochs twice, for other shards."""
     return f"{OBJECT_PREFIX}{last:020d}-{_checked(run, server)}-{server}-from{first:020d}-{unique}.fold"
+
+
+def late_name(epoch: int, run: str, try_: int, partition: int, attempt: int, piece: int) -> str:
+    """Some of the rows that one attempt of a task left out: an attempt writes each piece once."""
+    if not _RUN.fullmatch(run):
+        raise ValueError(f"not a run id: {run!r}")
+    return f"{LATE_PREFIX}{epoch:020d}-{run}-{try_:04d}-{partition:08d}-{attempt}-{piece:06d}.rows"
+
+
+def late_epoch(name: str) -> int | None:
+    """The epoch of an object of late rows; ``None`` where the name is not one."""
+    found = _LATE.fullmatch(name)
+    return int(found.group(1)) if found else None
 
 
 def _checked(run: str, server: str | int) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tailrace.errors import AnalysisError
 from tailrace.ids import MIN_MICROS
+from tailrace.operators.late_rows import LateTaker, late_batch
 from tailrace.operators.specs.window import WindowSpec
 from tailrace.state import columns
 from tailrace.types import TIMESTAMP
@@ -28,6 +29,7 @@ class LiftCounts:
     sampled_rows: int = 0
     sampled_keys: int = 0
     times_max: list[int] = field(default_factory=lambda: [MIN_MICROS])
+    late_taker: LateTaker | None = None  # who gets the rows that are left out
 
     def saw(self, input_: int, first: int, last: int, name: str) -> None:
         """Event times from ``first`` to ``last`` of one input."""
@@ -37,6 +39,14 @@ class LiftCounts:
                 "rows are not event times; filter them before tr.stream()"
             )
         self.times_max[input_] = max(self.times_max[input_], last)
+
+    def leave_out(self, batch: pa.RecordBatch, late: np.ndarray, missing: np.ndarray) -> None:
+        """Rows that go no further: those that are late, and those whose event time is missing."""
+        late_rows, missing_rows = int(late.sum()), int(missing.sum())
+        self.late_rows += late_rows
+        self.null_time_rows += missing_rows
+        if self.late_taker is not None and late_rows + missing_rows:
+            self.late_taker.take(late_batch(batch, late, missing))
 
 
 def in_time(
@@ -61,7 +71,6 @@ def in_time(
     if window is None and session_gap is None:
         return batch, times if valid is None else np.where(valid, times, MIN_MICROS), None
     keep = np.ones(len(batch), bool) if valid is None else valid
-    counts.null_time_rows += int(len(batch) - keep.sum())
     if session_gap is not None:
         last_end = times + session_gap
         panes = times // session_gap * session_gap
@@ -71,7 +80,7 @@ def in_time(
         # Where the slide leaves gaps no gap is possible: slide <= size, so every time has a window.
         panes = window.offset + (times - window.offset) // window.pane * window.pane
     late = keep & (last_end <= late_before)
-    counts.late_rows += int(late.sum())
+    counts.leave_out(batch, late, ~keep)
     keep = keep & ~late
     if keep.all():
         return batch, times, panes

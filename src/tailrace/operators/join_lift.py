@@ -73,7 +73,6 @@ class JoinLifter:
             window = spec.window
             last_start = window.offset + (times - window.offset) // window.slide * window.slide
             late = known & (last_start + window.length <= self._late_before)
-        self.counts.null_time_rows += int(len(batch) - known.sum())
-        self.counts.late_rows += int(late.sum())
+        self.counts.leave_out(batch, late, ~known)
         keep: np.ndarray = known & ~late
         return keep

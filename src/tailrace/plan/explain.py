@@ -37,7 +37,7 @@ def explain(plan: PhysicalPlan, query: QueryDefinition | None = None) -> str:
         details = [*lines_of(stage.operator), *_watermark_lines(plan, stage)]
         levels += [(kind_text(stage.operator), details), ("State", _state_lines(plan, stage, query))]
     levels += [
-        ("Ingest", _ingest_lines(plan)),
+        ("Ingest", _ingest_lines(plan, query)),
         ("Source", [f"reads {fields_text(each.columns, 'no column')}" for each in plan.inputs]),
     ]
     lines: list[str] = []
@@ -108,9 +108,12 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
     return lines
 
 
-def _ingest_lines(plan: PhysicalPlan) -> list[str]:
+def _ingest_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> list[str]:
     combine = "off: every row is kept" if plan.operator.keeps_rows else _COMBINES[plan.combine]
-    return [f"route {_ROUTES[plan.route]}", f"combine {combine}", f"transport {plan.transport}"]
+    lines = [f"route {_ROUTES[plan.route]}", f"combine {combine}", f"transport {plan.transport}"]
+    if query is not None and query.late is not None:
+        lines.append(f"late rows to {_sink_text(query.late)}")
+    return lines
 
 
 def _sink_text(sink: Sink) -> str:

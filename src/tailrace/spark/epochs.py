@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +37,7 @@ from tailrace.server.protocol import CommitResult, Relayed, StageReceipt, Winner
 from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, local_emission, remote_emission
 from tailrace.spark.fleet import Fleet
 from tailrace.spark.ingest import Orders, Receipt, orders_property
+from tailrace.spark.late_rows import LateOutput
 from tailrace.spark.progress import Durations, EpochProgress, QueryIdentity
 from tailrace.spark.schema import output_schema
 from tailrace.spark.sinks import EpochSink
@@ -53,12 +55,19 @@ class Epochs:
     """Runs the epochs of one run of a query, from the landing on."""
 
     def __init__(
-        self, plan: PhysicalPlan, controller: Controller, fleet: Fleet, sink: EpochSink, identity: QueryIdentity
+        self,
+        plan: PhysicalPlan,
+        controller: Controller,
+        fleet: Fleet,
+        sink: EpochSink,
+        identity: QueryIdentity,
+        late: LateOutput | None = None,
     ) -> None:
         self._plan = plan
         self._controller = controller
         self._fleet = fleet
         self._sink = sink
+        self._late = late
         self.identity = identity
         self._arrow_schema = arrow_output_schema(plan.last)
         self._spark_schema = output_schema(plan.last)
@@ -120,7 +129,11 @@ class Epochs:
         manifest = self._commit(epoch, try_, done, watermark, receipts, combine)
         self._replay = manifest  # durable: another try must repeat it
         stopwatch.lap("log")
-        self._sink.write(emission, epoch, again=replay is not None or try_ > 0)
+        again = replay is not None or try_ > 0
+        if self._late is not None:
+            left_out = [ref for receipt in receipts for ref in receipt.late]
+            self._late.write(batch.sparkSession, left_out, epoch, again)
+        self._sink.write(emission, epoch, again)
         stopwatch.lap("sink")
         self._before, self._watermark, self._replay = manifest, watermark, None
         self._combine = self._next_combine(combine, receipts)
@@ -275,6 +288,8 @@ class Epochs:
             lambda: self._fleet.each(lambda client, _: client.forget(manifest.epoch)),
             self._controller.clean,
         ]
+        if self._late is not None:
+            steps.append(partial(self._late.clean, manifest.epoch))
         for step in steps:
             try:
                 step()
@@ -288,6 +303,8 @@ class Epochs:
 
     def close(self) -> None:
         self._behind.shutdown(wait=True)
+        if self._late is not None:
+            self._late.close()
 
     # Report ----------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
+from tailrace.commit.late_objects import LateAttempt, LateRef
 from tailrace.env import clock
 from tailrace.errors import StateServerError
 from tailrace.operators.frame import split
@@ -26,6 +27,7 @@ from tailrace.operators.lifters import lifter_of
 from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.server.client import connect
 from tailrace.server.protocol import NOTHING_STAGED, Access, ServerAddress, StageKey, StageReceipt
+from tailrace.spark.late_rows import LatePlace, LateWriter
 from tailrace.spark.worker import settle
 from tailrace.types import DataType
 
@@ -50,6 +52,7 @@ class Receipt:
     combine_ms: float
     transfer_ms: float
     staged: tuple[StageReceipt, ...]
+    late: tuple[LateRef, ...] = ()  # the rows left out, where somebody wants them
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -59,6 +62,7 @@ class Receipt:
         raw = json.loads(text)
         raw["staged"] = tuple(StageReceipt(**each) for each in raw["staged"])
         raw["times_max"] = tuple(raw["times_max"])
+        raw["late"] = tuple(LateRef(**each) for each in raw["late"])
         return cls(**raw)
 
 
@@ -94,6 +98,7 @@ class IngestTask:
     operator: str  # an OperatorSpec as JSON
     types: tuple[tuple[str, str], ...]  # input column -> type
     access: Access
+    late: LatePlace | None = None  # where rows go that are left out; None: nowhere
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -110,6 +115,10 @@ class IngestTask:
         layout = spec.layout()
         types = {name: DataType(type_) for name, type_ in self.types}
         lifter = lifter_of(spec, orders.late_before, orders.combine, types, orders.epoch)
+        late: LateWriter | None = None
+        if self.late is not None:
+            late = LateWriter(self.late, LateAttempt(self.access.run, orders.epoch, orders.try_, partition, attempt))
+            lifter.counts.late_taker = late
         ranges = [(lo, hi) for _, lo, hi in orders.servers]
         key = StageKey(self.access.run, spec.name, orders.epoch, orders.try_, attempt, partition)
         writers = [connect(address, self.access).stage(key) for address, _, _ in orders.servers]
@@ -131,6 +140,9 @@ class IngestTask:
             for writer in writers:
                 writer.abort()
         counts = lifter.counts
+        written = () if late is None else late.finish()
+        left_out = counts.late_rows + counts.null_time_rows
+        assert late is None or sum(ref.rows for ref in written) == left_out, f"{left_out} rows were left out"
         return Receipt(
             partition=partition,
             attempt=attempt,
@@ -144,6 +156,7 @@ class IngestTask:
             combine_ms=combine_s * 1e3,
             transfer_ms=transfer_s * 1e3,
             staged=staged or (NOTHING_STAGED,) * len(orders.servers),
+            late=written,
         )
 
 

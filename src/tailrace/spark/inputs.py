@@ -15,20 +15,27 @@ from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.protocol import Access
 from tailrace.spark.ingest import RECEIPT_DDL, IngestTask
+from tailrace.spark.late_rows import LatePlace
 from tailrace.spark.schema import fields_of, quoted, spark_type
 from tailrace.types import Field
 
 
-def ingested(relation: Relation, plan: PhysicalPlan, access: Access, servers: int) -> DataFrame:
-    """The needed columns of the source, by the chosen route, into the tasks. Gives receipts."""
+def source_rows(relation: Relation, plan: PhysicalPlan) -> DataFrame:
+    """The needed columns of the source; of a join, both sources united."""
     first = chain(relation)[0]
-    rows = _united(first, plan.operator) if isinstance(first, Join) else _read(first, plan.inputs[0].columns)
+    return _united(first, plan.operator) if isinstance(first, Join) else _read(first, plan.inputs[0].columns)
+
+
+def ingested(
+    rows: DataFrame, plan: PhysicalPlan, access: Access, servers: int, late: LatePlace | None = None
+) -> DataFrame:
+    """The source's rows, by the chosen route, into the tasks. Gives receipts."""
     if plan.route is Route.SHUFFLE:
         keys = [F.col(quoted(key.name)) for key in plan.operator.keys]
         shard = F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(plan.shards))
         rows = rows.repartition(max(servers, rows.sparkSession.sparkContext.defaultParallelism), shard)
     types = tuple((column.name, column.type.name) for column in fields_of(rows.schema))
-    return rows.mapInArrow(IngestTask(_for_tasks(plan.operator).to_json(), types, access), RECEIPT_DDL)
+    return rows.mapInArrow(IngestTask(_for_tasks(plan.operator).to_json(), types, access, late), RECEIPT_DDL)
 
 
 def _for_tasks(operator: OperatorSpec) -> OperatorSpec:

@@ -33,12 +33,13 @@ from tailrace.server.protocol import ServerConfig
 from tailrace.spark.enrichment import enriched
 from tailrace.spark.epochs import Epochs
 from tailrace.spark.fleet import Fleet
-from tailrace.spark.inputs import ingested
+from tailrace.spark.inputs import ingested, source_rows
 from tailrace.spark.inspection import check_source
+from tailrace.spark.late_rows import LateOutput, LatePlace
 from tailrace.spark.progress import QueryIdentity
 from tailrace.spark.query import Failure, StreamingQuery
 from tailrace.spark.schema import fields_of
-from tailrace.spark.sinks import sink_of
+from tailrace.spark.sinks import late_sink_of, sink_of
 from tailrace.spark.spark_log import is_local, spark_epochs
 from tailrace.types import Field
 
@@ -119,7 +120,12 @@ class SparkRuntime:
             undo.callback(fleet.close)
             fleet.open(controller.landing.manifest)
             plan = _as_replayed(plan, controller.landing.replay)
-            epochs = Epochs(plan, controller, fleet, sink, QueryIdentity(run, query.name))
+            rows = source_rows(query.relation, plan)
+            late = None
+            if query.late is not None:
+                place = LatePlace(config.store_uri, config.store_options)
+                late = LateOutput(late_sink_of(query.late), place, rows.schema)
+            epochs = Epochs(plan, controller, fleet, sink, QueryIdentity(run, query.name), late)
             undo.callback(epochs.close)
             failure = Failure()
 
@@ -131,7 +137,7 @@ class SparkRuntime:
                     raise
 
             writer = (
-                ingested(query.relation, plan, config.access, len(fleet.servers))
+                ingested(rows, plan, config.access, len(fleet.servers), None if late is None else late.place)
                 .writeStream.foreachBatch(one_epoch)
                 .option("checkpointLocation", _for_spark(checkpoint))
             )

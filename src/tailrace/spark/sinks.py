@@ -12,7 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tailrace.api.definition import ForeachBatch, Format, QueryDefinition
+from tailrace.api.definition import ForeachBatch, Format, QueryDefinition, Sink
 from tailrace.errors import AnalysisError
 from tailrace.spark.emission import Emission
 
@@ -41,6 +41,15 @@ def sink_of(query: QueryDefinition, spark: SparkSession) -> EpochSink:
             f"format {sink.name!r} without a path cannot be overwritten epoch by epoch, so a replay would write rows "
             "twice: use .foreachBatch(function) and write there, idempotent by the epoch's number"
         )
+    return _Files(sink, sink.path)
+
+
+def late_sink_of(sink: Sink) -> EpochSink:
+    """Where late rows go."""
+    if isinstance(sink, ForeachBatch):
+        return _Function(sink)
+    if sink.path is None:
+        return _Console(sink)
     return _Files(sink, sink.path)
 
 

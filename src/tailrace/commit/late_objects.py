@@ -1,0 +1,81 @@
+"""Objects of late rows: what ingest tasks have left out of an epoch, until the epoch is done.
+
+Invariants
+- An object belongs to one attempt of one task of one try of an epoch, and is written once, whole. Only those that the
+  receipts of winning attempts name are ever read; nobody knows the others, and a sweep deletes them.
+- They are no part of the state: no manifest lists them. A replayed epoch reads its rows from the source again and
+  writes them anew. So a crash at any point loses nothing, and a start deletes whatever is there.
+- A sweep deletes objects of epochs that are done. An attempt that lost and still runs may write one after that: the
+  next sweep, or the next start, finds it.
+
+The bytes are those of every state object (docs/log-format.md), with one section.
+
+Threads: any; a store is safe from all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tailrace.env.store import ObjectStore, locate
+from tailrace.errors import CorruptionError
+from tailrace.log import filenames
+from tailrace.log.reader import ObjectReader
+from tailrace.log.writer import object_parts
+
+EVERY_EPOCH = 2**63 - 1
+_SECTION = "late"
+
+
+@dataclass(frozen=True)
+class LateAttempt:
+    """Whose rows they are. ``attempt`` is Spark's id of the task's attempt, unique over all of an application."""
+
+    run: str
+    epoch: int
+    try_: int
+    partition: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class LateRef:
+    """An object, as a task's receipt names it."""
+
+    name: str
+    rows: int
+    bytes: int
+
+
+def write_late(store: ObjectStore, at: LateAttempt, piece: int, rows: pa.RecordBatch) -> LateRef:
+    """Durable on return. ``piece``: an attempt numbers what it writes."""
+    name = filenames.late_name(at.epoch, at.run, at.try_, at.partition, at.attempt, piece)
+    size = store.put(name, object_parts({"name": name}, [(_SECTION, 0, rows)]))
+    return LateRef(name, len(rows), size)
+
+
+def read_late(store: ObjectStore, ref: LateRef) -> Iterator[pa.RecordBatch]:
+    """The rows as they were written, or an error: a part of them would pass for all."""
+    try:
+        reader = ObjectReader(store, ref.name, ref.bytes)
+        if reader.about["name"] != ref.name:
+            raise CorruptionError(f"it holds the object {reader.about['name']}")
+        yield from reader.section(_SECTION, 0)
+    except CorruptionError as error:
+        raise CorruptionError(
+            f"The late rows in {locate(store, ref.name)} are not as they were written: something else deletes or "
+            "writes below the state location. Start the query again: it replays the epoch and writes them anew."
+        ) from error
+
+
+def delete_late(store: ObjectStore, refs: Sequence[LateRef]) -> None:
+    store.delete([ref.name for ref in refs])
+
+
+def sweep_late(store: ObjectStore, through_epoch: int) -> None:
+    """Delete every object of late rows of this epoch and of earlier ones, whoever has written it."""
+    found = ((each.name, filenames.late_epoch(each.name)) for each in store.list(filenames.LATE_PREFIX))
+    store.delete([name for name, epoch in found if epoch is not None and epoch <= through_epoch])
