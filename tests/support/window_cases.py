@@ -191,9 +191,9 @@ def by_time(
     return wanted
 
 
-def by_count(epochs: list[list[Row]], size: int, *, update: bool, in_time: bool = False) -> Wanted:
+def by_count(epochs: list[list[Row]], size: int, *, update: bool, in_time: bool = False, delay: int = DELAY) -> Wanted:
     """Every ``size`` rows of a key. ``in_time``: rows before the watermark are late."""
-    marks = closing_watermarks([[row[1] for row in rows] for rows in epochs], DELAY if in_time else None, "tailrace")
+    marks = closing_watermarks([[row[1] for row in rows] for rows in epochs], delay if in_time else None, "tailrace")
     closing = [MIN_MICROS if mark is None else mark for mark in marks]
     wanted = Wanted([{} for _ in epochs], [0] * len(epochs), closing, [0] * len(epochs))
     came: dict[Any, list[Row]] = defaultdict(list)

@@ -27,7 +27,7 @@ from tailrace.state.layout import HASH
 from tailrace.state.table import Rows
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
-EXAMPLES = settings(max_examples=600 if LONG else 50, deadline=None, print_blob=True)
+EXAMPLES = settings(max_examples=600 if LONG else 30, deadline=None, print_blob=True)
 COLLIDING = [True]
 MEMORY = st.sampled_from([1 << 12, 1 << 24])
 KEPT = [("RMW", INCREMENTAL), ("AAR", INCREMENTAL), ("AUR", INCREMENTAL), ("AAR", WHOLE), ("AUR", WHOLE)]

@@ -1,0 +1,325 @@
+"""Windows by count and of a user's own, whole groups without a window, and stores that a user chooses: from the
+interface to the plan, what is said of them and what is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from base64 import b64decode
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from support.bids import SCHEMA, RecordingRuntime, bids
+from tailrace.api import aggregates as tr
+from tailrace.api.options import Options, parse_options, split_options
+from tailrace.api.relations import OutputMode
+from tailrace.api.stream import Stream
+from tailrace.api.windows import count_window, custom_window, session_window, window
+from tailrace.errors import AnalysisError
+from tailrace.operators.specs.aggregate import AggregateSpec, Merge
+from tailrace.operators.specs.from_json import spec_from_json
+from tailrace.plan.explain import explain
+from tailrace.plan.fingerprint import differences, fingerprint
+from tailrace.plan.physical import plan_relation
+from tailrace.plan.store_choice import Pattern
+from tailrace.types import BIGINT, Field
+
+MARKED = bids().withWatermark("ts", "10 seconds")
+
+
+class WithSchemas(RecordingRuntime):
+    def fields(self, schema):
+        return (Field("n", BIGINT),)
+
+
+def days(times):
+    starts = times.astype("datetime64[D]")
+    return starts, starts + np.timedelta64(1, "D")
+
+
+def soon(starts, ends, newest):
+    return newest
+
+
+def plan_of(stream, mode=OutputMode.APPEND, **options):
+    return plan_relation(stream.source, mode, Options(**options))
+
+
+WINDOWS = {
+    "tumbling": window("ts", "10 seconds"),
+    "sliding": window("ts", "10 seconds", "5 seconds"),
+    "session": session_window("ts", "10 seconds"),
+    "count": count_window(10),
+    "custom": custom_window("ts", days),
+    "global": None,
+}
+
+
+def grouped(kind, store=None):
+    asked = MARKED.groupBy("auction", *([] if WINDOWS[kind] is None else [WINDOWS[kind]]))
+    return asked if store is None else asked.store(store)
+
+
+# Windows by count
+
+
+def test_a_window_by_count_is_a_number_and_needs_no_watermark():
+    stream = bids().groupBy("auction", count_window(100).alias("hundred")).agg(tr.max("price"), tr.count())
+    assert stream.columns == ["auction", "hundred", "max(price)", "count(1)"]
+    assert stream.schema[1].type == BIGINT
+    operator = plan_of(stream).operator
+    assert [(a.merge, a.column) for a in operator.accumulators] == [(Merge.ADD, None), (Merge.MAX, "price")]
+    assert [output.accumulators for output in operator.outputs] == [(1,), (0,)]
+    assert (operator.count_size, operator.watermarked, operator.time_column) == (100, False, None)
+    assert [row.name for row in operator.rows] == ["price"]
+    assert AggregateSpec.from_json(operator.to_json()) == operator
+    text = explain(plan_of(stream))
+    assert "window every 100 rows of a key, its number in column hundred" in text
+    assert "rows of an epoch count by price int" in text
+    assert "one record a key" in text and "for ever" in text
+
+
+def test_the_number_of_a_window_is_a_column_like_any_other():
+    first = bids().groupBy("auction", count_window(10)).agg(tr.sum("price").alias("total"))
+    again = first.groupBy("window").agg(tr.max("total"), tr.count("window"))
+    stages = plan_of(again, OutputMode.UPDATE).stages
+    assert [stage.operator.emits[0] for stage in stages][1] == Field("window", BIGINT)
+    writer = first.writeStream.format("csv").partitionBy("window").option("checkpointLocation", "/data/q")
+    assert writer.start("/data/out").sink.partition_by == ("window",)
+
+
+def test_an_event_time_makes_rows_late_and_lets_windows_follow():
+    first = MARKED.groupBy("auction", count_window(10, eventTime="at")).agg(tr.count().alias("n"))
+    assert first.columns == ["auction", "window", "n", "at"]
+    assert (first.watermark.column.name, first.watermark.delay) == ("at", 0)
+    then = first.groupBy(window("at", "1 hour")).agg(tr.sum("n"))
+    one, two = (stage.operator for stage in plan_of(then).stages)
+    assert one.watermarked and two.time_column.name == "at"
+    unaware = MARKED.groupBy("auction", count_window(10)).agg(tr.count().alias("n"))
+    assert unaware.watermark is None and not plan_of(unaware).operator.watermarked
+    both = first.groupBy("auction", count_window(10, eventTime="later")).agg(tr.max("n"))
+    assert both.watermark.column.name == "later"
+
+
+# Windows of a user's own
+
+
+def test_a_users_windows_travel_to_tasks_and_their_estimates_do_not():
+    stream = MARKED.groupBy(custom_window("TS", days, soon).alias("day"), "auction").agg(tr.median("price"))
+    assert stream.columns == ["day", "auction", "median(price)"]
+    operator = plan_of(stream).operator
+    times = np.array([0, 86_400_000_001]).astype("datetime64[us]")
+    assign, trigger = (pickle.loads(b64decode(code)) for code in (operator.custom.assign, operator.custom.trigger))
+    assert assign(times)[0].tolist() == days(times)[0].tolist()
+    assert trigger(None, None, times) is times
+    for_tasks = spec_from_json(operator.for_tasks().to_json())
+    assert for_tasks.custom.assign == operator.custom.assign and for_tasks.custom.trigger is None
+    assert operator.without_code().custom.assign == ""
+    assert spec_from_json(operator.to_json()) == operator
+    text = explain(plan_of(stream))
+    assert "window of your function, over ts, in column day" in text
+    assert "a window is expected to be read as your estimate says" in text
+    assert "store AUR: " in text and "in any order" in text
+
+
+def test_a_function_of_windows_may_be_mended_and_an_estimate_given():
+    old, new = (
+        fingerprint(plan_of(MARKED.groupBy(one, "auction").count()))
+        for one in (custom_window("ts", days), custom_window("ts", lambda times: days(times), soon))
+    )
+    assert differences(old, new) == []
+
+
+def test_windows_follow_a_users_own_by_their_last_moment():
+    first = MARKED.groupBy(custom_window("ts", days), "auction").agg(tr.count().alias("n"))
+    then = first.groupBy(window("window", "7 days"), "auction").agg(tr.sum("n"))
+    assert plan_of(then).stages[1].operator.time_column.name == "window"
+    again = first.groupBy(custom_window("window", days)).agg(tr.sum("n"))
+    assert not plan_of(again).stages[1].operator.takes_window_start
+
+
+# What changes a query
+
+
+def test_other_windows_and_other_stores_are_other_queries():
+    def stored(asked):
+        return json.loads(json.dumps(fingerprint(plan_of(asked.count()))))
+
+    by_ten, by_five = (stored(MARKED.groupBy("auction", count_window(size))) for size in (10, 5))
+    assert differences(by_ten, by_five) == ["window: was every 10 rows of a key, is now every 5 rows of a key"]
+    custom, rows = stored(grouped("custom")), stored(grouped("custom", "AUR"))
+    assert differences(custom, rows) == ["store: was RMW, is now AUR"]
+    assert differences(custom, stored(grouped("custom", "RMW"))) == []
+    assert any(said.startswith("window: ") for said in differences(custom, by_ten))
+    raw = json.loads(plan_of(grouped("tumbling").count()).operator.to_json())
+    for name in ("count_size", "custom", "store"):
+        del raw[name]
+    assert AggregateSpec.from_json(json.dumps(raw)) == plan_of(grouped("tumbling").count()).operator
+
+
+# Stores
+
+INCREMENTAL, WHOLE = tr.sum("price"), tr.median("price")
+USUAL = {
+    ("tumbling", INCREMENTAL): "RMW",
+    ("sliding", INCREMENTAL): "RMW",
+    ("session", INCREMENTAL): "RMW",
+    ("count", INCREMENTAL): "RMW",
+    ("custom", INCREMENTAL): "RMW",
+    ("global", INCREMENTAL): "RMW",
+    ("tumbling", WHOLE): "AAR",
+    ("sliding", WHOLE): "AAR",
+    ("session", WHOLE): "AUR",
+    ("count", WHOLE): "AUR",
+    ("custom", WHOLE): "AUR",
+    ("global", WHOLE): "AUR",
+}
+ALLOWED = {
+    "tumbling": {"RMW", "AAR", "AUR"},
+    "sliding": {"RMW", "AAR"},
+    "session": {"RMW", "AUR"},
+    "count": {"RMW", "AUR"},
+    "custom": {"RMW", "AAR", "AUR"},
+    "global": {"RMW", "AUR"},
+}
+
+
+@pytest.mark.parametrize("aggregate", [INCREMENTAL, WHOLE], ids=["incremental", "whole group"])
+@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("store", [None, "RMW", "aar", " AUR "])
+def test_the_store_is_the_usual_one_or_the_users_choice_where_it_is_right(kind, aggregate, store):
+    stream = grouped(kind, store).agg(aggregate)
+    usual = USUAL[kind, aggregate]
+    wanted = usual if store is None else store.strip().upper()
+    right = wanted in ALLOWED[kind] and not (wanted == "RMW" and aggregate is WHOLE)
+    mode = OutputMode.UPDATE if kind == "global" else OutputMode.APPEND
+    if not right:
+        with pytest.raises(AnalysisError, match=rf"store {wanted} cannot keep this: .*\. Without .* it is {usual}"):
+            plan_of(stream, mode)
+        return
+    plan = plan_of(stream, mode)
+    assert plan.stages[0].store.pattern is Pattern(wanted) is plan.operator.pattern
+    chosen = "" if store is None else ", chosen by you"
+    assert f"store {wanted}{chosen}: {plan.stages[0].store.reason}" in explain(plan)
+    assert plan.operator.keeps_rows == (wanted != "RMW" or kind == "count")
+    assert ("off: every row" in explain(plan)) == plan.operator.keeps_rows
+
+
+def test_whole_groups_without_a_window_grow_for_ever_and_say_so():
+    stream = MARKED.groupBy("auction").agg(tr.median("price"), tr.collect_list("price"), tr.top_k("price", 3))
+    assert "the state grows with every row" in explain(plan_of(stream, OutputMode.UPDATE))
+    with pytest.raises(AnalysisError, match="append"):
+        stream.writeStream.format("noop").option("checkpointLocation", "/data/q").start()
+    with pytest.raises(AnalysisError, match=r"collect_list is by event time .* no event time"):
+        bids().groupBy("auction").agg(tr.collect_list("price"))
+
+
+# Options
+
+
+def test_how_stores_use_the_disk_is_an_option_that_may_change():
+    ours, rest = split_options({"READBATCHRATIO": "0.1", "maxSpaceAmplification": "2"})
+    assert rest == {}
+    options = parse_options(ours)
+    assert (options.read_batch_ratio, options.max_space_amplification) == (0.1, 2.0)
+    plan = plan_relation(grouped("session").agg(WHOLE).source, OutputMode.APPEND, options)
+    assert "disk for the rest: 0.1 of its lists is read ahead, compacted beyond 2 times the bytes needed" in explain(
+        plan
+    )
+    usual = replace(plan, read_batch_ratio=0.02)
+    assert differences(fingerprint(plan), fingerprint(usual)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("readBatchRatio", "-0.1"),
+        ("readBatchRatio", "1.1"),
+        ("readBatchRatio", "nan"),
+        ("readBatchRatio", "much"),
+        ("readBatchRatio", ""),
+        ("maxSpaceAmplification", "1"),
+        ("maxSpaceAmplification", "inf"),
+    ],
+)
+def test_a_bad_number_is_refused_with_its_limits(name, value):
+    with pytest.raises(AnalysisError, match=rf"option '{name}' must be a number from .* to .*, but is '{value}'"):
+        parse_options({name: value})
+    with pytest.raises(AnalysisError, match=f"did you mean '{name}'"):
+        split_options({name + "s": value})
+
+
+# Refusals
+
+FUNCTIONS = Stream("a DataFrame", SCHEMA[:4], WithSchemas()).withWatermark("ts", "10 seconds")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: count_window(0), ("count_window: size", "0")),
+        (lambda: count_window(True), ("count_window: size", "True")),
+        (lambda: count_window("10"), ("count_window: size", "'10'")),
+        (lambda: count_window(10, eventTime=""), ("eventTime", "name of an output column")),
+        (lambda: count_window(10).alias(None), ("alias",)),
+        (lambda: bids().groupBy(count_window(10, eventTime="at")), ("eventTime", "withWatermark")),
+        (lambda: bids().groupBy(count_window(10)).agg(tr.last("price")), ("last", "no event time")),
+        (lambda: bids().groupBy(count_window(10), window("ts", "1 second")), ("one window",)),
+        (lambda: custom_window(5, days), ("custom_window: timeColumn", "int")),
+        (lambda: custom_window("ts", "days"), ("custom_window: assign", "'days'")),
+        (lambda: custom_window("ts", None), ("custom_window: assign", "None")),
+        (lambda: custom_window("ts", days, 7), ("custom_window: trigger", "7")),
+        (lambda: custom_window("ts", days).alias(""), ("alias",)),
+        (lambda: bids().groupBy(custom_window("price", days)), ("custom_window", "price", "timestamp")),
+        (lambda: MARKED.groupBy(custom_window("ntz", days)), ("custom_window", "'ntz'", "same column")),
+        (
+            lambda: grouped("custom").count().groupBy("window"),
+            ("your own function", "tailrace.window('window'", "custom_window('window'"),
+        ),
+        (
+            lambda: (
+                grouped("custom").agg(tr.count().alias("n")).groupBy(window("window", "1 hour")).agg(tr.max("window"))
+            ),
+            ("cannot be aggregated",),
+        ),
+        (lambda: bids().groupBy("auction").store("RocksDB"), ("store takes one of RMW, AAR, AUR", "'RocksDB'")),
+        (lambda: bids().groupBy("auction").store(None), ("store takes one of",)),
+        (
+            lambda: FUNCTIONS.groupBy(count_window(10, eventTime="at")).applyInWindow(days, "n bigint"),
+            ("applyInWindow", "eventTime"),
+        ),
+        (
+            lambda: FUNCTIONS.groupBy(session_window("ts", "1 second").alias("price")).applyInWindow(days, "n bigint"),
+            ("applyInWindow", "'price'", "alias"),
+        ),
+        (
+            lambda: FUNCTIONS.groupBy(count_window(3).alias("n")).applyInWindow(days, "n bigint"),
+            ("applyInWindow", "'n'", "alias"),
+        ),
+    ],
+)
+def test_what_is_refused(call, words):
+    with pytest.raises(AnalysisError) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_append_needs_a_watermark_for_windows_of_a_users_own():
+    stream = bids().groupBy(custom_window("ts", days), "auction").count()
+    with pytest.raises(AnalysisError, match="withWatermark"):
+        stream.writeStream.outputMode("append").format("noop").option("checkpointLocation", "/data/q").start()
+    assert not plan_of(stream, OutputMode.UPDATE).operator.watermarked
+
+
+@pytest.mark.parametrize("kind", ["session", "count", "custom", "tumbling"])
+def test_functions_of_every_window(kind):
+    made = FUNCTIONS.groupBy(WINDOWS[kind], "auction").applyInWindow(days, "n bigint", columns=["price"])
+    operator = plan_of(made).operator
+    name = WINDOWS[kind].name
+    assert made.columns == [name, "n"] == [field.name for field in operator.emits]
+    assert operator.own_windows == (kind in ("session", "count"))
+    assert operator.pattern is (Pattern.AAR if kind == "tumbling" else Pattern.AUR)

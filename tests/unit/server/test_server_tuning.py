@@ -1,0 +1,47 @@
+"""What a user sets for the stores reaches them, through the line of JSON that a server reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.window_cases import CUSTOM, INCREMENTAL, WHOLE, spec_of
+from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.server.assembly import build_engine
+from tailrace.server.protocol import ProcessConfig, ServerConfig
+
+
+def built(tmp_path: Path, spec: AggregateSpec, **given: Any) -> Any:
+    config = ServerConfig("run", "token", (spec.to_json(),), str(tmp_path / "store"), memory_bytes=1 << 22, **given)
+    process = ProcessConfig("server", str(tmp_path), "host", 1, "", config)
+    engine = build_engine(ProcessConfig.from_json(process.to_json()))
+    return engine._seats[spec.name].operator
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        spec_of(WHOLE, custom=CUSTOM),
+        spec_of(WHOLE, count_size=3, watermarked=False),
+        spec_of(WHOLE, session_gap=10),
+        spec_of(WHOLE, emit_changed=True, watermarked=False),
+    ],
+    ids=["custom", "count", "session", "global"],
+)
+def test_lists(tmp_path: Path, spec: AggregateSpec) -> None:
+    (tmp_path / "store").mkdir()
+    usual = built(tmp_path, spec)._lists._instances[0].settings
+    assert (usual.read_batch_ratio, usual.max_space_amplification) == (0.02, 1.5)
+    chosen = built(tmp_path, spec, read_batch_ratio=0.25, max_space_amplification=3.0)._lists._instances[0].settings
+    assert (chosen.read_batch_ratio, chosen.max_space_amplification) == (0.25, 3.0)
+
+
+@pytest.mark.parametrize(
+    "given", [{"custom": CUSTOM}, {"count_size": 3, "watermarked": False}], ids=["custom", "count"]
+)
+def test_records(tmp_path: Path, given: dict[str, Any]) -> None:
+    (tmp_path / "store").mkdir()
+    operator = built(tmp_path, spec_of(INCREMENTAL, **given), max_space_amplification=3.0)
+    assert operator._store.cold._amplification_max == 3.0
