@@ -23,6 +23,11 @@ def _auction_life_ms(params: Params) -> int:
     return params.auction_life_ms
 
 
+def _a_millisecond(params: Params) -> int:
+    """Spark's windows close with their end, sessions of no length just after it."""
+    return 1
+
+
 def _update(build: Callable[[DataFrame, Params], Any], *keys: str, **more: Any) -> Version:
     return Version(build, Mode.UPDATE, keys, **more)
 
@@ -70,15 +75,20 @@ SPARK: Mapping[str, Version | Impossible] = {
 
 
 _STATELESS = Impossible("it keeps no state, so Tailrace has no part in it: it is the same query on Spark alone")
-_JOIN = Impossible("Tailrace does not join two streams yet")
 
 TAILRACE: Mapping[str, Version | Impossible] = {
     "q0": _STATELESS,
     "q1": _STATELESS,
     "q2": _STATELESS,
-    "q3": _JOIN,
-    "q4": _JOIN,
-    "q4-beam": _JOIN,
+    "q3": Version(joins.q3_tailrace, finish=joins.without_seller, note=_FOREVER),
+    "q4": _update(joins.q4_tailrace, "category", finish=joins.divided, note="the sink divides"),
+    "q4-beam": Version(
+        joins.q4_beam_tailrace,
+        closes_by="window_end",
+        holds_back_ms=_a_millisecond,
+        finish=joins.shifted_back,
+        note="the sink divides",
+    ),
     "q5": Version(windows.q5_tailrace, closes_by="window_end", finish=windows.flat),
     "q5-append": Version(
         windows.q5_append_tailrace, closes_by="window_end", finish=windows.flat, note="keeps the bids, not the counts"
@@ -91,22 +101,35 @@ TAILRACE: Mapping[str, Version | Impossible] = {
         finish=sessions.highest_unpacked,
         note="says all bids of a session; the sink keeps the highest",
     ),
-    "q8": _JOIN,
-    "q9": _JOIN,
-    "q9-beam": _JOIN,
+    "q8": Version(
+        joins.q8_tailrace,
+        closes_by="window_end",
+        finish=joins.without_times,
+        note="says pairs when the window ends, Spark at once",
+    ),
+    "q9": _update(joins.q9_tailrace, "id", finish=joins.winners, note="says every leader, Spark the winner"),
+    "q9-beam": Version(
+        joins.q9_beam_tailrace, closes_by="expires", holds_back_ms=_a_millisecond, finish=joins.beam_winners
+    ),
     "q11": Version(sessions.q11_tailrace, closes_by="window_end", finish=sessions.ends_given_back),
     "q11-median": Version(sessions.q11_median_tailrace, closes_by="window_end", finish=sessions.ends_given_back),
     "q12": _update(rolling.q12_tailrace, "bidder"),
-    "q13": Impossible("its state is a table that never changes, which Spark broadcasts: Tailrace has no part in it"),
+    "q13": Impossible(
+        "a join with a table that never changes keeps no state: tailrace.stream(...).join(table) is Spark's own join"
+    ),
     "q14": _STATELESS,
     "q15": _update(rolling.q15_tailrace, "day", finish=rolling.of_the_day, note=_READS_THE_DAY),
     "q16": _update(rolling.q16_tailrace, "channel", "day", finish=rolling.of_the_day, note=_READS_THE_DAY),
     "q17": _update(rolling.q17_tailrace, "auction", "day", finish=rolling.with_mean, note="the sink divides"),
-    "q18": _update(
-        rolling.q18_tailrace, "bidder", "auction", finish=rolling.rows_unpacked, note="says rows as one text each"
+    "q18": _update(rolling.q18_tailrace, "bidder", "auction", finish=rolling.without_rank),
+    "q19": _update(
+        rolling.q19_tailrace,
+        "auction",
+        "rank_number",
+        finish=rolling.with_long_rank,
+        note="says the whole list again when one bid enters it",
     ),
-    "q19": Impossible("its lists have no window, and a top list is made from the rows of a window"),
-    "q20": _JOIN,
+    "q20": Version(joins.q20_tailrace, note=_FOREVER),
     "q21": _STATELESS,
     "q22": _STATELESS,
 }

@@ -15,9 +15,7 @@ from pyspark.sql import functions as F
 
 import tailrace as tr
 from tailrace.lab.nexmark.params import Params
-from tailrace.lab.nexmark.queries.packing import packed, unpacked
-from tailrace.lab.nexmark.queries.views import bids, millis
-from tailrace.lab.nexmark.schema import BID_SCHEMA
+from tailrace.lab.nexmark.queries.views import bids
 
 FULL_BID = ("auction", "bidder", "price", "channel", "url", "dateTime", "extra")
 
@@ -141,22 +139,14 @@ def q18_spark(events: DataFrame, params: Params) -> DataFrame:
     return keyed.agg(last).select("last.*")
 
 
-_Q18_PACKED = pa.schema(
-    [("number", pa.int64()), *(BID_SCHEMA.field(name) for name in ("price", "channel", "url", "extra"))]
-)
-
-
 def q18_tailrace(events: DataFrame, params: Params) -> Any:
-    """``last`` is by event time and then by value, column by column: so the row is one value, its number first."""
-    rows = bids(events).withColumn("row", packed(*_Q18_PACKED.names))
-    stream = tr.stream(rows).withWatermark("dateTime", millis(params.watermark_delay_ms))
-    return stream.groupBy("bidder", "auction").agg(tr.last("row").alias("row"), tr.max("dateTime").alias("dateTime"))
+    """The last row is the best one by time and number: of equal times the later counts."""
+    columns = [name for name in FULL_BID if name not in ("bidder", "auction")]
+    return tr.stream(bids(events)).groupBy("bidder", "auction").topN(1, ["dateTime", "number"], columns=columns)
 
 
-def rows_unpacked(rows: pa.Table, params: Params) -> pa.Table:
-    """Q18's columns."""
-    columns = {name: rows[name] for name in rows.column_names if name != "row"} | unpacked(rows["row"], _Q18_PACKED)
-    return pa.table({name: column for name, column in columns.items() if name != "number"})
+def without_rank(rows: pa.Table, params: Params) -> pa.Table:
+    return rows.drop_columns(["rank"])
 
 
 def q19_spark(events: DataFrame, params: Params) -> DataFrame:
@@ -164,3 +154,15 @@ def q19_spark(events: DataFrame, params: Params) -> DataFrame:
     best = F.max_by(F.struct(*FULL_BID), order, params.top).alias("best")
     lists = bids(events).groupBy(F.col("auction").alias("key")).agg(best)
     return lists.select(F.posexplode("best")).select("col.*", (F.col("pos") + 1).cast("bigint").alias("rank_number"))
+
+
+def q19_tailrace(events: DataFrame, params: Params) -> Any:
+    """Of equal bids the earlier is better, by its number."""
+    columns = [name for name in FULL_BID if name != "auction"]
+    best = tr.stream(bids(events)).groupBy("auction")
+    return best.topN(params.top, ["price", "number"], ascending=[False, True], columns=columns, rank="rank_number")
+
+
+def with_long_rank(rows: pa.Table, params: Params) -> pa.Table:
+    place = rows.schema.get_field_index("rank_number")
+    return rows.set_column(place, "rank_number", rows["rank_number"].cast(pa.int64()))
