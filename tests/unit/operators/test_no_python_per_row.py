@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +22,12 @@ from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift,
 from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.operators.specs.top_n import Order, TopNSpec
-from tailrace.operators.specs.window import WindowSpec
+from tailrace.operators.specs.window import CustomSpec, WindowSpec
 from tailrace.operators.warm_up import warm_up
 from tailrace.operators.window_aggregate import WindowAggregate
+from tailrace.plan.user_function import packed
 from tailrace.state.layout import Merge
-from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
+from tailrace.types import BIGINT, TIMESTAMP, DataType, Field, array
 
 STRING = DataType("string")
 WINDOWS = {
@@ -157,6 +159,39 @@ def top_n(window: WindowSpec | None, emit_changed: bool) -> TopNSpec:
     )
 
 
+def in_hundreds(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    starts = (times.astype(np.int64) // 100 * 100).astype("datetime64[us]")
+    return starts, starts + np.timedelta64(100, "us")
+
+
+def aggregate(result: Result, emit_changed: bool = False, **given: Any) -> AggregateSpec:
+    outputs = (Output("n", Result.VALUE, (0,), BIGINT), Output("j", Result.VALUE, (1,), BIGINT))
+    if result is not Result.VALUE:
+        outputs = (outputs[0], Output("j", result, (), array(BIGINT), "j"))
+    settings: dict[str, Any] = {
+        "name": "calls",
+        "keys": (K,),
+        "accumulators": (
+            Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
+            Accumulator(Merge.LAST, Lift.TIMED, "j", BIGINT),
+        ),
+        "outputs": outputs,
+        "window": None,
+        "window_name": "window",
+        "window_position": 0,
+        "time_column": TS,
+        "emit_changed": emit_changed,
+        "watermarked": "custom" in given,
+        "ansi": True,
+        "shards": 8,
+        "rows": (J, TS),
+    }
+    return AggregateSpec(**(settings | given))
+
+
+CUSTOM = CustomSpec(packed(in_hundreds))
+
+
 def one_epoch_of(spec: OperatorSpec, rows: int, folder: Path) -> Counter[str]:
     """The calls of a third epoch: a third of its keys is new, others come twice, and some of the state goes."""
     number = np.arange(rows)
@@ -187,8 +222,16 @@ def one_epoch_of(spec: OperatorSpec, rows: int, folder: Path) -> Counter[str]:
         top_n(None, emit_changed=True),
         top_n(WINDOWS["tumbling"], emit_changed=False),
         top_n(WINDOWS["sliding"], emit_changed=True),
+        aggregate(Result.VALUE, custom=CUSTOM),
+        aggregate(Result.COLLECT_LIST, custom=CUSTOM),
+        aggregate(Result.VALUE, count_size=2),
+        aggregate(Result.COLLECT_LIST, count_size=2),
+        aggregate(Result.COLLECT_LIST, emit_changed=True),
     ],
-    ids=["within", "time among keys", "for ever", "all time", "tumbling", "sliding"],
+    ids=[
+        *("within", "time among keys", "for ever", "all time", "tumbling", "sliding"),
+        *("custom records", "custom lists", "counted records", "counted lists", "lists for ever"),
+    ],
 )
 def test_ten_times_the_keys_need_hardly_more_calls(spec: OperatorSpec, tmp_path: Path) -> None:
     """Tables grow by doubling, and clear away strings, some in the epoch that is counted: a few calls a shard."""
