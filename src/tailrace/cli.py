@@ -210,6 +210,53 @@ def nexmark(
     _give(result, out_file, end_bench(recording, result), records)
 
 
+@bench.command(
+    epilog="Examples:  tailrace bench stores  ·  tailrace bench stores --sweeps ratio --rounds 9  ·  tailrace bench "
+    "stores --window 20 --rate 1k --batch 1k --memory 50k --rounds 1"
+)
+def stores(
+    sweeps: Annotated[
+        str, typer.Option(help="Which sweeps: shares read ahead, space amplifications, window lengths.")
+    ] = "ratio,amplification,window",
+    window: Annotated[int, typer.Option(min=1, help="Gap of sessions and base of window lengths, in seconds.")] = 100,
+    rate: Annotated[str, typer.Option(help="Events of a second of event time, as 10k.")] = "10k",
+    batch: Annotated[str, typer.Option(help="Events of an epoch, as 10k.")] = "10k",
+    memory: Annotated[str, typer.Option(help="Bytes that a store may hold in memory, as 4M.")] = "4M",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds measured, after those that fill the state.")] = 5,
+    seed: Seed = 1,
+    out_file: OutFile = None,
+    records: Records = None,
+    work: Work = None,
+) -> None:
+    """The state stores by themselves, under what NEXMark's bids ask of them: what each setting costs and brings.
+
+    About four minutes on two cores. State is about ten times the memory given; every answer is checked.
+    """
+    from tailrace.lab import bench_stores as stores_bench  # lazy: see _LAZY
+    from tailrace.lab import registry  # lazy: see _LAZY
+    from tailrace.lab.record import Recording  # lazy: see _LAZY
+    from tailrace.lab.record_bench import end_bench  # lazy: see _LAZY
+
+    asked = tuple(dict.fromkeys(name.strip() for name in sweeps.split(",")))
+    unknown = [name for name in asked if name not in stores_bench.SWEEPS]
+    if unknown:
+        known = ", ".join(stores_bench.SWEEPS)
+        raise typer.BadParameter(f"no sweep is called {unknown[0]!r}; there are {known}", param_hint="--sweeps")
+    try:
+        sizes = (registry.count(rate), registry.count(batch))
+        options = stores_bench.StoreOptions(
+            asked, *sizes, window, memory_bytes=registry.count(memory), rounds=rounds, seed=seed
+        )
+    except registry.ParameterError as error:
+        raise typer.BadParameter(str(error)) from error
+    recording = Recording("bench", "stores")
+    with _folder(work) as folder, _progress() as report:
+        result = stores_bench.run_stores(options, folder, report)
+    for title, columns in stores_bench.tables(result["sweeps"]).items():
+        _table(title, columns)
+    _give(result, out_file, end_bench(recording, result), records)
+
+
 @app.command(
     epilog="Examples:  tailrace run bids-window  ·  tailrace run keyed-sums --engine spark-rocksdb --events 10M"
 )

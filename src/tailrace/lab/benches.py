@@ -29,4 +29,23 @@ register(
         "hold the batches of all queries in the order in which they ran.",
         (),  # one ratio a query, under its name
     ),
+    Bench(
+        "stores",
+        "The state stores by themselves, under what NEXMark's bids ask of them. A ratio is the throughput with a "
+        "fiftieth of all lists read ahead over that without reading ahead; series hold rounds, not epochs.",
+        (
+            Ratio(
+                "read_ahead",
+                "as fast as without reading ahead, a read for each session",
+                "ratio a session a read, 0",
+                "ratio a session a read, 0.02",
+            ),
+            Ratio(
+                "read_ahead_epoch",
+                "as fast as without reading ahead, a read for all of an epoch",
+                "ratio an epoch a read, 0",
+                "ratio an epoch a read, 0.02",
+            ),
+        ),
+    ),
 )

@@ -17,7 +17,8 @@ from plotly.offline import get_plotlyjs
 
 from tailrace.errors import TailraceError
 from tailrace.lab.record import Record
-from tailrace.lab.report_charts import Chart, charts, colour, number
+from tailrace.lab.report_charts import charts, colour, number
+from tailrace.lab.report_figures import Chart
 from tailrace.lab.report_panels import Panel, RatioNumbers, panels
 
 _PAGE = Path(__file__).with_name("report_page.html")

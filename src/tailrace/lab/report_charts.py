@@ -6,11 +6,11 @@ Colours of the paper, the text and the grid are left out: the page sets them, fo
 from __future__ import annotations
 
 import html
-import textwrap
-from dataclasses import dataclass
 from typing import Any
 
+from tailrace.lab.report_figures import PARTS, Chart, labelled
 from tailrace.lab.report_panels import EngineNumbers, Panel, Span
+from tailrace.lab.report_sweeps import sweep_charts
 
 _COLOURS = {
     "tailrace": "#0d9488",
@@ -20,7 +20,6 @@ _COLOURS = {
     "transfer-floor": "#cbd5e1",
 }
 _MORE_COLOURS = ("#3b82f6", "#db2777", "#ca8a04", "#65a30d")
-_PARTS = ("#0d9488", "#3b82f6", "#e8772e", "#8b5cf6", "#ca8a04", "#db2777", "#64748b", "#65a30d", "#06b6d4", "#a16207")
 _RATIO = "#0d9488"
 _BAR_PX, _AROUND_PX = 44, 70
 _PARTS_SHOWN = 7
@@ -41,18 +40,13 @@ def _scale(unit: str) -> dict[str, Any]:
     return {"rangemode": "tozero", "ticksuffix": suffix, "nticks": 5, "separatethousands": True}
 
 
-@dataclass(frozen=True)
-class Chart:
-    title: str
-    caption: str
-    figure: dict[str, Any]
-    wide: bool = False
-
-
 def charts(panel: Panel) -> list[Chart]:
     made = []
     if panel.ratios:
         made.append(_ratios(panel))
+    sweeps = sweep_charts(panel.newest.summary.get("sweeps"))
+    if sweeps:  # settings of one engine: what they are is told by more than their times
+        return [*made, *sweeps, *([_history(panel)] if panel.ratios and len(panel.history) > 1 else [])]
     made.append(_medians(panel))
     for metric, (title, unit) in _METRICS.items():
         if any(value is not None for one in panel.engines for value in one.series.get(metric, [])):
@@ -84,7 +78,7 @@ def number(value: float) -> str:
 def _ratios(panel: Panel) -> Chart:
     ratios = panel.ratios
     figure = _bars(
-        labels=[_label(ratio.words) for ratio in ratios],
+        labels=[labelled(ratio.words) for ratio in ratios],
         spans=[ratio.span for ratio in ratios],
         colours=[_RATIO if ratio.more_is_better else "#94a3b8" for ratio in ratios],
         texts=[f"{ratio.span.value:.2f}×" for ratio in ratios],
@@ -110,7 +104,7 @@ def _ratios(panel: Panel) -> Chart:
 def _medians(panel: Panel) -> Chart:
     engines = panel.engines
     # The number stands beside the name: at a bar's end it would meet the line and the diamond.
-    labels = [f"{_label(one.engine)}<br><b>{number(one.median.value)} ms</b>" for one in engines]
+    labels = [f"{labelled(one.engine)}<br><b>{number(one.median.value)} ms</b>" for one in engines]
     figure = _bars(labels, [one.median for one in engines], [colour(one.engine) for one in engines], [], "ms")
     caption = "Median. The line across a bar: the middle half of the epochs."
     tails = [(one.p99, label) for one, label in zip(engines, labels) if one.p99 is not None]
@@ -224,8 +218,8 @@ def _parts(panel: Panel) -> Chart:
                 "orientation": "h",
                 "name": html.escape(part),
                 "x": [panel.parts_ms[engine].get(part, 0) for engine in engines],
-                "y": [_label(engine) for engine in engines],
-                "marker": {"color": _PARTS[at % len(_PARTS)]},
+                "y": [labelled(engine) for engine in engines],
+                "marker": {"color": PARTS[at % len(PARTS)]},
                 "hovertemplate": f"{html.escape(part)} %{{x:,.1f}} ms<extra></extra>",
             }
         )
@@ -245,7 +239,7 @@ def _parts(panel: Panel) -> Chart:
 def _own_parts(panel: Panel) -> Chart:
     parts = sorted(panel.own_parts_ms.items(), key=lambda part: -part[1])[:_PARTS_SHOWN]
     figure = _bars(
-        labels=[_label(part) for part, _ in parts],
+        labels=[labelled(part) for part, _ in parts],
         spans=[Span(ms) for _, ms in parts],
         colours=[colour("tailrace")] * len(parts),
         texts=[f"{number(ms)} ms" for _, ms in parts],
@@ -266,7 +260,7 @@ def _history(panel: Panel) -> Chart:
                 "name": html.escape(ratio.words),
                 "x": [when for when, _ in points],
                 "y": [value for _, value in points],
-                "line": {"color": _PARTS[at % len(_PARTS)], "width": 2},
+                "line": {"color": PARTS[at % len(PARTS)], "width": 2},
                 "hovertemplate": "%{y:.2f}×",
             }
         )
@@ -280,7 +274,3 @@ def _history(panel: Panel) -> Chart:
         },
     }
     return Chart("Ratios over time", f"All {len(panel.history)} runs with these parameters.", figure, wide=True)
-
-
-def _label(text: str) -> str:
-    return "<br>".join(html.escape(line) for line in textwrap.wrap(text, 18) or [""])
