@@ -14,7 +14,9 @@ from enum import StrEnum
 from typing import TypeVar
 
 from tailrace.api.columns import closest
+from tailrace.api.duration import parse_duration
 from tailrace.errors import AnalysisError
+from tailrace.ids import Micros
 
 
 class Route(StrEnum):
@@ -57,6 +59,7 @@ CHECKPOINT_LOCATION = "checkpointLocation"
 STATE_LOCATION = "stateLocation"
 SHARDS_MAX = 4096
 MEMORY_BYTES_MIN = 1 << 20
+FUNCTION_TIMEOUT = Micros(600_000_000)
 _NAMES = (
     CHECKPOINT_LOCATION,
     STATE_LOCATION,
@@ -69,6 +72,7 @@ _NAMES = (
     "commit",
     "retain",
     "epochTries",
+    "functionTimeout",
     "readBatchRatio",
     "maxSpaceAmplification",
 )
@@ -98,6 +102,7 @@ class Options:
     commit: CommitMode = CommitMode.SYNC
     retain: int = 2  # durable versions kept
     epoch_tries: int = 3  # of one epoch inside one run
+    function_timeout: Micros = FUNCTION_TIMEOUT  # of one call of a function of the user's in a state server
     read_batch_ratio: float = 0.02  # of the lists on disk, the share that one look at the index reads ahead
     max_space_amplification: float = 1.5  # bytes on disk to bytes needed, beyond which stores compact
 
@@ -143,6 +148,7 @@ def parse_options(ours: Mapping[str, str]) -> Options:
         commit=_commit(ours, default.commit),
         retain=_integer(ours, "retain", default.retain, 2, 1000),
         epoch_tries=_integer(ours, "epochTries", default.epoch_tries, 1, 100),
+        function_timeout=_span(ours, "functionTimeout", default.function_timeout),
         read_batch_ratio=_number(ours, "readBatchRatio", default.read_batch_ratio, 0, 1),
         max_space_amplification=_number(ours, "maxSpaceAmplification", default.max_space_amplification, 1.05, 1000),
     )
@@ -222,6 +228,10 @@ def _number(ours: Mapping[str, str], name: str, default: float, least: float, mo
     if not least <= found <= most:
         raise AnalysisError(f"option {name!r} must be a number from {least:g} to {most:g}, but is {ours[name]!r}")
     return found
+
+
+def _span(ours: Mapping[str, str], name: str, default: Micros) -> Micros:
+    return parse_duration(ours[name], f"option {name!r}") if name in ours else default
 
 
 def _memory(ours: Mapping[str, str], default: int) -> int:

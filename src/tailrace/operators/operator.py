@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -30,3 +30,11 @@ class Operator(Protocol):
     def nbytes(self) -> int: ...
     @property
     def disk_bytes(self) -> int: ...
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """An operator that goes by the epoch's own time, or forgets what was not updated for long."""
+
+    def set_times(self, now: int, forget_before: int) -> None:
+        """Before ``apply``: when the epoch began, and up to which last update records are forgotten by it."""

@@ -103,6 +103,8 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
         f"commit {plan.commit}: an epoch is durable before its rows reach the sink",
         f"keeps {plan.retain} durable versions, gives an epoch {plan.epoch_tries} tries",
     ]
+    if any(each.operator.without_code() != each.operator for each in plan.stages):
+        lines.append(f"gives a call of your function {format_duration(plan.function_timeout)}")
     if query is not None:
         lines += [f"state location {query.state_location}", f"checkpoint location {query.checkpoint_location}"]
     return lines

@@ -66,6 +66,7 @@ class PhysicalPlan:
     memory_bytes: int  # of each state server
     retain: int
     epoch_tries: int
+    function_timeout: Micros
     read_batch_ratio: float
     max_space_amplification: float
 
@@ -113,6 +114,7 @@ def plan_relation(relation: Relation, output_mode: OutputMode, options: Options)
         memory_bytes=options.memory_bytes,
         retain=options.retain,
         epoch_tries=options.epoch_tries,
+        function_timeout=options.function_timeout,
         read_batch_ratio=options.read_batch_ratio,
         max_space_amplification=options.max_space_amplification,
     )

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tailrace.env.disk import process_id
 from tailrace.env.objects import open_store
+from tailrace.operators.call_limit import set_limit
 from tailrace.operators.catalogue import fold_sections, operator_of
 from tailrace.operators.frame import Frame
 from tailrace.operators.operator import Operator
@@ -33,6 +34,7 @@ STAGING_SHARE = 4
 
 def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
     common = config.common
+    set_limit(common.function_timeout_s)
     specs = {spec.name: spec for spec in map(spec_from_json, common.operators)}
     words = {name: spec.layout().words for name, spec in specs.items()}
 

@@ -30,7 +30,7 @@ from pyarrow import flight
 from tailrace import errors
 from tailrace.env.disk import process_id
 from tailrace.errors import StateServerError, TailraceError
-from tailrace.ids import NO_EPOCH
+from tailrace.ids import MIN_MICROS, NO_EPOCH
 from tailrace.operators.frame import Frame
 from tailrace.server.file_stage import FileStageWriter
 from tailrace.server.protocol import (
@@ -155,6 +155,9 @@ class StateClient:
         commit: bool,
         inline_bytes: int = INLINE_BYTES,
         operator: str = "",
+        now: int = 0,
+        forget_before: int = MIN_MICROS,
+        timeout_s: float | None = None,
     ) -> EpochDone:
         """Prepare (unless ``winners`` is None: done before), apply, advance and, where asked, commit, in one call."""
         request = self._request(
@@ -164,10 +167,12 @@ class StateClient:
             winners=None if winners is None else tuple(winners),
             late_before=late_before,
             watermark=watermark,
+            now=now,
+            forget_before=forget_before,
             commit=commit,
             inline_bytes=inline_bytes,
         )
-        answer = self._act("run_epoch", request)
+        answer = self._act("run_epoch", request, timeout_s)
         result = EpochResult.from_json(answer[0])
         batches = None
         if result.inline:

@@ -132,7 +132,7 @@ class Engine:
         with self._lock:
             at = self._enter(request)
             with self._noticing_loss():
-                applied = self._seat(request.operator).apply(at)
+                applied = self._seat(request.operator).apply(at, request.now, request.forget_before)
             self._epoch = at.epoch
             return applied
 

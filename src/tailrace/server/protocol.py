@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tailrace.commit.manifest import Fold
 from tailrace.commit.objects import ObjectRef
-from tailrace.ids import NO_EPOCH
+from tailrace.ids import MIN_MICROS, NO_EPOCH
 
 TOKEN_HEADER = "x-tailrace-token"
 """Header of every call. gRPC wants it in lower case."""
@@ -218,6 +218,7 @@ class ServerConfig:
     bind_host: str | None = None  # the executor's advertised host by default
     start_timeout_s: float = 60.0
     open_timeout_s: float = 300.0  # a server that no driver opens within this ends itself
+    function_timeout_s: float = 600.0  # of one call of a user's function
 
     @property
     def access(self) -> Access:
@@ -261,6 +262,8 @@ class Request:
     winners: tuple[Winner, ...] | None = None
     late_before: int = 0
     watermark: int = 0
+    now: int = 0  # when the epoch began
+    forget_before: int = MIN_MICROS  # what was last updated at or before is forgotten
     commit: bool = False
     inline_bytes: int = 0
     shards: tuple[int, ...] = ()

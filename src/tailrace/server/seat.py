@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from tailrace.env.clock import Clock
 from tailrace.errors import StateServerError, SumOverflowError, UserFunctionError
-from tailrace.ids import NO_EPOCH, Attempt
-from tailrace.operators.operator import Operator
+from tailrace.ids import MIN_MICROS, NO_EPOCH, Attempt
+from tailrace.operators.operator import Operator, Timed
 from tailrace.server.protocol import Applied, EmissionInfo, Winner
 from tailrace.server.staging import Stage, Staging
 
@@ -68,7 +68,7 @@ class Seat:
         self._winners = tuple(sorted(winners))
         self.at, self.step = at, Step.PREPARED
 
-    def apply(self, at: Attempt) -> Applied:
+    def apply(self, at: Attempt, now: int = 0, forget_before: int = MIN_MICROS) -> Applied:
         if self.step_of(at) >= Step.APPLIED:
             assert self.applied is not None
             return self.applied
@@ -76,6 +76,8 @@ class Seat:
         began = self._clock.monotonic()
         rows = sum(stage.receipt.rows for stage in self._stages)
         spilled_bytes = sum(stage.spilled_bytes for stage in self._stages)
+        if isinstance(self.operator, Timed):
+            self.operator.set_times(now, forget_before)
         try:
             self._merge(at)
         finally:

@@ -28,13 +28,14 @@ from tailrace.api.options import Combine
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
 from tailrace.env import clock
-from tailrace.errors import CheckpointError, ReplayError, StateServerError
-from tailrace.ids import MIN_MICROS
+from tailrace.errors import CheckpointError, ReplayError, StateServerError, UserFunctionError
 from tailrace.operators.output import output_schema as arrow_output_schema
 from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.server.client import EpochDone
 from tailrace.server.protocol import CommitResult, Relayed, StageReceipt, Winner
 from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, local_emission, remote_emission
+from tailrace.spark.endless import telling_endless
+from tailrace.spark.epoch_times import EpochTimes, mark
 from tailrace.spark.fleet import Fleet
 from tailrace.spark.ingest import Orders, Receipt, orders_property
 from tailrace.spark.late_rows import LateOutput
@@ -42,7 +43,7 @@ from tailrace.spark.progress import Durations, EpochProgress, QueryIdentity
 from tailrace.spark.schema import output_schema
 from tailrace.spark.sinks import EpochSink
 from tailrace.spark.task_errors import telling_task_errors
-from tailrace.spark.watermark import Watermark, behind
+from tailrace.spark.watermark import Watermark
 
 _log = logging.getLogger("tailrace")
 
@@ -75,6 +76,7 @@ class Epochs:
         self._before: Manifest = landing.manifest
         self._replay = landing.replay
         self._watermark = Watermark.from_json(landing.manifest.watermarks, plan.watermark_rule, len(plan.inputs))
+        self._times = EpochTimes.from_json(landing.manifest.decisions)
         self._combine = self._first_combine(landing.manifest)
         self._behind = ThreadPoolExecutor(2, "tailrace-behind")
         self._cleaning: Future[None] | None = None
@@ -97,7 +99,8 @@ class Epochs:
                 return self._try(batch, epoch, try_, clock.now(), failed_ms)
             except Exception as error:
                 lost = isinstance(error, StateServerError) or not self._fleet.all_alive()
-                if not lost or try_ + 1 == self._plan.epoch_tries:
+                # A function of the user that fails, or never ends, would do so again.
+                if not lost or isinstance(error, UserFunctionError) or try_ + 1 == self._plan.epoch_tries:
                     raise
                 _log.warning("epoch %d: try %d has lost a state server, trying again: %s", epoch, try_, error)
         raise AssertionError("an epoch has at least one try")
@@ -106,7 +109,7 @@ class Epochs:
         plan, stopwatch = self._plan, _Stopwatch()
         replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
         combine = bool(replay.decisions.get("combine", self._combine)) if replay else self._combine
-        late_before = _mark(plan.stages[0], self._watermark)
+        late_before = self._times.late_before(plan.stages[0], self._watermark)
         orders = Orders(epoch, try_, late_before, combine, self._fleet.routes)
         context = batch.sparkSession.sparkContext
         context.setLocalProperty(orders_property(self._fleet.access.run), orders.to_json())
@@ -121,12 +124,15 @@ class Epochs:
             # As recorded: the delay may have been changed since, and the same windows must close.
             watermark = Watermark.from_json(replay.watermarks, plan.watermark_rule, len(plan.inputs))
         elif plan.delays is not None:
-            times = (receipt.times_max for receipt in receipts)
-            times_max = tuple(map(max, zip(self._watermark.times_max, *times, strict=True)))
+            seen = (receipt.times_max for receipt in receipts)
+            times_max = tuple(map(max, zip(self._watermark.times_max, *seen, strict=True)))
             watermark = watermark.after(times_max, plan.delays, plan.watermark_rule)
-        done, emission, late = self._step(batch.sparkSession, epoch, try_, receipts, watermark)
+        # As recorded too: what a replay forgets must be what was forgotten then.
+        times = EpochTimes.from_json(replay.decisions) if replay is not None and "now" in replay.decisions else None
+        times = times or self._times.after(plan, watermark, int(started * 1e6))
+        done, emission, late = self._step(batch.sparkSession, epoch, try_, receipts, watermark, times)
         stopwatch.lap("servers")
-        manifest = self._commit(epoch, try_, done, watermark, receipts, combine)
+        manifest = self._commit(epoch, try_, done, watermark, times, receipts, combine)
         self._replay = manifest  # durable: another try must repeat it
         stopwatch.lap("log")
         again = replay is not None or try_ > 0
@@ -135,7 +141,7 @@ class Epochs:
             self._late.write(batch.sparkSession, left_out, epoch, again)
         self._sink.write(emission, epoch, again)
         stopwatch.lap("sink")
-        self._before, self._watermark, self._replay = manifest, watermark, None
+        self._before, self._watermark, self._times, self._replay = manifest, watermark, times, None
         self._combine = self._next_combine(combine, receipts)
         self._emits_much = not emission.local
         self._cleaning = self._behind.submit(self._clean, manifest)
@@ -145,7 +151,7 @@ class Epochs:
     # Steps -----------------------------------------------------------------------------------------------------------
 
     def _step(
-        self, spark: SparkSession, epoch: int, try_: int, receipts: list[Receipt], after: Watermark
+        self, spark: SparkSession, epoch: int, try_: int, receipts: list[Receipt], after: Watermark, times: EpochTimes
     ) -> tuple[list[EpochDone], Emission, int]:
         """Prepare everywhere, then apply, advance and write the delta everywhere; operator after operator.
 
@@ -156,17 +162,17 @@ class Epochs:
         stages = self._plan.stages
         sent = [(r.partition, r.attempt, r.staged) for r in sorted(receipts, key=lambda receipt: receipt.partition)]
         at_once = len(stages) == 1 and not self._emits_much
-        done = self._run_operator(stages[0], epoch, try_, sent, after, commit=at_once)
+        done = self._run_operator(stages[0], epoch, try_, sent, after, times, commit=at_once)
         late = 0
         for before, stage in pairwise(stages):
-            late_before = _mark(stage, self._watermark)
+            late_before = self._times.late_before(stage, self._watermark)
             relayed = self._relay(before.operator.name, stage.operator.name, epoch, try_, late_before)
             missed = sum(each.late_rows for each in relayed)
             names = f"{before.operator.name} came too late for {stage.operator.name}"
             assert not missed or not before.operator.watermarked, f"{missed} rows of {names}"
             late += missed
             sent = [(each.number, each.number, each.staged) for each in relayed]
-            done = self._run_operator(stage, epoch, try_, sent, after, commit=False)
+            done = self._run_operator(stage, epoch, try_, sent, after, times, commit=False)
         if at_once:
             return done, self._emission(spark, done), late
         writing = self._behind.submit(self._fleet.each, lambda client, _: client.commit(epoch, try_))
@@ -185,6 +191,7 @@ class Epochs:
         try_: int,
         sent: Sequence[tuple[int, int, tuple[StageReceipt, ...]]],
         after: Watermark,
+        times: EpochTimes,
         *,
         commit: bool,
     ) -> list[EpochDone]:
@@ -201,17 +208,22 @@ class Epochs:
         alone = len(winners) == 1
         if not alone:
             self._fleet.each(lambda client, number: client.prepare(epoch, try_, winners[number], operator.name))
-        return self._fleet.each(
-            lambda client, number: client.run_epoch(
-                epoch,
-                try_,
-                winners[number] if alone else None,
-                _mark(stage, self._watermark),
-                _mark(stage, after),
-                commit=commit,
-                operator=operator.name,
+        limit_s = self._plan.function_timeout / 1e6
+        with telling_endless(operator, epoch, limit_s, self._fleet.access) as timeout_s:
+            return self._fleet.each(
+                lambda client, number: client.run_epoch(
+                    epoch,
+                    try_,
+                    winners[number] if alone else None,
+                    self._times.late_before(stage, self._watermark),
+                    mark(stage, after),
+                    commit=commit,
+                    operator=operator.name,
+                    now=times.now,
+                    forget_before=times.forgotten_by(stage),
+                    timeout_s=timeout_s,
+                )
             )
-        )
 
     def _relay(self, operator: str, target: str, epoch: int, try_: int, late_before: int) -> list[Relayed]:
         """Every server hands what ``operator`` emitted to the owners of ``target``'s keys."""
@@ -226,6 +238,7 @@ class Epochs:
         try_: int,
         done: list[EpochDone],
         watermark: Watermark,
+        times: EpochTimes,
         receipts: list[Receipt],
         combine: bool,
     ) -> Manifest:
@@ -242,7 +255,12 @@ class Epochs:
             folds=[fold for each in committed for fold in each.folds],
             watermarks=watermark.to_json(),
             rows={"input": sum(r.rows for r in receipts), "late": sum(r.late_rows for r in receipts)},
-            decisions={"combine": combine, "route": self._plan.route.value, "partitions": len(receipts)},
+            decisions={
+                "combine": combine,
+                "route": self._plan.route.value,
+                "partitions": len(receipts),
+                **times.to_json(),
+            },
             horizons=horizons,
         )
 
@@ -370,11 +388,6 @@ def _durations(laps: dict[str, float], receipts: list[Receipt], done: list[Epoch
         retries=failed_ms,
         total=failed_ms + sum(laps.values()),
     )
-
-
-def _mark(stage: Stage, watermark: Watermark) -> int:
-    """The watermark as an operator of the chain sees it."""
-    return behind(watermark.closed, stage.lag) if stage.operator.watermarked else MIN_MICROS
 
 
 class _Stopwatch:

@@ -115,6 +115,7 @@ class SparkRuntime:
                 read_batch_ratio=plan.read_batch_ratio,
                 max_space_amplification=plan.max_space_amplification,
                 proof=(controller.fence_name, run),
+                function_timeout_s=plan.function_timeout / 1e6,
             )
             fleet = Fleet(spark, config, plan.shards)
             undo.callback(fleet.close)
