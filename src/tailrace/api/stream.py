@@ -140,9 +140,11 @@ class Stream:
                 JoinInput(self.source, self.schema, self.watermark),
                 JoinInput(other.source, other.schema, other.watermark),
             )
-            return self.derived(
-                joined(*sides, keys, how, within=within, window=window, valid_to=validTo, ttl=ttl, time_name=eventTime)
+            made = joined(
+                *sides, keys, how, within=within, window=window, valid_to=validTo, ttl=ttl, time_name=eventTime
             )
+            check_taken(other.ttl, made)
+            return self.derived(made)
         if any(given is not None for given in (within, window, validTo, ttl, eventTime)):
             raise AnalysisError(
                 "join: within, window, validTo, ttl and eventTime are for two streams, and a table has no event time: "

@@ -48,8 +48,8 @@ def _times(windows: pa.Array, type_: DataType, start: bool) -> pa.Array:
 def in_fixed_order(batches: Sequence[pa.RecordBatch], spec: OperatorSpec) -> list[pa.RecordBatch]:
     """The rows that operator ``spec`` emitted, by shard, then by hash of their keys, then by what tells them apart."""
     whole = [batch for batch in batches if len(batch)]
-    names = {field.name for field in spec.emits}
-    keys = tuple(key for key in spec.keys if key.name in names)
+    # By type too: a user's function may give a column of its own the name of a key.
+    keys = tuple(key for key in spec.keys if key in spec.emits)
     if not whole or not keys:
         return whole
     table = pa.Table.from_batches(whole)

@@ -5,7 +5,8 @@ Invariants
   among the deadlines lies: never after ``value``, and ``NEVER`` where it has none. Entries that no record names are
   stale: of a record that went, or whose time was moved forward. They are dropped when they come up.
 - A time that is moved back costs nothing: the entry stays, and when it comes up the record gets a new one. So there is
-  one entry for each record, however often it is written, and looking at records costs what was written and what is due.
+  one entry for each record, and a stale one for each time that was moved forward until it comes up; looking at records
+  costs what was written and what is due.
 - The hint is part of the record: undoing, deltas and restoring keep it right.
 
 Threads: one call at a time.

@@ -38,7 +38,7 @@ class EpochKeys:
     """``layout``: of keys without any value. ``parts``: rows that begin with such keys."""
 
     def __init__(self, layout: RecordLayout, parts: Sequence[Rows], shard_count: int) -> None:
-        distinct = Table(layout, rows_expected=max((len(part) for part in parts), default=0))
+        distinct = Table(layout, rows_expected=sum(len(part) for part in parts))
         for part in parts:
             keys = key_rows(part, layout)
             distinct.begin(len(keys))

@@ -22,10 +22,12 @@ from tailrace.operators.lifters import lifter_of
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
 from tailrace.operators.specs.ttl import Clock, Ttl
 from tailrace.operators.ttl_aggregate import TtlAggregate
+from tailrace.operators.warm_up import warm_up
 from tailrace.state.cold_segment import ColdSegment
 from tailrace.state.layout import Merge
 from tailrace.state.table import Table
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
+from unit.operators.test_no_python_per_row import calls
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 TEXT = DataType("string")
@@ -219,6 +221,24 @@ def test_a_key_that_is_touched_again_and_again_is_waited_for_once(clock: Clock, 
     run_epoch(operator, 30, np.arange(0), 30, 29)
     assert operator.rows == len(operator._deadlines) == 0
     operator.close()
+
+
+@pytest.mark.parametrize("clock", list(Clock))
+def test_ten_times_the_keys_need_no_more_calls_of_python(clock: Clock, tmp_path: object) -> None:
+    """Half of the keys are touched in the epoch that is counted, and the others are forgotten."""
+    warm_up()
+
+    def of(keys: int) -> Counter[str]:
+        operator = TtlAggregate(_many(clock), range(4), threads=1, memory_bytes=1 << 28, folder=str(tmp_path))
+        run_epoch(operator, 0, np.arange(keys), 0, NO_TIME)
+        run_epoch(operator, 1, np.arange(keys // 2), 30, NO_TIME)
+        found = calls(lambda: run_epoch(operator, 2, np.arange(keys // 2), 50, 20))
+        assert operator.rows == keys // 2
+        operator.close()
+        return found
+
+    few, many = of(400), of(4_000)
+    assert few == many, f"calls that grow with the keys: {many - few}"
 
 
 def _many(clock: Clock) -> AggregateSpec:
