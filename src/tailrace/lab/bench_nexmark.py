@@ -20,14 +20,16 @@ from tailrace.lab.engine_process import EngineProcess
 from tailrace.lab.events import write_batch
 from tailrace.lab.nexmark.answers import ANSWERS
 from tailrace.lab.nexmark.bench_check import check_further_rows
-from tailrace.lab.nexmark.queries.registry import TAILRACE
+from tailrace.lab.nexmark.queries.registry import SPARK, TAILRACE
 from tailrace.lab.nexmark.queries.version import Version
 from tailrace.lab.nexmark.workloads import FEED, PREFIX
 from tailrace.lab.registry import OURS, Settings, UnknownNameError, Value
 from tailrace.lab.run import read_emitted
 
 ENGINES = ("spark-rocksdb", "spark-memory", OURS)
-QUERIES = tuple(query for query, version in TAILRACE.items() if isinstance(version, Version))
+QUERIES = tuple(
+    query for query in ANSWERS if isinstance(TAILRACE[query], Version) and isinstance(SPARK[query], Version)
+)
 PEERS = {"ratios": "spark-rocksdb", "ratios_memory": "spark-memory"}
 CHECKED = 2
 """Batches whose rows are kept and checked, after those that are measured."""

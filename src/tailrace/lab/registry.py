@@ -64,6 +64,7 @@ Files = Mapping[str, list[Path]]
 """Feed to its Parquet files, one a micro-batch, in order."""
 Query = Callable[[Mapping[str, Any], Mapping[str, Value]], Any]
 """From feed to streaming DataFrame, and the parameters, to the ``writeStream`` of the result, output mode set."""
+Oracle = Callable[[Files, Settings], pa.Table]
 Finish = Callable[[pa.Table, Mapping[str, Value]], pa.Table]
 """From emitted rows, with their ``epoch``, and the parameters to the columns that ``settle`` takes."""
 
@@ -84,8 +85,10 @@ class Workload:
     """Engine to its query; engines that cannot express it are left out."""
     cannot: Mapping[str, str] = field(default_factory=dict)
     """Engine to why it cannot, in a few words."""
-    oracle: Callable[[Files, Settings], pa.Table] | None = None
+    oracle: Oracle | None = None
     """What the answer must be, from the files alone, without any engine. Rows in any order."""
+    oracles: Mapping[str, Oracle] = field(default_factory=dict)
+    """Engine to its oracle, where engines do not say the same rows at the same time."""
     finish: Mapping[str, Finish] = field(default_factory=dict)
     """Engine to what a sink would have to do to its rows before ``settle``; in no measured time."""
     settle: Callable[[pa.Table], pa.Table] = _as_emitted
@@ -93,6 +96,9 @@ class Workload:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     rows: int = 100_000
     """Rows of a micro-batch where the user does not say."""
+
+    def oracle_of(self, engine: str) -> Oracle | None:
+        return self.oracles.get(engine, self.oracle)
 
     def values(self, given: Iterable[str] = ()) -> dict[str, Value]:
         """Every parameter's value: the default, or what a text ``name=value`` says. Sizes may be written as 10M."""

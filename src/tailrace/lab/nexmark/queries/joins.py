@@ -1,16 +1,25 @@
-"""Q3, Q4, Q9 and Q20: bids meet auctions, auctions meet people.
+"""Q3, Q4, Q8, Q9 and Q20: bids meet auctions, auctions meet people.
 
 Q3 and Q20 have no window: an engine keeps every row for ever. Q4 and Q9 end with the auction. Spark can say a winner
-only once: so it says it when the auction has closed, by making ``expires`` the event time of auctions.
+only once: so it says it when the auction has closed, by making ``expires`` the event time of auctions. So does Tailrace
+with Beam's rules, where a session of no length at ``expires`` brings an auction's bids together; with Flink's rules it
+says every leader, as Flink does.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+import tailrace as tr
 from tailrace.lab.nexmark.params import Params
+from tailrace.lab.nexmark.queries import join_functions as of_joined
 from tailrace.lab.nexmark.queries.views import auctions, bids, millis, on_time, persons
+from tailrace.lab.nexmark.queries.windows import flat
 from tailrace.lab.nexmark.schema import AUCTION_SCHEMA
 
 _AUCTION = tuple(AUCTION_SCHEMA.names)
@@ -24,7 +33,7 @@ def q3_spark(events: DataFrame, params: Params) -> DataFrame:
     return sold.join(people, F.col("seller") == F.col("person")).select("name", "city", "state", "id")
 
 
-def q20_spark(events: DataFrame, params: Params) -> DataFrame:
+def _q20_sides(events: DataFrame, params: Params) -> tuple[DataFrame, DataFrame]:
     offered = bids(events).select(
         "auction",
         "bidder",
@@ -50,6 +59,11 @@ def q20_spark(events: DataFrame, params: Params) -> DataFrame:
             F.col("extra").alias("auction_extra"),
         )
     )
+    return offered, sold
+
+
+def q20_spark(events: DataFrame, params: Params) -> DataFrame:
+    offered, sold = _q20_sides(events, params)
     return offered.join(sold, F.col("auction") == F.col("id")).drop("id")
 
 
@@ -100,3 +114,133 @@ def q4_beam_spark(events: DataFrame, params: Params) -> DataFrame:
     back = F.expr("INTERVAL 1 MILLISECOND")
     start, end = F.col("window.start") - back, F.col("window.end") - back
     return means.select("category", "price", start.alias("window_start"), end.alias("window_end"))
+
+
+# Tailrace ------------------------------------------------------------------------------------------------------------
+
+
+def _timed(rows: DataFrame, time: str, params: Params) -> Any:
+    return tr.stream(rows).withWatermark(time, millis(params.watermark_delay_ms))
+
+
+def q3_tailrace(events: DataFrame, params: Params) -> Any:
+    sold = auctions(events).where(F.col("category") == params.category).select("id", "seller")
+    people = persons(events).where(F.col("state").isin(*_STATES))
+    people = people.select(F.col("id").alias("seller"), "name", "city", "state")
+    return tr.stream(sold).join(tr.stream(people), "seller")
+
+
+def without_seller(rows: pa.Table, params: Params) -> pa.Table:
+    return rows.drop_columns(["seller"])
+
+
+def q8_tailrace(events: DataFrame, params: Params) -> Any:
+    joined = persons(events).select("id", "name", "dateTime")
+    opened = auctions(events).select(F.col("seller").alias("id"), "reserve", F.col("dateTime").alias("opened"))
+    window = tr.window("dateTime", millis(params.window_ms))
+    return _timed(joined, "dateTime", params).join(_timed(opened, "opened", params), "id", window=window)
+
+
+def without_times(rows: pa.Table, params: Params) -> pa.Table:
+    return flat(rows, params).drop_columns(["dateTime", "opened"])
+
+
+def q20_tailrace(events: DataFrame, params: Params) -> Any:
+    offered, sold = _q20_sides(events, params)
+    return tr.stream(offered).join(tr.stream(sold.withColumnRenamed("id", "auction")), "auction")
+
+
+def _valid_auctions(events: DataFrame) -> DataFrame:
+    """A bid counts from the auction's begin to its end, which belongs to it: times are whole milliseconds."""
+    return auctions(events).drop("number").withColumn("until", F.col("expires") + F.expr("INTERVAL 1 MILLISECOND"))
+
+
+def _bids_of(events: DataFrame) -> DataFrame:
+    return bids(events).select(
+        F.col("auction").alias("id"),
+        "bidder",
+        "price",
+        F.col("dateTime").alias("bid_dateTime"),
+        F.col("extra").alias("bid_extra"),
+        "number",
+    )
+
+
+def q9_tailrace(events: DataFrame, params: Params) -> Any:
+    sold = _timed(_valid_auctions(events), "dateTime", params)
+    offered = _timed(_bids_of(events), "bid_dateTime", params)
+    best = ["price", "bid_dateTime", "number"]
+    return sold.join(offered, "id", validTo="until").groupBy("id").topN(1, best, [False, True, True])
+
+
+def winners(rows: pa.Table, params: Params) -> pa.Table:
+    return rows.drop_columns(["until", "number", "rank"]).append_column("auction", rows["id"])
+
+
+def q4_tailrace(events: DataFrame, params: Params) -> Any:
+    """What each new leader adds to its category, summed up: the sink divides."""
+    sold = _timed(_valid_auctions(events).select("id", "category", "dateTime", "until"), "dateTime", params)
+    offered = _timed(_bids_of(events).select("id", "price", "bid_dateTime"), "bid_dateTime", params)
+    gains = (
+        sold.join(offered, "id", validTo="until")
+        .groupBy("id")
+        .process(
+            of_joined.gains,
+            "category bigint, gain bigint, auctions bigint",
+            state="best bigint",
+            columns=["category", "price"],
+        )
+    )
+    return gains.groupBy("category").agg(tr.sum("gain").alias("total"), tr.sum("auctions").alias("auctions"))
+
+
+def divided(rows: pa.Table, params: Params) -> pa.Table:
+    price = pa.array(rows["total"].to_numpy() // rows["auctions"].to_numpy())
+    return rows.drop_columns(["total", "auctions"]).append_column("price", price)
+
+
+_WINNER_DDL = (
+    "id bigint, itemName string, description string, initialBid bigint, reserve bigint, dateTime timestamp, "
+    "expires timestamp, seller bigint, category bigint, extra string, bidder bigint, price bigint, "
+    "bid_dateTime timestamp, bid_extra string"
+)
+_CLOSED = "window"
+
+
+def _closed_auctions(params: Params, sold: DataFrame, offered: DataFrame) -> Any:
+    """Every bid with its auction, grouped by auction, complete when the auction has closed."""
+    before_its_end = (millis(-params.auction_life_ms), millis(-1))
+    met = _timed(sold, "expires", params).join(
+        _timed(offered, "bid_dateTime", params), "id", within=before_its_end, eventTime="closed"
+    )
+    return met.groupBy(tr.session_window("closed", "1 microsecond").alias(_CLOSED), "id")
+
+
+def q9_beam_tailrace(events: DataFrame, params: Params) -> Any:
+    grouped = _closed_auctions(params, auctions(events).drop("number"), _bids_of(events))
+    return grouped.applyInWindow(of_joined.winners, _WINNER_DDL)
+
+
+def beam_winners(rows: pa.Table, params: Params) -> pa.Table:
+    return rows.drop_columns([_CLOSED]).append_column("auction", rows["id"])
+
+
+def q4_beam_tailrace(events: DataFrame, params: Params) -> Any:
+    """Windows are shifted by a millisecond, as in ``q4_beam_spark``."""
+    sold = auctions(events).select("id", "category", "reserve", "expires")
+    offered = _bids_of(events).select("id", "price", "bid_dateTime", "number")
+    prices = _closed_auctions(params, sold, offered).applyInWindow(
+        of_joined.closing_prices, "category bigint, price bigint"
+    )
+    closed_in = tr.window(_CLOSED, millis(params.window_ms), millis(params.slide_ms), millis(1)).alias("window")
+    return prices.groupBy(closed_in, "category").agg(tr.sum("price").alias("total"), tr.count().alias("auctions"))
+
+
+def shifted_back(rows: pa.Table, params: Params) -> pa.Table:
+    """The rounded mean, and windows without the shift."""
+    rows = flat(rows, params)
+    back = pa.scalar(1, pa.duration("ms"))
+    total, auctions = (rows[name].to_numpy() for name in ("total", "auctions"))
+    columns = {name: rows[name] for name in rows.column_names if name not in ("total", "auctions")}
+    columns |= {edge: pc.subtract(rows[edge], back) for edge in ("window_start", "window_end")}
+    return pa.table({**columns, "price": pa.array((2 * total + auctions) // (2 * auctions))})
