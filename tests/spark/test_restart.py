@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tailrace as tr
-from support.engine import tailrace_stream
+from support.engine import run, tailrace_stream
 from support.processes import TESTS, Sandbox
 from support.simple import ROLLING, SECOND, WINDOWED, Scripted, batches
 from tailrace.testing import Aggregate, Question, Windows
@@ -29,11 +29,13 @@ def test_a_restarted_query_goes_on(spark: SparkSession, tmp_path: Path, question
 
 
 def test_a_restart_without_new_data_emits_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    query = Scripted(spark, tmp_path)
+    """In a folder whose name is another as a URI, given as a path and as a URI."""
+    query = Scripted(spark, tmp_path / "a folder, 100%20 ä")
     query.feed(batches(2))
     query.run()
-    query.run()
+    run(tailrace_stream(query.frame(), query.question), query.question, query.checkpoint.as_uri(), output=query.output)
     query.check()
+    assert [path.name for path in tmp_path.iterdir()] == ["a folder, 100%20 ä"]
 
 
 def test_a_restart_with_another_number_of_tasks_goes_on(spark: SparkSession, tmp_path: Path) -> None:

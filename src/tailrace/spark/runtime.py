@@ -10,7 +10,6 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -168,8 +167,11 @@ def _as_replayed(plan: PhysicalPlan, replay: Manifest | None) -> PhysicalPlan:
 
 
 def _for_spark(location: str) -> str:
-    """With its scheme: Spark would look for a bare path on its default file system, which may be another."""
-    return Path(location).as_uri() if is_local(location) and not location.lower().startswith("file:") else location
+    """With its scheme: Spark would look for a bare path on its default file system, which may be another.
+
+    Not as a URI: Spark decodes nothing, and would take "%20" for part of a folder's name.
+    """
+    return f"file:{open_store(location).uri}" if is_local(location) else location
 
 
 def _absolute(location: str) -> str:
