@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from hypothesis import strategies as st
 
 from support import window_cases as cases
 from support.window_cases import CUSTOM, INCREMENTAL, WHOLE, Row, by_count, by_time, over_all_time, play, spec_of
-from tailrace.ids import Micros
+from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators import lift, row_lift
 from tailrace.operators.catalogue import operator_of
+from tailrace.operators.lifters import lifter_of
 from tailrace.operators.operator import Operator
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.pattern import Pattern
@@ -114,3 +116,37 @@ def test_rows_of_a_key_over_all_time(
 ) -> None:
     spec = spec_of(names, store="AUR", emit_changed=True, watermarked=False)
     played(spec, epochs, over_all_time(epochs), names, memory_bytes, seed)
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({"custom": CUSTOM, "store": "RMW"}, 0),
+        ({"custom": CUSTOM, "store": "AAR"}, 0),
+        ({"custom": CUSTOM, "store": "AUR"}, 0),
+        ({"window": WindowSpec(Micros(10), Micros(10), Micros(0)), "store": "AUR"}, 0),
+        ({"count_size": 7, "watermarked": False, "store": "RMW"}, 5),  # a record a key
+        ({"count_size": 7, "watermarked": False, "store": "AUR"}, 5 * (100 % 7)),  # the rows of open windows
+    ],
+    ids=["custom RMW", "custom AAR", "custom AUR", "tumbling AUR", "count RMW", "count AUR"],
+)
+@pytest.mark.parametrize("update", [False, True], ids=["append", "update"])
+def test_nothing_is_left_of_windows_that_are_over(
+    tmp_path: Path, given: dict[str, Any], left: int, update: bool
+) -> None:
+    spec = spec_of(INCREMENTAL, emit_changed=update, **given)
+    operator: Any = operator_of(spec, range(spec.shards), memory_bytes=1 << 24, folder=str(tmp_path))
+    for epoch in range(10):
+        rows: list[Row] = [(key, 20 * epoch + at, at, "text") for key in "abcde" for at in range(10)]
+        operator.apply(epoch, [lifter_of(spec, MIN_MICROS, False, cases.TYPES).frame([cases.batch_of(rows)])])
+        operator.advance(epoch, 20 * epoch - 20, 20 * epoch)
+    operator.apply(10, [])
+    operator.advance(10, 180, 1000)
+    for epoch in (11, 12, 13):
+        operator.apply(epoch, [])
+        operator.advance(epoch, 1000, 1000)
+        operator.forget(epoch)
+    assert operator.rows == left
+    if hasattr(operator, "_index"):
+        assert operator._index.store.rows == 0
+    operator.close()
