@@ -31,13 +31,13 @@ def operator_of(
         case JoinSpec(kind=JoinKind.WINDOW):
             return WindowJoin(spec, shards, memory_bytes=memory_bytes, folder=folder)
         case JoinSpec():
-            return JoinRows(spec, shards, memory_bytes=memory_bytes, folder=folder)
+            return JoinRows(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case ProcessSpec():
-            return Process(spec, shards, memory_bytes=memory_bytes, folder=folder)
+            return Process(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case DeduplicateSpec():
-            return Deduplicate(spec, shards, memory_bytes=memory_bytes, folder=folder)
+            return Deduplicate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case TopNSpec():
-            return top_n.TopN(spec, shards, memory_bytes=memory_bytes, folder=folder)
+            return top_n.TopN(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case AggregateSpec():
             return aggregate_operator(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
     raise AssertionError(f"no operator for {spec!r}")

@@ -36,6 +36,7 @@ from tailrace.state.read_modify_write import ReadModifyWriteStore
 from tailrace.state.runs import take
 from tailrace.state.sections import ValidBits, decoded
 from tailrace.state.table import Rows
+from tailrace.state.tuning import USUAL, Tuning
 from tailrace.types import TIMESTAMP
 
 _NEVER = 2**63 - 2
@@ -52,6 +53,7 @@ class Deduplicate(OverStore[ReadModifyWriteStore]):
         *,
         memory_bytes: int | None = None,
         folder: str | None = None,
+        tuning: Tuning = USUAL,
     ) -> None:
         self.spec = spec
         self._layout = spec.layout()
@@ -60,7 +62,16 @@ class Deduplicate(OverStore[ReadModifyWriteStore]):
         self._time = time_place(spec, self._layout)
         self._schema = output_schema(spec)
         self._fresh: list[Rows] = []  # the newest epoch's rows that are no duplicates, until they are emitted
-        super().__init__(ReadModifyWriteStore(self._kept, shards, threads, memory_bytes=memory_bytes, folder=folder))
+        super().__init__(
+            ReadModifyWriteStore(
+                self._kept,
+                shards,
+                threads,
+                memory_bytes=memory_bytes,
+                folder=folder,
+                max_space_amplification=tuning.max_space_amplification,
+            )
+        )
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
@@ -72,7 +83,9 @@ class Deduplicate(OverStore[ReadModifyWriteStore]):
         """Find the rows of the winning attempts that are no duplicates, and remember their keys."""
         self._fresh = []
         found = [self._remembered(rows) for rows in pieces(frames, self._layout, PIECE_ROWS)]
-        self._store.merge(epoch, found)
+        self._store.open(epoch)
+        # A key that is forgotten already may still have a record in the very pane of its new one.
+        self._store.merge_more(found, fresh=self.spec.memory is not Memory.WITHIN)
 
     def _remembered(self, rows: Rows) -> tuple[Rows, np.ndarray]:
         """Keys that are new, as records sorted by shard."""

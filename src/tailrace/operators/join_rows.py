@@ -32,6 +32,7 @@ from tailrace.state import columns
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import PANE, VALID
 from tailrace.state.table import Rows, concat_rows
+from tailrace.state.tuning import USUAL, Tuning
 from tailrace.types import BIGINT
 
 _UNDO_EPOCHS = 2
@@ -41,7 +42,14 @@ _NUMBERS = 1 << 32
 
 class JoinRows:
     def __init__(
-        self, spec: JoinSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
+        self,
+        spec: JoinSpec,
+        shards: Iterable[int],
+        *,
+        memory_bytes: int,
+        folder: str,
+        threads: int = 2,
+        tuning: Tuning = USUAL,
     ) -> None:
         self.spec = spec
         self._layout = spec.kept_layout()
@@ -64,6 +72,7 @@ class JoinRows:
             threads=threads,
             undo_epochs=_UNDO_EPOCHS,
             read_batch_ratio=0.0,  # nobody can tell when a list is looked into next
+            max_space_amplification=tuning.max_space_amplification,
         )
         self._known = KnownPanes()
         self._opened: list[tuple[int, int]] = []  # epochs that can be undone, and the horizons before them

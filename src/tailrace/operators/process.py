@@ -30,6 +30,7 @@ from tailrace.operators.specs.ttl import Clock
 from tailrace.state.layout import HASH, record_layout
 from tailrace.state.read_modify_write import ReadModifyWriteStore
 from tailrace.state.table import Rows, Table, concat_rows
+from tailrace.state.tuning import USUAL, Tuning
 
 CALL_ROWS_MAX = 1 << 16
 CALL_BYTES_MAX = 32 << 20
@@ -41,7 +42,14 @@ _HINTS_SHARE = 8
 
 class Process(OverStore[ReadModifyWriteStore]):
     def __init__(
-        self, spec: ProcessSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
+        self,
+        spec: ProcessSpec,
+        shards: Iterable[int],
+        *,
+        memory_bytes: int,
+        folder: str,
+        threads: int = 2,
+        tuning: Tuning = USUAL,
     ) -> None:
         self.spec = spec
         self._sent, self._kept = spec.layout(), spec.kept_layout()
@@ -56,6 +64,7 @@ class Process(OverStore[ReadModifyWriteStore]):
                 removes=True,
                 memory_bytes=memory_bytes - hints_bytes * (len(hidden) - 1),
                 folder=folder,
+                max_space_amplification=tuning.max_space_amplification,
             )
         )
         self._timers = self._expiry = None

@@ -33,6 +33,7 @@ from tailrace.state.packed_rows import pack, row_starts, unpack
 from tailrace.state.read_modify_write import fold_sections as fold_records
 from tailrace.state.sections import ValidBits, decoded, from_section, to_section
 from tailrace.state.table import Rows, concat_rows
+from tailrace.state.tuning import USUAL, Tuning
 
 
 class TopN(WindowAggregate):
@@ -44,8 +45,9 @@ class TopN(WindowAggregate):
         *,
         memory_bytes: int | None = None,
         folder: str | None = None,
+        tuning: Tuning = USUAL,
     ) -> None:
-        super().__init__(spec.records(), shards, threads, memory_bytes=memory_bytes, folder=folder)
+        super().__init__(spec.records(), shards, threads, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         self._top = spec
         self._row_layout = spec.layout()
         self._order = order_of(spec, self._row_layout)

@@ -73,7 +73,7 @@ def _watermark_lines(plan: PhysicalPlan, stage: Stage) -> list[str]:
     if len(lines) > 1:
         lines = [*lines, "of these the smaller one counts"]
     if not stage.operator.watermarked:
-        return [*lines, f"no window: no row is late and {_fate(stage.operator)}"]
+        return [*lines, f"{_timeless(stage.operator)}: no row is late and {_fate(stage.operator)}"]
     return [*lines, f"watermark rule {_RULES[plan.watermark_rule]}"]
 
 
@@ -84,7 +84,15 @@ def _fate(operator: OperatorSpec) -> str:
             return "state stays until your function drops it"
         case AggregateSpec() if operator.ttl is not None:
             return "state goes by its time-to-live"
+        case AggregateSpec() if operator.count_size is not None:
+            return "a window goes when it is full"
     return "state is never dropped"
+
+
+def _timeless(operator: OperatorSpec) -> str:
+    """Why no watermark counts."""
+    by_count = isinstance(operator, AggregateSpec) and operator.count_size is not None
+    return "windows by count" if by_count else "no window"
 
 
 def _trails(watermark: Watermark) -> str:

@@ -100,6 +100,7 @@ def test_an_event_time_makes_rows_late_and_lets_windows_follow():
     assert one.watermarked and two.time_column.name == "at"
     unaware = MARKED.groupBy("auction", count_window(10)).agg(tr.count().alias("n"))
     assert unaware.watermark is None and not plan_of(unaware).operator.watermarked
+    assert "windows by count: no row is late and a window goes when it is full" in explain(plan_of(unaware))
     both = first.groupBy("auction", count_window(10, eventTime="later")).agg(tr.max("n"))
     assert both.watermark.column.name == "later"
 
