@@ -222,6 +222,7 @@ class Deduplication:
     watermark: Watermark | None
     keys: tuple[Field, ...]
     within: bool
+    state_ttl: StateTtl | None = None  # in event time: a key is remembered so long after its row
 
     @property
     def window(self) -> None:

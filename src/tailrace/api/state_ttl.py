@@ -32,6 +32,21 @@ def state_ttl(ttl: Duration, mode: object, watermark: Watermark | None, before: 
     return StateTtl(parse_duration(ttl, f"{where}: ttl"), processing)
 
 
+def remembered(ttl: StateTtl | None, within: bool) -> StateTtl | None:
+    """How long keys are remembered whose duplicates are dropped."""
+    if ttl is None:
+        return None
+    if within:
+        raise AnalysisError(
+            "withStateTtl: dropDuplicatesWithinWatermark remembers a key for the watermark's delay: use dropDuplicates"
+        )
+    if ttl.processing:
+        raise AnalysisError(
+            "withStateTtl: dropDuplicates remembers keys by event time: use timeMode='eventTime', or process(...)"
+        )
+    return ttl
+
+
 def check_taken(ttl: StateTtl | None, relation: Relation) -> None:
     """Refuse a time-to-live that what follows does not go by."""
     if ttl is None or getattr(relation, "state_ttl", None) is not None:
@@ -46,5 +61,6 @@ def check_taken(ttl: StateTtl | None, relation: Relation) -> None:
             "from groupBy for aggregates that roll on"
         )
     raise AnalysisError(
-        "withStateTtl is for aggregates without a window and for process(...), which keep keys for ever: remove it"
+        "withStateTtl is for aggregates without a window, process(...) and dropDuplicates(...), which keep keys for "
+        "ever: remove it"
     )

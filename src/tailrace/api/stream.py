@@ -14,7 +14,7 @@ from tailrace.api.joining import JoinInput, joined, key_names
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode, Relation, StateTtl, Watermark
 from tailrace.api.runtime import Runtime
-from tailrace.api.state_ttl import check_taken, state_ttl
+from tailrace.api.state_ttl import check_taken, remembered, state_ttl
 from tailrace.api.windows import AnyWindow, CountWindow, CustomWindow, SessionWindow, TimeWindow, Window
 from tailrace.api.writer import DataStreamWriter
 from tailrace.errors import AnalysisError
@@ -72,8 +72,8 @@ class Stream:
     def withStateTtl(self, ttl: Duration, timeMode: str = "eventTime") -> Stream:
         """The next operator forgets a key that was not updated for ``ttl``; if it comes again, it starts anew.
 
-        For aggregates without a window and for ``process``. ``timeMode``: ``eventTime``, by the watermark, or
-        ``processingTime``, by the time at which an epoch begins.
+        For aggregates without a window, ``process`` and ``dropDuplicates``. ``timeMode``: ``eventTime``, by the
+        watermark, or ``processingTime``, by the time at which an epoch begins.
 
         >>> clicks.withStateTtl("1 hour").groupBy("user").agg(tr.count())                     # doctest: +SKIP
         """
@@ -178,7 +178,7 @@ class Stream:
     def _deduplicated(self, subset: object, where: str, *, within: bool) -> Stream:
         self._check_final("deduplicated")
         made = deduplicated(self.source, self.schema, self.watermark, self.brought_window, subset, where, within=within)
-        return self.derived(made)
+        return self.derived(replace(made, state_ttl=remembered(self.ttl, within)))
 
     @property
     def writeStream(self) -> DataStreamWriter:

@@ -19,15 +19,16 @@ def plan_deduplication(stream: Deduplication, shards: int, name: str) -> Dedupli
             f"dropDuplicates: a row has {width} columns, and at most {VALUES_MAX} can be passed on: select those that "
             f"you need before tailrace.stream(...)"
         )
-    watermark = stream.watermark
+    watermark, ttl = stream.watermark, stream.state_ttl
+    delay = Micros(0) if watermark is None else watermark.delay
     return DeduplicateSpec(
         name=name,
         keys=stream.keys,
         columns=stream.schema,
         time_column=None if watermark is None else watermark.column,
         watermarked=watermark is not None,
-        within=stream.within,
-        delay=Micros(0) if watermark is None else watermark.delay,
+        within=stream.within or ttl is not None,
+        delay=delay if ttl is None else ttl.span,
         handed_over=isinstance(stream.source, Relation),
         shards=shards,
     )

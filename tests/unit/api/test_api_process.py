@@ -113,7 +113,8 @@ def test_a_time_to_live_is_for_one_operator():
         (lambda: ttl().groupBy(window("ts", "1 second")).applyInWindow(function, OUTPUT, ["price"]), ["windows end"]),
         (lambda: ttl().join(other(), "auction"), ["join(..., ttl='1 hour')"]),
         (lambda: other().join(ttl(), "auction"), ["join(..., ttl='1 hour')"]),
-        (lambda: ttl().dropDuplicates(["auction"]), ["process(...)"]),
+        (lambda: ttl().dropDuplicatesWithinWatermark(["auction"]), ["use dropDuplicates"]),
+        (lambda: ttl("processingTime").dropDuplicates(["auction"]), ["eventTime", "process(...)"]),
         (lambda: ttl().groupBy("auction").topN(3, "price", columns=["price"]), ["process(...)"]),
     ],
 )
@@ -121,9 +122,9 @@ def test_a_time_to_live_that_makes_no_sense_is_refused(call, words):
     refused(call, *words)
 
 
-def ttl():
+def ttl(mode="eventTime"):
     stream = Stream("a DataFrame", tuple(f for f in SCHEMA if f.type.kind is not None), Runtime())
-    return stream.withWatermark("ts", "10 seconds").withStateTtl("1 hour")
+    return stream.withWatermark("ts", "10 seconds").withStateTtl("1 hour", mode)
 
 
 def other():

@@ -188,6 +188,14 @@ def test_windows_may_follow_a_process_with_an_event_time():
     assert plan.stages[1].operator.watermarked and plan.stages[1].lag == 0
 
 
+def test_duplicates_are_dropped_for_as_long_as_their_time_to_live():
+    made = Stream("a DataFrame", SCHEMA[:4], Runtime()).withWatermark("ts", "10 seconds").withStateTtl("1 hour")
+    plan = planned(made.dropDuplicates(["auction"]))
+    assert plan.operator.within and plan.operator.delay == 3_600_000_000
+    assert plan.delays == (10_000_000,)  # the watermark's own
+    assert "until the watermark reaches the event time of its row and 1 hour" in explain(plan)
+
+
 @pytest.mark.parametrize(("given", "seconds"), [("90 seconds", 90), ("1 hour", 3600), ("250 milliseconds", 0.25)])
 def test_how_long_a_call_may_take_is_an_option(given, seconds):
     assert parse_options({"functionTimeout": given}).function_timeout == seconds * 1e6
