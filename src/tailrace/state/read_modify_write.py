@@ -105,10 +105,16 @@ class ReadModifyWriteStore:
         self.merge_more(frames)
 
     def merge_more(
-        self, frames: Sequence[tuple[Rows, np.ndarray]], *, replace: bool = False, hold: bool = True
+        self,
+        frames: Sequence[tuple[Rows, np.ndarray]],
+        *,
+        replace: bool = False,
+        fresh: bool = False,
+        hold: bool = True,
     ) -> None:
         """Merge partials in the open epoch; with ``replace`` put records in place of what is there.
 
+        ``fresh``: the caller knows that there is no record with these keys, so that none is looked for on disk.
         Without ``hold`` row numbers stay what they are, and ``hold_budget`` is the caller's to call.
         """
         epoch, tables, _ = self._epochs[-1]
@@ -128,7 +134,7 @@ class ReadModifyWriteStore:
             if id(table) not in logged:
                 table.begin(int(counts[shard]))
                 tables.append(table)  # from here on, and not before, the epoch has something to undo in this table
-            if self.cold:
+            if self.cold and not fresh:
                 self._bring_in(epoch, shard, frames)
             came = 0 if self._noted_word is None else len(table.made_rows())
             for rows, bounds in frames:

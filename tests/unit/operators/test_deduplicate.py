@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.deduplicate_model import NO_WATERMARK, DeduplicateModel
-from support.keyed_cluster import KeyedCluster
+from support.row_cluster import RowCluster
 from tailrace.ids import Micros
 from tailrace.operators import deduplicate
 from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
@@ -123,14 +123,14 @@ def model_of(spec: DeduplicateSpec) -> DeduplicateModel:
     )
 
 
-def tell(kind: str, seed: int, epochs: int) -> KeyedCluster:
+def tell(kind: str, seed: int, epochs: int) -> RowCluster:
     """One story from its seed, checked epoch by epoch."""
     rng = random.Random(seed)
     spec = draw_spec(kind, rng)
     story, model = Story(spec, rng), model_of(spec)
     places = [NAMES.index(column.name) for column in spec.columns]
     with tempfile.TemporaryDirectory() as folder:
-        cluster = KeyedCluster(spec, TYPES, rng, folder, rng.choice([None, 1, 2, 50]))
+        cluster = RowCluster(spec, TYPES, rng, folder, rng.choice([None, 1, 2, 50]))
         before: tuple[Any, ...] | None = None
         for epoch in range(epochs):
             late = story.watermark

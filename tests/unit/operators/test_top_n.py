@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.keyed_cluster import KeyedCluster
+from support.row_cluster import RowCluster
 from support.top_n_model import Group, Row, TopNModel
 from tailrace.ids import Micros
 from tailrace.operators import top_n
@@ -134,13 +134,13 @@ def check(
     assert lines == Counter(line for group in said for line in now[group])
 
 
-def tell(kind: str, seed: int, epochs: int) -> KeyedCluster:
+def tell(kind: str, seed: int, epochs: int) -> RowCluster:
     """One story from its seed, checked epoch by epoch."""
     rng = random.Random(seed)
     spec = draw_spec(kind, rng)
     story, model = Story(spec, rng), TopNModel(spec)
     with tempfile.TemporaryDirectory() as folder:
-        cluster = KeyedCluster(spec, TYPES, rng, folder, rng.choice([None, 1, 2, 50]))
+        cluster = RowCluster(spec, TYPES, rng, folder, rng.choice([None, 1, 2, 50]))
         before: tuple[Any, ...] | None = None
         for epoch in range(epochs):
             late = story.watermark
