@@ -274,7 +274,7 @@ def tell(seed: int, epochs: int) -> bool:
 
 
 @given(seed=st.integers(0, 2**48))
-@settings(max_examples=600 if LONG else 40)
+@settings(max_examples=600 if LONG else 25)
 def test_every_call_sees_and_keeps_what_a_dictionary_would(seed: int) -> None:
     tell(seed, epochs=12)
 
