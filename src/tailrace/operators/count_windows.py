@@ -8,8 +8,9 @@ Pure functions over whole epochs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +18,13 @@ import pyarrow as pa
 from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.groups import ranks_with_null
 from tailrace.operators.specs.aggregate import AggregateSpec
-from tailrace.state.layout import PANE, RecordLayout
+from tailrace.state.columns import decode
+from tailrace.state.layout import PANE, VALID, AccumulatorWords, RecordLayout
 from tailrace.state.read_modify_write import ReadModifyWriteStore
 from tailrace.state.runs import group_by_key, key_offsets
-from tailrace.state.sections import to_section
+from tailrace.state.sections import to_section, value_words
 from tailrace.state.table import Rows, concat_rows
+from tailrace.types import Kind
 
 
 @dataclass(frozen=True)
@@ -51,26 +54,59 @@ class Arrivals:
 def in_sequence(frames: Sequence[Frame], spec: AggregateSpec, layout: RecordLayout) -> Arrivals:
     rows = concat_rows([Rows(frame.rows.copy(), frame.heap) for frame in frames], layout)
     grouped, offsets = group_by_key(rows, layout)
-    keys = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    columns = named_columns(grouped, spec, layout)
-    time = [] if spec.time_column is None else [spec.time_column.name]
-    names = [*time, *(row.name for row in spec.rows if row.name not in time)]
-    order = np.lexsort([*(_sortable(columns[name]) for name in reversed(names)), keys])
-    frame = by_shard(Rows(grouped.words[order], grouped.heap), spec.shards)
+    order = _Order(np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)))
+    columns = list(zip(spec.rows, layout.accumulators, strict=True))
+    columns.sort(key=lambda column: column[0] != spec.time_column)  # stable: the others stay as they are
+    for _, place in columns:
+        for part in (_there, _values):
+            order.refine(partial(part, grouped, place))
+    frame = by_shard(Rows(grouped.words[order.places], grouped.heap), spec.shards)
     return Arrivals(frame, key_offsets(Rows(frame.rows, frame.heap), layout))
+
+
+class _Order:
+    """Rows in order, column by column: a column is only looked at in rows that all columns before it leave equal."""
+
+    def __init__(self, groups: np.ndarray) -> None:
+        self.places = np.arange(len(groups))
+        self._ties = groups  # a number for each place, ascending; rows with the same one are equal so far
+
+    def refine(self, values_of: Callable[[np.ndarray], np.ndarray]) -> None:
+        new = np.append(True, self._ties[1:] != self._ties[:-1])[: len(self._ties)]
+        tied = np.flatnonzero(~new | ~np.append(new[1:], True)[: len(new)])
+        if not len(tied):
+            return
+        values = values_of(self.places[tied])
+        if (values == values[0]).all():
+            return
+        ties = self._ties[tied]
+        order = np.lexsort((values, ties))
+        values = values[order]
+        self.places[tied] = self.places[tied][order]
+        # Ties are in order already, so that sorting inside them leaves them where they are.
+        new[tied[1:]] |= values[1:] != values[:-1]
+        self._ties = np.cumsum(new)
+
+
+def _there(rows: Rows, place: AccumulatorWords, at: np.ndarray) -> np.ndarray:
+    there: np.ndarray = rows.words[at, VALID] >> place.bit & 1
+    return there
+
+
+def _values(rows: Rows, place: AccumulatorWords, at: np.ndarray) -> np.ndarray:
+    """Numbers in the order of the values; what null has does not matter."""
+    if place.kind is Kind.INT64:
+        words: np.ndarray = rows.words[at, place.word]
+        return words
+    there = _there(rows, place, at) > 0
+    words = value_words(Rows(rows.words[at], rows.heap), place.word, place.kind)
+    return ranks_with_null(decode(words, there, rows.heap, place.type, large=True))
 
 
 def named_columns(rows: Rows, spec: AggregateSpec, layout: RecordLayout) -> dict[str, pa.Array]:
     """Keys and values of rows as they were sent."""
     names = [field.name for field in (*spec.keys, *spec.rows)]
     return dict(zip(names, to_section(rows, layout).columns[2:], strict=True))
-
-
-def _sortable(array: pa.Array) -> np.ndarray:
-    plain = pa.types.is_integer(array.type) or pa.types.is_timestamp(array.type)
-    if plain and not array.null_count:
-        return np.asarray(array.cast(pa.int64()))
-    return ranks_with_null(array)
 
 
 def found(store: ReadModifyWriteStore, firsts: Rows, bounds: np.ndarray) -> tuple[Rows, np.ndarray]:

@@ -5,16 +5,19 @@ plain Python, with rows in any order, late rows, tries that fail, servers that a
 from __future__ import annotations
 
 import os
+import random
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support import values
 from support import window_cases as cases
 from support.window_cases import CUSTOM, INCREMENTAL, WHOLE, Row, by_count, by_time, over_all_time, play, spec_of
 from tailrace.ids import MIN_MICROS, Micros
@@ -22,11 +25,12 @@ from tailrace.operators import lift, row_lift
 from tailrace.operators.catalogue import operator_of
 from tailrace.operators.lifters import lifter_of
 from tailrace.operators.operator import Operator
-from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
 from tailrace.operators.specs.pattern import Pattern
 from tailrace.operators.specs.window import WindowSpec
-from tailrace.state.layout import HASH
+from tailrace.state.layout import HASH, Merge
 from tailrace.state.table import Rows
+from tailrace.types import BIGINT, DataType, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 EXAMPLES = settings(max_examples=600 if LONG else 30, deadline=None, print_blob=True)
@@ -116,6 +120,42 @@ def test_rows_of_a_key_over_all_time(
 ) -> None:
     spec = spec_of(names, store="AUR", emit_changed=True, watermarked=False)
     played(spec, epochs, over_all_time(epochs), names, memory_bytes, seed)
+
+
+@pytest.mark.parametrize("type_name", values.ARROW)
+def test_rows_of_every_type_fill_the_same_windows_in_whatever_order_they_come(tmp_path: Path, type_name: str) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    drawn = [None, *(values.draw(type_name, rng) for _ in range(6))]
+    column = [rng.choice(drawn) for _ in range(60)]
+    type_ = DataType(type_name)
+    spec = spec_of(
+        (),
+        keys=(),
+        accumulators=(
+            Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
+            Accumulator(Merge.MIN, Lift.VALUE, "v", type_),
+            Accumulator(Merge.MAX, Lift.VALUE, "v", type_),
+        ),
+        outputs=(Output("low", Result.VALUE, (1,), type_), Output("high", Result.VALUE, (2,), type_)),
+        window_position=0,
+        rows=(Field("v", type_),),
+        time_column=None,
+        count_size=7,
+        watermarked=False,
+    )
+    found = []
+    for _ in range(3):
+        rng.shuffle(column)
+        operator = operator_of(spec, range(spec.shards), memory_bytes=1 << 20, folder=str(tmp_path))
+        batch = pa.RecordBatch.from_pydict({"v": values.array(type_name, column)})
+        lifters = [lifter_of(spec, MIN_MICROS, False, {"v": type_}) for _ in range(2)]
+        operator.apply(0, [lifters[0].frame([batch.slice(0, 25)]), lifters[1].frame([batch.slice(25)])])
+        rows = [row for made in operator.advance(0, MIN_MICROS, MIN_MICROS) for row in made.to_pylist()]
+        found.append(sorted(repr(row).replace("-0.0", "0.0") for row in rows))
+        operator.close()
+    assert found[0] == found[1] == found[2] and len(found[0]) == 60 // 7
 
 
 @pytest.mark.parametrize(
