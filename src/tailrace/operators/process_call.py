@@ -166,7 +166,9 @@ class Caller:
         shards = keys.shards[piece.first : piece.end]
         for shard in np.unique(shards[gone]).tolist():
             self._store.remove(shard, before.at[gone & (shards == shard)])
-        self._store.merge_more([by_shard(rows, self._spec.shards).parts()], replace=True, hold=False)
+        # Whatever records these keys had are in memory by now.
+        frame = by_shard(rows, self._spec.shards)
+        self._store.merge_more([frame.parts()], replace=True, fresh=True, hold=False)
 
     def _records(self, state: pa.Table) -> Rows:
         builder = RowsBuilder(len(state), self._kept)

@@ -63,7 +63,8 @@ class Hints:
         if moved:
             rows_moved = concat_rows(moved, self._store.layout)
             self._put(rows_moved.words[:, self._hint.word], rows_moved.words[:, HASH])
-            self._store.merge_more([by_shard(rows_moved, self._shard_count).parts()], replace=True, hold=False)
+            frame = by_shard(rows_moved, self._shard_count)
+            self._store.merge_more([frame.parts()], replace=True, fresh=True, hold=False)
         return found
 
     def note(self, rows: Rows, before: np.ndarray) -> None:
