@@ -2,7 +2,8 @@
 
 A sink decides much of a small batch's price, so it may not differ between engines. ``noop`` is the exception that needs
 saying: Spark's engines drop their rows in their tasks, Tailrace drops a small emission in the driver, which has it
-already; neither starts a job for it. With ``collect`` and ``parquet`` both run the same function of a DataFrame.
+already; neither starts a job for it. With ``collect`` and ``parquet`` both run the same function of a DataFrame. What
+an engine's query leaves to the sink is done there with every sink, so that all deliver the same answer.
 """
 
 from __future__ import annotations
@@ -13,24 +14,33 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+Rest = Callable[[DataFrame], DataFrame]
+"""What of an answer an engine leaves to its sink."""
 
-def _noop(writer: Any, folder: Path) -> Any:
-    return writer.format("noop")
 
+def _noop(writer: Any, folder: Path, rest: Rest | None) -> Any:
+    if rest is None:
+        return writer.format("noop")
 
-def _collect(writer: Any, folder: Path) -> Any:
     def save(rows: DataFrame, epoch: int) -> None:
-        rows.collect()
+        rest(rows).write.format("noop").mode("overwrite").save()
 
     return writer.foreachBatch(save)
 
 
-def _parquet(writer: Any, folder: Path) -> Any:
+def _collect(writer: Any, folder: Path, rest: Rest | None) -> Any:
     def save(rows: DataFrame, epoch: int) -> None:
-        rows.write.mode("overwrite").parquet(str(folder / f"epoch={epoch}"))
+        (rest(rows) if rest else rows).collect()
 
     return writer.foreachBatch(save)
 
 
-SINKS: dict[str, Callable[[Any, Path], Any]] = {"collect": _collect, "parquet": _parquet, "noop": _noop}
-"""From a query's ``writeStream`` and a folder to the writer with its sink."""
+def _parquet(writer: Any, folder: Path, rest: Rest | None) -> Any:
+    def save(rows: DataFrame, epoch: int) -> None:
+        (rest(rows) if rest else rows).write.mode("overwrite").parquet(str(folder / f"epoch={epoch}"))
+
+    return writer.foreachBatch(save)
+
+
+SINKS: dict[str, Callable[[Any, Path, Rest | None], Any]] = {"collect": _collect, "parquet": _parquet, "noop": _noop}
+"""From a query's ``writeStream``, a folder and the rest that is left to do to the writer with its sink."""

@@ -27,7 +27,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from tailrace.lab import registry, workloads
-from tailrace.lab.bench_sinks import SINKS
+from tailrace.lab.bench_sinks import SINKS, Rest
 from tailrace.lab.peers import counts_state_rows
 from tailrace.lab.progress import Batch, progress_dict
 from tailrace.lab.session import start_session
@@ -82,8 +82,12 @@ class _Child:
 
     def start(self, sink: str, out: str) -> dict[str, Any]:
         """Starts the query, or starts it again on the same checkpoint. ``out``: where a sink that writes writes."""
-        self.query = SINKS[sink](self._writer(self.feed), Path(out)).start()
+        self.query = SINKS[sink](self._writer(self.feed), Path(out), self._rest()).start()
         return {}
+
+    def _rest(self) -> Rest | None:
+        rest = self.workload.rests.get(self.engine.name)
+        return None if rest is None else lambda rows: rest(rows, self.values)
 
     def _writer(self, feed: Path) -> Any:
         """The query over the folder's feeds: each a folder of Parquet files of which a micro-batch takes one."""
@@ -128,7 +132,8 @@ class _Child:
         """Runs through all files of the folder and ends; tells of each batch as soon as it is committed."""
         self.batches.ended.clear()
         begun = time.perf_counter()
-        self.query = SINKS[sink](self._writer(Path(events)).trigger(availableNow=True), Path(out)).start()
+        writer = self._writer(Path(events)).trigger(availableNow=True)
+        self.query = SINKS[sink](writer, Path(out), self._rest()).start()
         inactive_since = None
         while True:
             try:

@@ -89,8 +89,10 @@ class Workload:
     """What the answer must be, from the files alone, without any engine. Rows in any order."""
     oracles: Mapping[str, Oracle] = field(default_factory=dict)
     """Engine to its oracle, where engines do not say the same rows at the same time."""
+    rests: Mapping[str, Callable[[Any, Mapping[str, Value]], Any]] = field(default_factory=dict)
+    """Engine to what its query leaves to the sink, from DataFrame (and the parameters) to DataFrame."""
     finish: Mapping[str, Finish] = field(default_factory=dict)
-    """Engine to what a sink would have to do to its rows before ``settle``; in no measured time."""
+    """Engine to what brings its rows to the names and forms that ``settle`` takes; in no measured time."""
     settle: Callable[[pa.Table], pa.Table] = _as_emitted
     """From all emitted rows, with their ``epoch``, to the oracle's columns: the last row of a key, for instance."""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)

@@ -38,7 +38,7 @@ def run(
     said: list[pa.Table] = []
 
     def keep(rows: DataFrame, epoch: int) -> None:
-        said.append(rows.toArrow())
+        said.append((version.rest(rows, params) if version.rest else rows).toArrow())
 
     result = version.build(read_events(spark, str(feed), format), params)
     query = (

@@ -9,10 +9,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
 from tailrace.lab.nexmark.queries import window_functions as functions
-from tailrace.lab.nexmark.queries.packing import packed, unpacked
 
 BIDS = st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=20)
 Bid = tuple[int, int, int]
@@ -51,16 +49,19 @@ def test_most_bids(bids: list[Bid]) -> None:
     assert dict(zip(most["auction"].to_pylist(), most["num"].to_pylist(), strict=True)) == expected
 
 
-def test_packed_rows_are_ordered_and_come_back(spark: SparkSession) -> None:
-    schema = pa.schema([("n", pa.int64()), ("t", pa.timestamp("ms", tz="UTC")), ("s", pa.string())])
-    rows: list[dict[str, Any]] = [
-        {"n": n, "t": t, "s": s} for n, t, s in ((9, 1, ""), (10, 0, "a/b&c=1"), (0, 7, "z"), (2**63 - 1, 5, "ä b"))
-    ]
-    frame = spark.createDataFrame(rows, "n bigint, t bigint, s string").select(packed("n", "t", "s").alias("row"))
-    texts = frame.toArrow()["row"]
-    assert pa.table(unpacked(texts, schema)) == pa.Table.from_pylist(rows, schema)
-    by_text = sorted(zip(texts.to_pylist(), (row["n"] for row in rows), strict=True))
-    assert [number for _, number in by_text] == sorted(row["n"] for row in rows)
+SESSIONS = st.lists(st.tuples(*[st.integers(0, 2)] * 4), min_size=1, max_size=20)
+
+
+@given(SESSIONS)
+def test_highest_bids_of_each_session(bids: list[tuple[int, int, int, int]]) -> None:
+    """The fourth number says in which of its bidder's sessions a bid is."""
+    starts = pa.array([bid[3] for bid in bids], pa.timestamp("us", tz="UTC"))
+    windows = pa.StructArray.from_arrays([starts, starts], ["start", "end"])
+    rows = table([bid[:3] for bid in bids]).append_column("window", windows)
+    best = {(bid[1], bid[3]): max(one[2] for one in bids if (one[1], one[3]) == (bid[1], bid[3])) for bid in bids}
+    expected = [f"row {place}" for place, bid in enumerate(bids) if bid[2] == best[bid[1], bid[3]]]
+    found = functions.highest_of_each_session(rows)
+    assert extras(found) == sorted(expected) and found.schema == rows.schema
 
 
 @pytest.mark.parametrize("function", [functions.highest, functions.highest_of_each_bidder])

@@ -111,7 +111,7 @@ def oracle(query: str, files: list[Path]) -> pa.Table:
 
 
 def with_window(rows: pa.Table) -> pa.Table:
-    """As Tailrace says it."""
+    """As engines say it."""
     window = pa.StructArray.from_arrays(
         [rows[f"window_{edge}"].combine_chunks() for edge in ("start", "end")], ["start", "end"]
     )
@@ -129,7 +129,7 @@ def test_further_windows_are_checked(tmp_path: Path) -> None:
         answer = oracle("q5", files)  # once: the order of its rows may be another each time
         ends = answer["window_end"].cast(pa.int64())
         rows = answer.filter(pc.and_(pc.greater(ends, marks[0]), pc.less_equal(ends, marks[1])))
-        said = emitted(with_window(rows) if engine == "tailrace" else rows)
+        said = emitted(with_window(rows))
         assert check_further_rows("q5", engine, said, files, 2, VALUES) == rows.num_rows > 1
         for wrong in (said.slice(1), pa.concat_tables([said, said.slice(0, 1)]), None):
             with pytest.raises(WrongAnswerError, match=f"q5 on {engine} gives a wrong answer"):

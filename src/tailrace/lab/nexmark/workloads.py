@@ -153,6 +153,11 @@ def _oracle(query: str, version: Version, files: Files, settings: Settings) -> p
     return closed(rows, watermark_ms(query, files, settings.values) - held_back_ms, version.closes_by)
 
 
+def _rest(version: Version, rows: DataFrame, values: Mapping[str, Value]) -> DataFrame:
+    assert version.rest is not None
+    return version.rest(rows, params_of(values))
+
+
 def _finish(version: Version, rows: pa.Table, values: Mapping[str, Value]) -> pa.Table:
     return _newest(version.keys, version.finish(rows, params_of(values)))
 
@@ -178,6 +183,7 @@ def _workload(query: str) -> Workload:
         queries={engine: partial(_run, one) for engine, one in able.items()},
         cannot={engine: one.why for engine, one in of_engine.items() if isinstance(one, Impossible)},
         oracles={engine: partial(_oracle, query, one) for engine, one in able.items()},
+        rests={engine: partial(_rest, one) for engine, one in able.items() if one.rest is not None},
         finish={engine: partial(_finish, one) for engine, one in able.items()},
         parameters=PARAMETERS,
         rows=200_000,

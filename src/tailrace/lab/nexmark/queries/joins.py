@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -194,9 +193,8 @@ def q4_tailrace(events: DataFrame, params: Params) -> Any:
     return gains.groupBy("category").agg(tr.sum("gain").alias("total"), tr.sum("auctions").alias("auctions"))
 
 
-def divided(rows: pa.Table, params: Params) -> pa.Table:
-    price = pa.array(rows["total"].to_numpy() // rows["auctions"].to_numpy())
-    return rows.drop_columns(["total", "auctions"]).append_column("price", price)
+def divided(rows: DataFrame, params: Params) -> DataFrame:
+    return rows.select("category", F.expr("total div auctions").alias("price"))
 
 
 _WINNER_DDL = (
@@ -236,11 +234,12 @@ def q4_beam_tailrace(events: DataFrame, params: Params) -> Any:
     return prices.groupBy(closed_in, "category").agg(tr.sum("price").alias("total"), tr.count().alias("auctions"))
 
 
-def shifted_back(rows: pa.Table, params: Params) -> pa.Table:
+def shifted_back(rows: DataFrame, params: Params) -> DataFrame:
     """The rounded mean, and windows without the shift."""
-    rows = flat(rows, params)
-    back = pa.scalar(1, pa.duration("ms"))
-    total, auctions = (rows[name].to_numpy() for name in ("total", "auctions"))
-    columns = {name: rows[name] for name in rows.column_names if name not in ("total", "auctions")}
-    columns |= {edge: pc.subtract(rows[edge], back) for edge in ("window_start", "window_end")}
-    return pa.table({**columns, "price": pa.array((2 * total + auctions) // (2 * auctions))})
+    back = F.expr("INTERVAL 1 MILLISECOND")
+    return rows.select(
+        "category",
+        F.expr("(2 * total + auctions) div (2 * auctions)").alias("price"),
+        (F.col("window.start") - back).alias("window_start"),
+        (F.col("window.end") - back).alias("window_end"),
+    )

@@ -41,12 +41,19 @@ SPARK: Mapping[str, Version | Impossible] = {
         "a join and two aggregations in a row run in append mode only, and the last of them has no window"
     ),
     "q4-beam": Version(joins.q4_beam_spark, closes_by="window_end", holds_back_ms=_auction_life_ms),
-    "q5": Version(windows.q5_spark, closes_by="window_end", note="the second stage lists all counts of a window"),
-    "q5-append": Version(windows.q5_spark, closes_by="window_end"),
-    "q7": Version(windows.q7_spark, closes_by="window_end", note=_LISTS),
-    "q7-beam": Version(windows.q7_beam_spark, closes_by="window_end", note=_LISTS),
-    "q7-session": Version(sessions.q7_session_spark, closes_by="window_end", note=_LISTS),
-    "q8": Version(windows.q8_spark),
+    "q5": Version(
+        windows.q5_spark,
+        closes_by="window_end",
+        finish=windows.flat,
+        note="the second stage lists all counts of a window",
+    ),
+    "q5-append": Version(windows.q5_spark, closes_by="window_end", finish=windows.flat),
+    "q7": Version(windows.q7_spark, closes_by="window_end", finish=windows.flat, note=_LISTS),
+    "q7-beam": Version(windows.q7_beam_spark, closes_by="window_end", finish=windows.flat, note=_LISTS),
+    "q7-session": Version(
+        sessions.q7_session_spark, closes_by="window_end", finish=sessions.ends_given_back, note=_LISTS
+    ),
+    "q8": Version(windows.q8_spark, finish=windows.flat),
     "q9": Version(
         joins.q9_spark,
         closes_by="expires",
@@ -54,9 +61,12 @@ SPARK: Mapping[str, Version | Impossible] = {
         note="says the winner after the close, not every leader before it",
     ),
     "q9-beam": Version(joins.q9_beam_spark, closes_by="expires", holds_back_ms=_auction_life_ms),
-    "q11": Version(sessions.q11_spark, closes_by="window_end"),
+    "q11": Version(sessions.q11_spark, closes_by="window_end", finish=sessions.ends_given_back),
     "q11-median": Version(
-        sessions.q11_median_spark, closes_by="window_end", note="counts of all prices in one map a key"
+        sessions.q11_median_spark,
+        closes_by="window_end",
+        finish=sessions.ends_given_back,
+        note="counts of all prices in one map a key",
     ),
     "q12": _update(rolling.q12_spark, "bidder"),
     "q13": Version(stateless.q13_spark, note="the table is broadcast to every task"),
@@ -81,12 +91,12 @@ TAILRACE: Mapping[str, Version | Impossible] = {
     "q1": _STATELESS,
     "q2": _STATELESS,
     "q3": Version(joins.q3_tailrace, finish=joins.without_seller, note=_FOREVER),
-    "q4": _update(joins.q4_tailrace, "category", finish=joins.divided, note="the sink divides"),
+    "q4": _update(joins.q4_tailrace, "category", rest=joins.divided, note="the sink divides"),
     "q4-beam": Version(
         joins.q4_beam_tailrace,
         closes_by="window_end",
         holds_back_ms=_a_millisecond,
-        finish=joins.shifted_back,
+        rest=joins.shifted_back,
         note="the sink divides",
     ),
     "q5": Version(windows.q5_tailrace, closes_by="window_end", finish=windows.flat),
@@ -95,12 +105,7 @@ TAILRACE: Mapping[str, Version | Impossible] = {
     ),
     "q7": Version(windows.q7_tailrace, closes_by="window_end", finish=windows.flat),
     "q7-beam": Version(windows.q7_beam_tailrace, closes_by="window_end", finish=windows.flat),
-    "q7-session": Version(
-        sessions.q7_session_tailrace,
-        closes_by="window_end",
-        finish=sessions.highest_unpacked,
-        note="says all bids of a session; the sink keeps the highest",
-    ),
+    "q7-session": Version(sessions.q7_session_tailrace, closes_by="window_end", finish=sessions.ends_given_back),
     "q8": Version(
         joins.q8_tailrace,
         closes_by="window_end",
@@ -118,9 +123,9 @@ TAILRACE: Mapping[str, Version | Impossible] = {
         "a join with a table that never changes keeps no state: tailrace.stream(...).join(table) is Spark's own join"
     ),
     "q14": _STATELESS,
-    "q15": _update(rolling.q15_tailrace, "day", finish=rolling.of_the_day, note=_READS_THE_DAY),
-    "q16": _update(rolling.q16_tailrace, "channel", "day", finish=rolling.of_the_day, note=_READS_THE_DAY),
-    "q17": _update(rolling.q17_tailrace, "auction", "day", finish=rolling.with_mean, note="the sink divides"),
+    "q15": _update(rolling.q15_tailrace, "day", rest=rolling.of_the_day, note=_READS_THE_DAY),
+    "q16": _update(rolling.q16_tailrace, "channel", "day", rest=rolling.of_the_day, note=_READS_THE_DAY),
+    "q17": _update(rolling.q17_tailrace, "auction", "day", rest=rolling.with_mean, note="the sink divides"),
     "q18": _update(rolling.q18_tailrace, "bidder", "auction", finish=rolling.without_rank),
     "q19": _update(
         rolling.q19_tailrace,

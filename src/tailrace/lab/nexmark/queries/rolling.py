@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -84,10 +83,9 @@ def _ranked_figures() -> list[Any]:
     return [*_ranked_counts("bidder"), *(tr.count_distinct(name).alias(name) for name in distinct)]
 
 
-def of_the_day(rows: pa.Table, params: Params) -> pa.Table:
+def of_the_day(rows: DataFrame, params: Params) -> DataFrame:
     """Tailrace's rows with the window as the day's name."""
-    start = pc.struct_field(rows["window"], "start").cast(pa.timestamp("us", tz="UTC"))
-    return rows.drop_columns(["window"]).append_column("day", pc.strftime(start, "%Y-%m-%d"))
+    return rows.withColumn("day", F.date_format("window.start", "yyyy-MM-dd")).drop("window")
 
 
 def q15_tailrace(events: DataFrame, params: Params) -> Any:
@@ -128,9 +126,9 @@ def q17_tailrace(events: DataFrame, params: Params) -> Any:
     )
 
 
-def with_mean(rows: pa.Table, params: Params) -> pa.Table:
+def with_mean(rows: DataFrame, params: Params) -> DataFrame:
     """Q17's mean of whole cents, cut; prices are not negative."""
-    return rows.append_column("avg_price", pc.divide(rows["sum_price"], rows["total_bids"]))
+    return rows.withColumn("avg_price", F.expr("sum_price div total_bids"))
 
 
 def q18_spark(events: DataFrame, params: Params) -> DataFrame:

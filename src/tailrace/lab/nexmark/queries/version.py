@@ -39,9 +39,11 @@ class Version:
     """The column of event time that a row waits for: it is said once the watermark has reached it."""
     holds_back_ms: Callable[[Params], int] = _not_at_all
     """So much later than ``closes_by`` the watermark must be."""
+    rest: Callable[[DataFrame, Params], DataFrame] | None = None
+    """What of the answer the engine cannot compute itself: the sink does, in the engine's measured time."""
     finish: Callable[[pa.Table, Params], pa.Table] = _as_said
-    """What a sink has left to do to the rows, where the engine has no ``select`` at its end: names and forms, and what
-    ``note`` says."""
+    """Names and forms in which answers are compared: a window as two columns, no columns beside the answer's. For
+    whoever compares; it computes nothing that the query asks for, and is in no measured time."""
     note: str = ""
 
 

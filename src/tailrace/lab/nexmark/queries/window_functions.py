@@ -33,6 +33,17 @@ def highest_of_each_bidder(bids: pa.Table) -> pa.Table:
     return bids.filter(highest_of_each(bidder, bids["price"].to_numpy()))
 
 
+def highest_of_each_session(bids: pa.Table) -> pa.Table:
+    """Q7-Session: each session's highest bids; a bidder's sessions begin at different times."""
+    starts = pc.struct_field(bids["window"], "start").cast(pa.int64()).to_numpy()
+    bidders = bids["bidder"].to_numpy()
+    order = np.lexsort((starts, bidders))
+    new = np.append(True, (np.diff(bidders[order]) != 0) | (np.diff(starts[order]) != 0))[: len(order)]
+    session = np.empty(len(order), np.int64)
+    session[order] = np.cumsum(new) - 1
+    return bids.filter(highest_of_each(session, bids["price"].to_numpy()))
+
+
 def highest_of_each(group: NDArray[np.int64], price: NDArray[np.int64]) -> pa.Array:
     """Which prices are the highest of their group; groups are small numbers."""
     best = np.full(int(group.max(initial=-1)) + 1, np.iinfo(np.int64).min)

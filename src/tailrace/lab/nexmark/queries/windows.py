@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import tailrace as tr
@@ -19,12 +19,8 @@ BID_DDL = "auction bigint, bidder bigint, price bigint, dateTime timestamp, extr
 _COUNT_DDL = "auction bigint, num bigint"
 
 
-def window_columns() -> tuple[Column, Column]:
-    return F.col("window.start").alias("window_start"), F.col("window.end").alias("window_end")
-
-
 def flat(rows: pa.Table, params: Params) -> pa.Table:
-    """Tailrace's rows with the window as two columns."""
+    """With the window as two columns."""
     window = rows["window"]
     edges = {f"window_{edge}": pc.struct_field(window, edge) for edge in ("start", "end")}
     return pa.table({**{name: rows[name] for name in rows.column_names if name != "window"}, **edges})
@@ -37,29 +33,23 @@ def q5_spark(events: DataFrame, params: Params) -> DataFrame:
     lists = counts.groupBy("window").agg(
         F.max("num").alias("best"), F.collect_list(F.struct("auction", "num")).alias("items")
     )
-    best = lists.select(*window_columns(), F.inline(F.filter("items", lambda item: item["num"] == F.col("best"))))
-    return best.select("auction", "num", "window_start", "window_end")
+    return lists.select("window", F.inline(F.filter("items", lambda item: item["num"] == F.col("best"))))
 
 
-def highest(rows: DataFrame, start: Column, end: Column) -> DataFrame:
+def highest(rows: DataFrame) -> DataFrame:
     """From one list of bids a window to those bids with the highest price."""
-    top = F.filter("bids", lambda bid: bid["price"] == F.col("best"))
-    return rows.select(start, end, F.inline(top)).select(*BID, "window_start", "window_end")
+    return rows.select("window", F.inline(F.filter("bids", lambda bid: bid["price"] == F.col("best"))))
 
 
 def q7_spark(events: DataFrame, params: Params) -> DataFrame:
     tumbling = F.window("dateTime", millis(params.window_ms))
     kept = on_time(bids(events), params).groupBy(tumbling, F.col("bidder").alias("key"))
-    return highest(
-        kept.agg(F.max("price").alias("best"), F.collect_list(F.struct(*BID)).alias("bids")), *window_columns()
-    )
+    return highest(kept.agg(F.max("price").alias("best"), F.collect_list(F.struct(*BID)).alias("bids")))
 
 
 def q7_beam_spark(events: DataFrame, params: Params) -> DataFrame:
     kept = on_time(bids(events), params).groupBy(F.window("dateTime", millis(params.window_ms)))
-    return highest(
-        kept.agg(F.max("price").alias("best"), F.collect_list(F.struct(*BID)).alias("bids")), *window_columns()
-    )
+    return highest(kept.agg(F.max("price").alias("best"), F.collect_list(F.struct(*BID)).alias("bids")))
 
 
 def _bids(events: DataFrame, params: Params) -> Any:
@@ -80,7 +70,7 @@ def q5_append_tailrace(events: DataFrame, params: Params) -> Any:
     counts = (
         _bids(events, params)
         .groupBy(_sliding(params), "auction")
-        .applyInWindow(of_window.bids_of_each_auction, _COUNT_DDL, columns=[])
+        .applyInWindow(of_window.bids_of_each_auction, _COUNT_DDL, columns=["auction"])
     )
     return counts.groupBy("window").applyInWindow(of_window.most_bids, _COUNT_DDL)
 
@@ -102,4 +92,4 @@ def q8_spark(events: DataFrame, params: Params) -> DataFrame:
     joined = on_time(persons(events), params).select("id", "name", tumbling)
     opened = on_time(auctions(events), params).select("seller", "reserve", tumbling.alias("opened_in"))
     both = joined.join(opened, (F.col("id") == F.col("seller")) & (F.col("window") == F.col("opened_in")))
-    return both.select("id", "name", "reserve", *window_columns())
+    return both.select("id", "name", "reserve", "window")
