@@ -8,8 +8,10 @@ import tempfile
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +20,10 @@ from support.deduplicate_model import NO_WATERMARK, DeduplicateModel
 from support.row_cluster import RowCluster
 from tailrace.ids import Micros
 from tailrace.operators import deduplicate
+from tailrace.operators.deduplicate import Deduplicate
+from tailrace.operators.lifters import lifter_of
 from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
+from tailrace.state.columns import arrow_type
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -86,11 +91,13 @@ class Story:
         self.lag = rng.choice([0, 0, 0, 10**9])
         self.watermark = NO_WATERMARK
         self.used = 0
+        self.past: list[Any] = []
 
     def partitions(self, count: int) -> list[list[Any]]:
         self.now += self.rng.choice([0, 1, 5, 50]) * UNIT
         drawn = [self._row() for _ in range(count)]
         drawn += [row for row in drawn if self.rng.random() < 0.1]  # the very same again
+        self.past += drawn
         cuts = sorted(self.rng.randrange(len(drawn) + 1) for _ in range(self.rng.randint(0, 2)))
         return [drawn[low:high] for low, high in zip([0, *cuts], [*cuts, len(drawn)])]
 
@@ -100,6 +107,8 @@ class Story:
         time: int | None = self.now - rng.randint(-2, 20) * UNIT + rng.choice([0, 0, 0, rng.randint(-9, 9)])
         if rng.random() < 0.07:
             time = None
+        if self.past and rng.random() < 0.3:  # one of some time ago, or just now, comes again
+            k, n, time, *_ = rng.choice(self.past[-60:])
         self.used += 1
         note = rng.choice([None, b"", b"note %d" % self.used])
         return (k, n, time, self.used, note, rng.choice([None, 0.5 * self.used, float("inf")]))
@@ -194,6 +203,27 @@ def test_steps_may_be_as_small_as_they_like(kind: str, seed: int) -> None:
         patch.setattr(deduplicate, "EMISSION_ROWS_MAX", 3)
         patch.setattr(deduplicate, "_PANES_MAX", 1 + seed % 3)
         tell(kind, seed, epochs=6)
+
+
+def test_a_key_that_comes_again_in_the_pane_of_its_last_time_has_one_record(tmp_path: Path) -> None:
+    """Its old record is forgotten but still there, on disk: panes are a second wide, the delay is less."""
+    spec = replace(draw_spec("within", random.Random(0)), delay=Micros(SECOND // 4), shards=1, handed_over=False)
+    operator = Deduplicate(spec, [0], memory_bytes=0, folder=str(tmp_path))
+    emitted = []
+    for epoch, (time, late, watermark) in enumerate(
+        [(100_000, 0, 0), (2_000, 0, 360_000), (400_000, 360_000, 360_000)]
+    ):
+        lifter = lifter_of(spec, late, False, TYPES)
+        row = {"k": "a", "n": None, "ts": time, "number": epoch, "note": None, "price": None}
+        schema = pa.schema([(name, arrow_type(type_)) for name, type_ in TYPES.items()])
+        operator.apply(epoch, [lifter.frame([pa.RecordBatch.from_pylist([row], schema=schema)])])
+        emitted += [
+            number for batch in operator.advance(epoch, late, watermark) for number in batch["number"].to_pylist()
+        ]
+        operator.forget(epoch)  # so that it may go to disk
+        assert operator.rows == 1
+    assert emitted == [0, 2] and operator.disk_bytes > 0
+    operator.close()
 
 
 def test_stories_go_to_disk() -> None:

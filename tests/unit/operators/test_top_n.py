@@ -78,11 +78,14 @@ class Story:
         ]
         self.now = rng.choice([0, -50, 10**12, 2**60, -(2**60)])
         self.seen = self.watermark = NO_WATERMARK
+        self.past: list[Row] = []
 
     def partitions(self, count: int) -> list[list[Row]]:
         self.now += self.rng.choice([0, 1, 4, 15])
         drawn = [self._row() for _ in range(count)]
-        drawn += [row for row in drawn if self.rng.random() < 0.1]  # the very same again
+        again = self.past[-30:] + drawn
+        drawn += [row for row in again if self.rng.random() < 0.1]  # the very same again
+        self.past += drawn
         cuts = sorted(self.rng.randrange(len(drawn) + 1) for _ in range(self.rng.randint(0, 2)))
         return [drawn[low:high] for low, high in zip([0, *cuts], [*cuts, len(drawn)])]
 
