@@ -19,7 +19,10 @@ class Params:
     watermark_delay_ms: int = 0
     """How far behind the largest event time an engine's watermark stays: as far as events are out of order."""
     auction_life_ms: int = 60_000
-    """No auction that counts is open longer: lets Spark forget bids in Q4 and Q9. Oracles do not look at it."""
+    """No bid that counts comes longer before its auction's end: lets engines forget bids in Q4 and Q9.
+
+    Bids may come before their auction opens, so that this is more than an auction's life. Oracles do not look at it.
+    """
     auction_skip: int = 123
     category: int = 10
     side_rows: int = 10_000

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from tailrace.lab.nexmark.answers import ANSWERS
 from tailrace.lab.nexmark.compare import closed
-from tailrace.lab.nexmark.config import Config
+from tailrace.lab.nexmark.config import AUCTION_ID_LEAD, Config
 from tailrace.lab.nexmark.generator import events as make_events
 from tailrace.lab.nexmark.oracle import answer
 from tailrace.lab.nexmark.params import Params
@@ -88,13 +88,15 @@ def params_of(values: Mapping[str, Value]) -> Params:
     """What the queries are asked with; right for events that ``config_of`` makes from the same values."""
     rate, group = int(values["rate"]), int(values["out_of_order"])
     config = config_of(values, seed=0)
+    # Bids come for auctions that are yet to open, as many as the lead says.
+    ahead = (AUCTION_ID_LEAD + 1) * config.total_proportion // config.auction_proportion + group
     return Params(
         window_ms=int(values["window_ms"]),
         slide_ms=int(values["slide_ms"]),
         gap_ms=int(values["gap_ms"]),
         watermark_delay_ms=-(-group * 1_000 // rate) + 1 if group > 1 else 0,
         # The generator draws lives of up to twice the time until all auctions in flight are replaced.
-        auction_life_ms=2 * -(-(config.num_events_for_auctions + group) * 1_000 // rate) + 2,
+        auction_life_ms=2 * -(-(config.num_events_for_auctions + group) * 1_000 // rate) + 2 - (-ahead * 1_000 // rate),
     )
 
 
