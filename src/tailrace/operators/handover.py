@@ -50,7 +50,7 @@ def in_fixed_order(batches: Sequence[pa.RecordBatch], spec: OperatorSpec) -> lis
     whole = [batch for batch in batches if len(batch)]
     # By type too: a user's function may give a column of its own the name of a key.
     keys = tuple(key for key in spec.keys if key in spec.emits)
-    if not whole or not keys:
+    if not whole or len(keys) < len(spec.keys):
         return whole
     table = pa.Table.from_batches(whole)
     hashes = _hashes(table, keys)

@@ -10,6 +10,7 @@ from tailrace.ids import Micros
 from tailrace.operators.handover import in_fixed_order
 from tailrace.operators.output import output_schema
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
+from tailrace.operators.specs.top_n import Order, TopNSpec
 from tailrace.operators.specs.window import WindowSpec
 from tailrace.state.layout import Merge
 from tailrace.types import DOUBLE, TIMESTAMP, DataType, Field
@@ -47,6 +48,36 @@ def test_the_order_does_not_depend_on_how_rows_came() -> None:
         batches = in_fixed_order([emission(rows[:cut]), emission([]), emission(rows[cut:])], SPEC)
         seen.add(str([row for batch in batches for row in batch.to_pylist()]))
         assert sum(len(batch) for batch in batches) == len(rows)
+    assert len(seen) == 1
+
+
+def test_best_rows_of_windows_without_a_key_are_in_order_too() -> None:
+    spec = TopNSpec(
+        name="first",
+        keys=(),
+        rows=(Field("x", DOUBLE),),
+        shown=("x",),
+        order=(Order("x", ascending=False),),
+        n=3,
+        rank="rank",
+        window=SPEC.window,
+        window_name="window",
+        window_position=0,
+        time_column=SPEC.time_column,
+        emit_changed=False,
+        watermarked=True,
+        shards=8,
+    )
+    rows = [
+        {"window": {"start": start, "end": start + 10}, "x": 1.0 / (start + rank), "rank": rank}
+        for start in (0, 10, 20)
+        for rank in (1, 2, 3)
+    ]
+    seen = set()
+    for _ in range(5):
+        random.shuffle(rows)
+        batch = pa.RecordBatch.from_pylist(rows, schema=output_schema(spec))
+        seen.add(str([row for batch in in_fixed_order([batch], spec) for row in batch.to_pylist()]))
     assert len(seen) == 1
 
 

@@ -101,7 +101,7 @@ class DeduplicateSpec:
 
     @property
     def tells_apart(self) -> tuple[str, ...]:
-        return ()  # a key is emitted once in an epoch
+        return tuple(row.name for row in self.rows)  # of keys with one hash; a key is emitted once in an epoch
 
     @property
     def output_delay(self) -> Micros:
