@@ -89,7 +89,7 @@ def params_of(values: Mapping[str, Value]) -> Params:
     rate, group = int(values["rate"]), int(values["out_of_order"])
     config = config_of(values, seed=0)
     # Bids come for auctions that are yet to open, as many as the lead says.
-    ahead = (AUCTION_ID_LEAD + 1) * config.total_proportion // config.auction_proportion + group
+    ahead = (-(-AUCTION_ID_LEAD // config.auction_proportion) + 1) * config.total_proportion + group
     return Params(
         window_ms=int(values["window_ms"]),
         slide_ms=int(values["slide_ms"]),
