@@ -43,10 +43,10 @@ def _row(times: st.SearchStrategy[int]) -> st.SearchStrategy[Row]:
 
 
 @st.composite
-def streams(draw: st.DrawFn) -> list[list[Row]]:
+def streams(draw: st.DrawFn, epochs_max: int = 8) -> list[list[Row]]:
     """Time moves on by steps, some wide, some none; rows lie around it, some far behind."""
     epochs, now = [], draw(st.sampled_from([0, -35, 1000]))
-    for _ in range(draw(st.integers(1, 8))):
+    for _ in range(draw(st.integers(1, epochs_max))):
         now += draw(st.sampled_from([0, 5, 10, 11, 40]))
         times = st.one_of(st.integers(now - 15, now + 15), st.integers(now - 60, now + 3))
         epochs.append(draw(st.lists(_row(times), max_size=14)))
@@ -100,6 +100,7 @@ def play(
     *,
     combine: bool,
     seed: int,
+    forgets: float = 0.3,
 ) -> None:
     """Two servers; tries that fail half-way, on one of them or both; a server that is lost; folded sections."""
     names = [output.name for output in spec.outputs]
@@ -135,14 +136,17 @@ def play(
                 sections[shard].append(batch)
         assert got == want[epoch], f"epoch {epoch}"
         if chance.random() < 0.3:
-            servers[0].close()
-            servers[0] = make([])
-            for shard in range(*ranges[0]):
+            lost = chance.randrange(2)
+            servers[lost].close()
+            servers[lost] = make([])
+            for shard in range(*ranges[lost]):
                 if chance.random() < 0.5 and len(sections[shard]) > 1:
                     at = chance.randrange(len(sections[shard]) - 1)
                     sections[shard][at:] = [fold(sections[shard][at:])]
-                servers[0].restore(shard, sections[shard], MIN_MICROS)
-        elif chance.random() < 0.3:
-            servers[1].forget(epoch)
+                servers[lost].restore(shard, sections[shard], MIN_MICROS)
+        for server in servers:
+            # As the driver does behind each epoch, but not always in time.
+            if chance.random() < forgets:
+                server.forget(epoch)
     for server in servers:
         server.close()

@@ -27,7 +27,7 @@ def aggregate_operator(
 ) -> Operator:
     match spec.pattern, spec.window_kind:
         case Pattern.RMW, WindowKind.SESSION:
-            return SessionAggregate(spec, shards)
+            return SessionAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case Pattern.RMW, WindowKind.COUNT:
             return CountAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case Pattern.RMW, WindowKind.GLOBAL if spec.ttl is not None:

@@ -100,6 +100,10 @@ class Deadlines:
 
     def take(self, epoch: int, until: int) -> np.ndarray:
         """Take out the entries at or before ``until``: their hashes, each once, ascending."""
+        return np.unique(self.take_entries(epoch, until)[:, HASH])
+
+    def take_entries(self, epoch: int, until: int) -> np.ndarray:
+        """Take out the entries at or before ``until``, as (time, hash)."""
         parts, left = [np.empty((0, 2), np.int64)], []
         for run in self._runs:
             cut = int(np.searchsorted(run[:, TIME], until, side="right"))
@@ -118,7 +122,7 @@ class Deadlines:
         self.moved += len(taken)
         if len(taken):
             self._taken.append((epoch, taken))
-        return np.unique(taken[:, HASH])
+        return taken
 
     # Epochs ----------------------------------------------------------------------------------------------------------
 

@@ -26,15 +26,34 @@ from tailrace.operators.open_sessions import OpenSessions, Sessions
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX
 from tailrace.state.table import Rows, Table, concat_rows
+from tailrace.state.tuning import USUAL, Tuning
 
 
 class SessionAggregate:
-    def __init__(self, spec: AggregateSpec, shards: Iterable[int], threads: int = 2) -> None:
+    def __init__(
+        self,
+        spec: AggregateSpec,
+        shards: Iterable[int],
+        threads: int = 2,
+        *,
+        memory_bytes: int | None = None,
+        folder: str | None = None,
+        tuning: Tuning = USUAL,
+    ) -> None:
         assert spec.session_gap is not None
         self.spec = spec
         self._gap = spec.session_gap
         self._layout = spec.layout()
-        self._open = OpenSessions(self._layout, spec.session_gap, shards, threads)
+        self._open = OpenSessions(
+            self._layout,
+            spec.session_gap,
+            shards,
+            threads,
+            shard_count=spec.shards,
+            memory_bytes=memory_bytes,
+            folder=folder,
+            tuning=tuning,
+        )
 
     @property
     def shards(self) -> frozenset[int]:
@@ -55,7 +74,7 @@ class SessionAggregate:
 
     @property
     def disk_bytes(self) -> int:
-        return self._open.store.disk_bytes
+        return self._open.disk_bytes
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
@@ -74,12 +93,13 @@ class SessionAggregate:
         """Emit the sessions that changed, or that end by ``watermark``; drop those that do."""
         self._check_newest(epoch)
         try:
-            emitted = self._finish(self._open.changed()) if self.spec.emit_changed else []
+            changed = self._open.changed() if self.spec.emit_changed else ()
+            emitted = [batch for found in changed for batch in self._finish(found)]
             if self.spec.watermarked and watermark > MIN_MICROS:
-                ended = self._open.ended(watermark)
-                if not self.spec.emit_changed:
-                    emitted = self._finish(ended)
-                self._open.remove(ended)
+                for ended in self._open.ended(watermark):
+                    if not self.spec.emit_changed:
+                        emitted += self._finish(ended)
+                    self._open.remove(ended)
         except SumOverflowError as error:
             raise self._overflow(epoch, error) from error
         return emitted
@@ -103,7 +123,7 @@ class SessionAggregate:
         self._open.drop_shard(shard)
 
     def close(self) -> None:
-        self._open.store.close()
+        self._open.close()
 
     def _check_newest(self, epoch: int) -> None:
         newest = self._open.store.newest_epoch

@@ -61,12 +61,22 @@ class SessionRows:
         self._results = GroupResults(spec)
         self._function = None if spec.function is None else UserFunction(spec)
         shards = tuple(shards)
-        self._open = OpenSessions(self._index_layout, spec.session_gap, shards, threads)
+        share = memory_bytes // _INDEX_SHARE
+        self._open = OpenSessions(
+            self._index_layout,
+            spec.session_gap,
+            shards,
+            threads,
+            shard_count=spec.shards,
+            memory_bytes=share,
+            folder=folder,
+            tuning=tuning,
+        )
         self._lists = AppendUnalignedStore(
             self._layout,
             shards,
             shard_count=spec.shards,
-            memory_bytes=memory_bytes - memory_bytes // _INDEX_SHARE,
+            memory_bytes=memory_bytes - share,
             folder=folder,
             threads=threads,
             read_batch_ratio=tuning.read_batch_ratio,
@@ -93,7 +103,7 @@ class SessionRows:
 
     @property
     def disk_bytes(self) -> int:
-        return self._lists.disk_bytes
+        return self._lists.disk_bytes + self._open.disk_bytes
 
     def list_stats(self) -> Stats:
         """What the store of its lists has done."""
@@ -117,14 +127,15 @@ class SessionRows:
         self._check_newest(epoch)
         changed = self.spec.emit_changed
         try:
-            emitted = list(self._read(epoch, self._open.changed(), remove=False)) if changed else []
+            found = self._open.changed() if changed else ()
+            emitted = [batch for sessions in found for batch in self._read(epoch, sessions, remove=False)]
             if self.spec.watermarked and watermark > MIN_MICROS:
-                ended = self._open.ended(watermark)
-                if changed and ended:
-                    self._lists.remove(self._targets(ended))
-                elif not changed:
-                    emitted = list(self._read(epoch, ended, remove=True))
-                self._open.remove(ended)
+                for ended in self._open.ended(watermark):
+                    if changed and ended:
+                        self._lists.remove(self._targets(ended))
+                    elif not changed:
+                        emitted += self._read(epoch, ended, remove=True)
+                    self._open.remove(ended)
         except SumOverflowError as error:
             raise SumOverflowError(
                 f"operator {self.spec.name}, epoch {epoch}: {error}. Nothing of the epoch was kept. Cast the column to "
@@ -158,7 +169,7 @@ class SessionRows:
 
     def close(self) -> None:
         self._lists.close()
-        self._open.store.close()
+        self._open.close()
 
     def _check_newest(self, epoch: int) -> None:
         if self._lists.newest_epoch != epoch:

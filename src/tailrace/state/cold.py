@@ -4,6 +4,8 @@ Invariants
 - A record is in its shard's table or live in exactly one segment, never both. A batch *takes* what it touches: the
   record's dead bit is set and the record goes to the table as one that the open epoch has made. Undoing the epoch takes
   it out of the table there and clears the bit here, so bringing a record in is no change of the state.
+- A record may also be removed where it lies, without coming into a table: its dead bit is set, and ``removed`` tells
+  the epoch's delta its key.
 - What an epoch that can be undone has taken stays on disk, through every rewriting; ``_taken`` knows where.
 - Cells of panes below the floor (the horizon before the oldest epoch that can be undone) go whole, without being read.
 - Segments are merged in tiers (see ``tiers``), so that few are searched. Where bytes on disk exceed
@@ -26,7 +28,7 @@ import numpy as np
 from tailrace.env import clock
 from tailrace.state import cold_kernels as ck
 from tailrace.state.cold_segment import ColdSegment, SegmentWriter
-from tailrace.state.layout import HASH, RecordLayout
+from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.runs import no_rows, row_numbers
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tiers import newest_to_merge
@@ -38,6 +40,7 @@ PIECE_BYTES = 8 << 20
 class _Taken:
     segment: ColdSegment
     at: np.ndarray
+    removed: bool = False  # not brought into a table, but gone
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,21 @@ class ColdRecords:
         found.segment.mark(at, dead=True)
         return Rows(found.rows.words[chosen], found.rows.heap)
 
+    def remove_found(self, epoch: int, found: Found, chosen: np.ndarray) -> None:
+        """Some of what was found is gone, as part of the epoch: ``removed`` tells which."""
+        self.take_found(epoch, found, chosen)
+        self._taken[epoch][-1].removed = True
+
+    def removed(self, epoch: int) -> tuple[Rows, np.ndarray]:
+        """Copies of the records that the epoch has removed here, and their shards."""
+        rows, shards = [], [np.empty(0, np.int64)]
+        for part in self._taken.get(epoch, ()):
+            if part.removed:
+                own = part.segment.shards_of(part.at)
+                rows.append(part.segment.read(part.at[own >= 0]))
+                shards.append(own[own >= 0])
+        return concat_rows(rows, self._layout), np.concatenate(shards)
+
     def undo(self, epoch: int) -> None:
         for part in self._taken.pop(epoch, ()):
             part.segment.mark(part.at, dead=False)
@@ -123,14 +141,29 @@ class ColdRecords:
                 numbers.append(pair_rows)
         return concat_rows(parts, self._layout), np.concatenate(numbers) if numbers else np.empty(0, np.int64)
 
-    def with_hashes(self, shard: int, hashes: np.ndarray, horizon: int) -> Iterator[Found]:
-        """Copies of the records in pane 0 that have one of these hashes (each named once), whatever their keys."""
+    def with_hashes(
+        self, shard: int, hashes: np.ndarray, horizon: int, panes: np.ndarray | None = None
+    ) -> Iterator[Found]:
+        """Copies of the records that have one of these hashes in the pane beside it (0 where none is given).
+
+        Each hash and pane is named once; keys do not matter.
+        """
         wanted = np.zeros((len(hashes), self._layout.words), np.int64)
         wanted[:, HASH] = hashes
+        if panes is not None:
+            wanted[:, PANE] = panes
         everyone = np.arange(len(hashes), dtype=np.int64)
         for segment in self._segments:
             _, at = segment.find(shard, Rows(wanted, np.empty(0, np.uint8)), everyone, horizon, by_hash=True)
             if len(at):
+                yield Found(segment, at, segment.read(at))
+
+    def find(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> Iterator[Found]:
+        """As ``lookup``, but each record once, however many rows want it, and with its place."""
+        for segment in self._segments:
+            _, at = segment.find(shard, wanted, chosen, horizon)
+            if len(at):
+                at = at[np.append(True, at[1:] != at[:-1])]
                 yield Found(segment, at, segment.read(at))
 
     def holds(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> np.ndarray:

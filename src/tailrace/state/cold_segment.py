@@ -93,6 +93,14 @@ class ColdSegment:
         self.release()
         return found
 
+    def shards_of(self, at: np.ndarray) -> np.ndarray:
+        """The shards of the records at these positions; -1 for those of cells that are gone."""
+        if not len(self.lo):
+            return np.full(len(at), -1)
+        cell = np.searchsorted(self.lo, at, side="right") - 1
+        inside = (cell >= 0) & (at < self.hi[cell])
+        return np.where(inside, self.shards[cell], -1)
+
     def release(self) -> None:
         self._words.release()
         self._heap.release()

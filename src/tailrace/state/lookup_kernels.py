@@ -29,8 +29,8 @@ def locate(rows, heap, lo, hi, key_words, key_mask, index, records, arena, out):
 
 
 @kernel
-def with_hashes(hashes, start, index, records, out, count):
-    """For hashes from ``start`` on, write the row numbers of all records that have them, in pane 0.
+def with_hashes(hashes, panes, start, index, records, out, count):
+    """For hashes and panes from ``start`` on, write the row numbers of all records that have both.
 
     Returns the first hash not done, since room may end; ``count[0]`` is the number of rows written.
     """
@@ -39,12 +39,12 @@ def with_hashes(hashes, start, index, records, out, count):
     count[0] = 0
     for i in range(start, hashes.shape[0]):
         if i + _AHEAD < hashes.shape[0]:
-            prefetch(index, tag_of(hashes[i + _AHEAD], 0) & mask)
-        tag = tag_of(hashes[i], 0)
+            prefetch(index, tag_of(hashes[i + _AHEAD], panes[i + _AHEAD]) & mask)
+        tag = tag_of(hashes[i], panes[i])
         at = tag & mask
         while index[at] >= 0:
             row = index[at] & _LOW
-            if index[at] >> 32 == tag and records[row, HASH] == hashes[i] and records[row, PANE] == 0:
+            if index[at] >> 32 == tag and records[row, HASH] == hashes[i] and records[row, PANE] == panes[i]:
                 if end == out.shape[0]:
                     return i
                 out[end] = row

@@ -16,7 +16,7 @@ Threads: one at a time; inside, different shards are merged at once by a small p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -357,9 +357,29 @@ class ReadModifyWriteStore:
         self._changed = None
         copied = self._copied(parts)
         buried = np.concatenate(dead)
-        copied.rows.words[buried, VALID] &= self.layout.key_mask
-        copied.rows.words[buried, self.layout.accumulators[0].word :] = 0
-        return self._by_shard(copied)
+        self._bury(copied.rows, buried)
+        delta = self._by_shard(copied)
+        for shard, tombs in self._cold_tombstones():
+            delta[shard] = pa.concat_batches([tombs, *([delta[shard]] if shard in delta else [])])
+        return delta
+
+    def _cold_tombstones(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """By shard, of records that the newest epoch has removed where they lie."""
+        if not self._epochs:
+            return
+        rows, shards = self.cold.removed(self._epochs[-1][0])
+        order = np.argsort(shards, kind="stable")
+        rows, shards = Rows(rows.words[order], rows.heap), shards[order]
+        self._bury(rows, np.ones(len(rows), bool))
+        section = sections.to_section(rows, self.layout)
+        for shard in np.unique(shards):
+            low, high = np.searchsorted(shards, [shard, shard + 1])
+            yield int(shard), section.slice(int(low), int(high - low))
+
+    def _bury(self, rows: Rows, chosen: np.ndarray) -> None:
+        """Make tombstones of records: nothing is left but the key."""
+        rows.words[chosen, VALID] &= self.layout.key_mask
+        rows.words[chosen, self.layout.accumulators[0].word :] = 0
 
     # Shards ----------------------------------------------------------------------------------------------------------
 

@@ -286,12 +286,13 @@ class Table:
         )  # fmt: skip
         return out
 
-    def with_hashes(self, hashes: np.ndarray) -> np.ndarray:
-        """Row numbers of all records in pane 0 with one of these hashes, each named once."""
+    def with_hashes(self, hashes: np.ndarray, panes: np.ndarray | None = None) -> np.ndarray:
+        """Row numbers of all records with one of these hashes, in the pane beside it (0 where none is given)."""
+        panes = np.zeros(len(hashes), np.int64) if panes is None else panes
         found, done = [np.empty(0, np.int64)], 0
         out, count = np.empty(len(hashes) + 16, np.int64), np.zeros(1, np.int64)
         while done < len(hashes):
-            done = int(lk.with_hashes(hashes, done, self._index, self._records, out, count))
+            done = int(lk.with_hashes(hashes, panes, done, self._index, self._records, out, count))
             found.append(out[: count[0]].copy())
             if not count[0]:
                 out = np.empty(2 * len(out), np.int64)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import tempfile
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from support.session_cases import GAP, STRING, TYPES, Row, batch_of, emitted, judged, play, streams, wanted
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators import lift
+from tailrace.operators import lift, open_sessions
 from tailrace.operators.lift import Lifter
 from tailrace.operators.session_aggregate import SessionAggregate
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
@@ -87,19 +89,41 @@ def answer(rows: list[Row]) -> tuple[Any, ...]:
     )
 
 
-@settings(max_examples=3000 if LONG else 250, deadline=None, print_blob=True)
-@given(streams(), st.sampled_from(["append", "update"]), st.booleans(), st.integers(0, 1000))
-def test_equals_the_model(epochs: list[list[Row]], mode: str, combine: bool, seed: int) -> None:
+@settings(max_examples=2000 if LONG else 150, deadline=None, print_blob=True)
+@given(
+    streams(epochs_max=16),
+    st.sampled_from(["append", "update"]),
+    st.booleans(),
+    st.sampled_from([None, 0, 8000, 1 << 24]),
+    st.integers(0, 1000),
+)
+def test_equals_the_model(
+    epochs: list[list[Row]], mode: str, combine: bool, memory_bytes: int | None, seed: int
+) -> None:
+    """Without any memory, all that can lie on disk does."""
     spec = spec_of(mode == "update")
     judgement = judged(epochs, mode)
 
     def fold(sections: list[pa.RecordBatch]) -> pa.RecordBatch:
         return read_modify_write.fold_sections(spec.layout(), sections, MIN_MICROS)
 
-    def make(shards: Iterable[int]) -> SessionAggregate:
-        return SessionAggregate(spec, shards, threads=1)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(open_sessions, "_PIECE_ROWS", 1 + seed % 5)
 
-    play(spec, make, fold, epochs, judgement, wanted(epochs, judgement, answer), combine=combine, seed=seed)
+        def make(shards: Iterable[int]) -> SessionAggregate:
+            return SessionAggregate(spec, shards, threads=1, memory_bytes=memory_bytes, folder=folder)
+
+        play(
+            spec,
+            make,
+            fold,
+            epochs,
+            judgement,
+            wanted(epochs, judgement, answer),
+            combine=combine,
+            seed=seed,
+            forgets=0.8,
+        )
 
 
 def test_nothing_is_left_of_closed_sessions() -> None:
@@ -119,15 +143,18 @@ def test_nothing_is_left_of_closed_sessions() -> None:
     assert operator.nbytes < 500_000
 
 
-def test_a_long_session_is_one() -> None:
+@pytest.mark.parametrize("memory_bytes", [1 << 24, 0])
+def test_a_long_session_is_one(tmp_path: Path, memory_bytes: int) -> None:
     """A session of thousands of panes, its rows in any order, with others beside it that it takes in."""
     spec = spec_of(False)
-    operator = SessionAggregate(spec, range(SHARDS), threads=1)
+    operator = SessionAggregate(spec, range(SHARDS), threads=1, memory_bytes=memory_bytes, folder=str(tmp_path))
     times = list(range(0, 50_000, 10))
     random.Random(5).shuffle(times)
     frame = Lifter(spec, MIN_MICROS, True, TYPES).frame([batch_of([("a", time, 1, None) for time in times])])
     operator.apply(0, [frame])
     assert operator.advance(0, MIN_MICROS, 50_000 - 1) == []
+    operator.forget(0)
+    assert (operator.disk_bytes > 0) == (memory_bytes == 0)
     operator.apply(1, [])
     found = emitted(operator.advance(1, 50_000 - 1, 50_000), NAMES)
     assert found == {("a", 0, 50_000): (5000, 5000, None, 1, EPOCH)}
