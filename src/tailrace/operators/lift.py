@@ -16,17 +16,16 @@ import pyarrow as pa
 from tailrace.operators.event_time import LiftCounts
 from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.key_hash import hash_program, put_hashes
+from tailrace.operators.keyed import sample
 from tailrace.operators.placing import Placer
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift
 from tailrace.state import columns
-from tailrace.state.layout import HASH, PANE, AccumulatorWords, Merge
+from tailrace.state.layout import AccumulatorWords, Merge
 from tailrace.state.sections import RowsBuilder
 from tailrace.state.table import Rows, Table, concat_rows
 from tailrace.types import DataType
 
 _ONE_DOUBLE = np.float64(1.0).view(np.int64)
-_PANE_MIX = np.int64(-7046029254386353131)
-_SAMPLE_ALL = 4096
 
 
 class Lifter:
@@ -57,7 +56,7 @@ class Lifter:
         # One batch, but for strings of more than 2 GiB together.
         whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
         rows = concat_rows([self._lift(batch) for batch in whole], self._layout)
-        self._sample(rows)
+        sample(rows, self.counts)
         if self._combine and len(rows):
             rows = self._combined(rows)
         self.counts.partials += len(rows)
@@ -134,19 +133,6 @@ class Lifter:
         low = columns.fixed_words(array, given, valid)
         builder.words[:, where.word] = low
         builder.words[:, where.word + 1] = low >> 63
-
-    def _sample(self, rows: Rows) -> None:
-        """Learn, from the first chunk, how much combining would save; it decides the next epochs.
-
-        Sampled by key, not by row: every row of a sampled key is in, so that the share of distinct keys is right.
-        """
-        counts = self.counts
-        if counts.sampled_rows or not len(rows):
-            return
-        keys = rows.words[:, HASH] ^ (rows.words[:, PANE] * _PANE_MIX)
-        some = keys[keys >> 48 & 15 == 0] if len(keys) > _SAMPLE_ALL else keys
-        counts.sampled_rows = len(some)
-        counts.sampled_keys = len(np.unique(some))
 
     def _combined(self, rows: Rows) -> Rows:
         table = Table(self._layout, rows_expected=len(rows))
