@@ -160,16 +160,18 @@ def overhead(
 
 
 @bench.command(
-    epilog="Examples:  tailrace bench nexmark --queries q5,q7,q11  ·  tailrace bench nexmark --events 10M --rows 500k"
+    epilog="Examples:  tailrace bench nexmark --queries q5,q7,q11  ·  tailrace bench nexmark --rows 500k --turns 6"
 )
 def nexmark(
-    queries: Annotated[
-        str | None, typer.Option(help="Which queries, as q5,q7-session; else all that every engine can run.")
-    ] = None,
-    events: Annotated[str, typer.Option(help="Events of each query, the warm-up's included, as 500k or 10M.")] = "4M",
-    rows: Annotated[str, typer.Option(help="Rows of a micro-batch, as 200k.")] = "200k",
-    warmup: Warmup = 5,
+    queries: Annotated[str | None, typer.Option(help="Which queries, as q5,q7-session; else those of FlowKV.")] = None,
+    rows: Annotated[str, typer.Option(help="Events of a micro-batch, as 200k.")] = "200k",
+    turns: Annotated[int, typer.Option(min=1, help="Turns of each engine that are measured.")] = 3,
+    turn: Annotated[
+        int, typer.Option(min=1, help="Batches an engine takes in a row; of several, the first is not counted.")
+    ] = 5,
+    warmup: Warmup = 8,
     engines: Engines = "spark-rocksdb,tailrace",
+    sink: Annotated[str, typer.Option(help="Where rows go, for all engines alike: noop, collect or parquet.")] = "noop",
     seed: Seed = 1,
     check: Annotated[bool, typer.Option(help="Compare every engine's rows with the oracle's at the end.")] = True,
     given: Annotated[
@@ -180,33 +182,40 @@ def nexmark(
     records: Records = None,
     work: Work = None,
 ) -> None:
-    """NEXMark's queries: Tailrace and Spark's RocksDB (and in-memory) store, in turns, query after query."""
+    """NEXMark's queries: Tailrace and Spark's RocksDB (and in-memory) store, in turns, query after query.
+
+    About twelve minutes on two cores with the default queries, sizes and engines. Windows and sessions' gaps are as
+    long as a turn unless --set says otherwise.
+    """
     from tailrace.lab import bench_nexmark as nexmark_bench  # lazy: see _LAZY
     from tailrace.lab import registry, workloads  # lazy: see _LAZY
+    from tailrace.lab.bench_sinks import SINKS  # lazy: see _LAZY
     from tailrace.lab.nexmark.workloads import PREFIX  # lazy: see _LAZY
     from tailrace.lab.record import Recording  # lazy: see _LAZY
     from tailrace.lab.record_bench import end_bench  # lazy: see _LAZY
 
     assert workloads.ALL
     chosen = _engines(engines, nexmark_bench.ENGINES)
+    if sink not in SINKS:
+        raise typer.BadParameter(f"no sink is called {sink!r}; there are {', '.join(SINKS)}", param_hint="--sink")
     asked = nexmark_bench.QUERIES
     if queries is not None:
         asked = tuple(dict.fromkeys(name.strip() for name in queries.split(",")))
     try:
         nexmark_bench.check_queries(asked, chosen)
-        values = registry.workload(PREFIX + asked[0]).values(given or [])
-        sizes = (registry.count(events), registry.count(rows))
-        options = nexmark_bench.NexmarkOptions(asked, *sizes, warmup, chosen, seed, check, values, _confs(conf))
+        size = registry.count(rows)
+        values = nexmark_bench.values(size, turn, registry.workload(PREFIX + asked[0]), given or [])
     except (registry.UnknownNameError, registry.ParameterError) as error:
         raise typer.BadParameter(str(error)) from error
-    if options.batches <= warmup:
-        raise typer.BadParameter(f"{events} events are {options.batches} batches, and {warmup} are the warm-up")
+    options = nexmark_bench.NexmarkOptions(
+        asked, size, turns, turn, warmup, chosen, sink, seed, check, values, _confs(conf)
+    )
     recording = Recording("bench", "nexmark")
     with _folder(work) as folder, _progress() as report:
         result = nexmark_bench.run_nexmark(options, folder, report)
     rates = result["throughput"]
     columns = {engine: {query: of[engine] for query, of in rates.items()} for engine in chosen}
-    _table(f"{options.rows:,} rows a batch: rows a second", {**columns, "ratio": result["ratios"]})
+    _table(f"{options.rows:,} events a batch: events a second", {**columns, "ratio": result["ratios"]})
     _give(result, out_file, end_bench(recording, result), records)
 
 

@@ -1,38 +1,40 @@
 """``tailrace bench nexmark``: NEXMark's queries, Tailrace against Spark's stores, query by query.
 
-A query's engines live at the same time, one process each, and take turns as in ``bench_rmw``. Spark's engines run no
-batches without data: what such a batch would do, the next one does, in its own measured time, and nothing runs beside
-the engine whose turn it is. Rows are dropped while measuring. At the end every engine goes on from its checkpoint with
-a few more batches and its rows kept: these must be the oracle's, so the state made while measuring was right.
+A query's engines live at the same time, one process each, and take turns of several batches as in ``bench_rmw``: the
+disk comes to rest before a turn, and the first batch of a turn is not counted. Spark's engines run no batches without
+data: what such a batch would do, the next one does, in its own measured time, and nothing runs beside the engine whose
+turn it is. All engines deliver the same answer to the same sink. At the end every engine goes on from its checkpoint
+with a few more batches and its rows kept: these must be the oracle's, so the state made while measuring was right.
+
+Windows are as long as a turn, and longer than a batch, so that they are kept from batch to batch. With the default
+warm-up each turn has one batch in which windows end, and counts it: the third for Tailrace and the fourth for Spark,
+which closes windows by what it saw before a batch.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tailrace.lab import measure, registry
-from tailrace.lab.bench_rmw import ONE_PIECE_A_CORE, Report, engines_running, in_turns
+from tailrace.lab.bench_rmw import ONE_PIECE_A_CORE, Report, engines_running
 from tailrace.lab.engine_process import EngineProcess
 from tailrace.lab.events import write_batch
 from tailrace.lab.nexmark.answers import ANSWERS
 from tailrace.lab.nexmark.bench_check import check_further_rows
-from tailrace.lab.nexmark.queries.registry import SPARK, TAILRACE
-from tailrace.lab.nexmark.queries.version import Version
 from tailrace.lab.nexmark.workloads import FEED, PREFIX
-from tailrace.lab.registry import OURS, Settings, UnknownNameError, Value
+from tailrace.lab.registry import OURS, Settings, UnknownNameError, Value, Workload
 from tailrace.lab.run import read_emitted
+from tailrace.lab.turns import in_turns
 
 ENGINES = ("spark-rocksdb", "spark-memory", OURS)
-QUERIES = tuple(
-    query for query in ANSWERS if isinstance(TAILRACE[query], Version) and isinstance(SPARK[query], Version)
-)
+QUERIES: tuple[str, ...] = ("q5", "q5-append", "q7", "q7-session", "q8", "q11", "q11-median", "q12")
+"""Those of FlowKV."""
 PEERS = {"ratios": "spark-rocksdb", "ratios_memory": "spark-memory"}
-CHECKED = 2
-"""Batches whose rows are kept and checked, after those that are measured."""
 
 _CONFS = {**ONE_PIECE_A_CORE, "spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 
@@ -40,25 +42,52 @@ _CONFS = {**ONE_PIECE_A_CORE, "spark.sql.streaming.noDataMicroBatches.enabled": 
 @dataclass(frozen=True)
 class NexmarkOptions:
     queries: tuple[str, ...] = QUERIES
-    events: int = 4_000_000
-    """Of each query, those of the warm-up included, those of the check not."""
     rows: int = 200_000
-    warmup: int = 5
+    """Events of a batch."""
+    turns: int = 3
+    """Turns measured."""
+    turn: int = 5
+    """Batches that an engine is given in a row; where several, the first is not counted."""
+    warmup: int = 8
+    """Batches before that."""
     engines: tuple[str, ...] = ("spark-rocksdb", OURS)
+    sink: str = "noop"
     seed: int = 1
     check: bool = True
     values: Mapping[str, Value] = field(default_factory=dict)
     confs: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def batches(self) -> int:
-        return -(-self.events // self.rows)
+    def counted(self) -> int:
+        """Batches of a turn that are counted."""
+        return max(1, self.turn - 1)
+
+    @property
+    def measured(self) -> int:
+        return self.warmup + self.turns * self.turn
+
+    @property
+    def further(self) -> int:
+        """Batches whose rows are kept and checked: in some of them windows end."""
+        return max(2, self.turn - 1) if self.check else 0
+
+
+def values(rows: int, turn: int, workload: Workload, given: Sequence[str]) -> dict[str, Value]:
+    """Parameters of the workloads: those given, as ``name=value``; windows and gaps as long as a turn where not.
+
+    The slide of sliding windows is half their length, as in FlowKV.
+    """
+    told = workload.values(given)
+    names = {text.partition("=")[0] for text in given}
+    length_ms = max(2, turn * rows * 1_000 // int(told["rate"]))
+    lengths = {"window_ms": length_ms, "slide_ms": length_ms // 2, "gap_ms": length_ms}
+    return {**told, **{name: length for name, length in lengths.items() if name not in names}}
 
 
 @dataclass(frozen=True)
 class _Measured:
     batches: dict[str, list[dict[str, Any]]]
-    """Engine to its batches, the warm-up left out."""
+    """Engine to its batches that count."""
     rows_checked: int | None
     confs: dict[str, dict[str, str]]
 
@@ -73,7 +102,7 @@ def check_queries(queries: tuple[str, ...], engines: tuple[str, ...]) -> None:
 
 
 def run_nexmark(options: NexmarkOptions, work: Path, report: Report) -> dict[str, Any]:
-    steps = options.batches + (CHECKED if options.check else 0)
+    steps = options.measured + options.further
     measured: dict[str, _Measured] = {}
     for number, query in enumerate(options.queries):
 
@@ -87,37 +116,48 @@ def run_nexmark(options: NexmarkOptions, work: Path, report: Report) -> dict[str
     return _result(options, measured)
 
 
-def _run_query(query: str, options: NexmarkOptions, work: Path, tell: Any) -> _Measured:
+def _run_query(query: str, options: NexmarkOptions, work: Path, tell: Callable[[str, int], None]) -> _Measured:
     workload = registry.workload(PREFIX + query)
-    more = CHECKED * options.rows if options.check else 0
-    settings = Settings(options.batches * options.rows + more, options.rows, options.seed, options.values)
+    batches = options.measured + options.further
+    settings = Settings(batches * options.rows, options.rows, options.seed, options.values)
     inputs = workload.inputs(settings)
     files: list[Path] = []
     timings: dict[str, list[dict[str, Any]]] = {name: [] for name in options.engines}
 
-    def make() -> str:
-        table = next(inputs)[FEED]
-        files.append(write_batch(table, work / "events", f"{len(files):06d}", measure.cores()))
-        return str(files[-1])
+    def make(count: int) -> list[str]:
+        for _ in range(count):
+            table = next(inputs)[FEED]
+            files.append(write_batch(table, work / "events", f"{len(files):06d}", measure.cores()))
+        return [str(path) for path in files[-count:]]
 
     tell("starting the engines", 0)
     confs = {**_CONFS, **options.confs}
-    with engines_running(options.engines, work, confs, "noop", workload.name, options.values) as engines:
-        for number in range(options.batches):
-            tell("warming up" if number < options.warmup else "measuring", number)
-            path = make()
+    with engines_running(options.engines, work, confs, options.sink, workload.name, options.values) as engines:
+        for first in range(0, options.warmup, options.turn):
+            tell("warming up", first)
+            paths = make(min(options.turn, options.warmup - first))
+            for engine in engines.values():
+                for path in paths:
+                    engine.ask("batch", file=path)
+        for number in range(options.turns):
+            tell("measuring", options.warmup + number * options.turn)
+            paths = make(options.turn)
             for name in in_turns(options.engines, number):
-                timings[name].append(engines[name].ask("batch", file=path))
+                os.sync()
+                timings[name] += [_batch(engines[name], path) for path in paths][-options.counted :]
         rows_checked = None
         if options.check:
-            tell("checking", options.batches)
-            further = [make() for _ in range(CHECKED)]
+            tell("checking", options.measured)
+            further = make(options.further)
             rows_checked = sum(_check(query, one, further, files, work, options) for one in engines.values())
-    return _Measured(
-        {name: series[options.warmup :] for name, series in timings.items()},
-        rows_checked,
-        {name: engine.confs for name, engine in engines.items()},
-    )
+    return _Measured(timings, rows_checked, {name: engine.confs for name, engine in engines.items()})
+
+
+def _batch(engine: EngineProcess, path: str) -> dict[str, Any]:
+    before = engine.cpu_s()
+    told = engine.ask("batch", file=path)
+    after = engine.cpu_s()
+    return {**told, "cpu_ms": None if before is None or after is None else round((after - before) * 1e3)}
 
 
 def _check(
@@ -133,15 +173,13 @@ def _check(
 
 
 def _result(options: NexmarkOptions, measured: dict[str, _Measured]) -> dict[str, Any]:
-    ms = {
-        query: {name: [float(batch["ms"]) for batch in series] for name, series in one.batches.items()}
-        for query, one in measured.items()
-    }
-    rows = (options.batches - options.warmup) * options.rows
+    ms, cpu_ms = ({query: _series(one, what) for query, one in measured.items()} for what in ("ms", "cpu_ms"))
+    rows = options.turns * options.counted * options.rows
     result: dict[str, Any] = {"bench": "nexmark", "ratios": {}}
     for ratios, peer in PEERS.items():
         if OURS in options.engines and peer in options.engines:
             result[ratios] = {query: measure.ratio(sum(of[peer]), sum(of[OURS])) for query, of in ms.items()}
+            result[f"cpu_{ratios}"] = {query: _cpu_ratio(of[peer], of[OURS]) for query, of in cpu_ms.items()}
     series = {name: [one for of in ms.values() for one in of[name]] for name in options.engines}
     return {
         **result,
@@ -155,11 +193,13 @@ def _result(options: NexmarkOptions, measured: dict[str, _Measured]) -> dict[str
         "median_ms": _each(measure.median, series),
         "spread": _each(measure.spread, series),
         "series_ms": series,
+        "series_cpu_ms": {name: [one for of in cpu_ms.values() for one in of[name]] for name in options.engines},
         "queries": ",".join(options.queries),
-        "events": options.batches * options.rows,
         "rows": options.rows,
-        "batches": options.batches,
+        "batches": options.turns * options.counted,
+        "turn": options.turn,
         "warmup": options.warmup,
+        "sink": options.sink,
         "seed": options.seed,
         **options.values,
         "answers_equal": True if options.check else None,
@@ -169,11 +209,21 @@ def _result(options: NexmarkOptions, measured: dict[str, _Measured]) -> dict[str
     }
 
 
+def _series(one: _Measured, what: str) -> dict[str, list[Any]]:
+    return {name: [batch[what] for batch in batches] for name, batches in one.batches.items()}
+
+
+def _cpu_ratio(peer: list[float | None], ours: list[float | None]) -> float | None:
+    """None where the system tells no processor time, or where it is too little to tell."""
+    told = [sum(value for value in each if value is not None) for each in (peer, ours)]
+    return measure.ratio(*told) if told[1] else None
+
+
 def _rate(rows: int, ms: list[float]) -> int:
     return round(rows / max(sum(ms), 1) * 1e3)
 
 
-def _each(of: Any, series: dict[str, list[float]]) -> dict[str, float]:
+def _each(of: Callable[[list[float]], float], series: dict[str, list[float]]) -> dict[str, float]:
     return {name: of(each) for name, each in series.items()}
 
 

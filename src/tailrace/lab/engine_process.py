@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import TailraceError
+from tailrace.lab import measure
 from tailrace.lab.registry import Value
 
 _STOP_TIMEOUT_S = 30
@@ -84,6 +85,10 @@ class EngineProcess:
     def ask(self, do: str, **arguments: object) -> dict[str, Any]:
         self.send(do, **arguments)
         return self.answer()
+
+    def cpu_s(self) -> float | None:
+        """Processor time of the child and all that it has started, so far; None where the system does not tell."""
+        return measure.session_cpu_s(self._child.pid)
 
     def kill(self) -> None:
         """Ends the child now. ``close`` must still be called."""

@@ -34,6 +34,27 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def session_cpu_s(session: int) -> float | None:
+    """Seconds of processor time that all processes of a session have used, and those they have waited for.
+
+    None where the system does not tell.
+    """
+    if not os.path.isdir("/proc/self"):
+        return None
+    ticks = 0
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
+                facts = file.read().rpartition(")")[2].split()  # a process's name may hold anything
+        except OSError:
+            continue  # it has just ended
+        if int(facts[3]) == session:
+            ticks += sum(map(int, facts[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def machine() -> dict[str, object]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {

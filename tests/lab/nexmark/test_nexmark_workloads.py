@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli import app
-from tailrace.lab import record, registry, workloads
+from tailrace.lab import measure, record, registry, workloads
+from tailrace.lab.bench_nexmark import NexmarkOptions
+from tailrace.lab.bench_nexmark import values as bench_values
 from tailrace.lab.events import write_batch
 from tailrace.lab.nexmark.answers import ANSWERS
 from tailrace.lab.nexmark.bench_check import check_further_rows
@@ -167,7 +170,8 @@ def test_further_changes_are_checked(tmp_path: Path) -> None:
         (("bench", "nexmark", "--queries", "q99"), "no query 'q99'"),
         (("bench", "nexmark", "--queries", ""), "no query ''"),
         (("bench", "nexmark", "--queries", "q0"), "keeps no state"),
-        (("bench", "nexmark", "--events", "1000", "--rows", "500"), "are the warm-up"),
+        (("bench", "nexmark", "--queries", "q5", "--sink", "sock"), "no sink is called 'sock'"),
+        (("bench", "nexmark", "--queries", "q5", "--set", "rate=fast"), "wants a value such as 10000"),
         (("run", "nexmark-q0"), "keeps no state"),
         (("run", "nexmark-q4", "--engine", "spark-rocksdb"), "it can on tailrace"),
     ],
@@ -197,16 +201,46 @@ def test_runs_are_checked(short_path: Path, query: str, engine: str) -> None:
 
 @pytest.mark.long
 def test_the_bench_compares_query_by_query(short_path: Path) -> None:
-    sizes = ("--events", "3000", "--rows", "1000", "--warmup", "1", "--engines", "spark-rocksdb,spark-memory,tailrace")
-    result = command(short_path, "bench", "nexmark", "--queries", "q5,q12", *sizes, *SET)
+    sizes = ("--rows", "1000", "--warmup", "1", "--turn", "2", "--turns", "2")
+    engines = ("--engines", "spark-rocksdb,spark-memory,tailrace")
+    result = command(short_path, "bench", "nexmark", "--queries", "q5,q12", *sizes, *engines, *SET)
     assert result["answers_equal"] is True and all(result["rows_checked"][query] > 0 for query in ("q5", "q12"))
-    for ratios in ("ratios", "ratios_memory"):
+    for ratios in ("ratios", "ratios_memory", "cpu_ratios"):
         assert set(result[ratios]) == {"q5", "q12"} and all(value > 0 for value in result[ratios].values())
     assert result["state_rows"]["q12"]["tailrace"] > 0 and result["state_rows"]["q12"]["spark-rocksdb"] is None
     (path,) = (short_path / "records").iterdir()
     kept = record.read(path)
     assert (kept.kind, kept.name, kept.summary["ratios"]) == ("bench", "nexmark", result["ratios"])
-    assert {len(metrics["ms"]) for metrics in kept.series.values()} == {4}
+    assert {len(metrics["ms"]) for metrics in kept.series.values()} == {4}, "one batch of two a turn, two queries"
+
+
+def test_windows_of_the_bench_are_as_long_as_a_turn() -> None:
+    """Each turn counts one batch in which windows end, for Tailrace and, a batch later, for Spark."""
+    options = NexmarkOptions()
+    values = bench_values(options.rows, options.turn, registry.workload(PREFIX + "q7"), ["rate=20k"])
+    assert (values["window_ms"], values["slide_ms"], values["gap_ms"]) == (50_000, 25_000, 50_000)
+    batch_ms = options.rows * 1_000 // int(values["rate"])
+    for late in (0, 1):
+        closing = [late + end // batch_ms for end in range(50_000, 2_000_000, 50_000)]
+        for number in range(options.turns):
+            first = options.warmup + number * options.turn
+            assert len([one for one in closing if first + 1 <= one < first + options.turn]) == 1
+        further = range(options.measured, options.measured + options.further)
+        assert any(one in further for one in closing), "rows are there to be checked"
+    given = bench_values(1_000, 5, registry.workload(PREFIX + "q7"), ["window_ms=7", "rate=1000"])
+    assert (given["window_ms"], given["slide_ms"], given["gap_ms"]) == (7, 2_500, 5_000)
+
+
+def test_processor_time_of_a_session_is_told() -> None:
+    busy = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", busy], stdin=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        deadline = time.monotonic() + 60
+        while (measure.session_cpu_s(process.pid) or 0) < 0.3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert 0.3 <= (measure.session_cpu_s(process.pid) or 0) < 5
+        process.communicate("\n")
 
 
 def test_versions_of_a_query_say_the_same() -> None:
