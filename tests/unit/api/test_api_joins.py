@@ -310,6 +310,11 @@ def test_what_operators_have_made_is_not_joined(side):
     refused("streams as Spark reads them", "join before you aggregate", **{side: made})
 
 
+def test_a_time_to_live_of_either_side_belongs_to_the_join():
+    refused("join(..., ttl='1 hour')", left=auctions().withStateTtl("1 hour"))
+    refused("join(..., ttl='1 hour')", right=bids().withStateTtl("1 hour"))
+
+
 @pytest.mark.parametrize(
     "given",
     [
