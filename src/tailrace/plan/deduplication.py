@@ -9,7 +9,9 @@ from tailrace.api.relations import Deduplication, Relation
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.operators.specs.deduplicate import DeduplicateSpec
+from tailrace.operators.specs.join import JoinSpec
 from tailrace.operators.specs.operator import VALUES_MAX, OperatorSpec
+from tailrace.plan.joining import narrowed_join
 
 
 def plan_deduplication(stream: Deduplication, shards: int, name: str) -> DeduplicateSpec:
@@ -35,12 +37,14 @@ def plan_deduplication(stream: Deduplication, shards: int, name: str) -> Dedupli
 
 
 def narrowed(specs: Sequence[OperatorSpec]) -> list[OperatorSpec]:
-    """The operators of a chain: rows without duplicates bring only what the next operator reads of them."""
+    """The operators of a chain: rows that are passed on whole bring only what the next operator reads of them."""
     out: list[OperatorSpec] = []
     for spec in reversed(specs):
         if out and isinstance(spec, DeduplicateSpec):
             needed = {*out[0].reads, *(key.name for key in spec.keys)}
             needed |= set() if spec.time_column is None else {spec.time_column.name}
             spec = replace(spec, columns=tuple(column for column in spec.columns if column.name in needed))
+        elif out and isinstance(spec, JoinSpec):
+            spec = narrowed_join(spec, out[0].reads)
         out.insert(0, spec)
     return out

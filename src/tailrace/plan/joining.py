@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
 from tailrace.api.relations import Join, ValidTo, Within
 from tailrace.api.windows import Window
 from tailrace.errors import AnalysisError
@@ -42,6 +45,13 @@ def plan_join(join: Join, shards: int, name: str) -> JoinSpec:
             f"what you need before tailrace.stream(...)"
         )
     return spec
+
+
+def narrowed_join(join: JoinSpec, reads: Collection[str]) -> JoinSpec:
+    """The same for a next operator that reads only these columns: nothing else is read, kept and handed over."""
+    needed = {*reads, join.valid_to}
+    left, right = (tuple(field for field in side if field.name in needed) for side in (join.left, join.right))
+    return replace(join, left=left, right=right)
 
 
 def _window(window: Window) -> WindowSpec:

@@ -157,8 +157,10 @@ def _inputs(relation: Relation, operator: OperatorSpec) -> tuple[Input, ...]:
     match relation:
         case Join():
             sides = (relation.left, relation.right)
+            own = [tuple(field for field in side.columns if field.name in operator.reads) for side in sides]
             return tuple(
-                Input(_with_time((*side.keys, *side.columns), side.watermark), side.watermark) for side in sides
+                Input(_with_time((*side.keys, *columns), side.watermark), side.watermark)
+                for side, columns in zip(sides, own, strict=True)
             )
         case Aggregation() | Deduplication() | Ranking() | Process():
             read = tuple(field for field in relation.schema if field.name in operator.reads)

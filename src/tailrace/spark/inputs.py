@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from tailrace.api.options import Route
 from tailrace.api.relations import Join, JoinSide, Relation, chain
 from tailrace.operators.specs.aggregate import AggregateSpec
-from tailrace.operators.specs.join import SIDE, TIME, JoinSpec
+from tailrace.operators.specs.join import LEFT, RIGHT, SIDE, TIME, JoinSpec
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.protocol import Access
@@ -71,7 +71,7 @@ def _side(join: Join, spec: JoinSpec, side: JoinSide) -> DataFrame:
     for one in (join.left, join.right):
         columns += [
             _column(field.name) if one is side else F.lit(None).cast(spark_type(field.type)).alias(field.name)
-            for field in one.columns
+            for field in spec.columns(RIGHT if one is join.right else LEFT)
         ]
     return side.source.select(*columns)
 

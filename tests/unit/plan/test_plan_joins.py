@@ -169,6 +169,17 @@ def test_what_stands_behind_a_join_waits_for_its_left_rows(options, lag, over):
     assert [stage.lag for stage in plan.stages] == [0, lag]
 
 
+def test_only_what_the_next_operator_reads_is_read_and_kept():
+    pairs = joined(within=None, validTo="ends", eventTime="at")
+    plan = planned(pairs.groupBy(window("at", "1 hour"), "a").agg(tr.count()))
+    assert [field.name for field in (*plan.operator.left, *plan.operator.right)] == ["ends", "a"]
+    assert [[field.name for field in each.columns] for each in plan.inputs] == [["k", "ends", "a", "lt"], ["k", "rt"]]
+    alone = planned(pairs).operator
+    assert (len(alone.left), len(alone.right)) == (len(LEFT) - 1, len(RIGHT) - 1)
+    without = planned(pairs.dropDuplicates(["until"]).groupBy("k").agg(tr.count())).operator
+    assert [field.name for field in (*without.left, *without.right)] == ["ends", "until"]
+
+
 def test_nothing_that_closes_stands_behind_left_rows_of_any_age():
     pairs = joined(how="left", within=None, validTo="ends", eventTime="at")
     with pytest.raises(AnalysisError, match="give the join a ttl"):
