@@ -127,8 +127,11 @@ def test_every_joined_row_reaches_what_is_behind(
         run(ask(joined.stream(KINDS[kind], how, eventTime="at")), tmp_path / "check", kept, mode)
     said = expected(KINDS[kind], how, *joined.fed, False)
     kept.check(answer(said, lag))
-    dropped = sum(report["stateOperators"][0]["numRowsDroppedByWatermark"] for report in kept.progress)
+    dropped = sum(report["state"]["numRowsDroppedByWatermark"] for report in kept.progress)
     assert dropped == said.late, "only rows that came late from the source are dropped"
+    operators = kept.progress[-1]["stateOperators"]
+    assert [each["operatorName"] for each in operators] == ["join", "aggregate-2"]
+    assert "prefetchHits" in operators[0]["customMetrics"]
 
 
 def of_same_windows(said: Expected) -> Wanted:

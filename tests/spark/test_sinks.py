@@ -163,7 +163,9 @@ def test_progress_is_there_in_python_and_json(spark: SparkSession, tmp_path: Pat
     assert last["name"] == "progress_test" and started.name == "progress_test"
     for step in ("plan", "ingest", "combine", "transfer", "apply", "advance", "commit", "sink"):
         assert last["durationMs"][step] >= 0
-    assert last["stateOperators"][0]["numRowsTotal"] > 0 and last.state_bytes > 0
+    (operator,) = last["stateOperators"]
+    assert (operator["operatorKind"], operator["store"]) == ("sliding window aggregate", "RMW")
+    assert operator["numRowsTotal"] > 0 and last.state_bytes == operator["memoryUsedBytes"] > 0
     assert '"batchId":3' in last.json
     started.explain()
     assert "RMW" in capsys.readouterr().out

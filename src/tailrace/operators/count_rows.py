@@ -29,6 +29,7 @@ from tailrace.operators.user_function import UserFunction
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import PANE
 from tailrace.state.list_instance import Stats
+from tailrace.state.metrics import Metrics, added
 from tailrace.state.runs import no_rows
 from tailrace.state.sections import to_section
 from tailrace.state.table import Rows
@@ -97,6 +98,9 @@ class CountRows:
     def list_stats(self) -> Stats:
         """What the store of its lists has done."""
         return self._lists.stats()
+
+    def metrics(self) -> Metrics:
+        return added(self._lists.metrics(), self._totals.store.metrics())
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)

@@ -31,6 +31,7 @@ from tailrace.operators.specs.join import LEFT, RIGHT, JoinSpec
 from tailrace.state import columns
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import PANE, VALID
+from tailrace.state.metrics import Metrics, added
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
 from tailrace.types import BIGINT
@@ -100,6 +101,9 @@ class JoinRows:
     @property
     def disk_bytes(self) -> int:
         return self._store.disk_bytes + (self._unmatched.store.disk_bytes if self._unmatched else 0)
+
+    def metrics(self) -> Metrics:
+        return added(self._store.metrics(), self._unmatched.store.metrics() if self._unmatched else {})
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)

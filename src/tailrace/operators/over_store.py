@@ -10,6 +10,8 @@ from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
+from tailrace.state.metrics import Metrics
+
 
 class Store(Protocol):
     """What is common to the stores."""
@@ -26,6 +28,7 @@ class Store(Protocol):
     def disk_bytes(self) -> int: ...
     @property
     def newest_epoch(self) -> int | None: ...
+    def metrics(self) -> Metrics: ...
     def delta(self) -> dict[int, pa.RecordBatch]: ...
     def undo(self, epoch: int) -> None: ...
     def forget(self, epoch: int) -> None: ...
@@ -60,6 +63,9 @@ class OverStore(Generic[_Store]):
     @property
     def disk_bytes(self) -> int:
         return self._store.disk_bytes
+
+    def metrics(self) -> Metrics:
+        return self._store.metrics()
 
     def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
         self._check_newest(epoch)

@@ -25,6 +25,7 @@ from tailrace.operators.frame import Frame
 from tailrace.operators.open_sessions import OpenSessions, Sessions
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX
+from tailrace.state.metrics import Metrics
 from tailrace.state.table import Rows, Table, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
 
@@ -75,6 +76,9 @@ class SessionAggregate:
     @property
     def disk_bytes(self) -> int:
         return self._open.disk_bytes
+
+    def metrics(self) -> Metrics:
+        return self._open.store.metrics()
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)

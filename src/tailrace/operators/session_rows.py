@@ -30,6 +30,7 @@ from tailrace.state import list_sections
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import VALID, Merge, RecordLayout, record_layout
 from tailrace.state.list_instance import Stats
+from tailrace.state.metrics import Metrics, added
 from tailrace.state.sections import to_section
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
@@ -108,6 +109,9 @@ class SessionRows:
     def list_stats(self) -> Stats:
         """What the store of its lists has done."""
         return self._lists.stats()
+
+    def metrics(self) -> Metrics:
+        return added(self._lists.metrics(), self._open.store.metrics())
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)

@@ -9,6 +9,7 @@ from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.join import JoinSpec
 from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.operators.specs.pattern import WindowKind
 from tailrace.operators.specs.process import ProcessSpec
 from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.plan.describe_aggregate import aggregate_kept, aggregate_lines, aggregate_outputs, aggregate_parts
@@ -33,6 +34,18 @@ def kind_text(operator: OperatorSpec) -> str:
         case ProcessSpec():
             return "Process"
     raise AssertionError(f"no name for {operator!r}")
+
+
+def kind_name(operator: OperatorSpec) -> str:
+    """What it is called in progress reports."""
+    match operator:
+        case AggregateSpec(window_kind=WindowKind.GLOBAL):
+            return "rolling aggregate"
+        case AggregateSpec():
+            return f"{operator.window_kind} window aggregate"
+        case JoinSpec():
+            return str(operator.kind).replace("_", " ")
+    return kind_text(operator).lower()
 
 
 def lines(operator: OperatorSpec) -> list[str]:

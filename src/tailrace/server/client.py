@@ -69,7 +69,7 @@ class EpochDone:
     applied: Applied
     emission: EmissionInfo
     committed: CommitResult | None
-    status: ServerStatus  # after all of it
+    status: ServerStatus  # after the steps, before the commit
     batches: list[pa.RecordBatch] | None
 
 
@@ -115,7 +115,7 @@ class StateClient:
         """Take the server into use: as ``assign``, and from now on it waits for this driver without a bound."""
         request = self._assignment(shards, refs, epoch, try_, horizons)
         answer = self._act("open", request, self._access.transfer_timeout_s)
-        return decode(ServerStatus, answer[0])
+        return ServerStatus.from_json(json.loads(answer[0]))
 
     def assign(
         self,
@@ -221,7 +221,7 @@ class StateClient:
 
     def status(self, timeout_s: float | None = None) -> ServerStatus:
         """Answers at once, also while a step is under way: a server that does not is dead or stuck."""
-        return decode(ServerStatus, self._act("status", self._request(), timeout_s)[0])
+        return ServerStatus.from_json(json.loads(self._act("status", self._request(), timeout_s)[0]))
 
     def shutdown(self) -> bool:
         """End the server. Whether it has heard: one that is already gone is fine."""

@@ -175,9 +175,11 @@ class Engine:
             applied = self.apply(request)
             emission = self.advance(request)
             batches = self._seat(request.operator).emission
+            status = self.status(request)  # while nobody else can make it wait
         committed = self.commit(request) if request.commit else None
         inline = emission.bytes <= request.inline_bytes
-        result = EpochResult(applied, emission, committed, self.status(request), inline)
+        status = replace(status, commit_ms=committed.commit_ms if committed else 0.0)
+        result = EpochResult(applied, emission, committed, status, inline)
         return result, batches if inline else []
 
     def relay(self, request: Request) -> Relayed:
@@ -269,18 +271,20 @@ class Engine:
         if not self._lock.acquire(timeout=_STATUS_WAIT_S):
             return replace(self._last_status, busy=True, **self._staged())
         try:
-            seats = list(self._seats.values())
+            seats = [seat.status() for seat in self._seats.values()]
+            emitted = [seat.emitted for seat in self._seats.values() if seat.emitted]
             self._last_status = replace(
                 self._last_status,
                 epoch=self._epoch,
                 shards=len(self._shards()),
-                rows=sum(seat.operator.rows for seat in seats),
-                state_bytes=sum(seat.operator.nbytes for seat in seats),
-                state_disk_bytes=sum(seat.operator.disk_bytes for seat in seats),
-                emission_bytes=sum(seat.emitted.bytes for seat in seats if seat.emitted),
-                apply_ms=sum(seat.applied.apply_ms for seat in seats if seat.applied),
-                advance_ms=sum(seat.emitted.advance_ms for seat in seats if seat.emitted),
+                rows=sum(seat.rows for seat in seats),
+                state_bytes=sum(seat.state_bytes for seat in seats),
+                state_disk_bytes=sum(seat.state_disk_bytes for seat in seats),
+                emission_bytes=sum(each.bytes for each in emitted),
+                apply_ms=sum(seat.apply_ms for seat in seats),
+                advance_ms=sum(seat.advance_ms for seat in seats),
                 commit_ms=self._committed[1].commit_ms if self._committed else 0.0,
+                operators=tuple(seats),
                 **self._staged(),
             )
             return self._last_status

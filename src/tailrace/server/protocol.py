@@ -152,7 +152,26 @@ class CommitResult:
 
 
 @dataclass(frozen=True)
+class OperatorStatus:
+    """One operator of a server. What was done is of its newest epoch, and ``metrics`` since it was made."""
+
+    name: str
+    rows: int  # state records
+    state_bytes: int  # in memory
+    state_disk_bytes: int  # and beyond it
+    input_rows: int
+    updated: int  # state records touched
+    spilled_bytes: int  # of the input rows, how much had gone to disk
+    output_rows: int
+    apply_ms: float
+    advance_ms: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ServerStatus:
+    """What is said of the state, and of steps, is of all operators together."""
+
     server: str
     run: str
     pid: int
@@ -171,6 +190,11 @@ class ServerStatus:
     commit_ms: float
     warm_up_ms: float
     busy: bool = False  # a step is under way; the numbers of the state are those from before it
+    operators: tuple[OperatorStatus, ...] = ()
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> ServerStatus:
+        return cls(**{**raw, "operators": tuple(OperatorStatus(**each) for each in raw["operators"])})
 
 
 @dataclass(frozen=True)
@@ -331,7 +355,7 @@ class EpochResult:
             applied=Applied(**raw["applied"]),
             emission=EmissionInfo(**raw["emission"]),
             committed=CommitResult.from_json(raw["committed"]) if raw["committed"] is not None else None,
-            status=ServerStatus(**raw["status"]),
+            status=ServerStatus.from_json(raw["status"]),
             inline=raw["inline"],
         )
 

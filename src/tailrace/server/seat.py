@@ -22,8 +22,9 @@ import pyarrow as pa
 from tailrace.env.clock import Clock
 from tailrace.errors import StateServerError, SumOverflowError, UserFunctionError
 from tailrace.ids import MIN_MICROS, NO_EPOCH, Attempt
+from tailrace.operators.metrics import metrics_of
 from tailrace.operators.operator import Operator, Timed
-from tailrace.server.protocol import Applied, EmissionInfo, Winner
+from tailrace.server.protocol import Applied, EmissionInfo, OperatorStatus, Winner
 from tailrace.server.staging import Stage, Staging
 
 
@@ -137,6 +138,22 @@ class Seat:
         self.at, self.step, self.undoable = _NOWHERE, Step.NONE, []
         self.operator.close()
         self.operator = self._make()
+
+    def status(self) -> OperatorStatus:
+        operator, applied, emitted = self.operator, self.applied, self.emitted
+        return OperatorStatus(
+            name=self.name,
+            rows=operator.rows,
+            state_bytes=operator.nbytes,
+            state_disk_bytes=operator.disk_bytes,
+            input_rows=applied.rows if applied else 0,
+            updated=applied.updated if applied else 0,
+            spilled_bytes=applied.spilled_bytes if applied else 0,
+            output_rows=emitted.rows if emitted else 0,
+            apply_ms=applied.apply_ms if applied else 0.0,
+            advance_ms=emitted.advance_ms if emitted else 0.0,
+            metrics=metrics_of(operator),
+        )
 
     def step_of(self, at: Attempt) -> Step:
         return self.step if at == self.at else Step.NONE

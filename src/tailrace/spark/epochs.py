@@ -39,7 +39,7 @@ from tailrace.spark.epoch_times import EpochTimes, mark
 from tailrace.spark.fleet import Fleet
 from tailrace.spark.ingest import Orders, Receipt, orders_property
 from tailrace.spark.late_rows import LateOutput
-from tailrace.spark.progress import Durations, EpochProgress, QueryIdentity
+from tailrace.spark.progress import Durations, EpochProgress, OperatorProgress, QueryIdentity
 from tailrace.spark.schema import output_schema
 from tailrace.spark.sinks import EpochSink
 from tailrace.spark.task_errors import telling_task_errors
@@ -152,25 +152,25 @@ class Epochs:
 
     def _step(
         self, spark: SparkSession, epoch: int, try_: int, receipts: list[Receipt], after: Watermark, times: EpochTimes
-    ) -> tuple[list[EpochDone], Emission, int]:
+    ) -> tuple[list[EpochDone], Emission, list[int]]:
         """Prepare everywhere, then apply, advance and write the delta everywhere; operator after operator.
 
         One operator's epoch is one call, since what a small epoch pays is round trips. Where the epoch before emitted
         much, it is two: while the servers write their deltas, Spark already plans the reading of this one's rows. Also
-        gives the number of rows that an operator without a watermark has handed to one with it too late.
+        gives, for each operator behind the first, how many rows one without a watermark has handed to it too late.
         """
         stages = self._plan.stages
         sent = [(r.partition, r.attempt, r.staged) for r in sorted(receipts, key=lambda receipt: receipt.partition)]
         at_once = len(stages) == 1 and not self._emits_much
         done = self._run_operator(stages[0], epoch, try_, sent, after, times, commit=at_once)
-        late = 0
+        late: list[int] = []
         for before, stage in pairwise(stages):
             late_before = self._times.late_before(stage, self._watermark)
             relayed = self._relay(before.operator.name, stage.operator.name, epoch, try_, late_before)
             missed = sum(each.late_rows for each in relayed)
             names = f"{before.operator.name} came too late for {stage.operator.name}"
             assert not missed or not before.operator.watermarked, f"{missed} rows of {names}"
-            late += missed
+            late.append(missed)
             sent = [(each.number, each.number, each.staged) for each in relayed]
             done = self._run_operator(stage, epoch, try_, sent, after, times, commit=False)
         if at_once:
@@ -331,24 +331,20 @@ class Epochs:
         statuses = [each.status for each in done]
         progress = EpochProgress(
             query=self.identity,
-            operators=tuple((stage.operator.name, stage.store.pattern.value) for stage in self._plan.stages),
+            operators=tuple(
+                OperatorProgress.of(stage, [status.operators[number] for status in statuses], *dropped)
+                for number, (stage, dropped) in enumerate(zip(self._plan.stages, outcome.dropped, strict=True))
+            ),
             epoch=outcome.manifest.epoch,
             tries=tries,
             started=started,
             input_rows=sum(receipt.rows for receipt in receipts),
-            late_rows=sum(receipt.late_rows for receipt in receipts) + outcome.late,
-            null_time_rows=sum(receipt.null_time_rows for receipt in receipts),
             partials=sum(receipt.partials for receipt in receipts),
             output_rows=outcome.rows,
             watermark=outcome.watermark.closed,
             time_max=max(outcome.watermark.times_max),
-            state_rows=sum(status.rows for status in statuses),
-            state_rows_updated=sum(each.applied.updated for each in done),
-            state_bytes=sum(status.state_bytes for status in statuses),
-            state_disk_bytes=sum(status.state_disk_bytes for status in statuses),
             memory_bytes_max=self._plan.memory_bytes * len(statuses),
             staged_bytes=sum(staged.bytes for receipt in receipts for staged in receipt.staged),
-            spilled_bytes=sum(each.applied.spilled_bytes for each in done),
             servers=len(statuses),
             combined=outcome.combined,
             replayed=outcome.replayed,
@@ -370,12 +366,18 @@ class _Outcome:
     combined: bool
     replayed: bool
     rows: int
-    late: int  # for operators behind the first
+    late: list[int]  # rows, by operator behind the first
+
+    @property
+    def dropped(self) -> list[tuple[int, int]]:
+        """By operator, rows that were late for it, and rows without an event time."""
+        first = (sum(each.late_rows for each in self.receipts), sum(each.null_time_rows for each in self.receipts))
+        return [first, *((rows, 0) for rows in self.late)]
 
 
 def _durations(laps: dict[str, float], receipts: list[Receipt], done: list[EpochDone], failed_ms: float) -> Durations:
-    apply_ms = max(each.applied.apply_ms for each in done)
-    advance_ms = max(each.emission.advance_ms for each in done)
+    apply_ms = max(each.status.apply_ms for each in done)
+    advance_ms = max(each.status.advance_ms for each in done)
     return Durations(
         plan=laps["plan"],
         ingest=laps["ingest"],

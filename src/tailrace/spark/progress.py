@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.env.clock import timestamp_text
 from tailrace.ids import MIN_MICROS
+from tailrace.operators.metrics import with_ratios
+from tailrace.plan.describe import kind_name
+from tailrace.plan.physical import Stage
+from tailrace.server.protocol import OperatorStatus
 
 
 @dataclass(frozen=True)
@@ -41,32 +46,123 @@ class Durations:
 
 
 @dataclass(frozen=True)
+class OperatorProgress:
+    """One operator of the chain in one epoch, on all servers together."""
+
+    name: str
+    kind: str
+    store: str
+    shards: int
+    servers: int
+    rows: int  # state records
+    updated: int  # of these, touched
+    state_bytes: int  # in memory
+    state_disk_bytes: int  # and beyond it
+    input_rows: int  # as they reached the servers: partials, where tasks have combined rows
+    output_rows: int
+    late_rows: int
+    null_time_rows: int
+    spilled_bytes: int
+    apply_ms: float  # of the slowest server
+    advance_ms: float
+    metrics: Mapping[str, float]  # of its stores, since the servers began
+
+    @classmethod
+    def of(
+        cls, stage: Stage, statuses: Sequence[OperatorStatus], late_rows: int, null_time_rows: int
+    ) -> OperatorProgress:
+        return cls(
+            name=stage.operator.name,
+            kind=kind_name(stage.operator),
+            store=stage.store.pattern.value,
+            shards=stage.operator.shards,
+            servers=len(statuses),
+            rows=sum(each.rows for each in statuses),
+            updated=sum(each.updated for each in statuses),
+            state_bytes=sum(each.state_bytes for each in statuses),
+            state_disk_bytes=sum(each.state_disk_bytes for each in statuses),
+            input_rows=sum(each.input_rows for each in statuses),
+            output_rows=sum(each.output_rows for each in statuses),
+            late_rows=late_rows,
+            null_time_rows=null_time_rows,
+            spilled_bytes=sum(each.spilled_bytes for each in statuses),
+            apply_ms=max(each.apply_ms for each in statuses),
+            advance_ms=max(each.advance_ms for each in statuses),
+            metrics=with_ratios(each.metrics for each in statuses),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """By the names that Spark has for it, where it has one."""
+        return {
+            "operatorName": self.name,
+            "operatorKind": self.kind,
+            "store": self.store,
+            "numRowsTotal": self.rows,
+            "numRowsUpdated": self.updated,
+            "numInputRows": self.input_rows,
+            "numOutputRows": self.output_rows,
+            "numRowsDroppedByWatermark": self.late_rows,
+            "numRowsDroppedWithoutEventTime": self.null_time_rows,
+            "allUpdatesTimeMs": round(self.apply_ms, 3),
+            "allRemovalsTimeMs": round(self.advance_ms, 3),
+            "memoryUsedBytes": self.state_bytes,
+            "diskUsedBytes": self.state_disk_bytes,
+            "spilledBytes": self.spilled_bytes,
+            "numShufflePartitions": self.shards,
+            "numStateStoreInstances": self.servers,
+            "customMetrics": dict(self.metrics),
+        }
+
+
+@dataclass(frozen=True)
 class EpochProgress:
     """One epoch. Reads like a mapping too: ``progress["numInputRows"]``."""
 
     query: QueryIdentity
-    operators: tuple[tuple[str, str], ...]  # of the chain, each with its store; what is counted is of all together
+    operators: tuple[OperatorProgress, ...]  # of the chain, the first one first
     epoch: int
     tries: int
     started: float
     input_rows: int
-    late_rows: int
-    null_time_rows: int
     partials: int
     output_rows: int
     watermark: int
     time_max: int
-    state_rows: int
-    state_rows_updated: int
-    state_bytes: int
-    state_disk_bytes: int
     memory_bytes_max: int
     staged_bytes: int
-    spilled_bytes: int
     servers: int
     combined: bool
     replayed: bool
     duration_ms: Durations = field(default_factory=Durations)
+
+    @property
+    def late_rows(self) -> int:
+        return sum(each.late_rows for each in self.operators)
+
+    @property
+    def null_time_rows(self) -> int:
+        return sum(each.null_time_rows for each in self.operators)
+
+    @property
+    def state_rows(self) -> int:
+        return sum(each.rows for each in self.operators)
+
+    @property
+    def state_rows_updated(self) -> int:
+        return sum(each.updated for each in self.operators)
+
+    @property
+    def state_bytes(self) -> int:
+        """In memory."""
+        return sum(each.state_bytes for each in self.operators)
+
+    @property
+    def state_disk_bytes(self) -> int:
+        return sum(each.state_disk_bytes for each in self.operators)
+
+    @property
+    def spilled_bytes(self) -> int:
+        return sum(each.spilled_bytes for each in self.operators)
 
     def asDict(self) -> dict[str, Any]:
         seconds = max(self.duration_ms.total, 1e-3) / 1e3
@@ -88,24 +184,23 @@ class EpochProgress:
             "processedRowsPerSecond": round(self.input_rows / seconds, 1),
             "durationMs": self.duration_ms.to_json(),
             "eventTime": event_time,
-            "stateOperators": [
-                {
-                    "operatorName": ", ".join(name for name, _ in self.operators),
-                    "store": ", ".join(store for _, store in self.operators),
-                    "numRowsTotal": self.state_rows,
-                    "numRowsUpdated": self.state_rows_updated,
-                    "numRowsDroppedByWatermark": self.late_rows,
-                    "numRowsDroppedWithoutEventTime": self.null_time_rows,
-                    "numPartials": self.partials,
-                    "combined": self.combined,
-                    "memoryUsedBytes": self.state_bytes,
-                    "diskUsedBytes": self.state_disk_bytes,
-                    "memoryBudgetBytes": self.memory_bytes_max,
-                    "stagedBytes": self.staged_bytes,
-                    "spilledBytes": self.spilled_bytes,
-                    "numServers": self.servers,
-                }
-            ],
+            "stateOperators": [each.to_json() for each in self.operators],
+            "state": {
+                "numRowsTotal": self.state_rows,
+                "numRowsUpdated": self.state_rows_updated,
+                "numRowsDroppedByWatermark": self.late_rows,
+                "numRowsDroppedWithoutEventTime": self.null_time_rows,
+                "memoryUsedBytes": self.state_bytes,
+                "diskUsedBytes": self.state_disk_bytes,
+                "memoryBudgetBytes": self.memory_bytes_max,
+                "numServers": self.servers,
+            },
+            "ingest": {
+                "numPartials": self.partials,
+                "combined": self.combined,
+                "stagedBytes": self.staged_bytes,
+                "spilledBytes": self.spilled_bytes,
+            },
             "sink": {"numOutputRows": self.output_rows},
         }
 

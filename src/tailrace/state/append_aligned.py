@@ -22,8 +22,9 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.state import columns, sections
+from tailrace.state import columns, metrics, sections
 from tailrace.state.layout import RecordLayout
+from tailrace.state.metrics import Metrics
 from tailrace.state.pane_pieces import Part, between, pieces_of
 from tailrace.state.pane_runs import PaneRun, merged, run_of_frames, written
 from tailrace.state.row_store import check_owned
@@ -66,6 +67,7 @@ class AppendAlignedStore:
         self._epochs: list[_Epoch] = []
         self._runs: list[PaneRun] = []  # in memory, of epochs that cannot be undone
         self._segments: list[PaneRun] = []
+        self._bytes_written = 0
 
     @property
     def shards(self) -> frozenset[int]:
@@ -89,6 +91,15 @@ class AppendAlignedStore:
     @property
     def disk_bytes(self) -> int:
         return sum(segment.disk_bytes for segment in self._segments)
+
+    def metrics(self) -> Metrics:
+        live = [int(segment.cells.row_bytes(self.layout).sum()) for segment in self._segments]
+        return {
+            metrics.SEGMENTS: len(self._segments),
+            metrics.BYTES_WRITTEN: self._bytes_written,
+            metrics.DISK_BYTES: self.disk_bytes,
+            metrics.DISK_LIVE_BYTES: sum(live),
+        }
 
     def _all(self) -> list[PaneRun]:
         """Oldest first, for every pane."""
@@ -170,6 +181,7 @@ class AppendAlignedStore:
         leaving = [run for run in go if len(run.cells)]
         if leaving:
             self._segments.append(written(leaving, self.layout, self._folder, min(_WRITE_BYTES, self._memory_bytes)))
+            self._bytes_written += self._segments[-1].disk_bytes
         staying = [run for run in stay if len(run.cells)]
         self._runs = [merged(staying, self.layout)] if staying else []
 

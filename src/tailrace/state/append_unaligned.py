@@ -23,12 +23,13 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.state import list_sections
+from tailrace.state import list_sections, metrics
 from tailrace.state import run_kernels as rk
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.list_instance import Found, ListInstance, Settings, Stats
 from tailrace.state.list_runs import FIRST_SLOT, UNKNOWN, ListRun, Targets
 from tailrace.state.list_sections import Entries, tombstones
+from tailrace.state.metrics import Metrics
 from tailrace.state.row_store import check_owned
 from tailrace.state.runs import Slices, arrange, bits_for, list_order, plain, take
 from tailrace.state.table import Rows
@@ -106,6 +107,26 @@ class AppendUnalignedStore:
     @property
     def compaction_cpu_s(self) -> float:
         return sum(instance.stats.compaction_cpu_s for instance in self._instances)
+
+    def metrics(self) -> Metrics:
+        done = self.stats()
+        segments = [segment for instance in self._instances for segment in instance.segments]
+        return {
+            metrics.HITS: done.hits,
+            metrics.MISSES: done.misses,
+            "indexScans": done.index_scans,
+            "listsPrefetched": done.lists_prefetched,
+            "listsEvicted": done.lists_evicted,
+            metrics.BYTES_READ: done.bytes_read,
+            metrics.BYTES_WRITTEN: done.bytes_written,
+            metrics.COMPACTIONS: done.compactions,
+            "writeCpuMs": done.write_cpu_s * 1e3,
+            "readDeleteCpuMs": done.read_delete_cpu_s * 1e3,
+            metrics.COMPACTION_CPU_MS: done.compaction_cpu_s * 1e3,
+            metrics.SEGMENTS: len(segments),
+            metrics.DISK_BYTES: self.disk_bytes,
+            metrics.DISK_LIVE_BYTES: sum(segment.disk_bytes * segment.live_share for segment in segments),
+        }
 
     # Epochs ----------------------------------------------------------------------------------------------------------
 

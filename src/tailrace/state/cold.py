@@ -27,8 +27,10 @@ import numpy as np
 
 from tailrace.env import clock
 from tailrace.state import cold_kernels as ck
+from tailrace.state import metrics
 from tailrace.state.cold_segment import ColdSegment, SegmentWriter
 from tailrace.state.layout import HASH, PANE, RecordLayout
+from tailrace.state.metrics import Metrics
 from tailrace.state.runs import no_rows, row_numbers
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tiers import newest_to_merge
@@ -79,6 +81,16 @@ class ColdRecords:
     @property
     def disk_bytes(self) -> int:
         return sum(segment.disk_bytes for segment in self._segments)
+
+    def metrics(self, horizon: int) -> Metrics:
+        return {
+            "coldRecords": self.rows(horizon),
+            metrics.SEGMENTS: len(self._segments),
+            metrics.COMPACTIONS: self.compactions,
+            metrics.COMPACTION_CPU_MS: self.compaction_cpu_s * 1e3,
+            metrics.DISK_BYTES: self.disk_bytes,
+            metrics.DISK_LIVE_BYTES: sum(float(segment.live.sum()) * segment.row_bytes for segment in self._segments),
+        }
 
     # Epochs ----------------------------------------------------------------------------------------------------------
 

@@ -112,6 +112,10 @@ class ListInstance:
         return sum(segment.disk_bytes for segment in self._segments)
 
     @property
+    def segments(self) -> Sequence[ListRun]:
+        return self._segments
+
+    @property
     def newest(self) -> ListRun:
         """The run of the newest open epoch."""
         return self._open[-1]

@@ -112,9 +112,12 @@ class ListRun:
 
     @property
     def live_rows(self) -> int:
-        """Rows that can be seen, if their panes can."""
-        sizes = np.diff(self.index.starts)
-        return int(sizes[self.gone == 0].sum())
+        """Rows that can be seen, if their panes can. Costs what was removed lately: not a look at the whole index."""
+        left = len(self.rows) - self.dead_rows
+        if self.slots:
+            pending = np.flatnonzero(self.gone >= FIRST_SLOT)
+            left -= int((self.index.starts[pending + 1] - self.index.starts[pending]).sum())
+        return left
 
     # Removing --------------------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from tailrace.ids import MIN_MICROS
 from tailrace.state import sections
 from tailrace.state.cold import ColdRecords
 from tailrace.state.layout import HASH, PANE, VALID, RecordLayout
+from tailrace.state.metrics import Metrics
 from tailrace.state.table import Rows, Table
 
 _PARALLEL_ROWS = 20_000
@@ -92,6 +93,9 @@ class ReadModifyWriteStore:
     @property
     def disk_bytes(self) -> int:
         return self.cold.disk_bytes
+
+    def metrics(self) -> Metrics:
+        return self.cold.metrics(self.horizon)
 
     @property
     def newest_epoch(self) -> int | None:
