@@ -6,6 +6,8 @@ closes later than the join's own watermark, by as much as a left row may wait.
 
 from __future__ import annotations
 
+import os
+import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -108,12 +110,10 @@ CHAINS: dict[str, tuple[Callable[[Any], Any], Callable[[Expected, int], Wanted],
     "rolling": (ask_rolling, rolling_over, "update"),
 }
 CASES = [(behind, kind, how) for behind in CHAINS for kind in WAITS for how in ("inner", "left_outer")]
-QUICK = [("window", "interval", "left_outer"), ("session", "ttl", "left_outer")]
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 
 
-@pytest.mark.parametrize(
-    ("behind", "kind", "how"), [pytest.param(*case, marks=() if case in QUICK else pytest.mark.long) for case in CASES]
-)
+@pytest.mark.parametrize(("behind", "kind", "how"), CASES if LONG else [random.choice(CASES)])
 def test_every_joined_row_reaches_what_is_behind(
     spark: SparkSession, tmp_path: Path, behind: str, kind: str, how: str
 ) -> None:
@@ -121,8 +121,7 @@ def test_every_joined_row_reaches_what_is_behind(
     joined, kept = JoinRun(spark, tmp_path), Kept()
     lag = WAITS[kind] if how == "left_outer" else 0
     every = draw(EPOCHS, 14, lambda *sides: sum(map(len, answer(expected(KINDS[kind], how, *sides, False), lag))) > 8)
-    # With a restart where that is cheap to have.
-    for part in [slice(0, 5), slice(5, None)] if (behind, kind, how) not in QUICK else [slice(None)]:
+    for part in [slice(0, 5), slice(5, None)] if LONG else [slice(None)]:  # with a restart
         joined.feed(*(side[part] for side in every))
         run(ask(joined.stream(KINDS[kind], how, eventTime="at")), tmp_path / "check", kept, mode)
     said = expected(KINDS[kind], how, *joined.fed, False)
@@ -157,9 +156,10 @@ def of_longer_windows(said: Expected) -> Wanted:
     return wanted
 
 
-@pytest.mark.parametrize("how", [pytest.param("inner", marks=pytest.mark.long), "left_outer"])
-@pytest.mark.parametrize("kind", [pytest.param("tumbling", marks=pytest.mark.long), "sliding"])
-@pytest.mark.parametrize("longer", [False, pytest.param(True, marks=pytest.mark.long)], ids=["same", "longer"])
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["inner", "left_outer"])
+@pytest.mark.parametrize("kind", ["tumbling", "sliding"])
+@pytest.mark.parametrize("longer", [False, True], ids=["same", "longer"])
 def test_windows_behind_a_window_join(spark: SparkSession, tmp_path: Path, kind: str, how: str, longer: bool) -> None:
     joined = JoinRun(spark, tmp_path)
     answer = of_longer_windows if longer else of_same_windows
