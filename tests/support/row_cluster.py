@@ -20,7 +20,7 @@ from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.state.columns import arrow_type
 from tailrace.state.layout import HASH
 from tailrace.state.table import Rows
-from tailrace.types import TIMESTAMP, DataType
+from tailrace.types import DataType
 
 SERVERS = 2
 
@@ -165,13 +165,13 @@ class RowCluster:
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Timestamps as numbers, since not all of them fit Python's."""
-    stamp, number = arrow_type(TIMESTAMP), pa.int64()
+    number = pa.int64()
     arrays, fields = [], []
     for field, array in zip(batch.schema, batch.columns):
         type_ = field.type
         if pa.types.is_struct(type_):
             type_ = pa.struct([(part.name, number) for part in type_])
-        elif type_ == stamp:
+        elif pa.types.is_timestamp(type_):
             type_ = number
         arrays.append(array.cast(type_))
         fields.append(pa.field(field.name, type_))

@@ -39,7 +39,6 @@ TYPES = {
     "note": DataType("binary"),
     "price": DOUBLE,
 }
-COLUMNS = tuple(Field(name, type_) for name, type_ in TYPES.items())
 NAMES = list(TYPES)
 TIME = NAMES.index("ts")
 KINDS = {
@@ -54,13 +53,14 @@ KINDS = {
 
 def draw_spec(kind: str, rng: random.Random) -> DeduplicateSpec:
     names, watermarked, within = KINDS[kind]
-    columns = list(COLUMNS)
+    time = Field("ts", rng.choice([TIMESTAMP, DataType("timestamp_ntz")]))
+    columns = [time if name == "ts" else Field(name, type_) for name, type_ in TYPES.items()]
     rng.shuffle(columns)
     spec = DeduplicateSpec(
         name="d",
-        keys=tuple(Field(name, TYPES[name]) for name in names),
+        keys=tuple(column for name in names for column in columns if column.name == name),
         columns=tuple(columns),
-        time_column=Field("ts", TIMESTAMP) if watermarked or rng.random() < 0.5 else None,
+        time_column=time if watermarked or rng.random() < 0.5 else None,
         watermarked=watermarked,
         within=within,
         delay=Micros(rng.choice([0, 1, 7, 40]) * UNIT + rng.choice([0, 1])),
@@ -139,7 +139,8 @@ def tell(kind: str, seed: int, epochs: int) -> RowCluster:
     story, model = Story(spec, rng), model_of(spec)
     places = [NAMES.index(column.name) for column in spec.columns]
     with tempfile.TemporaryDirectory() as folder:
-        cluster = RowCluster(spec, TYPES, rng, folder, rng.choice([None, 1, 2, 50]))
+        types = {column.name: column.type for column in spec.columns}
+        cluster = RowCluster(spec, {name: types[name] for name in NAMES}, rng, folder, rng.choice([None, 1, 2, 50]))
         before: tuple[Any, ...] | None = None
         for epoch in range(epochs):
             late = story.watermark
