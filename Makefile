@@ -7,6 +7,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Run once per command that needs Spark: fails with instructions where there is no Java.
 JAVA = export JAVA_HOME="$$(scripts/java_home.sh $(BIN)/python $(VENV)/java)"
+# The tests' JVMs start from an archive of Spark's classes, in half the time; without it where it cannot be made.
+ARCHIVE := $(VENV)/spark-classes.jsa
+# Tests run in so many processes, each with a Spark session of its own: most of a test is waiting for one thing at a time.
+PROCESSES ?= 2
+PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
 # The report's tests open it in a browser: found, or fetched once into .venv.
 CHROMIUM = export CHROMIUM="$$(scripts/chromium.sh $(VENV)/chromium $(BIN)/python)"
 
@@ -36,11 +41,15 @@ check: setup ## lint, format, types, import law
 	$(BIN)/mypy
 	$(BIN)/python scripts/import_law.py
 
-test: setup check ## all checks and all tests but the long ones
-	@$(JAVA) && $(CHROMIUM) && $(BIN)/python -m pytest -m "not long"
+test: setup check $(ARCHIVE) ## all checks and all tests but the long ones
+	@$(JAVA) && $(CHROMIUM) && $(PYTEST) -m "not long"
 
-test-long: setup check ## all tests, with many more examples and kills
-	@$(JAVA) && $(CHROMIUM) && TAILRACE_TEST_LONG=1 $(BIN)/python -m pytest
+test-long: setup check $(ARCHIVE) ## all tests, with many more examples and kills
+	@$(JAVA) && $(CHROMIUM) && TAILRACE_TEST_LONG=1 $(PYTEST)
+
+$(ARCHIVE): $(STAMP)
+	@$(JAVA) && echo "archiving Spark's classes for the tests (once) ..." \
+	    && $(BIN)/python tests/support/class_archive.py $@ >$@.log 2>&1 || echo "not archived, see $@.log"
 
 bench: setup ## the benchmarks at full size: takes minutes, and wants the machine to itself
 	@$(JAVA) && $(BIN)/tailrace bench rmw && $(BIN)/tailrace bench overhead

@@ -21,11 +21,13 @@ from pyspark.sql import SparkSession
 sys.path.insert(0, str(Path(__file__).parent))  # `support` is shared by the folders of tests
 pytest.register_assert_rewrite("support")
 
+from support.class_archive import use_archive  # noqa: E402
 from support.draw import DRAW  # noqa: E402
 from support.processes import MARK  # noqa: E402
 from support.session import session_builder  # noqa: E402
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
+use_archive()
 
 # A failing example costs seconds of Spark, so shrinking it costs minutes: only the long profile does.
 _PHASES = [Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if LONG else [])]

@@ -8,12 +8,12 @@ into the step after it.
 from __future__ import annotations
 
 import random
-import subprocess
-import time
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
 
 POINTS = ("offsets", "delta", "log", "sink", "commits")
+_RUN = re.compile(rb'"run":"([^"]+)"')
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,25 @@ class Trail:
         names = [path.name for path in folder.iterdir()] if folder.exists() else []
         return max((int(name) for name in names if name.isdigit()), default=-1)
 
+    def has_spark_epoch(self, kind: str, epoch: int) -> bool:
+        return (self.root / "check" / kind / str(epoch)).exists()
+
     def log_entries(self) -> int:
         """The number of the newest entry, not how many there are: old ones are cleaned away."""
-        names = [path.stem for path in self._log.glob("*.json")] if self._log.exists() else []
-        return max((int(name) for name in names if name.isdigit()), default=-1)
+        return max((int(path.stem) for path in self._entries()), default=-1)
+
+    def run(self) -> str | None:
+        """The run that wrote the newest entry: the one that goes on now."""
+        newest = max(self._entries(), key=lambda path: int(path.stem), default=None)
+        try:
+            found = None if newest is None else _RUN.search(newest.read_bytes())
+        except FileNotFoundError:
+            return None  # just cleaned away
+        return None if found is None else found[1].decode()
+
+    def _entries(self) -> list[Path]:
+        found = self._log.glob("*.json") if self._log.exists() else ()
+        return [path for path in found if path.stem.isdigit()]
 
     def has_delta(self, epoch: int) -> bool:
         return any(self._objects.glob(f"{epoch:020d}-*.delta")) if self._objects.exists() else False
@@ -58,27 +73,26 @@ class KillPoint:
     def draw(cls, rng: random.Random, epoch: int, point: str | None = None) -> KillPoint:
         return cls(epoch, point or rng.choice(POINTS), rng.choice([0.0, rng.uniform(0, 0.02), rng.uniform(0, 0.2)]))
 
-    def wait(self, trail: Trail, child: subprocess.Popen[bytes], seconds: float = 120.0) -> bool:
-        """Until the point is reached. False where the child ended first."""
-        deadline = time.monotonic() + seconds
-        entries = None
-        while True:
-            if child.poll() is not None:
-                return False
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self} was not reached within {seconds} s")
-            if entries is None and trail.spark_epoch("offsets") >= self.epoch:
-                entries = trail.log_entries()
-            if entries is not None and self._reached(trail, entries):
-                time.sleep(self.jitter)
-                return True
-            time.sleep(0.0005)
 
-    def _reached(self, trail: Trail, entries: int) -> bool:
-        if self.point == "delta":
-            return trail.has_delta(self.epoch) or trail.spark_epoch("commits") >= self.epoch
-        if self.point == "log":
-            return trail.log_entries() > entries
-        if self.point == "sink":
-            return trail.has_output(self.epoch)
-        return trail.spark_epoch(self.point) >= self.epoch
+@dataclass
+class Watch:
+    """Waits for one point of one query."""
+
+    trail: Trail
+    point: KillPoint
+    _entries: int | None = field(default=None, init=False)
+
+    def reached(self) -> bool:
+        """Whether the point is there, looked at once. The jitter is the caller's to wait."""
+        trail, epoch, point = self.trail, self.point.epoch, self.point.point
+        if self._entries is None:
+            if not trail.has_spark_epoch("offsets", epoch):
+                return False
+            self._entries = trail.log_entries()
+        if point == "delta":
+            return trail.has_delta(epoch) or trail.has_spark_epoch("commits", epoch)
+        if point == "log":
+            return trail.log_entries() > self._entries
+        if point == "sink":
+            return trail.has_output(epoch)
+        return trail.has_spark_epoch(point, epoch)

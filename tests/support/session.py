@@ -7,7 +7,8 @@ import sys
 
 from pyspark.sql import SparkSession
 
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+from support.class_archive import QUICK_JVM
+
 CONFS = {
     "spark.ui.enabled": "false",
     "spark.python.unix.domain.socket.enabled": "true",
@@ -21,7 +22,6 @@ CONFS = {
     # Spark would add an empty batch after the last to move its own watermark; then epochs would not be the script's.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.driver.memory": "1g",
-    # A test's JVM does not live long enough to earn back what the optimising compiler costs: half of its time.
     "spark.driver.extraJavaOptions": QUICK_JVM,
     "spark.executor.extraJavaOptions": QUICK_JVM,
     "spark.driver.host": "127.0.0.1",

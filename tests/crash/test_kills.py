@@ -1,0 +1,55 @@
+"""Queries whose servers and whose driver are killed again and again give the oracle's rows, each once.
+
+SIGKILL: nobody can clean up. A driver that loses a server starts another one, reopens what is durable and gives the
+epoch a new try. Of a killed driver JVM and servers must be gone within seconds; the next one goes on where it was.
+
+The cases of ``support.kill_case``, one for each store and kind of operator, run at once in one driver, so that one kill
+of it finds each of them somewhere else. The long profile also runs each by itself, with more kills.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from pyspark.sql import SparkSession
+
+from support.kill_case import CASES, MORE_CASES
+from support.kill_plan import Killer
+from support.kill_runs import KillRun
+
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
+EPOCHS = 30 if LONG else 12
+SERVERS = 10 if LONG else 2
+"""How often the servers of each query are killed."""
+AT_RANDOM, IN_SINKS, AT_STARTS = (12, 3, 5) if LONG else (1, 1, 1)
+"""How often the driver is killed."""
+ONCE_MORE = 2
+"""So many of the queries lose a server once more, since a query may come to its end before its last kill."""
+KILLS_MIN = 20
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "names",
+    [pytest.param([*CASES], id="all at once")]
+    + [pytest.param([name], id=name, marks=pytest.mark.long) for name in [*CASES, *MORE_CASES]],
+)
+def test_whatever_is_killed_nothing_is_lost_or_repeated(spark: SparkSession, names: list[str]) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    with KillRun(seed, EPOCHS, names) as run:
+        killer = Killer(run, rng)
+        unlucky = rng.sample(names, min(ONCE_MORE, len(names)))
+        for name in names:
+            killer.plan(name, SERVERS + (name in unlucky))
+        ways = [killer.at_random] * AT_RANDOM + [killer.in_sink] * IN_SINKS + [killer.at_start] * AT_STARTS
+        rng.shuffle(ways)
+        for number, kill in enumerate(ways):
+            kill((number + 1) * EPOCHS // (len(ways) + 1))
+        killer.finish()
+        print(f"{killer.servers} servers and {killer.drivers} drivers killed")
+        assert killer.servers + killer.drivers >= (KILLS_MIN if len(names) > 1 else SERVERS)
+        run.verify(spark)
