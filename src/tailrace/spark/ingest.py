@@ -96,7 +96,7 @@ class IngestTask:
     """The function of ``mapInArrow``: small, since Spark ships it with every task."""
 
     operator: str  # an OperatorSpec as JSON
-    types: tuple[tuple[str, str], ...]  # input column -> type
+    types: tuple[tuple[str, str], ...]  # of the input columns in order, name and type
     access: Access
     late: LatePlace | None = None  # where rows go that are left out; None: nowhere
 
@@ -124,7 +124,7 @@ class IngestTask:
         writers = [connect(address, self.access).stage(key) for address, _, _ in orders.servers]
         combine_s = transfer_s = 0.0
         try:
-            for chunk in _chunks(batches):
+            for chunk in _chunks(batch.rename_columns([*types]) for batch in batches):
                 started = clock.monotonic()
                 frames = split(lifter.frame(chunk), layout, ranges)
                 lifted = clock.monotonic()

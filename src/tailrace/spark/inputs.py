@@ -35,6 +35,8 @@ def ingested(
         shard = F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(plan.shards))
         rows = rows.repartition(max(servers, rows.sparkSession.sparkContext.defaultParallelism), shard)
     types = tuple((column.name, column.type.name) for column in fields_of(rows.schema))
+    # By number: PySpark looks columns up by name there, and a dot or a backtick in a name would part it.
+    rows = rows.toDF(*(f"c{number}" for number in range(len(types))))
     return rows.mapInArrow(IngestTask(_for_tasks(plan.operator).to_json(), types, access, late), RECEIPT_DDL)
 
 
