@@ -273,7 +273,8 @@ def _result(options: StoreOptions, found: dict[str, Sweep]) -> dict[str, Any]:
             result[name] = measure.ratio(on.rows_per_s, off.rows_per_s)
             result["hit_ratio"][how] = on.hit_ratio
             result["read_ahead_cpu"][how] = measure.ratio(off.cpu_s, on.cpu_s)
-        series = _all_series(found["ratio"], "ratio")
+        ends = {how: {name: each[name] for name in ("0", f"{RATIO:g}")} for how, each in found["ratio"].items()}
+        series = _all_series(ends, "ratio")
     elif "amplification" in found:
         series = _all_series(found["amplification"], "amplification")
     else:

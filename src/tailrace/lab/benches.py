@@ -36,13 +36,13 @@ register(
         (
             Ratio(
                 "read_ahead",
-                "as fast as without reading ahead, a read for each session",
+                "as fast as not ahead, by session",
                 "ratio a session a read, 0",
                 "ratio a session a read, 0.02",
             ),
             Ratio(
                 "read_ahead_epoch",
-                "as fast as without reading ahead, a read for all of an epoch",
+                "as fast as not ahead, by epoch",
                 "ratio an epoch a read, 0",
                 "ratio an epoch a read, 0.02",
             ),
