@@ -211,10 +211,17 @@ def test_windows_may_close_by_sparks_rule(spark: SparkSession, tmp_path: Path, k
 @pytest.mark.parametrize("kind", ["interval", "sliding", "valid left"])
 def test_a_join_larger_than_its_memory(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     joined = JoinRun(spark, tmp_path)
-    joined.feed(*drawn(kind, "left_outer", rows=300))
+    lefts, rights = drawn(kind, "left_outer", rows=150)
+    joined.feed([_longer(table) for table in lefts], rights)
     kept = run(joined.stream(KINDS[kind], "left"), tmp_path / "check", memory="1MB")
     kept.check(expected(KINDS[kind], "left_outer", *joined.fed, False).epochs)
     assert any(report["state"]["diskUsedBytes"] for report in kept.progress)
+
+
+def _longer(table: pa.Table) -> pa.Table:
+    """With texts of five kilobytes."""
+    texts = pa.array([text + "-" * 5_000 for text in table["a"].to_pylist()], pa.string())
+    return table.set_column(4, "a", texts)
 
 
 @pytest.mark.long
