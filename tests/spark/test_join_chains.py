@@ -7,7 +7,6 @@ closes later than the join's own watermark, by as much as a left row may wait.
 from __future__ import annotations
 
 import os
-import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tailrace as tr
+from support.draw import drawn as drawn_cases
 from support.join_case import KINDS, SECOND, Expected, JoinRun, Kept, draw, expected, run
 from support.join_oracle import NO_WATERMARK, Answer
 
@@ -113,7 +113,7 @@ CASES = [(behind, kind, how) for behind in CHAINS for kind in WAITS for how in (
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 
 
-@pytest.mark.parametrize(("behind", "kind", "how"), CASES if LONG else [random.choice(CASES)])
+@pytest.mark.parametrize(("behind", "kind", "how"), CASES if LONG else drawn_cases(CASES, __name__))
 def test_every_joined_row_reaches_what_is_behind(
     spark: SparkSession, tmp_path: Path, behind: str, kind: str, how: str
 ) -> None:

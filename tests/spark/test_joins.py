@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -18,6 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import tailrace as tr
+from support.draw import drawn as drawn_cases
 from support.join_case import KEYS, KINDS, SCHEMAS, SECOND, JoinRun, Kept, draw, expected, run, start
 from support.processes import kill, session_servers, wait_until
 from tailrace.testing import ScriptedSource
@@ -42,9 +42,10 @@ def drawn(kind: str, how: str, rows: int = 14) -> tuple[tuple[pa.Table, ...], tu
 
 def sampled() -> list[tuple[str, str]]:
     """All, or one of those with windows and one of the others: each start of a query costs seconds."""
-    return (
-        CASES if LONG else [random.choice([c for c in CASES if (c[0] in WINDOWS) == with_one]) for with_one in (0, 1)]
-    )
+    if LONG:
+        return CASES
+    parts = [[case for case in CASES if (case[0] in WINDOWS) == with_one] for with_one in (False, True)]
+    return [one for part in parts for one in drawn_cases(part, __name__)]
 
 
 @pytest.mark.parametrize(("kind", "how"), sampled())

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from run_nexmark import run, watermark_ms
 
 import tailrace as tr
+from support.draw import drawn as drawn_cases
 from tailrace.lab.nexmark.compare import closed, same_rows
 from tailrace.lab.nexmark.config import Config
 from tailrace.lab.nexmark.files import write_files
@@ -38,7 +39,7 @@ FEEDS = [(seed, group) for seed in (1, 2, 3) for group in (1, 20)]
 CASES = [(query, *feed) for query in QUERIES for feed in FEEDS]
 
 
-@pytest.mark.parametrize(("query", "seed", "group"), CASES if LONG else [random.choice(CASES)])
+@pytest.mark.parametrize(("query", "seed", "group"), CASES if LONG else drawn_cases(CASES, __name__))
 def test_joins_give_the_answer(spark: SparkSession, tmp_path: Path, query: str, seed: int, group: int) -> None:
     feed = tmp_path / "feed"
     write_files(replace(CONFIG, seed=seed, out_of_order_group_size=group), feed, EVENTS, EVENTS_A_FILE)
