@@ -28,6 +28,7 @@ from support.session import session_builder  # noqa: E402
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 use_archive()
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every server and worker would compile our sources once more
 
 # A failing example costs seconds of Spark, so shrinking it costs minutes: only the long profile does.
 _PHASES = [Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if LONG else [])]
@@ -42,6 +43,10 @@ settings.register_profile(
 settings.load_profile("tailrace")
 
 
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Some hundred rows are read before code for them is compiled. Queries in child processes run generated code."""
+
+
 def pytest_report_header() -> str:
     profile = "long" if LONG else "quick"
     return f"tailrace profile: {profile} (TAILRACE_TEST_LONG=1 for the long one); TAILRACE_TEST_DRAW={DRAW}"
@@ -53,7 +58,10 @@ def spark() -> Iterator[SparkSession]:
     local = tempfile.mkdtemp(prefix="tr-session-")
     os.environ["SPARK_LOCAL_DIRS"] = local  # known, so that a test can lose a shuffle
     os.environ[MARK] = uuid.uuid4().hex  # everything the session starts carries it: see support.processes
-    session = session_builder("local[2,4]").config("spark.sql.warehouse.dir", f"{local}/warehouse").getOrCreate()
+    builder = session_builder("local[2,4]").config("spark.sql.warehouse.dir", f"{local}/warehouse")
+    for name, value in INTERPRETED.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     for query in session.streams.active:
