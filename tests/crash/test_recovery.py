@@ -1,0 +1,62 @@
+"""State of every kind, through everything at once: crashes at any operation of the disk, in the middle of deltas,
+folds, restores and cleaning; servers lost in the middle of an epoch; restarts with other servers and other memory.
+
+The oracle is the operator itself, to which nothing happens. That it is right, its own tests show.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from support.recovery import Logs, live, undisturbed
+from support.recovery_kinds import KINDS, script_of, spec_of
+from tailrace.env.faulty import SimulatedCrash, SimulatedDisk
+from tailrace.env.local_store import LocalStore
+
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
+EPOCHS = 14
+EXAMPLES = 100 if LONG else 2
+CRASHES_MAX = 6
+OPERATIONS = 200
+"""Of the disk, in a life that does not end by itself; a crash comes at any of them."""
+
+
+@pytest.fixture(scope="module")
+def scratch() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_nothing_is_lost_or_repeated(scratch: str, kind: str) -> None:
+    given = os.environ.get("TAILRACE_TEST_SEED")
+    for seed in [int(given)] if given else [random.randrange(2**32) for _ in range(EXAMPLES)]:
+        print(f"TAILRACE_TEST_SEED={seed}")
+        check(kind, seed, scratch)
+
+
+def check(kind: str, seed: int, scratch: str) -> None:
+    rng = random.Random(seed)
+    spec = spec_of(kind)
+    script = script_of(spec, seed, EPOCHS)
+    wanted = undisturbed(spec, script, scratch)
+    assert any(wanted), "the script emits nothing"
+    disk, logs = SimulatedDisk(seed), Logs()
+    with tempfile.TemporaryDirectory() as root:
+        for crash_at in [*(rng.randrange(OPERATIONS) for _ in range(rng.randrange(CRASHES_MAX + 1))), -1]:
+            disk.restart(crash_at)
+            try:
+                live(spec, script, LocalStore(root, disk), logs, scratch, rng)
+            except SimulatedCrash:
+                continue
+            break
+    assert logs.commits == list(range(EPOCHS))
+    for epoch, rows in enumerate(wanted):
+        found = logs.sink[epoch]
+        assert found == rows, f"epoch {epoch}: missing {rows - found}, too many {found - rows}"

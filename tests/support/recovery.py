@@ -1,0 +1,274 @@
+"""A query without Spark: real engines, operators, checkpoints and the commit log, on a disk that crashes.
+
+``Fleet`` is the servers of one run, in this process: lost and replaced in the middle of an epoch, in other numbers and
+with other memory each time. ``live`` is a driver's life, from its landing until its script is done or the disk stops.
+Folds are made at once, not in the background, so that a seed decides everything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, pairwise
+
+import pyarrow as pa
+
+from support.recovery_kinds import SHARDS, TYPES, Script
+from tailrace.commit import ranges
+from tailrace.commit.controller import Controller
+from tailrace.commit.fold import FoldSections, choose, fold_objects
+from tailrace.commit.manifest import Fold, Manifest, fold_problem
+from tailrace.commit.objects import ObjectRef
+from tailrace.env.store import ObjectStore
+from tailrace.operators.catalogue import fold_sections, operator_of
+from tailrace.operators.frame import Frame, split
+from tailrace.operators.lifters import lifter_of
+from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.server.checkpoint import StoreCheckpoint
+from tailrace.server.engine import Engine
+from tailrace.server.protocol import CommitResult, Request, StageKey, Winner
+from tailrace.server.staging import Staging
+from tailrace.testing.compare import rows_of
+
+MEMORIES = (0, 6_000, 10**8)
+EPOCH_TRIES = 3
+Emitted = Counter[str]
+
+
+class ServerLost(Exception):
+    pass
+
+
+@dataclass
+class Logs:
+    """Spark's own, and the sink: written outside of our store, never lost."""
+
+    commits: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    sink: dict[int, Emitted] = field(default_factory=dict)
+
+
+def frames_of(spec: OperatorSpec, script: Script, epoch: int) -> list[Frame]:
+    """Of each task. Combined or not, by the epoch: a replay does it as recorded."""
+    return [
+        lifter_of(spec, script.marks[epoch], epoch % 2 == 0, TYPES).frame([batch]) for batch in script.batches[epoch]
+    ]
+
+
+def shown(batches: Iterable[pa.RecordBatch]) -> Emitted:
+    return Counter(repr(tuple(row.values())) for batch in batches for row in rows_of(pa.Table.from_batches([batch])))
+
+
+def undisturbed(spec: OperatorSpec, script: Script, folder: str) -> list[Emitted]:
+    """What one operator with all shards and much memory emits, that nothing happens to."""
+    operator = operator_of(spec, range(SHARDS), memory_bytes=10**9, folder=folder)
+    emitted = []
+    for epoch in range(len(script.batches)):
+        if hasattr(operator, "set_times"):
+            operator.set_times(*_times(script, epoch))
+        operator.apply(epoch, frames_of(spec, script, epoch))
+        emitted.append(shown(operator.advance(epoch, script.marks[epoch], script.marks[epoch + 1])))
+        operator.delta(epoch)
+        operator.forget(epoch)
+    operator.close()
+    return emitted
+
+
+def _times(script: Script, epoch: int) -> tuple[int, int]:
+    """When an epoch began, and up to which update keys are forgotten."""
+    return 1_000 * epoch, max(script.marks[epoch + 1] - 5_000_000, -(2**63))
+
+
+class _Checkpoint(StoreCheckpoint):
+    """Folds when it is told to, whatever is adjacent: also what the log must refuse to take in."""
+
+    def __init__(self, store: ObjectStore, run: str, server: str, fold: FoldSections, rng: random.Random) -> None:
+        super().__init__(store, run, server, fold)
+        self._fold_sections, self._rng = fold, rng
+        self._made: Fold | None = None
+
+    def fold(self, refs: Sequence[ObjectRef], shards: Iterable[int], epoch: int, horizons: Mapping[str, int]) -> None:
+        shards = tuple(shards)
+        if self._made is not None and fold_problem(refs, self._made) is None:
+            return
+        self._made = None
+        chosen = choose(refs, shards) if self._rng.random() < 0.3 else self._any(refs)
+        if len(chosen) < 2 or self._rng.random() < 0.4:
+            return
+        mine = {ref.name for ref in refs if ranges.common(ref.shards, ranges.of_shards(shards))}
+        self._made = fold_objects(
+            self._store,
+            chosen,
+            shards,
+            self._fold_sections,
+            run=self._run,
+            server=self._server,
+            horizons=horizons,
+            complete=mine <= {ref.name for ref in chosen},
+        )
+
+    def _any(self, refs: Sequence[ObjectRef]) -> Sequence[ObjectRef]:
+        if len(refs) < 2:
+            return ()
+        start = self._rng.randrange(len(refs) - 1)
+        return refs[start : start + self._rng.randint(2, 8)]
+
+    def folds(self) -> list[Fold]:
+        return [] if self._made is None else [self._made]
+
+
+class Fleet:
+    def __init__(self, spec: OperatorSpec, store: ObjectStore, run: str, folder: str, rng: random.Random) -> None:
+        self.spec, self._store, self._run, self._folder, self._rng = spec, store, run, folder, rng
+        self.losses = 0.02
+        """How likely a server is lost before any step."""
+        self._numbers = count()
+        self._attempts = count()
+        self._engines: list[Engine | None] = []  # None: lost
+        self._ranges: list[tuple[int, int]] = []
+        self.spilled = False
+
+    def place(self, manifest: Manifest, try_: int) -> None:
+        """As many servers as it pleases, each with a range of shards; those that live go back to the manifest's end."""
+        wanted = self._rng.choice([1, 2, 3])
+        living = [engine for engine in self._engines if engine is not None]
+        for engine in living[wanted:]:
+            engine.close()
+        engines = living[:wanted] + [self._made() for _ in range(wanted - len(living))]
+        self._engines = [*engines]
+        cuts = [0, *sorted(self._rng.sample(range(1, SHARDS), wanted - 1)), SHARDS]
+        self._ranges = list(pairwise(cuts))
+        for engine, (low, high) in zip(engines, self._ranges, strict=True):
+            shards = tuple(range(low, high))
+            refs = tuple(manifest.objects_for(shards))
+            engine.assign(
+                Request(self._run, manifest.epoch, try_, shards=shards, refs=refs, horizons=manifest.horizons)
+            )
+
+    def epoch(self, script: Script, epoch: int, try_: int) -> tuple[Emitted, list[CommitResult]]:
+        frames = frames_of(self.spec, script, epoch)
+        now, forget_before = _times(script, epoch)
+        winners = [self._staged(frames, epoch, try_, number) for number in range(len(self._engines))]
+        steps = Request(
+            self._run,
+            epoch,
+            try_,
+            late_before=script.marks[epoch],
+            watermark=script.marks[epoch + 1],
+            now=now,
+            forget_before=forget_before,
+            commit=True,
+            inline_bytes=1 << 40,
+        )
+        for number, won in enumerate(winners):
+            self._engine(number).prepare(Request(self._run, epoch, try_, winners=won))
+        emitted, committed = Counter[str](), []
+        for number in range(len(self._engines)):
+            result, batches = self._engine(number).run_epoch(steps)
+            emitted += shown(batches)
+            assert result.committed is not None
+            committed.append(result.committed)
+            self.spilled |= result.status.state_disk_bytes > 0
+        return emitted, committed
+
+    def _staged(self, frames: list[Frame], epoch: int, try_: int, number: int) -> tuple[Winner, ...]:
+        engine, winners = self._engine(number), []
+        for partition, frame in enumerate(frames):
+            mine = split(frame, self.spec.layout(), self._ranges)[number]
+            attempt = next(self._attempts)
+            stage = engine.staging.open(StageKey(self._run, self.spec.name, epoch, try_, attempt, partition))
+            engine.staging.add(stage, mine.to_batch())
+            receipt = engine.staging.finish(stage, stage.receipt)
+            winners.append(Winner(partition, attempt, receipt.rows, receipt.checksum))
+        return tuple(winners)
+
+    def behind(self, manifest: Manifest) -> None:
+        """Fold and forget; of an epoch that is durable, nothing here can fail it."""
+        for number in range(len(self._engines)):
+            try:
+                engine = self._engine(number)
+                engine.fold(
+                    Request(self._run, manifest.epoch, refs=tuple(manifest.objects), horizons=manifest.horizons)
+                )
+                engine.forget(Request(self._run, manifest.epoch))
+            except ServerLost:
+                pass
+
+    def close(self) -> None:
+        for engine in self._engines:
+            if engine is not None:
+                engine.close()
+        self._engines = []
+
+    def _engine(self, number: int) -> Engine:
+        engine = self._engines[number]
+        if engine is not None and self._rng.random() < self.losses:
+            engine.close()
+            self._engines[number] = engine = None
+        if engine is None:
+            raise ServerLost
+        return engine
+
+    def _made(self) -> Engine:
+        spec, folder, memory = self.spec, self._folder, self._rng.choice(MEMORIES)
+        words, server = spec.layout().words, str(next(self._numbers))
+
+        def fold(_: str, batches: list[pa.RecordBatch], horizon: int, complete: bool) -> pa.RecordBatch:
+            return fold_sections(spec, batches, horizon, complete=complete)
+
+        return Engine(
+            run=self._run,
+            server=server,
+            pid=0,
+            operators={spec.name: lambda: operator_of(spec, (), memory_bytes=memory, folder=folder)},
+            staging=Staging(self._run, folder, 1 << 20, lambda _, batch: Frame.from_batch(batch, words)),
+            checkpoint=_Checkpoint(self._store, self._run, server, fold, self._rng),
+            memory_bytes=memory,
+        )
+
+
+def live(
+    spec: OperatorSpec, script: Script, store: ObjectStore, logs: Logs, folder: str, rng: random.Random
+) -> Manifest:
+    """From the landing to the script's end, unless the disk crashes before; the state that it has come to.
+
+    A replayed epoch gives its rows again.
+    """
+    controller = Controller.start(
+        store, {"query": spec.name}, lambda: (logs.commits, logs.offsets), retain=rng.choice([2, 3])
+    )
+    fleet = Fleet(spec, store, controller.run, folder, rng)
+    try:
+        before = controller.landing.manifest
+        assert before.epoch == max(logs.commits, default=-1)
+        fleet.place(before, 0)
+        for epoch in range(before.epoch + 1, len(script.batches)):
+            if epoch not in logs.offsets:
+                logs.offsets.append(epoch)
+            for try_ in count():
+                try:
+                    emitted, committed = fleet.epoch(script, epoch, try_)
+                    break
+                except ServerLost:
+                    fleet.place(before, try_ + 1)
+            horizons: dict[str, int] = {}
+            for each in committed:
+                for name, horizon in each.horizons.items():
+                    horizons[name] = max(horizon, horizons.get(name, horizon))
+            before = controller.commit(
+                epoch,
+                try_,
+                [each.delta for each in committed if each.delta is not None],
+                [fold for each in committed for fold in each.folds],
+                horizons=horizons,
+            )
+            assert logs.sink.setdefault(epoch, emitted) == emitted, f"epoch {epoch} came again with other rows"
+            logs.commits.append(epoch)
+            fleet.behind(before)
+            controller.clean()
+    finally:
+        fleet.close()
+        controller.close()
+    return before

@@ -1,0 +1,132 @@
+"""One query for each kind of operator and store, as descriptions made by the planner; and rows for all of them.
+
+Rows come from a seed: out of order, some late, with null keys, some with texts so long that a small memory needs the
+disk. The same columns serve every kind; of a join, half of the rows are its right side.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from support.bids import RecordingRuntime
+from tailrace.api import aggregates as tr
+from tailrace.api.options import Options
+from tailrace.api.relations import OutputMode
+from tailrace.api.stream import Stream
+from tailrace.api.windows import count_window, custom_window, session_window, window
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.specs.join import JoinSpec
+from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.plan.physical import plan_relation
+from tailrace.state.columns import arrow_type
+from tailrace.types import DataType, Field
+
+SECOND = 1_000_000
+SHARDS = 8
+DELAY = 3 * SECOND
+COLUMNS = {"k": "string", "ts": "timestamp", "v": "bigint", "s": "string"}
+RIGHT_COLUMNS = {"k": "string", "rt": "timestamp", "rv": "bigint"}
+
+
+def _stream(columns: dict[str, str], time: str) -> Stream:
+    fields = tuple(Field(name, DataType(type_)) for name, type_ in columns.items())
+    return Stream("a DataFrame", fields, RecordingRuntime()).withWatermark(time, "3 seconds")
+
+
+def _uneven(times: Any) -> Any:
+    """Windows of a user's own: five seconds long, then three, then five ..."""
+    start = times.astype("int64") // (8 * SECOND) * (8 * SECOND)
+    second = times.astype("int64") - start >= 5 * SECOND
+    starts, ends = start + second * 5 * SECOND, start + 5 * SECOND + second * 3 * SECOND
+    return starts.astype("datetime64[us]"), ends.astype("datetime64[us]")
+
+
+_INCREMENTAL = (tr.count(), tr.sum("v"), tr.max("s"), tr.first("v"))
+_WHOLE = (tr.median("v"), tr.collect_list("s"), tr.count_distinct("v"))
+_S = _stream(COLUMNS, "ts")
+_RIGHT = _stream(RIGHT_COLUMNS, "rt")
+_TUMBLING, _SLIDING = window("ts", "6 seconds"), window("ts", "6 seconds", "4 seconds")
+_SESSIONS = session_window("ts", "2 seconds")
+
+KINDS: dict[str, tuple[Stream, str]] = {
+    "windows": (_S.groupBy(_SLIDING, "k").agg(*_INCREMENTAL), "append"),
+    "windows, changes": (_S.groupBy(_SLIDING, "k").agg(*_INCREMENTAL), "update"),
+    "rolling": (_S.groupBy("k").agg(*_INCREMENTAL), "update"),
+    "rolling with ttl": (_S.withStateTtl("5 seconds").groupBy("k", "v").agg(tr.count(), tr.last("s")), "update"),
+    "rows by window": (_S.groupBy(_TUMBLING, "k").agg(*_WHOLE), "append"),
+    "rows by sliding window": (_S.groupBy(_SLIDING, "k").agg(*_WHOLE), "append"),
+    "rows by window in lists": (_S.groupBy(_TUMBLING, "k").store("AUR").agg(*_WHOLE), "append"),
+    "rows of a key": (_S.groupBy("k").agg(*_WHOLE), "update"),
+    "sessions": (_S.groupBy(_SESSIONS, "k").agg(*_INCREMENTAL), "append"),
+    "sessions, changes": (_S.groupBy(_SESSIONS, "k").agg(*_INCREMENTAL), "update"),
+    "rows by session": (_S.groupBy(_SESSIONS, "k").agg(*_WHOLE), "append"),
+    "windows by count": (_S.groupBy(count_window(4), "k").agg(*_INCREMENTAL), "append"),
+    "rows by count": (_S.groupBy(count_window(4), "k").agg(*_WHOLE), "append"),
+    "a user's windows": (_S.groupBy(custom_window("ts", _uneven), "k").agg(*_INCREMENTAL), "append"),
+    "rows of a user's windows": (_S.groupBy(custom_window("ts", _uneven), "k").agg(*_WHOLE), "append"),
+    "duplicates": (_S.dropDuplicates(["k", "v"]), "append"),
+    "duplicates within": (_S.dropDuplicatesWithinWatermark(["k", "v"]), "append"),
+    "best rows": (_S.groupBy("k").topN(3, "v"), "update"),
+    "interval join": (_S.join(_RIGHT, "k", "left_outer", within=("-1 second", "2 seconds")), "append"),
+    "window join": (_S.join(_RIGHT, "k", "left_outer", window=window("ts", "4 seconds")), "append"),
+    "join with ttl": (_S.join(_RIGHT, "k", ttl="3 seconds"), "append"),
+}
+
+
+def spec_of(kind: str) -> OperatorSpec:
+    asked, mode = KINDS[kind]
+    (stage,) = plan_relation(asked.source, OutputMode(mode), Options(shards=SHARDS)).stages
+    return stage.operator
+
+
+@dataclass(frozen=True)
+class Script:
+    """By epoch, what each of two tasks reads; and watermarks: ``marks[i]`` is before epoch ``i``, the next after it."""
+
+    batches: list[list[pa.RecordBatch]]
+    marks: list[int]
+
+
+def script_of(spec: OperatorSpec, seed: int, epochs: int) -> Script:
+    rng = random.Random(seed)
+    row = _join_row if isinstance(spec, JoinSpec) else _row
+    names = [field.name for field in (*spec.keys, *spec.rows)] if isinstance(spec, JoinSpec) else list(COLUMNS)
+    types = {field.name: field.type for field in (*spec.keys, *spec.rows)} if isinstance(spec, JoinSpec) else TYPES
+    made: list[list[pa.RecordBatch]] = []
+    marks, newest = [MIN_MICROS], MIN_MICROS
+    for epoch in range(epochs):
+        tasks = []
+        for _ in range(2):
+            rows = [row(rng, 1_000 + 2 * epoch) for _ in range(rng.choice([0, 3, 12, 25]))]
+            newest = max([newest, *(time for time, _ in rows)])
+            columns = [pa.array([cells[name] for _, cells in rows], arrow_type(types[name])) for name in names]
+            tasks.append(pa.RecordBatch.from_arrays(columns, names))
+        made.append(tasks)
+        marks.append(MIN_MICROS if newest == MIN_MICROS else max(marks[-1], newest - DELAY))
+    return Script(made, marks)
+
+
+TYPES = {name: DataType(type_) for name, type_ in COLUMNS.items()}
+
+
+def _row(rng: random.Random, now: int) -> tuple[int, dict[str, Any]]:
+    time = now * SECOND - rng.randrange(6 * SECOND) + rng.choice([0, 0, 0, 2 * SECOND])
+    text = rng.choice([None, "", "ä", "text " * 3, "long " * 40])
+    return time, {"k": _key(rng), "ts": time, "v": rng.choice([None, *range(6)]), "s": text}
+
+
+def _join_row(rng: random.Random, now: int) -> tuple[int, dict[str, Any]]:
+    time, cells = _row(rng, now)
+    right = rng.random() < 0.5
+    side = {"__side": right, "__time": time, "k": cells["k"]}
+    if right:
+        return time, {**side, "ts": None, "v": None, "s": None, "rt": time, "rv": cells["v"]}
+    return time, {**side, **cells, "rt": None, "rv": None}
+
+
+def _key(rng: random.Random) -> str | None:
+    return rng.choice([None, "", "a", "b", "ß", "key " * 10, *map(str, range(6))])
