@@ -46,7 +46,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def frame_of(rows: int, heap: bytes) -> Frame:
     words = np.arange(rows * WORDS, dtype=np.int64).reshape(-1, WORDS)
-    return Frame(words, np.frombuffer(heap, np.uint8), np.array([0, rows], np.int64))
+    return Frame(words, np.frombuffer(heap, np.uint8).copy(), np.array([0, rows], np.int64))
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.binary(max_size=19)), min_size=1, max_size=5))
