@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tailrace as tr
@@ -225,20 +225,21 @@ def _longer(table: pa.Table) -> pa.Table:
     return table.set_column(4, "a", texts)
 
 
+class KillsAServer(Kept):
+    """Inside the third epoch's sink."""
+
+    def save(self, batch: DataFrame, epoch: int) -> None:
+        super().save(batch, epoch)
+        if epoch == 2:
+            assert sum(kill(server.pid) for server in session_servers()) == 1
+            wait_until("the server's end", lambda: not session_servers(), 10)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["interval", "sliding", "valid right", "ttl"])
 def test_a_killed_server_loses_no_row(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     joined = JoinRun(spark, tmp_path)
-    every = drawn(kind, "left_outer")
-    kept = Kept()
-    joined.feed(*(side[:3] for side in every))
-    query = start(joined.stream(KINDS[kind], "left"), tmp_path / "check", kept, now=False)
-    try:
-        query.processAllAvailable()
-        assert sum(kill(server.pid) for server in session_servers()) == 1
-        wait_until("the server's end", lambda: not session_servers(), 5)
-        joined.feed(*(side[3:] for side in every))
-        query.processAllAvailable()
-    finally:
-        query.stop()
+    joined.feed(*drawn(kind, "left_outer"))
+    kept = run(joined.stream(KINDS[kind], "left"), tmp_path / "check", KillsAServer())
+    assert [report["tries"] for report in kept.progress] == [1, 1, 1, 2, 1, 1]
     kept.check(expected(KINDS[kind], "left_outer", *joined.fed, False).epochs)
