@@ -25,7 +25,7 @@ SERVERS = 10 if LONG else 2
 """How often the servers of each query are killed."""
 AT_RANDOM, IN_SINKS, AT_STARTS = (12, 3, 5) if LONG else (1, 1, 1)
 """How often the driver is killed."""
-ONCE_MORE = 2
+ONCE_MORE = 6
 """So many of the queries lose a server once more, since a query may come to its end before its last kill."""
 KILLS_MIN = 20
 
