@@ -164,12 +164,12 @@ def overhead(
 )
 def nexmark(
     queries: Annotated[str | None, typer.Option(help="Which queries, as q5,q7-session; else those of FlowKV.")] = None,
-    rows: Annotated[str, typer.Option(help="Events of a micro-batch, as 200k.")] = "200k",
-    turns: Annotated[int, typer.Option(min=1, help="Turns of each engine that are measured.")] = 3,
+    rows: Annotated[str, typer.Option(help="Events of a micro-batch, as 250k; more for light queries.")] = "250k",
+    turns: Annotated[int, typer.Option(min=1, help="Turns of each engine that are measured.")] = 4,
     turn: Annotated[
         int, typer.Option(min=1, help="Batches an engine takes in a row; of several, the first is not counted.")
-    ] = 5,
-    warmup: Warmup = 8,
+    ] = 3,
+    warmup: Warmup = 5,
     engines: Engines = "spark-rocksdb,tailrace",
     sink: Annotated[str, typer.Option(help="Where rows go, for all engines alike: noop, collect or parquet.")] = "noop",
     seed: Seed = 1,
@@ -185,12 +185,11 @@ def nexmark(
     """NEXMark's queries: Tailrace and Spark's RocksDB (and in-memory) store, in turns, query after query.
 
     About twelve minutes on two cores with the default queries, sizes and engines. Windows and sessions' gaps are as
-    long as a turn unless --set says otherwise.
+    long as a turn unless --set says otherwise; people and auctions are active for two hours of event time.
     """
     from tailrace.lab import bench_nexmark as nexmark_bench  # lazy: see _LAZY
     from tailrace.lab import registry, workloads  # lazy: see _LAZY
     from tailrace.lab.bench_sinks import SINKS  # lazy: see _LAZY
-    from tailrace.lab.nexmark.workloads import PREFIX  # lazy: see _LAZY
     from tailrace.lab.record import Recording  # lazy: see _LAZY
     from tailrace.lab.record_bench import end_bench  # lazy: see _LAZY
 
@@ -203,19 +202,28 @@ def nexmark(
         asked = tuple(dict.fromkeys(name.strip() for name in queries.split(",")))
     try:
         nexmark_bench.check_queries(asked, chosen)
-        size = registry.count(rows)
-        values = nexmark_bench.values(size, turn, registry.workload(PREFIX + asked[0]), given or [])
+        options = nexmark_bench.NexmarkOptions(
+            asked,
+            registry.count(rows),
+            turns,
+            turn,
+            warmup,
+            chosen,
+            sink,
+            seed,
+            check,
+            tuple(given or ()),
+            _confs(conf),
+        )
+        options.values_of(asked[0])
     except (registry.UnknownNameError, registry.ParameterError) as error:
         raise typer.BadParameter(str(error)) from error
-    options = nexmark_bench.NexmarkOptions(
-        asked, size, turns, turn, warmup, chosen, sink, seed, check, values, _confs(conf)
-    )
     recording = Recording("bench", "nexmark")
     with _folder(work) as folder, _progress() as report:
         result = nexmark_bench.run_nexmark(options, folder, report)
     rates = result["throughput"]
     columns = {engine: {query: of[engine] for query, of in rates.items()} for engine in chosen}
-    _table(f"{options.rows:,} events a batch: events a second", {**columns, "ratio": result["ratios"]})
+    _table(f"{options.rows:,} events a batch or more: events a second", {**columns, "ratio": result["ratios"]})
     _give(result, out_file, end_bench(recording, result), records)
 
 

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from tailrace.cli import app
 from tailrace.lab import measure, record, registry, workloads
 from tailrace.lab.bench_nexmark import NexmarkOptions
-from tailrace.lab.bench_nexmark import values as bench_values
 from tailrace.lab.events import write_batch
 from tailrace.lab.nexmark.answers import ANSWERS
 from tailrace.lab.nexmark.bench_check import check_further_rows
@@ -217,18 +216,21 @@ def test_the_bench_compares_query_by_query(short_path: Path) -> None:
 def test_windows_of_the_bench_are_as_long_as_a_turn() -> None:
     """Each turn counts one batch in which windows end, for Tailrace and, a batch later, for Spark."""
     options = NexmarkOptions()
-    values = bench_values(options.rows, options.turn, registry.workload(PREFIX + "q7"), ["rate=20k"])
-    assert (values["window_ms"], values["slide_ms"], values["gap_ms"]) == (50_000, 25_000, 50_000)
-    batch_ms = options.rows * 1_000 // int(values["rate"])
-    for late in (0, 1):
-        closing = [late + end // batch_ms for end in range(50_000, 2_000_000, 50_000)]
-        for number in range(options.turns):
-            first = options.warmup + number * options.turn
-            assert len([one for one in closing if first + 1 <= one < first + options.turn]) == 1
-        further = range(options.measured, options.measured + options.further)
-        assert any(one in further for one in closing), "rows are there to be checked"
-    given = bench_values(1_000, 5, registry.workload(PREFIX + "q7"), ["window_ms=7", "rate=1000"])
-    assert (given["window_ms"], given["slide_ms"], given["gap_ms"]) == (7, 2_500, 5_000)
+    for query in ("q7", "q8"):
+        values, rows = options.values_of(query), options.rows_of(query)
+        length, batch_ms = int(values["window_ms"]), rows * 1_000 // int(values["rate"])
+        assert length == values["gap_ms"] == 2 * int(values["slide_ms"]) == options.turn * batch_ms
+        first_ms = int(values["first_event"]) * 1_000 // int(values["rate"])
+        assert (Config().base_time_ms + first_ms) % length == 0
+        for late in (0, 1):
+            closing = [late + end // batch_ms for end in range(length, 40 * length, length)]
+            for number in range(options.turns):
+                first = options.warmup + number * options.turn
+                assert len([one for one in closing if first + 1 <= one < first + options.turn]) == 1
+            further = range(options.measured, options.measured + options.further)
+            assert any(one in further for one in closing), "rows are there to be checked"
+    given = NexmarkOptions(rows=1_000, turn=5, given=("window_ms=7", "rate=1000", "active_people=3")).values_of("q7")
+    assert (given["window_ms"], given["slide_ms"], given["gap_ms"], given["active_people"]) == (7, 2_500, 5_000, 3)
 
 
 def test_processor_time_of_a_session_is_told() -> None:

@@ -42,6 +42,7 @@ PARAMETERS = {
     "gap_ms": Parameter(_DEFAULTS.gap_ms, "gap that ends a session"),
     "active_people": Parameter(1_000, "people who bid at the same time"),
     "auctions_in_flight": Parameter(100, "auctions that are open at the same time"),
+    "first_event": Parameter(0, "number of the first event: as if the stream had run for so long before"),
 }
 
 _DESCRIPTIONS = {
@@ -119,8 +120,10 @@ def _schema(query: str) -> pa.Schema:
 
 def _inputs(query: str, settings: Settings) -> Iterator[Batch]:
     config, columns = config_of(settings.values, settings.seed), _schema(query).names
+    first = int(settings.values["first_event"])
     for begin in range(0, settings.events, settings.rows):
-        yield {FEED: make_events(config, begin, min(begin + settings.rows, settings.events), columns)}
+        end = min(begin + settings.rows, settings.events)
+        yield {FEED: make_events(config, first + begin, first + end, columns)}
 
 
 def _run(version: Version, feeds: Mapping[str, DataFrame], values: Mapping[str, Value]) -> Any:
