@@ -21,6 +21,8 @@ CONFS = {
     ),
     # Spark would add an empty batch after the last to move its own watermark; then epochs would not be the script's.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # A lost shuffle makes a local Spark forget its own block manager for good; larger results would go through it.
+    "spark.task.maxDirectResultSize": "64m",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": QUICK_JVM,
     "spark.executor.extraJavaOptions": QUICK_JVM,
