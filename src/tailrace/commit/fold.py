@@ -2,10 +2,10 @@
 
 Which objects, decides ``choose`` alone, a pure function with two rules:
 
-- *Tiers*: the newest eight objects or more become one, as soon as the largest of them is at most a quarter of all. So
+- *Tiers*: the newest sixteen objects or more become one, as soon as the largest of them is at most a quarter of all. So
   each rewriting of a record puts it into an object at least four times as large: it is rewritten logarithmically often.
-- *Snapshot*: once all that follows the oldest object is as large as the oldest itself, everything becomes one. So a
-  restart reads at most about twice the state, and the price is about one more write per byte written.
+- *Snapshot*: once all that follows the oldest object is twice as large as the oldest itself, everything becomes one. So
+  a restart reads at most about three times the state, and the price is half a write more per byte written.
 
 A fold is made file to file, one shard of one operator at a time. It reads only objects of durable epochs, and counts
 only when a durable manifest lists it: a fold that is lost, or comes too late, costs nothing but its work.
@@ -32,6 +32,7 @@ from tailrace.commit.objects import (
     sections_by_shard,
     write_sections,
 )
+from tailrace.env.processes import work_behind_others
 from tailrace.env.randomness import short_id
 from tailrace.env.store import ObjectStore
 from tailrace.log import filenames
@@ -43,11 +44,14 @@ FoldSections = Callable[[str, list[pa.RecordBatch], int, bool], pa.RecordBatch]
 Complete: there are no older sections, so that what only says what is gone can be left out.
 """
 
-FAN_IN = 8
+FAN_IN = 16
 """So many objects at least become one."""
 
 GROWTH = 4
 """So much larger at least than the largest of them must the fold be."""
+
+TAIL = 2
+"""So many times the oldest object's size may follow it before everything becomes one."""
 
 SMALL_BYTES = 64 << 10
 """Below this, size does not matter: what an object costs is its request."""
@@ -70,7 +74,7 @@ def choose(objects: Iterable[ObjectRef], shards: Iterable[int]) -> tuple[ObjectR
     spans = _spans(objects, ranges.of_shards(shards))
     if len(spans) < FAN_IN:
         return ()
-    if sum(span.bytes for span in spans[1:]) >= spans[0].bytes:
+    if sum(span.bytes for span in spans[1:]) >= TAIL * spans[0].bytes:
         return _refs(spans)
     total = largest = 0.0
     for count, span in enumerate(reversed(spans), start=1):
@@ -202,6 +206,7 @@ class Folder:
     def _work(
         self, chosen: tuple[ObjectRef, ...], shards: tuple[int, ...], horizons: dict[str, int], complete: bool
     ) -> None:
+        work_behind_others()
         try:
             self._done = fold_objects(
                 self._store,

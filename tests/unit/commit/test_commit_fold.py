@@ -83,8 +83,9 @@ def test_the_cost_is_logarithmic_and_space_is_bounded() -> None:
         if epoch > 1000:
             worst = max(worst, sum(each.bytes for each in objects))
         assert len(objects) < 50
-    assert folded < 5 * 3000 * delta
-    assert worst < 2.2 * state
+    print(f"folds write {folded / (3000 * delta):.2f} times what epochs write")
+    assert folded < 3 * 3000 * delta
+    assert worst < 3.2 * state
 
 
 @settings(max_examples=30)
