@@ -35,6 +35,14 @@ class StateServerError(TailraceError):
     """A state server cannot be reached, or has lost what it was given: the driver gives the epoch a new try."""
 
 
+class RewindNeeded(StateServerError):
+    """An epoch that Spark has committed is lost with a state server: the query starts again from the one before."""
+
+
+class QueryStopped(TailraceError):
+    """The query was stopped while an epoch waited: nobody needs to do anything."""
+
+
 class SumOverflowError(TailraceError):
     """A sum left the range of its type under ANSI rules, as Spark's own aggregation would report."""
 

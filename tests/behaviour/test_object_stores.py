@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from support.spark_logs import spark_logs
 from tailrace.commit.controller import Controller
 from tailrace.commit.objects import read_sections, write_object
 from tailrace.env import cloud_store
@@ -260,11 +261,11 @@ def test_a_query_lives_on_it(store) -> None:
         controller.commit(epoch, 0, [ref])
         controller.clean()
 
-    first = Controller.start(store, {"plan": 1}, lambda: ([], []))
+    first = Controller.start(store, {"plan": 1}, spark_logs())
     for epoch in range(3):
         commit(first, epoch)
     first.close()
-    second = Controller.start(store, {"plan": 1}, lambda: ([0, 1], [0, 1, 2]))
+    second = Controller.start(store, {"plan": 1}, spark_logs([0, 1], [0, 1, 2]))
     assert second.landing.epoch == 1 and second.landing.replay is not None
     ((_, batches, _),) = read_sections(store, second.landing.manifest.objects, "op", [3])
     assert batches == [batch, batch]

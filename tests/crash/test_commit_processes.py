@@ -12,6 +12,7 @@ from pathlib import Path
 
 from support.commit_model import state_of
 from support.commit_worker import PLAN, SHARDS, changes_of, expected, logs_of
+from support.spark_logs import spark_logs
 from tailrace.commit.controller import Controller
 from tailrace.env.local_store import LocalStore
 
@@ -73,7 +74,7 @@ def test_a_killed_query_lands_on_an_exact_prefix(tmp_path) -> None:
         kills += 1
         commits, _ = logs_of(tmp_path)
         store = LocalStore(tmp_path / "state")
-        controller = Controller.start(store, PLAN, lambda: logs_of(tmp_path))
+        controller = Controller.start(store, PLAN, spark_logs(*logs_of(tmp_path)))
         landing = controller.landing
         assert landing.epoch == max(commits, default=-1) >= reached
         assert state_of(store, landing.manifest, SHARDS, 2) == expected(landing.epoch), seed

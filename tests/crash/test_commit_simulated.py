@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.commit_model import State, fold_newest, sections, split, state_of
+from support.spark_logs import spark_logs
 from tailrace.commit.controller import Controller
 from tailrace.commit.fold import choose, fold_objects
 from tailrace.commit.objects import write_object
@@ -67,7 +68,7 @@ def run_until_crash(
     ``check``: the store through which the test reads what it compares, where ``store`` fails at random.
     """
     check = check or store
-    controller = Controller.start(store, PLAN, lambda: (logs.commits, logs.offsets), retain=rng.choice([2, 3]))
+    controller = Controller.start(store, PLAN, spark_logs(logs.commits, logs.offsets), retain=rng.choice([2, 3]))
     try:
         landing = controller.landing
         assert landing.epoch == max(logs.commits, default=-1)

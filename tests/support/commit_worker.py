@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from support.commit_model import State, fold_newest, sections, split
+from support.spark_logs import spark_logs
 from tailrace.commit.controller import Controller
 from tailrace.commit.fold import Folder
 from tailrace.commit.objects import write_object
@@ -49,7 +50,7 @@ def main(folder: Path, servers: int) -> None:
     for name in ("commits", "offsets"):
         (folder / name).mkdir(exist_ok=True)
     store = LocalStore(folder / "state")
-    controller = Controller.start(store, PLAN, lambda: logs_of(folder))
+    controller = Controller.start(store, PLAN, spark_logs(*logs_of(folder)))
     owned = split(SHARDS, servers)
     folders = [Folder(store, fold_newest, run=controller.run, server=server) for server in range(servers)]
     print("started", flush=True)

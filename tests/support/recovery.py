@@ -16,6 +16,7 @@ from itertools import count, pairwise
 import pyarrow as pa
 
 from support.recovery_kinds import SHARDS, TYPES, Script
+from support.spark_logs import spark_logs
 from tailrace.commit import ranges
 from tailrace.commit.controller import Controller
 from tailrace.commit.fold import FoldSections, choose, fold_objects
@@ -237,7 +238,7 @@ def live(
     A replayed epoch gives its rows again.
     """
     controller = Controller.start(
-        store, {"query": spec.name}, lambda: (logs.commits, logs.offsets), retain=rng.choice([2, 3])
+        store, {"query": spec.name}, spark_logs(logs.commits, logs.offsets), retain=rng.choice([2, 3])
     )
     fleet = Fleet(spec, store, controller.run, folder, rng)
     try:

@@ -53,6 +53,8 @@ class CommitMode(StrEnum):
     """When an epoch is durable."""
 
     SYNC = "sync"  # before its rows reach the sink
+    ASYNC_CHECKPOINT = "async-checkpoint"  # before the next epoch's do; its deltas are written before its own do
+    ASYNC = "async"  # before the next epoch's do
 
 
 CHECKPOINT_LOCATION = "checkpointLocation"
@@ -77,7 +79,6 @@ _NAMES = (
     "maxSpaceAmplification",
 )
 _BY_LOWER = {name.lower(): name for name in _NAMES}
-_NOT_YET = ("async", "async-checkpoint")
 _SPARK_ONLY = "asyncprogresstracking"
 _TYPO_CUTOFF = 0.75
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -145,7 +146,7 @@ def parse_options(ours: Mapping[str, str]) -> Options:
         watermark=_choice(ours, "watermark", default.watermark),
         memory_bytes=_memory(ours, default.memory_bytes),
         transport=_choice(ours, "transport", default.transport),
-        commit=_commit(ours, default.commit),
+        commit=_choice(ours, "commit", default.commit),
         retain=_integer(ours, "retain", default.retain, 2, 1000),
         epoch_tries=_integer(ours, "epochTries", default.epoch_tries, 1, 100),
         function_timeout=_span(ours, "functionTimeout", default.function_timeout),
@@ -198,15 +199,6 @@ def _choice(ours: Mapping[str, str], name: str, default: _Choice) -> _Choice:
         raise AnalysisError(
             f"option {name!r} must be one of {', '.join(repr(c.value) for c in choices)}, but is {ours[name]!r}"
         ) from None
-
-
-def _commit(ours: Mapping[str, str], default: CommitMode) -> CommitMode:
-    if ours.get("commit", "").strip().lower() in _NOT_YET:
-        raise AnalysisError(
-            f"option 'commit': {ours['commit']!r} is not available yet; remove the option or use 'sync', which makes "
-            f"an epoch durable before its rows reach the sink"
-        )
-    return _choice(ours, "commit", default)
 
 
 def _integer(ours: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:

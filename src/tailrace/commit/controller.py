@@ -2,7 +2,8 @@
 
 Order of a start, and why: the lock (so that nobody on this machine works here), the probe (so that put-if-absent can be
 relied on), the plan (so that a changed query is refused before it disturbs anything), the fence (so that no older run
-can publish after it), *then* the newest entries (so that what was read cannot be overtaken), the landing, the orphans.
+can publish after it), *then* the newest entries (so that what was read cannot be overtaken), the landing, the rewind of
+Spark's logs where the landing asks for one, the orphans.
 
 Cleaning keeps the newest durable entry and its ``retain - 1`` predecessors by parent. Of what goes, log entries go
 first, then objects: a crash between the two leaves objects that nobody lists, which the next start deletes. The other
@@ -10,7 +11,7 @@ way round it would leave an entry that lists missing objects. Deleting again wha
 point is too. Epoch *e* is committed here only when Spark has committed *e - 1*, and ``retain`` is at least 2: so
 cleaning never passes min(c, d).
 
-One thread at a time.
+``commit`` and ``clean``: one thread at a time. ``decide`` and ``durable`` may be called from another one meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tailrace.commit.landing import Landing, decide, land
+from tailrace.commit.decisions import forget_decisions, put_decisions, read_decisions
+from tailrace.commit.landing import Landing, SparkLogs, decide, land
 from tailrace.commit.lock import QueryLock
 from tailrace.commit.log import CommitLog, History
 from tailrace.commit.manifest import NO_ENTRY, Fold, Manifest, next_objects
@@ -29,14 +31,11 @@ from tailrace.env.objects import probe_put_if_absent
 from tailrace.env.randomness import new_run_id
 from tailrace.env.store import ObjectStore, locate
 from tailrace.errors import CheckpointError, CorruptionError
-from tailrace.ids import Attempt
+from tailrace.ids import NO_EPOCH, Attempt
 from tailrace.log import filenames
 from tailrace.log.format import damaged
 
 RETAIN_MIN = 2
-
-SparkLogs = Callable[[], tuple[Sequence[int], Sequence[int]]]
-"""Epochs in Spark's ``commits`` and ``offsets`` logs. Read after the fence, to fit what is read of ours."""
 
 ComparePlans = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
 """Stored plan, plan now; raises where the state cannot serve the query."""
@@ -53,7 +52,8 @@ class Controller:
         self._retain = retain
         self._plan = ""
         self.fence_name = ""  # of the log entry with this run's fence: who can read it sees our store
-        self._phases = Phases()
+        self._phases = Phases(NO_EPOCH)
+        self._decided: list[int] = []  # epochs with a record of what they go by
         self._floor = 0
         self._known: dict[int, Manifest] = {}  # durable entries that are in the log, by number
         self._newest: Manifest | None = None
@@ -68,10 +68,12 @@ class Controller:
         run: str | None = None,
         retain: int = RETAIN_MIN,
         compare: ComparePlans = refuse_other_plan,
+        reread: bool = True,
     ) -> Controller:
         """Take over the state location.
 
-        ``fingerprint``: the plan as JSON-able data, kept with the state and compared.
+        ``fingerprint``: the plan as JSON-able data, kept with the state and compared. ``reread``: the sources give an
+        epoch again that Spark has committed.
         """
         if retain < RETAIN_MIN:
             raise CheckpointError(f"At least {RETAIN_MIN} durable epochs must be kept, not {retain}.")
@@ -79,7 +81,7 @@ class Controller:
         lock = QueryLock(store, run)
         try:
             controller = cls(store, lock, run, retain)
-            controller._take_over(fingerprint, spark_logs, compare)
+            controller._take_over(fingerprint, spark_logs, compare, reread)
         except BaseException:
             lock.release()
             raise
@@ -93,6 +95,34 @@ class Controller:
     def landing(self) -> Landing:
         assert self._landing is not None
         return self._landing
+
+    @property
+    def durable(self) -> int:
+        """The newest epoch that is durable."""
+        return self._phases.durable
+
+    def decide(self, epoch: int, decisions: Mapping[str, Any], before: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the epoch goes by, on record before its rows reach a sink: ``decisions``, or what was recorded first.
+
+        ``before``: what the epoch before went by. An epoch without a record goes by the same.
+        """
+        if decisions == before:
+            return decisions
+        self._decided.append(epoch)
+        return put_decisions(self._store, epoch, decisions)
+
+    def decided(self, epoch: int) -> Mapping[str, Any] | None:
+        """What an earlier run has recorded for the epoch, if it did."""
+        return read_decisions(self._store, epoch)
+
+    def begin(self, epoch: int, try_: int) -> None:
+        """The deltas of this try are sealed, or will be before the next epoch changes anything."""
+        self._phases.step(Attempt(epoch, try_), Phase.SEALED)
+
+    def give_up(self, epoch: int, try_: int) -> None:
+        """This try will not become durable, unless it is already."""
+        if self._phases.of(Attempt(epoch, try_)) is not Phase.DURABLE:
+            self._phases.step(Attempt(epoch, try_), Phase.GIVEN_UP)
 
     def commit(
         self,
@@ -111,7 +141,8 @@ class Controller:
         left out: the manifest that is returned tells which were used.
         """
         attempt = Attempt(epoch, try_)
-        self._phases.step(attempt, Phase.SEALED)
+        if self._phases.of(attempt) is None:
+            self.begin(epoch, try_)
         self._phases.step(attempt, Phase.REMOTE)
         before = self._before(epoch)
         objects, _ = next_objects(before, epoch, deltas, folds)
@@ -157,21 +188,33 @@ class Controller:
         for manifest in dropped:
             del self._known[manifest.number]
         self._floor = min(self._known)
+        self._forget_decided()
+
+    def _forget_decided(self) -> None:
+        """A durable manifest says what its epoch went by."""
+        over = [epoch for epoch in self._decided if epoch <= self.durable]
+        self._store.delete([filenames.decisions_name(epoch) for epoch in over])
+        self._decided = [epoch for epoch in self._decided if epoch > self.durable]
 
     def close(self) -> None:
         """Release the lock. Idempotent."""
         self._lock.release()
 
-    def _take_over(self, fingerprint: Mapping[str, Any], spark_logs: SparkLogs, compare: ComparePlans) -> None:
+    def _take_over(
+        self, fingerprint: Mapping[str, Any], spark_logs: SparkLogs, compare: ComparePlans, reread: bool
+    ) -> None:
         probe_put_if_absent(self._store)
         self._check_plan(self._log.read(), fingerprint, compare)
         self.fence_name = filenames.entry_name(self._log.fence(self._run))
         history = self._log.read()
         self._check_plan(history, fingerprint, compare)
-        commits, offsets = spark_logs()
-        wanted = decide(commits, offsets, history, self._store.uri)
+        commits, offsets = spark_logs.epochs("commits"), spark_logs.epochs("offsets")
+        wanted = decide(commits, offsets, history, self._store.uri, reread)
         manifest = wanted.manifest if wanted.manifest is not None else self._log.manifest(wanted.parent)
         self._landing = land(wanted, manifest, self._store.uri)
+        self._phases = Phases(self._landing.epoch)
+        for step in self._landing.rewind:
+            spark_logs.move_aside(step.log, step.epoch)
         self._newest = history.newest
         self._load_known(history)
         if not self._known:
@@ -221,6 +264,7 @@ class Controller:
         self.clean()
         needed = {ref.name for manifest in self._known.values() for ref in manifest.objects}
         self._store.delete([each.name for each in found if each.name not in needed])
+        forget_decisions(self._store, self.landing.epoch + 1)
 
     def _before(self, epoch: int) -> Manifest:
         """The manifest that ``epoch`` is built on."""

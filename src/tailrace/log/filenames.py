@@ -11,10 +11,12 @@ import re
 LOG_PREFIX = "log/"
 OBJECT_PREFIX = "objects/"
 LATE_PREFIX = "late/"
+DECISIONS_PREFIX = "decisions/"
 PLAN_NAME = "plan.json"
 
 _ENTRY = re.compile(r"log/(\d{20})\.json")
 _LATE = re.compile(r"late/(\d{20})-[0-9a-f]{16}-[0-9-]+\.rows")
+_DECISIONS = re.compile(r"decisions/(\d{20})\.json")
 _SERVER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _RUN = re.compile(r"[0-9a-f]{16}")
 
@@ -49,6 +51,17 @@ def late_name(epoch: int, run: str, try_: int, partition: int, attempt: int, pie
 def late_epoch(name: str) -> int | None:
     """The epoch of an object of late rows; ``None`` where the name is not one."""
     found = _LATE.fullmatch(name)
+    return int(found.group(1)) if found else None
+
+
+def decisions_name(epoch: int) -> str:
+    """What an epoch goes by, where its manifest comes later than its rows."""
+    return f"{DECISIONS_PREFIX}{epoch:020d}.json"
+
+
+def decisions_epoch(name: str) -> int | None:
+    """The epoch of such a record; ``None`` where the name is not one."""
+    found = _DECISIONS.fullmatch(name)
     return int(found.group(1)) if found else None
 
 

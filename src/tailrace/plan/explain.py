@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.api.definition import ForeachBatch, ProcessingTime, QueryDefinition, Sink, Trigger
 from tailrace.api.duration import format_duration
-from tailrace.api.options import Combine, Route, WatermarkRule
+from tailrace.api.options import Combine, CommitMode, Route, WatermarkRule
 from tailrace.api.relations import Watermark
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.operator import OperatorSpec
@@ -14,6 +14,12 @@ from tailrace.plan.describe import lines as lines_of
 from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.plan.words import fields_text
 
+_COMMITS = {
+    CommitMode.SYNC: "an epoch is durable before its rows reach the sink",
+    CommitMode.ASYNC_CHECKPOINT: "an epoch's deltas are written before its rows reach the sink, and it is durable "
+    "before those of the next do",
+    CommitMode.ASYNC: "an epoch is durable before the rows of the next reach the sink",
+}
 _ROUTES = {
     Route.DIRECT: "direct: each task sends rows straight to the servers that own their keys",
     Route.SHUFFLE: "shuffle: Spark's shuffle brings rows together by shard, each task then sends to one server",
@@ -108,7 +114,7 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
         f"memory {_bytes_text(plan.memory_bytes)} for each state server",
         f"disk for the rest: {plan.read_batch_ratio:g} of its lists is read ahead, compacted beyond "
         f"{plan.max_space_amplification:g} times the bytes needed",
-        f"commit {plan.commit}: an epoch is durable before its rows reach the sink",
+        f"commit {plan.commit}{f', {plan.commit_reason}' if plan.commit_reason else ''}: {_COMMITS[plan.commit]}",
         f"keeps {plan.retain} durable versions, gives an epoch {plan.epoch_tries} tries",
     ]
     if any(each.operator.without_code() != each.operator for each in plan.stages):

@@ -69,6 +69,7 @@ class PhysicalPlan:
     function_timeout: Micros
     read_batch_ratio: float
     max_space_amplification: float
+    commit_reason: str = ""  # why it is not the commit that was asked for
 
     @property
     def operator(self) -> OperatorSpec:

@@ -4,6 +4,8 @@ Invariants
 - ``_newest`` only grows: it is the newest (epoch, try) that any request has named. A request below it is fenced.
 - Every seat's operator holds epochs up to ``epoch``, the newest applied one. A new try of it first undoes it, in every
   seat; an epoch that is not the next one is refused, since rows would be missing.
+- An epoch's delta is **sealed**, frozen in memory, before the next epoch changes anything: by its commit, or by the
+  next epoch's first step where the commit has not come yet. So it may be written while the next epoch goes on.
 - A commit is written at most once per (epoch, try); a repeated call returns what the first one returned.
 - Once an undo has failed the state is unknown: ``_broken`` refuses everything until ``assign`` loads it anew.
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -67,6 +69,15 @@ class Checkpoint(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class _Sealed:
+    """An epoch's delta, frozen."""
+
+    shards: list[int]
+    sections: Mapping[str, Mapping[int, pa.RecordBatch]]
+    horizons: dict[str, int]
+
+
 class Relay(Protocol):
     """Stages an emission for the next operator."""
 
@@ -100,7 +111,8 @@ class Engine:
         self._epoch: int = NO_EPOCH
         self._forgotten: int = NO_EPOCH
         self._broken: str | None = None
-        self._committed: tuple[Attempt, CommitResult] | None = None
+        self._sealed: dict[Attempt, _Sealed] = {}
+        self._committed: dict[Attempt, CommitResult] = {}  # of the newest two epochs
         self._last_status = ServerStatus(
             server=server,
             run=run,
@@ -143,28 +155,28 @@ class Engine:
                 return self._seat(request.operator).advance(at, request.late_before, request.watermark)
 
     def commit(self, request: Request) -> CommitResult:
+        """Write the delta. The next epoch may be under way: what is written was sealed before it."""
         with self._commit_lock:
             with self._lock:
-                at = self._enter(request)
-                if self._committed is not None and self._committed[0] == at:
-                    return self._committed[1]
+                self._check_run(request.run)
+                at = Attempt(request.epoch, request.try_)
+                if at in self._committed:
+                    return self._committed[at]
                 began = self._clock.monotonic()
-                behind = [seat.name for seat in self._seats.values() if seat.step_of(at) != Step.ADVANCED]
-                if behind:
-                    raise StateServerError(f"epoch {at.epoch} try {at.try_} cannot be committed: {behind} not advanced")
-                sections = {seat.name: seat.operator.delta(at.epoch) for seat in self._seats.values()}
-                horizons = {seat.name: seat.operator.horizon for seat in self._seats.values()}
-                shards = self._shards()
-            # Horizons that moved without a record need no object: the manifest carries them.
-            delta = self._checkpoint.write(at, shards, sections, horizons) if any(sections.values()) else None
+                sealed = self._sealed.get(at) or self._seal(self._enter(request))
+            delta = None
+            if any(sealed.sections.values()):
+                delta = self._checkpoint.write(at, sealed.shards, sealed.sections, sealed.horizons)
+            # else: horizons that moved without a record need no object, the manifest carries them
             committed = CommitResult(
                 delta=delta,
                 folds=tuple(self._checkpoint.folds()),
-                horizons=horizons,
+                horizons=sealed.horizons,
                 commit_ms=round((self._clock.monotonic() - began) * 1000, 3),
             )
             with self._lock:
-                self._committed = (at, committed)
+                if self._sealed.pop(at, None) is not None:  # else it was undone meanwhile
+                    self._committed[at] = committed
             return committed
 
     def run_epoch(self, request: Request) -> tuple[EpochResult, list[pa.RecordBatch]]:
@@ -230,6 +242,7 @@ class Engine:
             for seat in self._seats.values():
                 seat.forget(request.epoch)
             self._forgotten = max(self._forgotten, request.epoch)
+            self._let_go(lambda at: at.epoch <= request.epoch)
             self.staging.fence(self._newest, self._forgotten)
 
     def assign(self, request: Request) -> None:
@@ -253,7 +266,7 @@ class Engine:
                     seat.operator.drop_shard(shard)
                 self._load(seat, wanted - seat.operator.shards, request)
             self._epoch = request.epoch
-            self._committed = None
+            self._let_go(lambda _: True)
             self._raise_newest(at)
             self._broken = None
 
@@ -283,7 +296,7 @@ class Engine:
                 emission_bytes=sum(each.bytes for each in emitted),
                 apply_ms=sum(seat.apply_ms for seat in seats),
                 advance_ms=sum(seat.advance_ms for seat in seats),
-                commit_ms=self._committed[1].commit_ms if self._committed else 0.0,
+                commit_ms=self._committed[max(self._committed)].commit_ms if self._committed else 0.0,
                 operators=tuple(seats),
                 **self._staged(),
             )
@@ -328,6 +341,8 @@ class Engine:
         if at.epoch <= self._forgotten or at < self._newest:
             raise FencedError(self._over(at))
         if at > self._newest:
+            if at.epoch == self._epoch + 1 and self._is_open(self._newest):
+                self._seal(self._newest)
             if at.epoch > self._epoch + 1:
                 raise StateServerError(
                     f"epoch {at.epoch} cannot follow {self._epoch}: epochs between are missing; assign anew"
@@ -345,8 +360,31 @@ class Engine:
             for seat in self._seats.values():
                 seat.undo(epoch)
         self._epoch = min(self._epoch, epoch - 1)
-        if self._committed is not None and self._committed[0].epoch >= epoch:
-            self._committed = None
+        self._let_go(lambda at: at.epoch >= epoch)
+
+    def _is_open(self, at: Attempt) -> bool:
+        """Whether this is an epoch that has emitted, and whose delta nobody has taken yet."""
+        taken = at in self._sealed or at in self._committed or at.epoch <= self._forgotten
+        return (
+            not taken
+            and at.epoch == self._epoch
+            and all(seat.step_of(at) == Step.ADVANCED for seat in self._seats.values())
+        )
+
+    def _seal(self, at: Attempt) -> _Sealed:
+        behind = [seat.name for seat in self._seats.values() if seat.step_of(at) != Step.ADVANCED]
+        if behind:
+            raise StateServerError(f"epoch {at.epoch} try {at.try_} cannot be committed: {behind} not advanced")
+        sections = {seat.name: seat.operator.delta(at.epoch) for seat in self._seats.values()}
+        horizons = {seat.name: seat.operator.horizon for seat in self._seats.values()}
+        self._sealed[at] = _Sealed(self._shards(), sections, horizons)
+        return self._sealed[at]
+
+    def _let_go(self, over: Callable[[Attempt], bool]) -> None:
+        """Keep neither deltas nor answers of these epochs. A write that is under way goes on, and means nothing."""
+        for kept in (self._sealed, self._committed):
+            for at in [at for at in kept if over(at)]:
+                del kept[at]
 
     def _go_back_to(self, epoch: int) -> None:
         """Bring the shards held to just after ``epoch``, or hold none where that is not possible."""

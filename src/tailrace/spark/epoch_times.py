@@ -37,8 +37,13 @@ class EpochTimes:
         """As an epoch has recorded it among its decisions; where none has, before the first."""
         return cls(decisions.get("now", 0), decisions.get("forgotten", {}))
 
-    def after(self, plan: PhysicalPlan, watermark: Watermark, now: int) -> EpochTimes:
-        """Those of the next epoch, which begins ``now`` and ends with this watermark."""
+    def after(
+        self, plan: PhysicalPlan, watermark: Watermark, now: int, ttls: Mapping[str, int] | None = None
+    ) -> EpochTimes:
+        """Those of the next epoch, which begins ``now`` and ends with this watermark.
+
+        ``ttls``: spans by operator, where an epoch that is replayed went by others than the plan's.
+        """
         now = max(now, self.now)
         forgotten = {}
         for stage in plan.stages:
@@ -46,7 +51,8 @@ class EpochTimes:
             if ttl is not None:
                 time = now if ttl.clock is Clock.PROCESSING else mark(stage, watermark)
                 before = self.forgotten_by(stage)
-                forgotten[stage.operator.name] = before if time == MIN_MICROS else max(before, time - ttl.span)
+                span = (ttls or {}).get(stage.operator.name, ttl.span)
+                forgotten[stage.operator.name] = before if time == MIN_MICROS else max(before, time - span)
         return EpochTimes(now, forgotten)
 
     def forgotten_by(self, stage: Stage) -> int:

@@ -1,26 +1,25 @@
 """One epoch, as the driver runs it inside ``foreachBatch``. The batch that it gets is the receipts of the ingest tasks.
 
 Order, and why it is exactly once:
-1. ingest: tasks stage rows; the job's end is a barrier, and only winning attempts have receipts;
-2. prepare on every server, then apply: no server changes before all have every winner's rows;
-3. advance; 4. commit: every server's delta is stored, then the log entry makes the epoch durable (mode sync);
-5. the sink gets the rows. A crash after 4 replays the epoch from the manifest before it, and the sink sees it again.
+1. what the epoch goes by is fixed, and recorded where its manifest comes after its sink;
+2. ingest: tasks stage rows; the job's end is a barrier, and only winning attempts have receipts;
+3. prepare on every server, then apply: no server changes before all have every winner's rows;
+4. advance; 5. commit begins: every server's delta is stored, then the log entry makes the epoch durable (``commits``);
+6. at the gate, this epoch (mode sync) or the one before it (asynchronous modes) is durable; 7. the sink gets the rows.
 
-A lost server gives the epoch a new try: every server returns to the end of the epoch before, which is durable, and
-nothing of the old try is kept.
+A lost server gives the epoch a new try: every server returns to the end of the epoch before, once that is durable, and
+nothing of the old try is kept. Where it was lost before it was durable, the query starts again (``RewindNeeded``).
 
-Threads: Spark calls one epoch at a time. Of two threads of our own one cleans behind the epoch, which is awaited before
-the next commit, and one waits for servers that write while the epoch's thread plans.
+Threads: Spark calls one epoch at a time. Commits have a thread of their own.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,11 +27,20 @@ from tailrace.api.options import Combine
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
 from tailrace.env import clock
-from tailrace.errors import CheckpointError, ReplayError, StateServerError, UserFunctionError
+from tailrace.errors import (
+    CheckpointError,
+    QueryStopped,
+    ReplayError,
+    RewindNeeded,
+    StateServerError,
+    UserFunctionError,
+)
 from tailrace.operators.output import output_schema as arrow_output_schema
 from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.server.client import EpochDone
-from tailrace.server.protocol import CommitResult, Relayed, StageReceipt, Winner
+from tailrace.server.protocol import Relayed, StageReceipt, Winner
+from tailrace.spark.basis import Basis
+from tailrace.spark.commits import Commit, Commits, Order
 from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, local_emission, remote_emission
 from tailrace.spark.endless import telling_endless
 from tailrace.spark.epoch_times import EpochTimes, mark
@@ -73,44 +81,60 @@ class Epochs:
         self._arrow_schema = arrow_output_schema(plan.last)
         self._spark_schema = output_schema(plan.last)
         landing = controller.landing
-        self._before: Manifest = landing.manifest
+        self._last = landing.epoch  # the newest epoch that is done
+        self._planned = landing.planned
         self._replay = landing.replay
         self._watermark = Watermark.from_json(landing.manifest.watermarks, plan.watermark_rule, len(plan.inputs))
         self._times = EpochTimes.from_json(landing.manifest.decisions)
         self._combine = self._first_combine(landing.manifest)
-        self._behind = ThreadPoolExecutor(2, "tailrace-behind")
-        self._cleaning: Future[None] | None = None
+        self._went_by: Mapping[str, Any] = landing.manifest.decisions  # the epoch before
+        self._commits = Commits(controller, fleet, plan.commit, [late.clean] if late is not None else [])
         self._emits_much = False  # as the epoch before did
         self.progress: list[EpochProgress] = []
 
     def run(self, batch: DataFrame, epoch: int) -> EpochProgress:
         """Spark's batch function."""
-        if epoch != self._before.epoch + 1:
+        if epoch != self._last + 1:
             raise CheckpointError(
-                f"Spark gives epoch {epoch} and the state is at epoch {self._before.epoch}: the checkpoint was changed "
+                f"Spark gives epoch {epoch} and the state is at epoch {self._last}: the checkpoint was changed "
                 "while the query ran. Restart the query."
             )
         began = clock.monotonic()
+        basis = self._basis(epoch, clock.now())
         for try_ in range(self._plan.epoch_tries):
             try:
                 if try_:
-                    self._fleet.recover(self._before, try_)
+                    self._fleet.recover(self._commits.base(epoch), try_)
+                    self._replay = self._commits.made(epoch) or self._replay  # durable: this try must repeat it
                 failed_ms = (clock.monotonic() - began) * 1e3 if try_ else 0.0
-                return self._try(batch, epoch, try_, clock.now(), failed_ms)
+                return self._try(batch, epoch, try_, basis, failed_ms)
             except Exception as error:
                 lost = isinstance(error, StateServerError) or not self._fleet.all_alive()
                 # A function of the user that fails, or never ends, would do so again.
-                if not lost or isinstance(error, UserFunctionError) or try_ + 1 == self._plan.epoch_tries:
+                final = isinstance(error, UserFunctionError | RewindNeeded | QueryStopped)
+                if not lost or final or try_ + 1 == self._plan.epoch_tries:
                     raise
                 _log.warning("epoch %d: try %d has lost a state server, trying again: %s", epoch, try_, error)
         raise AssertionError("an epoch has at least one try")
 
-    def _try(self, batch: DataFrame, epoch: int, try_: int, started: float, failed_ms: float) -> EpochProgress:
+    def _basis(self, epoch: int, started: float) -> Basis:
+        """What the epoch goes by: of one that a sink may have seen before, what it went by then."""
+        basis = Basis.of(self._plan, self._combine, max(int(started * 1e6), self._times.now))
+        if self._replay is not None and self._replay.epoch == epoch:
+            return basis.as_recorded(self._replay.decisions)
+        if epoch <= self._planned:
+            told = {name: each for name, each in self._went_by.items() if name != "now"}
+            basis = basis.as_recorded(self._controller.decided(epoch) or told)
+        if self._commits.after_sink:
+            before = {name: self._went_by.get(name) for name in basis.record(self._plan)}
+            basis = basis.as_recorded(self._controller.decide(epoch, basis.record(self._plan), before))
+        return basis
+
+    def _try(self, batch: DataFrame, epoch: int, try_: int, basis: Basis, failed_ms: float) -> EpochProgress:
         plan, stopwatch = self._plan, _Stopwatch()
         replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
-        combine = bool(replay.decisions.get("combine", self._combine)) if replay else self._combine
         late_before = self._times.late_before(plan.stages[0], self._watermark)
-        orders = Orders(epoch, try_, late_before, combine, self._fleet.routes)
+        orders = Orders(epoch, try_, late_before, basis.combine, self._fleet.routes)
         context = batch.sparkSession.sparkContext
         context.setLocalProperty(orders_property(self._fleet.access.run), orders.to_json())
         stopwatch.lap("plan")
@@ -121,47 +145,59 @@ class Epochs:
             self._check_replay(replay, receipts)
         watermark = self._watermark
         if replay is not None:
-            # As recorded: the delay may have been changed since, and the same windows must close.
             watermark = Watermark.from_json(replay.watermarks, plan.watermark_rule, len(plan.inputs))
-        elif plan.delays is not None:
+        elif basis.delays is not None:
             seen = (receipt.times_max for receipt in receipts)
             times_max = tuple(map(max, zip(self._watermark.times_max, *seen, strict=True)))
-            watermark = watermark.after(times_max, plan.delays, plan.watermark_rule)
+            watermark = watermark.after(times_max, basis.delays, plan.watermark_rule)
         # As recorded too: what a replay forgets must be what was forgotten then.
         times = EpochTimes.from_json(replay.decisions) if replay is not None and "now" in replay.decisions else None
-        times = times or self._times.after(plan, watermark, int(started * 1e6))
-        done, emission, late = self._step(batch.sparkSession, epoch, try_, receipts, watermark, times)
+        times = times or self._times.after(plan, watermark, basis.now, basis.ttls)
+        done, late = self._step(epoch, try_, receipts, watermark, times)
         stopwatch.lap("servers")
-        manifest = self._commit(epoch, try_, done, watermark, times, receipts, combine)
-        self._replay = manifest  # durable: another try must repeat it
-        stopwatch.lap("log")
-        again = replay is not None or try_ > 0
+        order = Order(
+            epoch,
+            try_,
+            watermarks=watermark.to_json(),
+            rows={"input": sum(r.rows for r in receipts), "late": sum(r.late_rows for r in receipts)},
+            decisions={**basis.to_json(), "partitions": len(receipts), **times.to_json()},
+        )
+        written = [each.committed for each in done if each.committed is not None]
+        self._commits.begin(order, written if len(written) == len(done) else None)
+        emission = self._emission(batch.sparkSession, done)
+        emission.prepare()  # meanwhile the servers write
+        self._commits.gate(epoch)
+        stopwatch.lap("gate")
+        again = replay is not None or try_ > 0 or epoch <= self._planned
         if self._late is not None:
             left_out = [ref for receipt in receipts for ref in receipt.late]
             self._late.write(batch.sparkSession, left_out, epoch, again)
         self._sink.write(emission, epoch, again)
         stopwatch.lap("sink")
-        self._before, self._watermark, self._times, self._replay = manifest, watermark, times, None
-        self._combine = self._next_combine(combine, receipts)
+        self._commits.finished()
+        self._last, self._watermark, self._times, self._replay = epoch, watermark, times, None
+        self._went_by = order.decisions
+        self._combine = self._next_combine(basis.combine, receipts)
         self._emits_much = not emission.local
-        self._cleaning = self._behind.submit(self._clean, manifest)
-        outcome = _Outcome(manifest, receipts, done, watermark, combine, replay is not None, emission.rows, late)
-        return self._report(outcome, try_ + 1, started, _durations(stopwatch.laps, receipts, done, failed_ms))
+        outcome = _Outcome(order, receipts, done, watermark, basis.combine, replay is not None, emission.rows, late)
+        durations = _durations(stopwatch.laps, receipts, done, failed_ms, self._commits.last)
+        return self._report(outcome, try_ + 1, basis.now / 1e6, durations)
 
     # Steps -----------------------------------------------------------------------------------------------------------
 
     def _step(
-        self, spark: SparkSession, epoch: int, try_: int, receipts: list[Receipt], after: Watermark, times: EpochTimes
-    ) -> tuple[list[EpochDone], Emission, list[int]]:
-        """Prepare everywhere, then apply, advance and write the delta everywhere; operator after operator.
+        self, epoch: int, try_: int, receipts: list[Receipt], after: Watermark, times: EpochTimes
+    ) -> tuple[list[EpochDone], list[int]]:
+        """Prepare everywhere, then apply and advance everywhere; operator after operator.
 
-        One operator's epoch is one call, since what a small epoch pays is round trips. Where the epoch before emitted
-        much, it is two: while the servers write their deltas, Spark already plans the reading of this one's rows. Also
-        gives, for each operator behind the first, how many rows one without a watermark has handed to it too late.
+        One operator's epoch is one call, since what a small epoch pays is round trips. In mode sync it writes its
+        delta too, unless the epoch before emitted much: then Spark plans the reading of this one's rows while servers
+        write. Also gives, for each operator behind the first, how many rows one without a watermark has handed to it
+        too late.
         """
         stages = self._plan.stages
         sent = [(r.partition, r.attempt, r.staged) for r in sorted(receipts, key=lambda receipt: receipt.partition)]
-        at_once = len(stages) == 1 and not self._emits_much
+        at_once = len(stages) == 1 and not self._emits_much and not self._commits.after_sink
         done = self._run_operator(stages[0], epoch, try_, sent, after, times, commit=at_once)
         late: list[int] = []
         for before, stage in pairwise(stages):
@@ -173,16 +209,7 @@ class Epochs:
             late.append(missed)
             sent = [(each.number, each.number, each.staged) for each in relayed]
             done = self._run_operator(stage, epoch, try_, sent, after, times, commit=False)
-        if at_once:
-            return done, self._emission(spark, done), late
-        writing = self._behind.submit(self._fleet.each, lambda client, _: client.commit(epoch, try_))
-        try:
-            emission = self._emission(spark, done)
-            emission.prepare()
-        finally:
-            wait([writing])
-        done = [replace(one, committed=result) for one, result in zip(done, writing.result(), strict=True)]
-        return done, emission, late
+        return done, late
 
     def _run_operator(
         self,
@@ -232,38 +259,6 @@ class Epochs:
             lambda client, number: client.relay(epoch, try_, operator, target, late_before, number, routes)
         )
 
-    def _commit(
-        self,
-        epoch: int,
-        try_: int,
-        done: list[EpochDone],
-        watermark: Watermark,
-        times: EpochTimes,
-        receipts: list[Receipt],
-        combine: bool,
-    ) -> Manifest:
-        committed: list[CommitResult] = [each.committed for each in done if each.committed is not None]
-        horizons: dict[str, int] = {}
-        for each in committed:
-            for operator, horizon in each.horizons.items():
-                horizons[operator] = max(horizon, horizons.get(operator, horizon))
-        self._await_cleaning()
-        return self._controller.commit(
-            epoch,
-            try_,
-            deltas=[each.delta for each in committed if each.delta is not None],
-            folds=[fold for each in committed for fold in each.folds],
-            watermarks=watermark.to_json(),
-            rows={"input": sum(r.rows for r in receipts), "late": sum(r.late_rows for r in receipts)},
-            decisions={
-                "combine": combine,
-                "route": self._plan.route.value,
-                "partitions": len(receipts),
-                **times.to_json(),
-            },
-            horizons=horizons,
-        )
-
     def _emission(self, spark: SparkSession, done: list[EpochDone]) -> Emission:
         inline = [each.batches for each in done if each.batches is not None]
         if len(inline) == len(done) and sum(each.emission.rows for each in done) <= LOCAL_ROWS_MAX:
@@ -295,34 +290,13 @@ class Epochs:
         keys = sum(receipt.sampled_keys for receipt in receipts)
         return combine if not rows else keys < _COMBINE_BELOW * rows
 
-    # Behind the epoch ------------------------------------------------------------------------------------------------
-
-    def _clean(self, manifest: Manifest) -> None:
-        """Nothing here may fail an epoch: what is left undone is done by the next one, or by the next start."""
-        steps: list[Callable[[], object]] = [
-            lambda: self._fleet.each(
-                lambda client, _: client.fold(manifest.objects, manifest.epoch, manifest.horizons)
-            ),
-            lambda: self._fleet.each(lambda client, _: client.forget(manifest.epoch)),
-            self._controller.clean,
-        ]
-        if self._late is not None:
-            steps.append(partial(self._late.clean, manifest.epoch))
-        for step in steps:
-            try:
-                step()
-            except Exception as error:
-                _log.warning("behind epoch %d: %s", manifest.epoch, error)
-
-    def _await_cleaning(self) -> None:
-        if self._cleaning is not None:
-            self._cleaning.result()
-            self._cleaning = None
-
     def close(self) -> None:
-        self._behind.shutdown(wait=True)
+        """Work off the commits that have begun. Raises where an epoch that its sink has got did not become durable."""
+        failed = self._commits.close()
         if self._late is not None:
             self._late.close()
+        if failed is not None:
+            raise failed
 
     # Report ----------------------------------------------------------------------------------------------------------
 
@@ -335,7 +309,7 @@ class Epochs:
                 OperatorProgress.of(stage, [status.operators[number] for status in statuses], *dropped)
                 for number, (stage, dropped) in enumerate(zip(self._plan.stages, outcome.dropped, strict=True))
             ),
-            epoch=outcome.manifest.epoch,
+            epoch=outcome.order.epoch,
             tries=tries,
             started=started,
             input_rows=sum(receipt.rows for receipt in receipts),
@@ -359,7 +333,7 @@ class Epochs:
 class _Outcome:
     """What a try that succeeded has brought."""
 
-    manifest: Manifest
+    order: Order
     receipts: list[Receipt]
     done: list[EpochDone]
     watermark: Watermark
@@ -375,7 +349,9 @@ class _Outcome:
         return [first, *((rows, 0) for rows in self.late)]
 
 
-def _durations(laps: dict[str, float], receipts: list[Receipt], done: list[EpochDone], failed_ms: float) -> Durations:
+def _durations(
+    laps: dict[str, float], receipts: list[Receipt], done: list[EpochDone], failed_ms: float, last: Commit | None
+) -> Durations:
     apply_ms = max(each.status.apply_ms for each in done)
     advance_ms = max(each.status.advance_ms for each in done)
     return Durations(
@@ -385,8 +361,9 @@ def _durations(laps: dict[str, float], receipts: list[Receipt], done: list[Epoch
         transfer=max((receipt.transfer_ms for receipt in receipts), default=0.0),
         apply=apply_ms,
         advance=advance_ms,
-        commit=max(0.0, laps["servers"] - apply_ms - advance_ms) + laps["log"],
+        commit=max(0.0, laps["servers"] - apply_ms - advance_ms) + laps["gate"],
         sink=laps["sink"],
+        behind=last.behind_ms if last is not None else 0.0,
         retries=failed_ms,
         total=failed_ms + sum(laps.values()),
     )

@@ -3,7 +3,8 @@
 A server is lost when it does not answer, whoever else does on its address. That no task met it proves nothing. Every
 server of the run that was ever heard of is known until the end, and ended then.
 
-Threads: the epoch's thread only; inside, calls go to all servers at once.
+Threads: the epoch's thread places and recovers; the commits' thread calls ``each`` meanwhile, never during a recovery.
+Inside, calls go to all servers at once.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Which DataFrames Tailrace can take, decided before anything starts.
+"""Which DataFrames Tailrace can take, and what their sources can do, decided before anything starts.
 
-Upstream operators are found in the analysed plan. PySpark offers no public way to it other than printed text, so this
-one file walks the JVM's tree; nothing else may.
+Upstream operators and sources are found in the analysed plan. PySpark offers no public way to it other than printed
+text, so this one file walks the JVM's tree; nothing else may.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -24,6 +25,10 @@ _STATEFUL = {
     "Distinct": "distinct()",
     "GlobalLimit": "limit()",
 }
+
+_FILES = frozenset({"parquet", "json", "csv", "orc", "text", "avro", "xml", "binaryfile"})
+_REREAD = frozenset({"kafka", "rate", "rate-micro-batch"})
+"""They give an epoch again by its offsets, however often, also after Spark has told them that it is committed."""
 
 
 def check_source(source: object) -> DataFrame:
@@ -45,13 +50,50 @@ def check_source(source: object) -> DataFrame:
     return source
 
 
-def _refuse_stateful(source: DataFrame) -> None:
-    jdf: Any = source._jdf
+def read_once(frame: DataFrame) -> tuple[str, ...]:
+    """Why some of its sources may not give an epoch again once Spark has committed it. Unknown sources may not."""
+    reasons = []
+    for node in _streaming(frame):
+        name = node.nodeName()
+        if name == "StreamingRelation":
+            source = node.dataSource()
+            kind = str(source.className()).lower()
+            if kind not in _FILES:
+                reasons.append(f"source {kind} is not known to give an epoch twice")
+            elif (cleaned := _option(source.options(), "cleanSource")) not in (None, "off"):
+                reasons.append(f"files are cleaned (cleanSource {cleaned}) once an epoch is committed")
+        elif name == "StreamingRelationV2":
+            kind = str(node.sourceName()).lower()
+            if kind not in _REREAD:
+                reasons.append(f"source {kind} is not known to give an epoch twice")
+        elif node.children().isEmpty():
+            reasons.append(f"{name} is not known to give an epoch twice")
+    return tuple(dict.fromkeys(reasons))
+
+
+def _option(options: Any, name: str) -> str | None:
+    pairs = options.iterator()
+    while pairs.hasNext():
+        pair = pairs.next()
+        if str(pair._1()).lower() == name.lower():
+            return str(pair._2()).lower()
+    return None
+
+
+def _streaming(frame: DataFrame) -> Iterator[Any]:
+    """Every operator of the analysed plan that works on a stream."""
+    jdf: Any = frame._jdf
     pending = [jdf.queryExecution().analyzed()]
     while pending:
         node = pending.pop()
-        if not node.isStreaming():
-            continue
+        if node.isStreaming():
+            yield node
+            children = node.children()
+            pending += [children.apply(i) for i in range(children.size())]
+
+
+def _refuse_stateful(source: DataFrame) -> None:
+    for node in _streaming(source):
         name = node.nodeName()
         if name in _STATEFUL:
             raise AnalysisError(
@@ -66,4 +108,3 @@ def _refuse_stateful(source: DataFrame) -> None:
                 "a join of two streams before tr.stream() is Spark's own stateful operator, and its state could fall "
                 "apart from Tailrace's after a crash: write its result to a table first and stream from that"
             )
-        pending += nodes

@@ -28,7 +28,8 @@ class QueryIdentity:
 @dataclass(frozen=True)
 class Durations:
     """Milliseconds. ``plan`` to ``sink`` follow each other; ``combine`` and ``transfer`` are inside ``ingest``, each
-    the largest of any task. ``commit`` holds the calls to the servers too. ``retries``: what failed tries took."""
+    the largest of any task. ``commit`` holds the calls to the servers and the wait at the gate. ``behind``: the newest
+    commit that is durable, from begin to end, whoever waited for it. ``retries``: what failed tries took."""
 
     plan: float = 0.0
     ingest: float = 0.0
@@ -38,6 +39,7 @@ class Durations:
     advance: float = 0.0
     commit: float = 0.0
     sink: float = 0.0
+    behind: float = 0.0
     retries: float = 0.0
     total: float = 0.0
 

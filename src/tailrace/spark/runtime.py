@@ -7,21 +7,21 @@ Whatever fails on the way releases what was taken before it.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tailrace.api.definition import AvailableNow, ProcessingTime, QueryDefinition
-from tailrace.api.options import Options, Route, default_state_location
+from tailrace.api.options import CommitMode, Options, Route, default_state_location
 from tailrace.api.relations import OutputMode, Relation
 from tailrace.api.stream import Stream
 from tailrace.commit.controller import Controller
 from tailrace.commit.lock import QueryLock
-from tailrace.commit.manifest import Manifest
 from tailrace.env.objects import open_store
 from tailrace.env.randomness import new_run_id, new_token
 from tailrace.errors import AnalysisError, CheckpointError
@@ -33,13 +33,13 @@ from tailrace.spark.enrichment import enriched
 from tailrace.spark.epochs import Epochs
 from tailrace.spark.fleet import Fleet
 from tailrace.spark.inputs import ingested, source_rows
-from tailrace.spark.inspection import check_source
+from tailrace.spark.inspection import check_source, read_once
 from tailrace.spark.late_rows import LateOutput, LatePlace
 from tailrace.spark.progress import QueryIdentity
-from tailrace.spark.query import Failure, StreamingQuery
+from tailrace.spark.query import Failure, Running, StreamingQuery
 from tailrace.spark.schema import fields_of
 from tailrace.spark.sinks import late_sink_of, sink_of
-from tailrace.spark.spark_log import is_local, spark_epochs
+from tailrace.spark.spark_log import SparkLogFiles, is_local
 from tailrace.types import Field
 
 _RETAIN_CONF = "spark.sql.streaming.minBatchesToRetain"
@@ -80,14 +80,21 @@ class SparkRuntime:
         return frame, fields_of(frame.schema)
 
     def explain(self, relation: Relation, output_mode: OutputMode, options: Options) -> str:
-        return explain(plan_relation(relation, output_mode, options))
+        plan = plan_relation(relation, output_mode, options)
+        return explain(_with_commit(plan, read_once(source_rows(relation, plan))))
 
     def start(self, query: QueryDefinition) -> StreamingQuery:
+        return StreamingQuery(self._run(query), lambda: self._run(query), query.options.epoch_tries)
+
+    def _run(self, query: QueryDefinition) -> Running:
         spark = self._spark
         plan = plan_query(query)
+        once = read_once(source_rows(query.relation, plan))
+        checkpoint, state = _absolute(query.checkpoint_location), _absolute(query.state_location)
+        fixed = () if is_local(checkpoint) else (f"Spark's checkpoint {checkpoint} is no local path to be rewound",)
+        plan = _with_commit(plan, (*once, *fixed))
         _check_session(spark)
         sink = sink_of(query, spark)
-        checkpoint, state = _absolute(query.checkpoint_location), _absolute(query.state_location)
         store = open_store(state)
         run = new_run_id()
         with ExitStack() as undo:
@@ -98,10 +105,11 @@ class SparkRuntime:
             controller = Controller.start(
                 store,
                 fingerprint(plan),
-                lambda: (spark_epochs(spark, checkpoint, "commits"), spark_epochs(spark, checkpoint, "offsets")),
+                SparkLogFiles(spark, checkpoint),
                 run=run,
                 retain=plan.retain,
                 compare=_refuse_differences,
+                reread=not once,
             )
             undo.callback(controller.close)
             config = ServerConfig(
@@ -119,7 +127,7 @@ class SparkRuntime:
             fleet = Fleet(spark, config, plan.shards)
             undo.callback(fleet.close)
             fleet.open(controller.landing.manifest)
-            plan = _as_replayed(plan, controller.landing.replay)
+            plan = _as_replayed(plan, controller)
             rows = source_rows(query.relation, plan)
             late = None
             if query.late is not None:
@@ -156,14 +164,25 @@ class SparkRuntime:
                 ) from error
             epochs.identity = QueryIdentity(run, query.name, str(started.id), str(started.runId))
             text = explain(plan, query)
-            return StreamingQuery(started, epochs, text, failure, undo.pop_all().close)
+            return Running(started, epochs, text, failure, undo.pop_all().close)
 
 
-def _as_replayed(plan: PhysicalPlan, replay: Manifest | None) -> PhysicalPlan:
-    """The plan with the route of an epoch that will be replayed: another one might add doubles in another order."""
-    if replay is None or "route" not in replay.decisions:
+def _with_commit(plan: PhysicalPlan, once: tuple[str, ...]) -> PhysicalPlan:
+    """The plan with a commit that its sources allow. The asynchronous ones may need an epoch again from its source."""
+    if plan.commit is CommitMode.SYNC or not once:
         return plan
-    return replace(plan, route=Route(replay.decisions["route"]))
+    return replace(plan, commit=CommitMode.SYNC, commit_reason=f"since {'; '.join(once)}")
+
+
+def _as_replayed(plan: PhysicalPlan, controller: Controller) -> PhysicalPlan:
+    """The plan with the route of an epoch that will be replayed: another one might add doubles in another order."""
+    landing = controller.landing
+    recorded: Mapping[str, Any] = {}
+    if landing.replay is not None:
+        recorded = landing.replay.decisions
+    elif landing.epoch < landing.planned:
+        recorded = controller.decided(landing.epoch + 1) or landing.manifest.decisions
+    return replace(plan, route=Route(recorded["route"])) if "route" in recorded else plan
 
 
 def _for_spark(location: str) -> str:

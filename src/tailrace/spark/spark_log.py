@@ -1,28 +1,67 @@
-"""Reading Spark's own logs of a query: which epochs it has planned (offsets) and finished (commits)."""
+"""Spark's own logs of a query: which epochs it has planned (``offsets``) and finished (``commits``), and the rewind.
+
+A file that is moved aside goes to ``<checkpoint>/tailrace-aside/``, where Spark does not look; what an earlier rewind
+left there is replaced. Beside a local file lies Hadoop's checksum of it: it goes first, since a file without one is
+read unchecked, but one with another file's is refused.
+"""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import AnalysisException
 
+from tailrace.env.disk import Disk
 from tailrace.env.objects import open_store
+from tailrace.errors import CheckpointError
 
+ASIDE = "tailrace-aside"
 _NUMBER = re.compile(r"(?:^|/)(\d+)$")
 
 
-def spark_epochs(spark: SparkSession, checkpoint: str, log: str) -> list[int]:
-    """The epochs that have a file in ``commits`` or ``offsets``; empty where there is no checkpoint yet."""
-    if is_local(checkpoint):
-        names = [stored.name for stored in open_store(checkpoint).list(f"{log}/")]
-    else:
+class SparkLogFiles:
+    """The logs below a checkpoint location: a path, or a Hadoop URI, which is only read."""
+
+    def __init__(self, spark: SparkSession, checkpoint: str, disk: Disk | None = None) -> None:
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self._disk = disk or Disk()
+
+    def epochs(self, log: str) -> list[int]:
+        """The epochs that have a file in ``commits`` or ``offsets``; empty where there is no checkpoint yet."""
+        if is_local(self._checkpoint):
+            names = [stored.name for stored in open_store(self._checkpoint).list(f"{log}/")]
+        else:
+            try:
+                files = self._spark.read.format("binaryFile").load(f"{self._checkpoint.rstrip('/')}/{log}")
+                names = [row.path for row in files.select("path").collect()]
+            except AnalysisException:  # no such path: the query has not run yet
+                names = []
+        return sorted(int(found.group(1)) for name in names if (found := _NUMBER.search(name)))
+
+    def move_aside(self, log: str, epoch: int) -> None:
+        if not is_local(self._checkpoint):
+            raise CheckpointError(
+                f"Spark's checkpoint {self._checkpoint} is one epoch ahead of the state, and {log}/{epoch} must be "
+                "moved out of it before the query can go on. Tailrace does that only in a local path: "
+                f"move {log}/{epoch} aside by hand, or start with new locations."
+            )
+        root = Path(open_store(self._checkpoint).uri)
+        folder, aside = root / log, root / ASIDE / log
         try:
-            files = spark.read.format("binaryFile").load(f"{checkpoint.rstrip('/')}/{log}")
-            names = [row.path for row in files.select("path").collect()]
-        except AnalysisException:  # no such path: the query has not run yet
-            names = []
-    return sorted(int(found.group(1)) for name in names if (found := _NUMBER.search(name)))
+            self._disk.make_folder(aside)
+            for name in (f".{epoch}.crc", str(epoch)):
+                if (folder / name).exists():
+                    self._disk.replace(folder / name, aside / name)
+            self._disk.sync_folder(aside)
+            self._disk.sync_folder(folder)
+        except OSError as error:
+            raise CheckpointError(
+                f"Cannot move {folder / str(epoch)} to {aside}: {error.strerror or error}. Spark's checkpoint is one "
+                "epoch ahead of the state; make its folder writable, then start the query again."
+            ) from error
 
 
 def is_local(uri: str) -> bool:

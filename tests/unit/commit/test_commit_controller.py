@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.commit_model import State, fold_newest, sections, state_of
+from support.spark_logs import spark_logs
 from tailrace.commit.controller import Controller
 from tailrace.commit.fold import fold_objects
 from tailrace.commit.manifest import EMPTY
@@ -25,7 +26,7 @@ def store(tmp_path) -> LocalStore:
 
 def start(store: ObjectStore, c: int, offset: int | None = None, **options) -> Controller:
     offsets = list(range((c if offset is None else offset) + 1))
-    return Controller.start(store, PLAN, lambda: (list(range(c + 1)), offsets), **options)
+    return Controller.start(store, PLAN, spark_logs(range(c + 1), offsets), **options)
 
 
 def changes(epoch: int) -> State:
@@ -260,17 +261,17 @@ def test_a_changed_plan_is_refused_and_disturbs_nothing(store) -> None:
     first.close()
     before = names(store, "log/")
     with pytest.raises(CheckpointError, match="shards was 4 and is 8"):
-        Controller.start(store, {**PLAN, "shards": 8}, lambda: ([0], [0]))
+        Controller.start(store, {**PLAN, "shards": 8}, spark_logs([0], [0]))
     assert names(store, "log/") == before
     start(store, 0).close()
 
 
 def test_a_plan_that_made_nothing_durable_binds_nobody(store) -> None:
     start(store, -1).close()
-    changed = Controller.start(store, {"other": 1}, lambda: ([], []))
+    changed = Controller.start(store, {"other": 1}, spark_logs())
     commit(changed, store, 0)
     changed.close()
-    Controller.start(store, {"other": 1}, lambda: ([0], [0])).close()
+    Controller.start(store, {"other": 1}, spark_logs([0], [0])).close()
 
 
 def test_a_lost_or_exchanged_plan_is_refused(store, tmp_path) -> None:
@@ -283,7 +284,7 @@ def test_a_lost_or_exchanged_plan_is_refused(store, tmp_path) -> None:
     with pytest.raises(CorruptionError, match=r"plan\.json.*missing"):
         start(store, 0)
     other = LocalStore(tmp_path / "other")
-    Controller.start(other, {"x": 1}, lambda: ([], [])).close()
+    Controller.start(other, {"x": 1}, spark_logs()).close()
     path.write_bytes(other.get("plan.json"))
     with pytest.raises(CorruptionError, match=r"plan\.json.*not the plan of durable epoch 0"):
         start(store, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.commit.landing import decide, land
+from tailrace.commit.landing import Step, decide, land
 from tailrace.commit.log import Damaged, Fence, History
 from tailrace.commit.manifest import EMPTY, Manifest
 from tailrace.errors import CheckpointError, CorruptionError
@@ -46,12 +46,34 @@ def test_one_ahead_opens_the_one_before_and_hands_over_the_recorded_epoch() -> N
     assert (first.epoch, first.manifest, first.replay) == (-1, EMPTY, durable(0))
 
 
+def test_one_behind_rewinds_offsets_first() -> None:
+    planned = decide([3, 4], [3, 4, 5], history(FENCE, durable(3)), "/s")
+    assert (planned.epoch, planned.manifest, planned.replay, planned.planned) == (3, durable(3), None, 5)
+    assert planned.rewind == (Step("offsets", 5), Step("commits", 4))
+    # As after a crash between the two moves.
+    moved = decide([3, 4], [3, 4], history(FENCE, durable(3)), "/s")
+    assert (moved.epoch, moved.rewind) == (3, (Step("commits", 4),))
+    done = decide([3], [3, 4], history(FENCE, durable(3)), "/s")
+    assert (done.epoch, done.rewind) == (3, ())
+
+
+def test_one_behind_at_the_first_epoch_needs_the_fence_of_an_earlier_run() -> None:
+    before = Fence("fedcba9876543210", 8, "host", 1, "now")
+    wanted = decide([0], [0, 1], history(FENCE, before), "/s")
+    assert (wanted.epoch, wanted.manifest, wanted.rewind) == (-1, EMPTY, (Step("offsets", 1), Step("commits", 0)))
+
+
+def test_one_behind_is_refused_where_the_source_gives_an_epoch_only_once() -> None:
+    with pytest.raises(CheckpointError, match="do not belong together"):
+        decide([4], [4], history(FENCE, durable(3)), "/s", reread=False)
+
+
 @pytest.mark.parametrize(
     ("commits", "offsets", "ours", "said"),
     [
         ([4], [4], -1, "no state for the epochs"),
         ([0], [0], -1, "no state for the epochs"),
-        ([5], [5], 4, "do not belong together"),
+        ([6], [6], 4, "do not belong together"),
         ([5], [6], 7, "do not belong together"),
         ([5], [5], 6, "do not belong together"),  # durable, but its offset was never written
         ([], [], 3, "Spark's checkpoint is empty"),

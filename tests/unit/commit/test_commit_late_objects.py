@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from support.spark_logs import spark_logs
 from tailrace.commit.controller import Controller
 from tailrace.commit.late_objects import (
     EVERY_EPOCH,
@@ -79,7 +80,7 @@ def test_sweeping_leaves_epochs_under_way(tmp_path: Path) -> None:
 def test_a_start_deletes_what_is_there(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     write(store, 3)
-    Controller.start(store, {"plan": 1}, lambda: ((), ())).close()
+    Controller.start(store, {"plan": 1}, spark_logs()).close()
     assert names(store) == []
 
 

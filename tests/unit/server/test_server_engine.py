@@ -105,13 +105,14 @@ def test_a_prepared_try_lets_go_of_its_rows_when_undone(server: Bench) -> None:
 
 
 def test_fences_by_run_epoch_and_try(server: Bench) -> None:
-    server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
+    server.run(0, 0, server.stage(0, 0, 7, 0, (1,)), commit=True)
+    server.engine.forget(request(0, 0))
     server.run(1, 2, server.stage(1, 2, 8, 0, (2,)))
     for old in (request(1, 1, winners=()), request(0, 0, winners=()), request(0, 9, winners=())):
         for step in (server.engine.prepare, server.engine.apply, server.engine.advance, server.engine.commit):
             with pytest.raises(FencedError, match="is over"):
                 step(old)
-        with pytest.raises(FencedError):
+        with pytest.raises((FencedError, StateServerError)):
             server.engine.undo(old)
     other = Request(run="ffffffffffffffff", epoch=2, try_=0)
     for step in (
@@ -269,6 +270,38 @@ def test_a_slow_store_stops_no_other_step(server: Bench) -> None:
     go.set()
     committing.join(10)
     assert server.checkpoint.written == [Attempt(0, 0)]
+
+
+def test_a_commit_that_comes_late_writes_what_was_sealed_before_the_next_epoch(server: Bench) -> None:
+    server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
+    server.run(1, 0, server.stage(1, 0, 8, 0, (2, 3)))
+    first = server.engine.commit(request(0, 0))
+    assert server.checkpoint.stored["0-0"].column(0).to_pylist() == [1]
+    assert first.horizons == {OPERATOR: 1}
+    assert server.engine.commit(request(0, 0)) == first
+    server.engine.commit(request(1, 0))
+    assert server.checkpoint.stored["1-0"].column(0).to_pylist() == [2, 3]
+    assert server.checkpoint.written == [Attempt(0, 0), Attempt(1, 0)]
+
+
+def test_what_was_sealed_outlives_another_try_of_the_next_epoch(server: Bench) -> None:
+    server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
+    server.run(1, 0, server.stage(1, 0, 8, 0, (2,)))
+    assert server.run(1, 1, server.stage(1, 1, 9, 0, (3,))) == [3]
+    server.engine.commit(request(0, 0))
+    assert server.checkpoint.stored["0-0"].column(0).to_pylist() == [1]
+
+
+def test_nothing_sealed_is_kept_of_an_epoch_that_is_tried_again_or_forgotten(server: Bench) -> None:
+    server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
+    server.run(0, 1, server.stage(0, 1, 8, 0, (4,)))
+    with pytest.raises(FencedError):
+        server.engine.commit(request(0, 0))
+    server.run(1, 0, server.stage(1, 0, 9, 0, (5,)))
+    server.engine.forget(request(0, 1))
+    with pytest.raises(FencedError):
+        server.engine.commit(request(0, 1))
+    assert server.checkpoint.written == []
 
 
 def test_status_does_not_wait_for_a_step(server: Bench) -> None:

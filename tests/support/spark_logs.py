@@ -1,0 +1,24 @@
+"""Spark's logs of a query, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class FakeSparkLogs:
+    commits: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+
+    def epochs(self, log: str) -> list[int]:
+        return list({"commits": self.commits, "offsets": self.offsets}[log])
+
+    def move_aside(self, log: str, epoch: int) -> None:
+        kept = {"commits": self.commits, "offsets": self.offsets}[log]
+        if epoch in kept:
+            kept.remove(epoch)
+
+
+def spark_logs(commits: Iterable[int] = (), offsets: Iterable[int] = ()) -> FakeSparkLogs:
+    return FakeSparkLogs(list(commits), list(offsets))
