@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -60,6 +60,10 @@ Records = Annotated[
     Path | None,
     typer.Option(help="Folder of the run's record (else TAILRACE_RECORDS, else artifacts/records).", file_okay=False),
 ]
+Commit = Annotated[
+    Literal["sync", "async-checkpoint", "async"],
+    typer.Option(help="When Tailrace's epochs are durable: its option commit."),
+]
 Conf = Annotated[list[str] | None, typer.Option(help="A Spark conf for all engines, as name=value. May be repeated.")]
 
 
@@ -92,6 +96,7 @@ def rmw(
     engines: Engines = "spark-rocksdb,spark-memory,tailrace,shuffle-floor,transfer-floor",
     seed: Seed = 1,
     check: Check = True,
+    commit: Commit = "sync",
     conf: Conf = None,
     out_file: OutFile = None,
     records: Records = None,
@@ -103,7 +108,7 @@ def rmw(
     from tailrace.lab.record_bench import end_bench  # lazy: see _LAZY
 
     chosen = _engines(engines, ALL_ENGINES)
-    options = RmwOptions(rows, keys, batches, warmup, chosen, seed, check, _confs(conf), turn)
+    options = RmwOptions(rows, keys, batches, warmup, chosen, seed, check, _confs(conf), commit, turn)
     recording = Recording("bench", "rmw")
     with _folder(work) as folder, _progress() as report:
         result = run_rmw(options, folder, report)
@@ -133,6 +138,7 @@ def overhead(
     ] = "collect",
     seed: Seed = 1,
     check: Check = True,
+    commit: Commit = "sync",
     conf: Conf = None,
     out_file: OutFile = None,
     records: Records = None,
@@ -148,7 +154,7 @@ def overhead(
     chosen = _engines(engines, ALL_ENGINES)
     if sink not in SINKS:
         raise typer.BadParameter(f"no sink is called {sink!r}; there are {', '.join(SINKS)}", param_hint="--sink")
-    options = OverheadOptions(rows, keys, batches, warmup, chosen, sink, seed, check, _confs(conf))
+    options = OverheadOptions(rows, keys, batches, warmup, chosen, sink, seed, check, _confs(conf), commit)
     recording = Recording("bench", "overhead")
     with _folder(work) as folder, _progress() as report:
         result = run_overhead(options, folder, report)
@@ -177,6 +183,7 @@ def nexmark(
     given: Annotated[
         list[str] | None, typer.Option("--set", help="A parameter of the workloads, as rate=1000. May be repeated.")
     ] = None,
+    commit: Commit = "sync",
     conf: Conf = None,
     out_file: OutFile = None,
     records: Records = None,
@@ -214,6 +221,7 @@ def nexmark(
             check,
             tuple(given or ()),
             _confs(conf),
+            commit,
         )
         options.values_of(asked[0])
     except (registry.UnknownNameError, registry.ParameterError) as error:
@@ -287,6 +295,7 @@ def run(
     given: Annotated[
         list[str] | None, typer.Option("--set", help="A parameter of the workload, as name=value. May be repeated.")
     ] = None,
+    commit: Commit = "sync",
     conf: Conf = None,
     out_file: OutFile = None,
     records: Records = None,
@@ -303,7 +312,7 @@ def run(
         chosen = registry.workload(workload)
         registry.query(chosen, engine)
         sizes = (registry.count(events), registry.count(rows) if rows is not None else None)
-        options = RunOptions(workload, engine, *sizes, seed, check, chosen.values(given or []), confs)
+        options = RunOptions(workload, engine, *sizes, seed, check, chosen.values(given or []), confs, commit)
     except (registry.UnknownNameError, registry.ParameterError) as error:
         raise typer.BadParameter(str(error)) from error
     recording = Recording("run", workload)

@@ -20,7 +20,7 @@ def run(spark: SparkSession, name: str, config: dict[str, Any]) -> None:
     case = EVERY_CASE[name]
     root = Path(config["root"]) / name
     sink = FileSink(root / "out", config.get("pause", {}).get(name))
-    options = {"checkpointLocation": str(root / "check"), **config.get("options", {})}
+    options = {"checkpointLocation": str(root / "check"), **config.get("options", {}).get(name, {})}
     if case.spills:
         options |= {"memory": TINY, "shards": "8"}
     writer = case.stream(root, spark).writeStream.outputMode(case.mode).foreachBatch(sink.save).options(**options)

@@ -40,7 +40,9 @@ def test_whatever_is_killed_nothing_is_lost_or_repeated(spark: SparkSession, nam
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    with KillRun(seed, EPOCHS, names) as run:
+    modes = {name: rng.choice(["sync", "async", "async", "async-checkpoint"]) for name in names}
+    print(modes)
+    with KillRun(seed, EPOCHS, names, modes) as run:
         killer = Killer(run, rng)
         unlucky = rng.sample(names, min(ONCE_MORE, len(names)))
         for name in names:

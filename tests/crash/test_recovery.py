@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.recovery import Logs, live, undisturbed
+from support.recovery import Logs, Rewind, live, live_behind, undisturbed
 from support.recovery_kinds import KINDS, script_of, spec_of
 from tailrace.env.faulty import SimulatedCrash, SimulatedDisk
 from tailrace.env.local_store import LocalStore
@@ -52,7 +52,13 @@ def check(kind: str, seed: int, scratch: str) -> None:
         for crash_at in [*(rng.randrange(OPERATIONS) for _ in range(rng.randrange(CRASHES_MAX + 1))), -1]:
             disk.restart(crash_at)
             try:
-                live(spec, script, LocalStore(root, disk), logs, scratch, rng)
+                while True:
+                    life = rng.choice([live, live_behind])
+                    try:
+                        life(spec, script, LocalStore(root, disk), logs, scratch, rng)
+                        break
+                    except Rewind:
+                        pass
             except SimulatedCrash:
                 continue
             break

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +23,7 @@ import tailrace as tr
 from support import join_case
 from support.engine import tailrace_stream
 from support.file_sink import FileSink, written
+from support.spark_epochs import as_run
 from tailrace.testing import Aggregate, Question, ScriptedSource, Windows, describe, differences, expected
 from tailrace.testing.compare import rows_of
 from tailrace.testing.lateness import judge
@@ -109,7 +110,7 @@ class Asked(KillCase):
         window = self.question.window_column
         group = (*((window,) if window else ()), *self.question.keys)
         rows = 0
-        for want in expected(spark, self.question, batches(seed, epochs, self.spills)):
+        for want in expected(spark, self.question, as_run(batches(seed, epochs, self.spills), root / "check")):
             found = differences(output(root, want.epoch), want.rows, group, {"score": 1000.0, "spread": 1000.0})
             assert not found, f"epoch {want.epoch}:\n{describe(found)}"
             rows += want.rows.num_rows
@@ -125,7 +126,7 @@ class LateRows(Asked):
 
     def check(self, spark: SparkSession, root: Path, seed: int, epochs: int) -> int:
         rows = super().check(spark, root, seed, epochs)
-        for epoch, want in enumerate(self._late(seed, epochs)):
+        for epoch, want in enumerate(self._late(as_run(batches(seed, epochs), root / "check"))):
             got = written(root / "late", epoch)
             assert (got is not None) == bool(len(want)), f"epoch {epoch} has {len(want)} late rows"
             if got is not None:
@@ -137,9 +138,8 @@ class LateRows(Asked):
         assert not left.exists() or list(left.iterdir()) == [], "late rows are left in the state"
         return rows
 
-    def _late(self, seed: int, epochs: int) -> list[pa.Table]:
+    def _late(self, tables: Sequence[pa.Table]) -> list[pa.Table]:
         """By epoch, the rows that count in no window."""
-        tables = batches(seed, epochs)
         times = [table["ts"].cast(pa.int64()).to_pylist() for table in tables]
         counted = {(each.epoch, each.row) for each in judge(self.question, times).contributions}
         return [
@@ -166,7 +166,7 @@ class Chained(KillCase):
     def check(self, spark: SparkSession, root: Path, seed: int, epochs: int) -> int:
         groups: dict[tuple[int, Any], list[int]] = defaultdict(list)
         rows = 0
-        for want in expected(spark, self.first, batches(seed, epochs)):
+        for want in expected(spark, self.first, as_run(batches(seed, epochs), root / "check")):
             for row in rows_of(want.rows):
                 time = row["window"][1] - 1
                 groups[time - time % self.size, row["auction"]].append(row["bids"])
@@ -197,7 +197,10 @@ class Joined(KillCase):
 
     def check(self, spark: SparkSession, root: Path, seed: int, epochs: int) -> int:
         kind = join_case.KINDS[self.kind]
-        said = join_case.expected(kind, "left_outer", *join_case.batches(seed, epochs), False)
+        sides = [
+            as_run(tables, root / "check", source) for source, tables in enumerate(join_case.batches(seed, epochs))
+        ]
+        said = join_case.expected(kind, "left_outer", *sides, False)
         for epoch, wanted in enumerate(said.epochs):
             found = Counter(repr(tuple(row.values())) for row in rows_of(output(root, epoch)))
             assert found == wanted, f"epoch {epoch}: missing {wanted - found}, too many {found - wanted}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -27,8 +27,10 @@ SEEN_S = 300.0
 
 
 class KillRun:
-    def __init__(self, seed: int, epochs: int, names: Collection[str]) -> None:
+    def __init__(self, seed: int, epochs: int, names: Collection[str], modes: Mapping[str, str] | None = None) -> None:
+        """``modes``: of the commit, by case."""
         self.seed, self.epochs, self.names = seed, epochs, tuple(names)
+        self._modes = dict(modes or {})
         self.sandbox = Sandbox()
         self.root = self.sandbox.root / "q"
         self.cases = {name: EVERY_CASE[name] for name in self.names}
@@ -47,7 +49,15 @@ class KillRun:
 
     def start(self, **more: Any) -> subprocess.Popen[bytes]:
         """All queries in a new driver. ``more``: see ``child_query``."""
-        return self.sandbox.start(CHILD, {"root": str(self.root), "names": self.names, **more})
+        options = {name: self._options(name) for name in self.names}
+        return self.sandbox.start(CHILD, {"root": str(self.root), "names": self.names, "options": options, **more})
+
+    def _options(self, name: str) -> dict[str, str]:
+        """An asynchronous commit gets a slow store: else it is done before anybody can kill it."""
+        mode = self._modes.get(name, "sync")
+        if mode == "sync":
+            return {"commit": mode}
+        return {"commit": mode, "stateLocation": f"shaped:latency_ms=20:{self.root / name / 'check' / 'tailrace'}"}
 
     def server(self, name: str) -> int | None:
         """The pid of a query's server, if one listens at this moment."""

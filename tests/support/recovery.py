@@ -16,13 +16,14 @@ from itertools import count, pairwise
 import pyarrow as pa
 
 from support.recovery_kinds import SHARDS, TYPES, Script
-from support.spark_logs import spark_logs
+from support.spark_logs import FakeSparkLogs
 from tailrace.commit import ranges
 from tailrace.commit.controller import Controller
 from tailrace.commit.fold import FoldSections, choose, fold_objects
 from tailrace.commit.manifest import Fold, Manifest, fold_problem
 from tailrace.commit.objects import ObjectRef
 from tailrace.env.store import ObjectStore
+from tailrace.ids import Attempt
 from tailrace.operators.catalogue import fold_sections, operator_of
 from tailrace.operators.frame import Frame, split
 from tailrace.operators.lifters import lifter_of
@@ -42,12 +43,14 @@ class ServerLost(Exception):
     pass
 
 
+class Rewind(Exception):
+    """An epoch that Spark has committed was lost: the driver starts again."""
+
+
 @dataclass
-class Logs:
+class Logs(FakeSparkLogs):
     """Spark's own, and the sink: written outside of our store, never lost."""
 
-    commits: list[int] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
     sink: dict[int, Emitted] = field(default_factory=dict)
 
 
@@ -148,7 +151,10 @@ class Fleet:
                 Request(self._run, manifest.epoch, try_, shards=shards, refs=refs, horizons=manifest.horizons)
             )
 
-    def epoch(self, script: Script, epoch: int, try_: int) -> tuple[Emitted, list[CommitResult]]:
+    def epoch(
+        self, script: Script, epoch: int, try_: int, *, commit: bool = True
+    ) -> tuple[Emitted, list[CommitResult]]:
+        """All steps; ``commit`` with the last of them."""
         frames = frames_of(self.spec, script, epoch)
         now, forget_before = _times(script, epoch)
         winners = [self._staged(frames, epoch, try_, number) for number in range(len(self._engines))]
@@ -160,7 +166,7 @@ class Fleet:
             watermark=script.marks[epoch + 1],
             now=now,
             forget_before=forget_before,
-            commit=True,
+            commit=commit,
             inline_bytes=1 << 40,
         )
         for number, won in enumerate(winners):
@@ -169,10 +175,13 @@ class Fleet:
         for number in range(len(self._engines)):
             result, batches = self._engine(number).run_epoch(steps)
             emitted += shown(batches)
-            assert result.committed is not None
-            committed.append(result.committed)
+            committed += [result.committed] if result.committed is not None else []
             self.spilled |= result.status.state_disk_bytes > 0
         return emitted, committed
+
+    def commit(self, epoch: int, try_: int) -> list[CommitResult]:
+        numbers = range(len(self._engines))
+        return [self._engine(number).commit(Request(self._run, epoch, try_)) for number in numbers]
 
     def _staged(self, frames: list[Frame], epoch: int, try_: int, number: int) -> tuple[Winner, ...]:
         engine, winners = self._engine(number), []
@@ -237,9 +246,7 @@ def live(
 
     A replayed epoch gives its rows again.
     """
-    controller = Controller.start(
-        store, {"query": spec.name}, spark_logs(logs.commits, logs.offsets), retain=rng.choice([2, 3])
-    )
+    controller = Controller.start(store, {"query": spec.name}, logs, retain=rng.choice([2, 3]))
     fleet = Fleet(spec, store, controller.run, folder, rng)
     try:
         before = controller.landing.manifest
@@ -254,17 +261,7 @@ def live(
                     break
                 except ServerLost:
                     fleet.place(before, try_ + 1)
-            horizons: dict[str, int] = {}
-            for each in committed:
-                for name, horizon in each.horizons.items():
-                    horizons[name] = max(horizon, horizons.get(name, horizon))
-            before = controller.commit(
-                epoch,
-                try_,
-                [each.delta for each in committed if each.delta is not None],
-                [fold for each in committed for fold in each.folds],
-                horizons=horizons,
-            )
+            before = _durable(controller, epoch, try_, committed)
             assert logs.sink.setdefault(epoch, emitted) == emitted, f"epoch {epoch} came again with other rows"
             logs.commits.append(epoch)
             fleet.behind(before)
@@ -273,3 +270,82 @@ def live(
         fleet.close()
         controller.close()
     return before
+
+
+def _durable(controller: Controller, epoch: int, try_: int, committed: Sequence[CommitResult]) -> Manifest:
+    horizons: dict[str, int] = {}
+    for each in committed:
+        for name, horizon in each.horizons.items():
+            horizons[name] = max(horizon, horizons.get(name, horizon))
+    return controller.commit(
+        epoch,
+        try_,
+        [each.delta for each in committed if each.delta is not None],
+        [fold for each in committed for fold in each.folds],
+        horizons=horizons,
+    )
+
+
+@dataclass
+class _Behind:
+    """Commits that are made behind their epochs: each at any moment up to the gate of the next epoch's sink."""
+
+    controller: Controller
+    fleet: Fleet
+    before: Manifest
+    rng: random.Random
+    pending: list[Attempt] = field(default_factory=list)
+
+    def begin(self, epoch: int, try_: int) -> None:
+        self.controller.begin(epoch, try_)
+        self.pending.append(Attempt(epoch, try_))
+
+    def perhaps(self) -> None:
+        if self.rng.random() < 0.4:
+            self.until(self.pending[-1].epoch if self.pending else -1)
+
+    def until(self, epoch: int) -> None:
+        """All up to this epoch is durable; a server that is lost before takes an epoch with it."""
+        while self.pending and self.pending[0].epoch <= epoch:
+            at = self.pending[0]
+            try:
+                written = self.fleet.commit(at.epoch, at.try_)
+            except ServerLost as error:
+                raise Rewind from error
+            self.before = _durable(self.controller, at.epoch, at.try_, written)
+            self.pending.pop(0)
+            self.fleet.behind(self.before)
+            self.controller.clean()
+
+
+def live_behind(
+    spec: OperatorSpec, script: Script, store: ObjectStore, logs: Logs, folder: str, rng: random.Random
+) -> Manifest:
+    """As ``live``, with commits behind the sinks. Raises ``Rewind`` where the driver has to start again."""
+    controller = Controller.start(store, {"query": spec.name}, logs, retain=rng.choice([2, 3]))
+    fleet = Fleet(spec, store, controller.run, folder, rng)
+    try:
+        behind = _Behind(controller, fleet, controller.landing.manifest, rng)
+        assert behind.before.epoch == max(logs.commits, default=-1)
+        fleet.place(behind.before, 0)
+        for epoch in range(behind.before.epoch + 1, len(script.batches)):
+            if epoch not in logs.offsets:
+                logs.offsets.append(epoch)
+            for try_ in count():
+                try:
+                    behind.perhaps()
+                    emitted, _ = fleet.epoch(script, epoch, try_, commit=False)
+                    break
+                except ServerLost:
+                    behind.until(epoch - 1)
+                    fleet.place(behind.before, try_ + 1)
+            behind.begin(epoch, try_)
+            behind.until(epoch - 1)  # the gate
+            behind.perhaps()
+            assert logs.sink.setdefault(epoch, emitted) == emitted, f"epoch {epoch} came again with other rows"
+            logs.commits.append(epoch)
+        behind.until(len(script.batches))
+        return behind.before
+    finally:
+        fleet.close()
+        controller.close()

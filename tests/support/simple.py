@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from support.engine import Output, check, run, tailrace_stream
+from support.spark_epochs import as_run
 from tailrace.testing import Aggregate, Question, ScriptedSource, Windows, expected
 
 SECOND = 1_000_000
@@ -75,4 +76,5 @@ class Scripted:
         """What came out is the oracle's answer over all that was fed."""
         window = self.question.window_column
         group = (*((window,) if window else ()), *self.question.keys)
-        check(self.output, expected(self.spark, self.question, self.fed), group, {})
+        rows = as_run(self.fed, self.checkpoint)
+        check(self.output, expected(self.spark, self.question, rows), group, {})

@@ -16,6 +16,7 @@ cleaning never passes min(c, d).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -53,6 +54,7 @@ class Controller:
         self._plan = ""
         self.fence_name = ""  # of the log entry with this run's fence: who can read it sees our store
         self._phases = Phases(NO_EPOCH)
+        self._guard = threading.Lock()
         self._decided: list[int] = []  # epochs with a record of what they go by
         self._floor = 0
         self._known: dict[int, Manifest] = {}  # durable entries that are in the log, by number
@@ -108,7 +110,8 @@ class Controller:
         """
         if decisions == before:
             return decisions
-        self._decided.append(epoch)
+        with self._guard:
+            self._decided.append(epoch)
         return put_decisions(self._store, epoch, decisions)
 
     def decided(self, epoch: int) -> Mapping[str, Any] | None:
@@ -177,6 +180,7 @@ class Controller:
 
     def clean(self) -> None:
         """Delete entries and objects that only older epochs need. No listing: cheap enough for every epoch."""
+        self._forget_decided()
         kept = {manifest.number for manifest in self._chain()[: self._retain]}
         dropped = [self._known[number] for number in sorted(self._known) if number not in kept]
         if not dropped:
@@ -188,13 +192,13 @@ class Controller:
         for manifest in dropped:
             del self._known[manifest.number]
         self._floor = min(self._known)
-        self._forget_decided()
 
     def _forget_decided(self) -> None:
         """A durable manifest says what its epoch went by."""
-        over = [epoch for epoch in self._decided if epoch <= self.durable]
+        with self._guard:
+            over = [epoch for epoch in self._decided if epoch <= self.durable]
+            self._decided = [epoch for epoch in self._decided if epoch not in over]
         self._store.delete([filenames.decisions_name(epoch) for epoch in over])
-        self._decided = [epoch for epoch in self._decided if epoch > self.durable]
 
     def close(self) -> None:
         """Release the lock. Idempotent."""

@@ -44,7 +44,7 @@ class QueryLock:
             if self._key in _HELD:
                 raise LockedError(self._refusal(_HELD[self._key]))
             try:
-                self._lock = FileLock(_lock_path(store))
+                self._lock = FileLock(_lock_path(store), temporary=not isinstance(store, LocalStore))
                 note = self._lock.acquire(json.dumps(holder).encode())
             except OSError as error:
                 raise CheckpointError(

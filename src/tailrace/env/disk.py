@@ -148,16 +148,26 @@ def _write_all(fd: int, views: list[memoryview]) -> int:
 class FileLock:
     """An exclusive lock on a file, by ``flock``: the system releases it when the process ends, however it ends.
 
-    The file stays when the lock is released: removing it would let two holders lock two files of one name.
+    The file stays when the lock is released, unless it is ``temporary``: then its holder removes it. Who gets the lock
+    of a file that was removed meanwhile sees that its name is another file's, or nobody's, and tries again: else two
+    holders could lock two files of one name.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, temporary: bool = False) -> None:
         self.path = path
+        self._temporary = temporary
         self._fd: int | None = None
 
     def acquire(self, note: bytes) -> bytes | None:
         """Take the lock and leave ``note`` in the file. Returns ``None``, or the holder's note where it is taken."""
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        while True:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            taken = self._take(fd, note)
+            if taken is not None or self._fd is not None:
+                return taken
+
+    def _take(self, fd: int, note: bytes) -> bytes | None:
+        """The holder's note where it is taken. Else it is ours, unless the file was removed meanwhile."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -168,6 +178,9 @@ class FileLock:
         except BaseException:
             os.close(fd)
             raise
+        if not self._named(fd):
+            os.close(fd)
+            return None
         os.ftruncate(fd, 0)
         os.pwrite(fd, note, 0)
         self._fd = fd
@@ -179,7 +192,16 @@ class FileLock:
             return
         with contextlib.suppress(OSError):  # the note is a courtesy: the lock goes with the descriptor
             os.ftruncate(fd, 0)
+            if self._temporary:
+                os.unlink(self.path)
         os.close(fd)
+
+    def _named(self, fd: int) -> bool:
+        """Whether the name still is this file's."""
+        try:
+            return os.path.samestat(os.fstat(fd), os.stat(self.path))
+        except FileNotFoundError:
+            return False
 
 
 def process_id() -> int:

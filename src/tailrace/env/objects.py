@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from tailrace.env.cloud_store import CloudStore
 from tailrace.env.local_store import LocalStore
+from tailrace.env.shaped import SCHEME, shaped
 from tailrace.env.store import ObjectStore, StoredObject, locate
 from tailrace.errors import CheckpointError
 
@@ -19,7 +20,9 @@ PROBE_NAME = "probe"
 
 
 def open_store(uri: str, options: Mapping[str, str] | None = None) -> ObjectStore:
-    """The store at ``uri``: a local path, ``file:``, ``s3://``, ``gs://``, ``az://`` or, in tests, ``memory://``.
+    """The store at ``uri``: a local path, ``file:``, ``s3://``, ``gs://`` or ``az://``.
+
+    In tests and benches also ``memory://`` and ``shaped:``, which stands for a slow store.
 
     ``options`` are obstore's own (``region``, ``endpoint``, ``access_key_id``, ...); a local path takes none.
     """
@@ -27,6 +30,8 @@ def open_store(uri: str, options: Mapping[str, str] | None = None) -> ObjectStor
     scheme = scheme.lower()
     if not uri.strip():
         raise CheckpointError("The state location is empty: give a path or an address with the option stateLocation.")
+    if uri.startswith(SCHEME):
+        return shaped(uri, lambda inner: open_store(inner, options))
     if not separator or "/" in scheme:
         return LocalStore(Path(uri).absolute())
     if scheme == "file":

@@ -63,6 +63,8 @@ class NexmarkOptions:
     given: tuple[str, ...] = ()
     """Parameters of the workloads, as ``name=value``."""
     confs: Mapping[str, str] = field(default_factory=dict)
+    commit: str = "sync"
+    """Of Tailrace."""
 
     @property
     def counted(self) -> int:
@@ -150,7 +152,8 @@ def _run_query(query: str, options: NexmarkOptions, work: Path, tell: Callable[[
 
     tell("starting the engines", 0)
     confs = {**_CONFS, **options.confs}
-    with engines_running(options.engines, work, confs, options.sink, workload.name, values) as engines:
+    running = engines_running(options.engines, work, confs, options.sink, workload.name, values, options.commit)
+    with running as engines:
         for first in range(0, options.warmup, options.turn):
             tell("warming up", first)
             paths = make(min(options.turn, options.warmup - first))
@@ -221,6 +224,7 @@ def _result(options: NexmarkOptions, measured: dict[str, _Measured]) -> dict[str
         "warmup": options.warmup,
         "sink": options.sink,
         "seed": options.seed,
+        "commit": options.commit,
         "given": " ".join(options.given),
         "values": {query: options.values_of(query) for query in measured},
         "answers_equal": True if options.check else None,

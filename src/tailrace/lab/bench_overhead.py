@@ -30,6 +30,7 @@ class OverheadOptions:
     seed: int = 1
     check: bool = True
     confs: dict[str, str] = field(default_factory=dict)
+    commit: str = "sync"  # of Tailrace
 
 
 def run_overhead(options: OverheadOptions, work: Path, report: Report) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def run_overhead(options: OverheadOptions, work: Path, report: Report) -> dict[s
     timings: dict[str, list[dict[str, Any]]] = {name: [] for name in options.engines}
     steps = options.warmup + options.batches + options.check
     report("starting the engines", 0, steps)
-    with engines_running(options.engines, work, options.confs, options.sink) as engines:
+    with engines_running(options.engines, work, options.confs, options.sink, commit=options.commit) as engines:
         for number in range(options.warmup + options.batches):
             report("warming up" if number < options.warmup else "measuring", number, steps)
             files.append(write_batch(events.batch(number), work / "events", f"{number:06d}", 1))
@@ -74,6 +75,7 @@ def _result(options: OverheadOptions, measured: dict[str, list[dict[str, Any]]])
         "batches": options.batches,
         "warmup": options.warmup,
         "seed": options.seed,
+        "commit": options.commit,
         "answers_equal": True if options.check else None,
         "machine": measure.machine(),
         "versions": measure.versions(),

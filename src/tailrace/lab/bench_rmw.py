@@ -44,6 +44,7 @@ class RmwOptions:
     seed: int = 1
     check: bool = True
     confs: dict[str, str] = field(default_factory=dict)
+    commit: str = "sync"  # of Tailrace
     turn: int = 3  # batches that an engine is given before the next one's turn; where several, the first is not counted
 
     @property
@@ -65,12 +66,13 @@ def engines_running(
     sink: str = "noop",
     workload: str = keyed_sums.NAME,
     values: Mapping[str, Value] | None = None,
+    commit: str = "sync",
 ) -> Iterator[dict[str, EngineProcess]]:
     """The engines, each with its query started; all are ended on the way out, whatever happened."""
     running: dict[str, EngineProcess] = {}
     try:
         for name in names:
-            running[name] = EngineProcess(workload, name, work, confs, values)
+            running[name] = EngineProcess(workload, name, work, confs, values, {"commit": commit})
         for engine in running.values():
             engine.wait_ready()
         for engine in running.values():
@@ -97,7 +99,8 @@ def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
         return files[-1]
 
     report("starting the engines", 0, steps)
-    with engines_running(options.engines, work, {**ONE_PIECE_A_CORE, **options.confs}) as engines:
+    confs = {**ONE_PIECE_A_CORE, **options.confs}
+    with engines_running(options.engines, work, confs, commit=options.commit) as engines:
         for number in range(events.prefill_batches):
             report("filling the state", number, steps)
             path = make(events.prefill(number))
@@ -163,6 +166,7 @@ def _result(options: RmwOptions, measured: dict[str, list[dict[str, Any]]]) -> d
         "turn": options.turn,
         "warmup": options.warmup,
         "seed": options.seed,
+        "commit": options.commit,
         "answers_equal": True if options.check else None,
         "machine": measure.machine(),
         "versions": measure.versions(),

@@ -63,12 +63,19 @@ class _Batches(StreamingQueryListener):
 
 class _Child:
     def __init__(
-        self, workload: str, engine: str, values: dict[str, registry.Value], work: str, confs: dict[str, str]
+        self,
+        workload: str,
+        engine: str,
+        values: dict[str, registry.Value],
+        work: str,
+        confs: dict[str, str],
+        options: dict[str, str],
     ) -> None:
         self.workload = registry.workload(workload)
         self.engine = registry.engine(engine)
         self.build = registry.query(self.workload, engine)
         self.values = values
+        self.options = options if engine == registry.OURS else {}
         self.work = Path(work)
         self.feed = self.work / "feed"
         for name in self.workload.feeds:
@@ -95,7 +102,8 @@ class _Child:
             name: self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(feed / name))
             for name, schema in self.workload.feeds.items()
         }
-        return self.build(feeds, self.values).option("checkpointLocation", str(self.work / "checkpoint"))
+        writer = self.build(feeds, self.values).option("checkpointLocation", str(self.work / "checkpoint"))
+        return writer.options(**self.options)
 
     def batch(self, file: str) -> dict[str, Any]:
         """Lets the query see one more file and waits until the batch with it is committed."""

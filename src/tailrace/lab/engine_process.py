@@ -36,7 +36,9 @@ class EngineProcess:
         work: Path,
         extra_confs: dict[str, str],
         values: Mapping[str, Value] | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
+        """``options``: of Tailrace's ``writeStream``; other engines are not given them."""
         self.engine = engine
         self.work = work / engine
         self.work.mkdir(parents=True)
@@ -48,6 +50,7 @@ class EngineProcess:
             "values": dict(values or {}),
             "work": str(self.work),
             "confs": extra_confs,
+            "options": dict(options or {}),
         }
         with self.log.open("wb") as log:
             self._child = subprocess.Popen(

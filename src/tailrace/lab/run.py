@@ -41,6 +41,8 @@ class RunOptions:
     check: bool = True
     values: Mapping[str, Value] = field(default_factory=dict)
     confs: Mapping[str, str] = field(default_factory=dict)
+    commit: str = "sync"
+    """Of Tailrace."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ def run_workload(options: RunOptions, work: Path, watcher: Watcher) -> Outcome:
     checked = options.check and workload.oracle_of(options.engine) is not None and registry.engine(options.engine).exact
     sink = "parquet" if checked else "noop"
     batches = -(-settings.events // settings.rows)
-    engine = EngineProcess(workload.name, options.engine, work, dict(options.confs), settings.values)
+    engine = EngineProcess(
+        workload.name, options.engine, work, dict(options.confs), settings.values, {"commit": options.commit}
+    )
     try:
         files = _make_files(workload, settings, work / "events", batches, watcher)
         watcher.stage("starting the engine", 0, batches)

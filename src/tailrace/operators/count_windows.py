@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.frame import Frame, by_shard
-from tailrace.operators.groups import ranks_with_null
+from tailrace.operators.row_order import ranks_with_null
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.state.columns import decode
 from tailrace.state.layout import PANE, VALID, AccumulatorWords, RecordLayout

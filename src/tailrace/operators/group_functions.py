@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.groups import Groups, sort_ranks
+from tailrace.operators.groups import Groups
+from tailrace.operators.row_order import sort_ranks
 
 
 def quantile(groups: Groups, column: str, share: float) -> pa.Array:

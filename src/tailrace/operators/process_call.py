@@ -13,11 +13,11 @@ import pyarrow as pa
 from tailrace.errors import UserFunctionError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.frame import by_shard
-from tailrace.operators.groups import in_order
 from tailrace.operators.key_hash import hash_program, put_hashes
 from tailrace.operators.process_function import ProcessFunction, table_of
 from tailrace.operators.process_hints import NEVER, Hints
 from tailrace.operators.process_keys import EpochKeys, Piece, ordered
+from tailrace.operators.row_order import in_order
 from tailrace.operators.specs.process import ProcessSpec
 from tailrace.operators.specs.ttl import Clock
 from tailrace.operators.user_code import NOTHING_KEPT

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.groups import in_order
+from tailrace.operators.row_order import in_order
 from tailrace.state.layout import HASH, VALID, RecordLayout
 from tailrace.state.runs import plain
 from tailrace.state.table import Rows, Table

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 
 from tailrace.errors import UserFunctionError
 from tailrace.operators.finish import window_struct
-from tailrace.operators.groups import Groups, in_order
+from tailrace.operators.groups import Groups
 from tailrace.operators.output import output_schema
+from tailrace.operators.row_order import in_order
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.user_code import NOTHING_KEPT, called, loaded, said_of
 from tailrace.state.columns import arrow_type

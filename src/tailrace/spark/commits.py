@@ -10,7 +10,8 @@ So of the epochs in Spark's log at most one is not durable: the newest. A start 
 its sink gets the same rows again.
 
 Threads: the epoch's thread calls; one thread of our own works the commits off, one after the other, and cleans behind
-each. It calls the servers too, which the epoch's thread must not exchange before ``settle``.
+each. It calls the servers too, which the epoch's thread must not exchange before ``settle``. Another one records what
+an epoch goes by.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tailrace.api.options import CommitMode
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
 from tailrace.env import clock
-from tailrace.errors import QueryStopped, RewindNeeded, StateServerError
+from tailrace.errors import FencedError, QueryStopped, RewindNeeded, StateServerError
 from tailrace.server.protocol import CommitResult
 from tailrace.spark.fleet import Fleet
 
@@ -66,6 +67,8 @@ class Commits:
         self._durable = {controller.landing.epoch: controller.landing.manifest}  # newest two that were waited for
         self._begun: list[tuple[int, Future[Commit]]] = []  # not yet seen to be durable, ascending
         self._worker = ThreadPoolExecutor(1, "tailrace-commit")
+        self._recorder = ThreadPoolExecutor(1, "tailrace-record")
+        self._recorded: Future[Mapping[str, Any]] | None = None
         self._stopping = threading.Event()
         self._newest: Future[Commit] | None = None
         self.last: Commit | None = None
@@ -75,9 +78,28 @@ class Commits:
         """Whether a sink may see an epoch before its manifest is durable."""
         return self._mode is not CommitMode.SYNC
 
+    def record(self, epoch: int, decisions: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+        """Record what the epoch goes by, where its sink may see it before its manifest is durable. The gate waits."""
+        if self.after_sink:
+            self._recorded = self._recorder.submit(self._record, epoch, dict(decisions), dict(before))
+
+    def _record(self, epoch: int, decisions: Mapping[str, Any], before: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = self._controller.decide(epoch, decisions, before)
+        if found != decisions:  # an earlier run's would have been read before the epoch began
+            raise FencedError(
+                f"Another run has begun epoch {epoch}: it goes by {dict(found)}, this one by {dict(decisions)}. This "
+                "query stops; only one query may use a state location."
+            )
+        return found
+
     def begin(self, order: Order, written: Sequence[CommitResult] | None = None) -> None:
         """The epoch's steps are done; ``written`` where the servers have written their deltas in the same call."""
-        self._controller.begin(order.epoch, order.try_)
+        self._raise_failed()
+        try:
+            self._controller.begin(order.epoch, order.try_)
+        except RuntimeError:
+            self._raise_failed()  # since a moment ago: that is why
+            raise
         if written is None and self._mode is CommitMode.ASYNC_CHECKPOINT:
             written = self._write(order)
         commit = self._worker.submit(self._commit, order, written)
@@ -92,6 +114,8 @@ class Commits:
 
     def gate(self, epoch: int) -> None:
         """Return when the sink may have the epoch's rows; raise where it never may."""
+        if self._recorded is not None:
+            self._recorded.result()
         self._await(epoch if self._mode is CommitMode.SYNC else epoch - 1)
 
     def base(self, epoch: int) -> Manifest:
@@ -120,8 +144,15 @@ class Commits:
     def close(self) -> BaseException | None:
         """Work off what has begun; the reason why some epoch did not become durable, if one did not."""
         self._stopping.set()
+        self._recorder.shutdown(wait=True)
         self._worker.shutdown(wait=True)
         return next((error for _, commit in self._begun if (error := commit.exception()) is not None), None)
+
+    def _raise_failed(self) -> None:
+        """Raise the reason why an epoch that has begun its commit will not be durable, where one will not."""
+        for _, commit in self._begun:
+            if commit.done() and (error := commit.exception()) is not None:
+                raise error
 
     def _await(self, epoch: int) -> None:
         while self._begun and self._begun[0][0] <= epoch:

@@ -100,14 +100,15 @@ class Epochs:
                 "while the query ran. Restart the query."
             )
         began = clock.monotonic()
-        basis = self._basis(epoch, clock.now())
+        started = clock.now()
+        basis = self._basis(epoch, started)
         for try_ in range(self._plan.epoch_tries):
             try:
                 if try_:
                     self._fleet.recover(self._commits.base(epoch), try_)
                     self._replay = self._commits.made(epoch) or self._replay  # durable: this try must repeat it
                 failed_ms = (clock.monotonic() - began) * 1e3 if try_ else 0.0
-                return self._try(batch, epoch, try_, basis, failed_ms)
+                return self._try(batch, epoch, try_, basis, started, failed_ms)
             except Exception as error:
                 lost = isinstance(error, StateServerError) or not self._fleet.all_alive()
                 # A function of the user that fails, or never ends, would do so again.
@@ -123,14 +124,15 @@ class Epochs:
         if self._replay is not None and self._replay.epoch == epoch:
             return basis.as_recorded(self._replay.decisions)
         if epoch <= self._planned:
-            told = {name: each for name, each in self._went_by.items() if name != "now"}
-            basis = basis.as_recorded(self._controller.decided(epoch) or told)
-        if self._commits.after_sink:
-            before = {name: self._went_by.get(name) for name in basis.record(self._plan)}
-            basis = basis.as_recorded(self._controller.decide(epoch, basis.record(self._plan), before))
+            as_before = {name: each for name, each in self._went_by.items() if name != "now"}
+            basis = basis.as_recorded(self._controller.decided(epoch) or as_before)
+        told = basis.record(self._plan)
+        self._commits.record(epoch, told, {name: self._went_by.get(name) for name in told})
         return basis
 
-    def _try(self, batch: DataFrame, epoch: int, try_: int, basis: Basis, failed_ms: float) -> EpochProgress:
+    def _try(
+        self, batch: DataFrame, epoch: int, try_: int, basis: Basis, started: float, failed_ms: float
+    ) -> EpochProgress:
         plan, stopwatch = self._plan, _Stopwatch()
         replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
         late_before = self._times.late_before(plan.stages[0], self._watermark)
@@ -181,7 +183,7 @@ class Epochs:
         self._emits_much = not emission.local
         outcome = _Outcome(order, receipts, done, watermark, basis.combine, replay is not None, emission.rows, late)
         durations = _durations(stopwatch.laps, receipts, done, failed_ms, self._commits.last)
-        return self._report(outcome, try_ + 1, basis.now / 1e6, durations)
+        return self._report(outcome, try_ + 1, started, durations)
 
     # Steps -----------------------------------------------------------------------------------------------------------
 
@@ -285,7 +287,7 @@ class Epochs:
     def _next_combine(self, combine: bool, receipts: list[Receipt]) -> bool:
         """Whether it pays, from what this epoch's tasks saw."""
         if self._plan.combine is not Combine.AUTO:
-            return combine
+            return self._plan.combine is Combine.ON  # also after a replay that went by something else
         rows = sum(receipt.sampled_rows for receipt in receipts)
         keys = sum(receipt.sampled_keys for receipt in receipts)
         return combine if not rows else keys < _COMBINE_BELOW * rows

@@ -9,6 +9,7 @@ Inside, calls go to all servers at once.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -16,12 +17,13 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from tailrace.commit.manifest import Manifest
-from tailrace.errors import TailraceError
+from tailrace.errors import StateServerError, TailraceError
 from tailrace.server.client import StateClient, connect, disconnect
 from tailrace.server.launch import end_unheard
 from tailrace.server.protocol import Access, ServerAddress, ServerConfig
 from tailrace.spark.placement import Placement, ensure_servers
 
+_log = logging.getLogger("tailrace")
 _PING_TIMEOUT_S = 5.0
 _Answer = TypeVar("_Answer")
 
@@ -55,18 +57,29 @@ class Fleet:
     def client(self, server: ServerAddress) -> StateClient:
         return connect(server, self.access)
 
-    def open(self, manifest: Manifest) -> None:
-        """Start the servers and load the state of ``manifest``'s epoch."""
+    def open(self, manifest: Manifest, tries: int = 1) -> None:
+        """Start the servers and load the state of ``manifest``'s epoch; again, where one is lost on the way."""
         self._placement = Placement.even(self._ensure(()), self._shards)
-        self._load(manifest, 0, StateClient.open)
+        for left in reversed(range(tries)):
+            try:
+                self._load(manifest, 0, StateClient.open)
+                return
+            except StateServerError as error:
+                if not left or self.all_alive():
+                    raise
+                _log.warning("a state server was lost while it was opened, trying again: %s", error)
+                self._replace_lost()
 
     def recover(self, manifest: Manifest, try_: int) -> None:
         """Replace servers that are gone; bring every one back to the end of ``manifest``'s epoch for a new try."""
+        self._replace_lost()
+        self._load(manifest, try_, StateClient.open)
+
+    def _replace_lost(self) -> None:
         assert self._placement is not None
         living = self._answering(self._known.values())
         met = self._ensure(self._known.keys() - {server.server for server in living})
         self._placement = self._placement.reassigned(list(dict.fromkeys([*living, *met])))
-        self._load(manifest, try_, StateClient.open)
 
     def _ensure(self, suspects: Iterable[str]) -> tuple[ServerAddress, ...]:
         servers = ensure_servers(self._spark, self._config, frozenset(suspects))

@@ -126,7 +126,7 @@ class SparkRuntime:
             )
             fleet = Fleet(spark, config, plan.shards)
             undo.callback(fleet.close)
-            fleet.open(controller.landing.manifest)
+            fleet.open(controller.landing.manifest, plan.epoch_tries)
             plan = _as_replayed(plan, controller)
             rows = source_rows(query.relation, plan)
             late = None

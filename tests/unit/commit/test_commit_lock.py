@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tailrace.commit.lock import QueryLock
+from tailrace.env.disk import FileLock
 from tailrace.env.objects import open_store
 from tailrace.env.randomness import new_run_id, short_id
 from tailrace.errors import CheckpointError, LockedError
@@ -46,6 +47,30 @@ def test_another_process_is_refused_until_it_dies(kind: str, tmp_path) -> None:
         child.wait(20)
     lock = QueryLock(store, new_run_id())
     lock.release()
+
+
+def test_a_lock_beside_an_object_store_leaves_no_file(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    store = open_store("memory://somewhere")
+    for _ in range(2):
+        lock = QueryLock(store, new_run_id())
+        assert len(list(tmp_path.rglob("*.lock"))) == 1
+        lock.release()
+        assert list(tmp_path.rglob("*.lock")) == []
+
+
+def test_a_lock_on_a_file_that_was_removed_is_taken_on_its_successor(tmp_path) -> None:
+    path = tmp_path / "lock"
+    first, late = FileLock(path, temporary=True), FileLock(path, temporary=True)
+    assert first.acquire(b"first") is None
+    held = os.open(path, os.O_RDWR)  # as of one who has opened the file, and waits for its lock
+    first.release()
+    assert late._take(held, b"late") is None and not path.exists()
+    assert late.acquire(b"late") is None
+    assert FileLock(path, temporary=True).acquire(b"third") == b"late"
+    late.release()
+    assert not path.exists()
 
 
 def test_a_link_to_the_same_place_is_the_same_place(tmp_path) -> None:
