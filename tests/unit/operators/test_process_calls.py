@@ -121,7 +121,7 @@ def test_ten_times_the_keys_need_no_more_calls_of_python(tmp_path: Path) -> None
         operator.close()
         return found
 
-    few, many = of(300), of(3_000)
+    few, many = of(3_000), of(30_000)
     assert few == many, f"calls that grow with the rows: {many - few}"
 
 

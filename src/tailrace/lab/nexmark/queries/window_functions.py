@@ -29,19 +29,21 @@ def highest(bids: pa.Table) -> pa.Table:
 
 def highest_of_each_bidder(bids: pa.Table) -> pa.Table:
     """Q7: each bidder's highest bids; all of them when several are equal."""
-    _, bidder = np.unique(bids["bidder"].to_numpy(), return_inverse=True)
-    return bids.filter(highest_of_each(bidder, bids["price"].to_numpy()))
+    return bids.filter(highest_of_each(_numbers(bids["bidder"]), bids["price"].to_numpy()))
 
 
 def highest_of_each_session(bids: pa.Table) -> pa.Table:
     """Q7-Session: each session's highest bids; a bidder's sessions begin at different times."""
-    starts = pc.struct_field(bids["window"], "start").cast(pa.int64()).to_numpy()
-    bidders = bids["bidder"].to_numpy()
-    order = np.lexsort((starts, bidders))
-    new = np.append(True, (np.diff(bidders[order]) != 0) | (np.diff(starts[order]) != 0))[: len(order)]
-    session = np.empty(len(order), np.int64)
-    session[order] = np.cumsum(new) - 1
-    return bids.filter(highest_of_each(session, bids["price"].to_numpy()))
+    starts = _numbers(pc.struct_field(bids["window"], "start"))
+    sessions = _numbers(bids["bidder"]) * (int(starts.max(initial=0)) + 1) + starts
+    return bids.filter(highest_of_each(_numbers(pa.array(sessions)), bids["price"].to_numpy()))
+
+
+def _numbers(values: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
+    """Equal values get equal numbers, from 0 on."""
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    numbers: NDArray[np.int64] = whole.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return numbers
 
 
 def highest_of_each(group: NDArray[np.int64], price: NDArray[np.int64]) -> pa.Array:
