@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,22 @@ def test_stop_works_off_the_commit_that_has_begun(spark: SparkSession, tmp_path:
     started.stop()
     assert (durable(query), spark_epoch(query, "commits")) == (2, 2)
     wait_until("the servers' end", lambda: not session_servers(), 5)
+
+
+def test_stop_does_not_wait_for_a_store_that_hangs(spark: SparkSession, tmp_path: Path) -> None:
+    """The epoch that waits at the gate has reached no sink: the next start runs it."""
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(4))
+    started = query.start(commit="async", **slow(query, 3_000))
+    wait_until("the first epoch's end", lambda: (query.checkpoint / "commits" / "0").exists(), 60)
+    wait_until("the second epoch", lambda: (query.checkpoint / "offsets" / "1").exists(), 60)
+    time.sleep(1.0)  # so that it waits at the gate
+    started.stop()
+    assert (started.exception(), started.isActive) == (None, False)
+    started.awaitTermination()
+    assert sorted(query.output.tables) == [0]
+    query.run(commit="async")
+    query.check()
 
 
 @pytest.mark.long

@@ -141,6 +141,10 @@ class Commits:
         """Wait until nothing is under way, whatever comes of it."""
         self._worker.submit(lambda: None).result()
 
+    def stop(self) -> None:
+        """From now on nobody waits at the gate: an epoch whose rows were not released yet is left to the next start."""
+        self._stopping.set()
+
     def close(self) -> BaseException | None:
         """Work off what has begun; the reason why some epoch did not become durable, if one did not."""
         self._stopping.set()

@@ -292,6 +292,10 @@ class Epochs:
         keys = sum(receipt.sampled_keys for receipt in receipts)
         return combine if not rows else keys < _COMBINE_BELOW * rows
 
+    def stop(self) -> None:
+        """The query is being stopped: let no epoch wait."""
+        self._commits.stop()
+
     def close(self) -> None:
         """Work off the commits that have begun. Raises where an epoch that its sink has got did not become durable."""
         failed = self._commits.close()

@@ -22,7 +22,7 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery as SparkQuery
 
-from tailrace.errors import RewindNeeded, StateServerError, TailraceError
+from tailrace.errors import QueryStopped, RewindNeeded, StateServerError, TailraceError
 from tailrace.spark.epochs import PROGRESS_KEPT, Epochs
 from tailrace.spark.progress import EpochProgress
 
@@ -111,7 +111,7 @@ class StreamingQuery:
 
     def exception(self) -> BaseException | None:
         """Why the query ended, or None."""
-        if self._error is not None or self._starts_again(self._running):
+        if self._error is not None or self._starts_again(self._running) or self._was_stopped:
             return self._error
         found: BaseException | None = self._running.query.exception()
         # Ours says more, but only where Spark calls it a failure: stopping interrupts an epoch too.
@@ -123,7 +123,7 @@ class StreamingQuery:
         ended = self._ended.wait(timeout)
         if ended:
             error = self._error or self._running.failure.error
-            found = self._running.query.exception()
+            found = None if self._was_stopped else self._running.query.exception()
             if self._error is not None or (found is not None and isinstance(error, TailraceError)):
                 assert error is not None
                 raise error
@@ -151,8 +151,14 @@ class StreamingQuery:
     def stop(self) -> None:
         """Stop, work off commits that have begun, and release the servers and the checkpoint."""
         self._stopping.set()
+        self._running.epochs.stop()
         self._running.query.stop()
         self._ended.wait(_RELEASE_TIMEOUT_S)
+
+    @property
+    def _was_stopped(self) -> bool:
+        """While an epoch waited: Spark takes that for a failure."""
+        return isinstance(self._running.failure.error, QueryStopped)
 
     def _watch(self) -> None:
         try:
