@@ -164,6 +164,7 @@ def test_stop_works_off_the_commit_that_has_begun(spark: SparkSession, tmp_path:
     wait_until("the servers' end", lambda: not session_servers(), 5)
 
 
+@pytest.mark.long
 def test_stop_does_not_wait_for_a_store_that_hangs(spark: SparkSession, tmp_path: Path) -> None:
     """The epoch that waits at the gate has reached no sink: the next start runs it."""
     query = Scripted(spark, tmp_path, ROLLING)
