@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.key_hash import hash_program, put_hashes
+from tailrace.operators.row_order import row_order
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.state.columns import arrow_type
 from tailrace.state.layout import HASH, record_layout
@@ -54,7 +55,7 @@ def in_fixed_order(batches: Sequence[pa.RecordBatch], spec: OperatorSpec) -> lis
         return whole
     table = pa.Table.from_batches(whole)
     hashes = _hashes(table, keys)
-    order = np.lexsort((_rest(table, spec), hashes, hashes % spec.shards))
+    order = row_order([pa.array(hashes % spec.shards), pa.array(hashes), pa.array(_rest(table, spec))], len(table))
     cuts = range(0, len(order), _ROWS_MAX)
     parts = (table.take(pa.array(order[at : at + _ROWS_MAX])).combine_chunks().to_batches() for at in cuts)
     return [batch for part in parts for batch in part]

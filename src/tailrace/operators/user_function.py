@@ -42,9 +42,8 @@ class UserFunction:
 
     def by_window(self, groups: Groups, starts: np.ndarray, ends: np.ndarray, epoch: int) -> Iterator[pa.RecordBatch]:
         """What it makes of windows that keys share: one call for each of them, usually the only one."""
-        distinct, numbers = np.unique(np.stack([starts, ends], axis=1), axis=0, return_inverse=True)
-        for number, (start, end) in enumerate(distinct):
-            made = self._call(groups.where(numbers.reshape(-1) == number), epoch)
+        for start, end, own in _windows(starts, ends):
+            made = self._call(groups.where(own), epoch)
             bounds = window_struct(np.full(len(made), start), self._spec, np.full(len(made), end))
             yield from made.add_column(0, self._spec.window_name, bounds).combine_chunks().to_batches()
 
@@ -92,6 +91,15 @@ class UserFunction:
             ) from error
 
 
+def _windows(starts: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Every different window in order of time, and which groups are in it."""
+    firsts, by_start = np.unique(starts, return_inverse=True)
+    for number, start in enumerate(firsts):
+        own = by_start == number
+        for end in np.unique(ends[own]):
+            yield int(start), int(end), own & (ends == end)
+
+
 def _among(windows: pa.Array, given: pa.Array) -> np.ndarray:
     """Which of the windows are among those given."""
     if windows.null_count or any(part.null_count for part in _parts(windows)):
@@ -99,14 +107,12 @@ def _among(windows: pa.Array, given: pa.Array) -> np.ndarray:
         for part in _parts(windows):
             known &= np.asarray(pc.is_valid(part).to_numpy(zero_copy_only=False), bool)
         return known  # the rest need not be looked at: one row without a window is enough
-    both = [
-        np.concatenate([np.asarray(part.cast(pa.int64())) for part in pair])
-        for pair in zip(_parts(given), _parts(windows), strict=True)
-    ]
-    _, numbers = np.unique(np.stack(both, axis=1), axis=0, return_inverse=True)
-    numbers = numbers.reshape(-1)
-    found: np.ndarray = np.isin(numbers[len(given) :], numbers[: len(given)])
-    return found
+    numbers = np.zeros(len(given) + len(windows), np.int64)
+    for pair in zip(_parts(given), _parts(windows), strict=True):
+        both = pa.concat_arrays([part.cast(pa.int64()) for part in pair]).dictionary_encode()
+        numbers = numbers * len(both.dictionary) + both.indices.to_numpy()
+    found = pc.is_in(pa.array(numbers[len(given) :]), value_set=pa.array(numbers[: len(given)]))
+    return np.asarray(found.to_numpy(zero_copy_only=False), bool)
 
 
 def _parts(windows: pa.Array) -> list[pa.Array]:
