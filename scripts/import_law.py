@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "testing": ("",),
     "testing.stores": ("operators", "state"),  # the stores by themselves, for benches
     "lab": ("", "testing"),  # "" is the package itself: public names only, as a user has them
-    "cli": ("", "lab", "operators"),  # operators: to compile their kernels ahead
+    "cli": ("", "lab", "operators", "commit", "env"),  # operators: to compile kernels ahead; commit: to look into it
     "": ("api", "plan", "spark"),
 }
 

@@ -43,6 +43,12 @@ bench = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(bench, name="bench")
+checkpoint = typer.Typer(
+    help="Look into the checkpoint of a query.",
+    epilog="Examples:  tailrace checkpoint inspect /data/checkpoints/counts",
+    no_args_is_help=True,
+)
+app.add_typer(checkpoint, name="checkpoint")
 
 out = Console()
 err = Console(stderr=True)
@@ -325,6 +331,53 @@ def run(
     checked = f"{found['rows_checked']:,} rows of the answer checked" if found["answers_equal"] else "not checked"
     _table(f"{workload}: {found['events']:,} events in {found['epochs']} epochs, {checked}", shown)
     _give(found, out_file, record, records)
+
+
+@checkpoint.command(
+    epilog="Examples:  tailrace checkpoint inspect /data/checkpoints/counts  ·  tailrace checkpoint inspect ck --state "
+    "s3://bucket/counts --json"
+)
+def inspect(
+    location: Annotated[Path, typer.Argument(help="The query's checkpointLocation, a local path.", show_default=False)],
+    state: Annotated[
+        str | None, typer.Option(help="Its stateLocation, where that is not beside the checkpoint.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Epochs, sizes and what a restart would do. Changes nothing; the query may be running."""
+    from tailrace.commit.inspect import inspect as look  # lazy: see _LAZY
+    from tailrace.commit.spark_folder import spark_epochs  # lazy: see _LAZY
+    from tailrace.env.objects import open_store  # lazy: see _LAZY
+
+    if not location.is_dir():
+        raise typer.BadParameter(f"there is no folder {location}", param_hint="LOCATION")
+    spark = open_store(str(location))
+    found = look(
+        open_store(state or str(location / "tailrace")),
+        spark_epochs(spark, "commits"),
+        spark_epochs(spark, "offsets"),
+    )
+    if as_json:
+        print(json.dumps(found.to_json()))
+        return
+    table = Table(title=f"The log at {found.state}", title_justify="left")
+    for name, justify in (("entry", "right"), ("what", "left"), ("run", "left"), ("objects", "right"), ("MB", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for entry in found.to_json()["log"]:
+        durable = entry["kind"] == "durable"
+        what = f"epoch {entry['epoch']}, try {entry['try']}: durable" if durable else entry["kind"]
+        if entry["kind"] == "fence":
+            what = f"start on {entry['host']}, {entry['at']}"
+        sizes = (f"{entry['objects']}", f"{entry['bytes'] / 1e6:,.1f}") if durable else ("", "")
+        table.add_row(str(entry["number"]), what, entry.get("run", ""), *sizes)
+    out.print(table)
+    newest = {log: max(epochs, default=None) for log, epochs in found.to_json()["spark"].items()}
+    out.print(f"Spark: newest commit {newest['commits']}, newest offset {newest['offsets']}")
+    out.print(
+        f"Objects: {len(found.objects)}, {sum(found.objects.values()) / 1e6:,.1f} MB; {len(found.orphans)} that no "
+        f"durable epoch lists; {len(found.missing)} missing"
+    )
+    out.print(Text(found.verdict(), style="bold"))
 
 
 @app.command(name="workloads", epilog="Examples:  tailrace workloads  ·  tailrace run bids-window --set auctions=500")

@@ -14,14 +14,16 @@ from collections.abc import Iterator
 import pytest
 
 from support.recovery import Logs, Rewind, live, live_behind, undisturbed
-from support.recovery_kinds import KINDS, script_of, spec_of
+from support.recovery_kinds import KINDS, Script, script_of, spec_of
 from tailrace.env.faulty import SimulatedCrash, SimulatedDisk
 from tailrace.env.local_store import LocalStore
+from tailrace.operators.specs.operator import OperatorSpec
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 EPOCHS = 14
 EXAMPLES = 100 if LONG else 2
 CRASHES_MAX = 6
+LIVES_MAX = 200
 OPERATIONS = 200
 """Of the disk, in a life that does not end by itself; a crash comes at any of them."""
 
@@ -47,22 +49,31 @@ def check(kind: str, seed: int, scratch: str) -> None:
     script = script_of(spec, seed, EPOCHS)
     wanted = undisturbed(spec, script, scratch)
     assert any(wanted), "the script emits nothing"
-    disk, logs = SimulatedDisk(seed), Logs()
+    disk, logs = SimulatedDisk(seed), Logs(rng=rng)
+    crashes = [rng.randrange(OPERATIONS) for _ in range(rng.randrange(CRASHES_MAX + 1))]
     with tempfile.TemporaryDirectory() as root:
-        for crash_at in [*(rng.randrange(OPERATIONS) for _ in range(rng.randrange(CRASHES_MAX + 1))), -1]:
-            disk.restart(crash_at)
+        for _ in range(LIVES_MAX):
+            disk.restart(crashes.pop() if crashes else -1)
             try:
-                while True:
-                    life = rng.choice([live, live_behind])
-                    try:
-                        life(spec, script, LocalStore(root, disk), logs, scratch, rng)
-                        break
-                    except Rewind:
-                        pass
+                _live_on(spec, script, LocalStore(root, disk), logs, scratch, rng)
+                break
             except SimulatedCrash:
                 continue
-            break
     assert logs.commits == list(range(EPOCHS))
     for epoch, rows in enumerate(wanted):
         found = logs.sink[epoch]
         assert found == rows, f"epoch {epoch}: missing {rows - found}, too many {found - rows}"
+
+
+def _live_on(
+    spec: OperatorSpec, script: Script, store: LocalStore, logs: Logs, scratch: str, rng: random.Random
+) -> None:
+    """Drivers that commit before the sink or behind it, until one has come to the end."""
+    for _ in range(LIVES_MAX):
+        life = rng.choice([live, live_behind])
+        try:
+            life(spec, script, store, logs, scratch, rng)
+            return
+        except Rewind:
+            pass
+    raise AssertionError(f"{LIVES_MAX} drivers have not come to the end")

@@ -21,7 +21,9 @@ def tailrace(*arguments: str, tmp: Path, **environment: str) -> subprocess.Compl
     )
 
 
-@pytest.mark.parametrize("command", [(), ("demo",), ("bench",), ("bench", "rmw"), ("bench", "overhead")])
+@pytest.mark.parametrize(
+    "command", [(), ("demo",), ("bench",), ("bench", "rmw"), ("bench", "overhead"), ("checkpoint", "inspect")]
+)
 def test_help_has_examples(tmp_path: Path, command: tuple[str, ...]) -> None:
     done = tailrace(*command, "--help", tmp=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -37,6 +39,7 @@ def test_help_has_examples(tmp_path: Path, command: tuple[str, ...]) -> None:
         (("bench", "overhead", "--conf", "x"), "is not of the form"),
         (("demo", "--rows", "many"), "--rows"),
         (("unheard-of",), "unheard-of"),
+        (("checkpoint", "inspect", "no-such-folder"), "there is no folder no-such-folder"),
     ],
 )
 def test_wrong_options_exit_with_2(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:

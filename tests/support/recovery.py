@@ -22,6 +22,7 @@ from tailrace.commit.controller import Controller
 from tailrace.commit.fold import FoldSections, choose, fold_objects
 from tailrace.commit.manifest import Fold, Manifest, fold_problem
 from tailrace.commit.objects import ObjectRef
+from tailrace.env.faulty import SimulatedCrash
 from tailrace.env.store import ObjectStore
 from tailrace.ids import Attempt
 from tailrace.operators.catalogue import fold_sections, operator_of
@@ -52,6 +53,16 @@ class Logs(FakeSparkLogs):
     """Spark's own, and the sink: written outside of our store, never lost."""
 
     sink: dict[int, Emitted] = field(default_factory=dict)
+    rng: random.Random | None = None  # who decides whether a rewind crashes
+
+    def move_aside(self, log: str, epoch: int) -> None:
+        self._perhaps_crash()
+        super().move_aside(log, epoch)
+        self._perhaps_crash()
+
+    def _perhaps_crash(self) -> None:
+        if self.rng is not None and self.rng.random() < 0.2:
+            raise SimulatedCrash
 
 
 def frames_of(spec: OperatorSpec, script: Script, epoch: int) -> list[Frame]:

@@ -13,12 +13,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import AnalysisException
 
+from tailrace.commit.spark_folder import numbers_of, spark_epochs
 from tailrace.env.disk import Disk
 from tailrace.env.objects import open_store
 from tailrace.errors import CheckpointError
 
 ASIDE = "tailrace-aside"
-_NUMBER = re.compile(r"(?:^|/)(\d+)$")
 
 
 class SparkLogFiles:
@@ -32,14 +32,12 @@ class SparkLogFiles:
     def epochs(self, log: str) -> list[int]:
         """The epochs that have a file in ``commits`` or ``offsets``; empty where there is no checkpoint yet."""
         if is_local(self._checkpoint):
-            names = [stored.name for stored in open_store(self._checkpoint).list(f"{log}/")]
-        else:
-            try:
-                files = self._spark.read.format("binaryFile").load(f"{self._checkpoint.rstrip('/')}/{log}")
-                names = [row.path for row in files.select("path").collect()]
-            except AnalysisException:  # no such path: the query has not run yet
-                names = []
-        return sorted(int(found.group(1)) for name in names if (found := _NUMBER.search(name)))
+            return spark_epochs(open_store(self._checkpoint), log)
+        try:
+            files = self._spark.read.format("binaryFile").load(f"{self._checkpoint.rstrip('/')}/{log}")
+            return numbers_of(row.path for row in files.select("path").collect())
+        except AnalysisException:  # no such path: the query has not run yet
+            return []
 
     def move_aside(self, log: str, epoch: int) -> None:
         if not is_local(self._checkpoint):

@@ -1,0 +1,159 @@
+"""What lies in a query's checkpoint, and what a start would do with it. Reads only: nothing is locked, fenced or moved.
+
+A query that runs meanwhile may delete what was just listed: such entries are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.commit.landing import Wanted, decide
+from tailrace.commit.log import CommitLog, Damaged, Entry, Fence, History
+from tailrace.commit.manifest import Manifest
+from tailrace.env.store import ObjectStore
+from tailrace.errors import TailraceError
+from tailrace.ids import NO_EPOCH
+from tailrace.log import filenames
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """``entries``: all of the log that can be read, oldest first. ``landing``: None where a start would be refused."""
+
+    state: str
+    commits: tuple[int, ...]
+    offsets: tuple[int, ...]
+    entries: tuple[Entry, ...]
+    objects: dict[str, int]  # bytes, by name
+    decisions: tuple[int, ...]  # epochs with a record of what they go by
+    landing: Wanted | None
+    refusal: str
+
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        return tuple(entry for entry in self.entries if isinstance(entry, Manifest))
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """Objects that a durable epoch lists."""
+        return frozenset(ref.name for manifest in self.manifests for ref in manifest.objects)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        return tuple(sorted(self.needed - self.objects.keys()))
+
+    @property
+    def orphans(self) -> tuple[str, ...]:
+        """Left by crashes, or of an epoch that is being committed."""
+        return tuple(sorted(self.objects.keys() - self.needed))
+
+    def verdict(self) -> str:
+        """What a start would do, in a sentence or two."""
+        if self.landing is None:
+            return f"A start would be refused. {self.refusal}"
+        landing = self.landing
+        if landing.rewind:
+            moved = " and then ".join(f"{step.log}/{step.epoch}" for step in landing.rewind)
+            return (
+                f"A start would rewind Spark by moving {moved} aside, open {_epoch(landing.epoch)} and replay epoch "
+                f"{landing.epoch + 1}, which Spark has committed and which is not durable here."
+            )
+        if landing.replay is not None:
+            return (
+                f"A start would open {_epoch(landing.epoch)} and replay epoch {landing.epoch + 1}, which is durable "
+                "here and not committed by Spark, with the same rows and decisions."
+            )
+        if landing.planned > landing.epoch:
+            return (
+                f"A start would open {_epoch(landing.epoch)} and run epoch {landing.planned}, which Spark has planned."
+            )
+        return f"A start would open {_epoch(landing.epoch)} and go on with epoch {landing.epoch + 1}."
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "spark": {"commits": list(self.commits), "offsets": list(self.offsets)},
+            "log": [_said(entry) for entry in self.entries],
+            "objects": {
+                "count": len(self.objects),
+                "bytes": sum(self.objects.values()),
+                "orphans": list(self.orphans),
+                "missing": list(self.missing),
+            },
+            "decisions": list(self.decisions),
+            "restart": self.verdict(),
+        }
+
+
+def inspect(store: ObjectStore, commits: Sequence[int], offsets: Sequence[int]) -> Inspection:
+    """``commits``, ``offsets``: epochs in Spark's own logs."""
+    log = CommitLog(store)
+    entries: list[Entry] = []
+    for number in log.numbers():
+        try:
+            entries.append(log.entry(number))
+        except FileNotFoundError:
+            continue
+    landing, refusal = None, ""
+    try:
+        landing = decide(commits, offsets, _after_fence(entries), store.uri)
+    except TailraceError as error:
+        refusal = str(error)
+    records = (filenames.decisions_epoch(each.name) for each in store.list(filenames.DECISIONS_PREFIX))
+    return Inspection(
+        state=store.uri,
+        commits=tuple(commits),
+        offsets=tuple(offsets),
+        entries=tuple(entries),
+        objects={each.name: each.bytes for each in store.list(filenames.OBJECT_PREFIX)},
+        decisions=tuple(epoch for epoch in records if epoch is not None),
+        landing=landing,
+        refusal=refusal,
+    )
+
+
+def _after_fence(entries: Sequence[Entry]) -> History:
+    """The log as a start would read it: with its own fence as the last number."""
+    newest: list[Entry] = []
+    for entry in reversed(entries):
+        newest.append(entry)
+        if isinstance(entry, Manifest):
+            break
+    numbers = [entry.number for entry in entries]
+    return History((*numbers, max(numbers, default=-1) + 1), tuple(newest))
+
+
+def _said(entry: Entry) -> dict[str, Any]:
+    match entry:
+        case Manifest():
+            return {
+                "number": entry.number,
+                "kind": "durable",
+                "epoch": entry.epoch,
+                "run": entry.run,
+                "try": entry.try_,
+                "parent": entry.parent,
+                "objects": len(entry.objects),
+                "bytes": sum(ref.bytes for ref in entry.objects),
+                "rows": dict(entry.rows),
+                "decisions": dict(entry.decisions),
+                "watermarks": dict(entry.watermarks),
+            }
+        case Fence():
+            return {
+                "number": entry.number,
+                "kind": "fence",
+                "run": entry.run,
+                "host": entry.host,
+                "pid": entry.pid,
+                "at": entry.at,
+            }
+        case Damaged():
+            return {"number": entry.number, "kind": "damaged", "error": str(entry.error)}
+    raise AssertionError(entry)
+
+
+def _epoch(number: int) -> str:
+    return "an empty state" if number == NO_EPOCH else f"the state of epoch {number}"
