@@ -241,7 +241,7 @@ def _spawn(config: ProcessConfig, folder: ServerFolder) -> subprocess.Popen[byte
             stderr=log,
             close_fds=True,
             cwd=folder.path,
-            env=_environment(),
+            env=_environment(config.common.memory_bytes),
         )
     assert process.stdin is not None
     try:
@@ -260,9 +260,17 @@ def _host(executor: processes.ProcessFacts) -> str:
     return os.environ.get("SPARK_LOCAL_HOSTNAME") or os.environ.get("SPARK_LOCAL_IP") or host_name()
 
 
-def _environment() -> dict[str, str]:
-    """The worker's environment, without Spark's secrets and with every place this worker imports from."""
+def _environment(memory_bytes: int) -> dict[str, str]:
+    """The worker's environment, without Spark's secrets and with every place this worker imports from.
+
+    The allocator of glibc keeps what it was given back, in an arena for each thread: with little memory to hold, more
+    than the state. So what is large beside the budget goes back to the system at once, and two arenas are enough.
+    """
     environment = {name: value for name, value in os.environ.items() if name not in _SPARK_SECRETS}
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in sys.path)
     environment["ACERO_ALIGNMENT_HANDLING"] = "reallocate"
+    large = min(max(memory_bytes // 64, 1 << 20), 32 << 20)
+    environment.setdefault("MALLOC_ARENA_MAX", "2")
+    environment.setdefault("MALLOC_MMAP_THRESHOLD_", str(large))
+    environment.setdefault("MALLOC_TRIM_THRESHOLD_", str(4 * large))
     return environment
