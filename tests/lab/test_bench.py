@@ -94,7 +94,6 @@ def test_overhead_says_where_the_time_goes(short_path: Path) -> None:
     wait_until_nothing_is_left(short_path, 20)
 
 
-@pytest.mark.long
 def test_the_demo_ends_with_equal_answers(short_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tailrace.cli", "demo", "--rows", "2000", "--auctions", "100"],

@@ -75,10 +75,10 @@ class Run:
 
     def answer(self) -> pa.Table:
         """All closed windows, in an order of their own."""
-        flat = [flat(table) for table in self.emitted if table.num_rows]
-        if not flat:
+        closed = [flat(table) for table in self.emitted if table.num_rows]
+        if not closed:
             raise TailraceError(f"{self.engine} closed no window: give the demo more batches")
-        return pa.concat_tables(flat).sort_by([("start", "ascending"), ("auction", "ascending")]).combine_chunks()
+        return pa.concat_tables(closed).sort_by([("start", "ascending"), ("auction", "ascending")]).combine_chunks()
 
 
 def read_bids(spark: SparkSession, feed: Path) -> DataFrame:
