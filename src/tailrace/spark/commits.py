@@ -94,6 +94,8 @@ class Commits:
 
     def begin(self, order: Order, written: Sequence[CommitResult] | None = None) -> None:
         """The epoch's steps are done; ``written`` where the servers have written their deltas in the same call."""
+        # An earlier try of this epoch is given up: what became of its commit does not matter any more.
+        self._begun = [each for each in self._begun if each[0] < order.epoch]
         self._raise_failed()
         try:
             self._controller.begin(order.epoch, order.try_)
@@ -103,7 +105,6 @@ class Commits:
         if written is None and self._mode is CommitMode.ASYNC_CHECKPOINT:
             written = self._write(order)
         commit = self._worker.submit(self._commit, order, written)
-        self._begun = [each for each in self._begun if each[0] < order.epoch]  # an earlier try is given up
         self._begun.append((order.epoch, commit))
         self._newest = commit
 
