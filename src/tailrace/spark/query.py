@@ -200,10 +200,10 @@ class StreamingQuery:
         except Exception as error:
             if running.query.exception() is not None:
                 return  # the query has failed anyway, and the next start goes on from the log
-            if isinstance(error, StateServerError) and not self._stopping.is_set():
-                running.failure.error = RewindNeeded(f"the last epoch was lost with a state server: {error}")
-            elif self._stopping.is_set():
+            if self._stopping.is_set():
                 _log.warning("the last epoch is not durable, and will be run again by the next start: %s", error)
+            elif isinstance(error, StateServerError) and self._restarts_left > 0:
+                running.failure.error = RewindNeeded(f"the last epoch was lost with a state server: {error}")
             else:
                 self._error = error
 
