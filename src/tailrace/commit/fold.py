@@ -16,7 +16,6 @@ only when a durable manifest lists it: a fold that is lost, or comes too late, c
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +31,7 @@ from tailrace.commit.objects import (
     sections_by_shard,
     write_sections,
 )
+from tailrace.env import tasks
 from tailrace.env.processes import work_behind_others
 from tailrace.env.randomness import short_id
 from tailrace.env.store import ObjectStore
@@ -148,8 +148,8 @@ class Folder:
         self._run = run
         self._server = server
         self._choose = choose
-        self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
+        self._thread: tasks.Started | None = None
+        self._stopping = tasks.event()
         self._done: Fold | None = None
         self._pause = 0  # submits to let pass after a failure, so that a damaged file is not reread every epoch
         self._pause_next = 1
@@ -178,13 +178,7 @@ class Folder:
         if chosen := self._choose(objects, shards):
             mine = [ref for ref in objects if ranges.common(ref.shards, ranges.of_shards(shards))]
             complete = {ref.name for ref in mine} <= {ref.name for ref in chosen}
-            self._thread = threading.Thread(
-                target=self._work,
-                args=(chosen, shards, dict(horizons or {}), complete),
-                name="tailrace-fold",
-                daemon=True,
-            )
-            self._thread.start()
+            self._thread = tasks.start("tailrace-fold", self._work, chosen, shards, dict(horizons or {}), complete)
 
     def finished(self) -> list[Fold]:
         """Folds to be taken into the next manifest. Offered again until a submit shows that they are, or cannot be."""

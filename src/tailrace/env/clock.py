@@ -1,8 +1,13 @@
-"""Time. Everything above ``env`` asks here, so that a simulator can answer instead."""
+"""Time. Everything above ``env`` asks here, so that a simulator can answer instead.
+
+``use`` puts another clock in place of the machine's; for tests that run nothing else meanwhile.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -40,22 +45,33 @@ class SystemClock:
 
 
 SYSTEM = SystemClock()
+_used: Clock = SYSTEM
+
+
+@contextmanager
+def use(other: Clock) -> Iterator[None]:
+    global _used
+    before, _used = _used, other
+    try:
+        yield
+    finally:
+        _used = before
 
 
 def now() -> float:
-    return SYSTEM.now()
+    return _used.now()
 
 
 def monotonic() -> float:
-    return SYSTEM.monotonic()
+    return _used.monotonic()
 
 
 def thread_cpu() -> float:
-    return SYSTEM.thread_cpu()
+    return _used.thread_cpu()
 
 
 def sleep(seconds: float) -> None:
-    SYSTEM.sleep(seconds)
+    _used.sleep(seconds)
 
 
 def timestamp_text(seconds: float) -> str:

@@ -1,10 +1,27 @@
-"""Names that nobody else has, and secrets that nobody guesses. Safe from any thread."""
+"""Names that nobody else has, and secrets that nobody guesses. Safe from any thread.
+
+``use`` puts names of a seed in their place; for tests that run nothing else meanwhile.
+"""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from tailrace.ids import RunId
+
+_hex: Callable[[int], str] = secrets.token_hex  # so many random bytes, as hex digits
+
+
+@contextmanager
+def use(hex_of: Callable[[int], str]) -> Iterator[None]:
+    global _hex
+    before, _hex = _hex, hex_of
+    try:
+        yield
+    finally:
+        _hex = before
 
 
 def new_run_id() -> RunId:
@@ -12,12 +29,12 @@ def new_run_id() -> RunId:
 
     Runs of one state location are told apart by this alone, so it comes from the system's generator.
     """
-    return RunId(secrets.token_hex(8))
+    return RunId(_hex(8))
 
 
 def short_id() -> str:
     """8 hex digits, to tell apart objects that one run may write twice under the same numbers."""
-    return secrets.token_hex(4)
+    return _hex(4)
 
 
 def new_token() -> str:

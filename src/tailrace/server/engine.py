@@ -18,7 +18,6 @@ that a slow store stops no other epoch's steps. Order of locks: ``_commit_lock``
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -27,6 +26,7 @@ import pyarrow as pa
 
 from tailrace.commit.manifest import Fold
 from tailrace.commit.objects import ObjectRef
+from tailrace.env import tasks
 from tailrace.env.clock import SYSTEM, Clock
 from tailrace.errors import FencedError, StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
@@ -104,8 +104,8 @@ class Engine:
         self._clock = clock
         self._checkpoint = checkpoint
         self._relay = relay
-        self._lock = threading.RLock()
-        self._commit_lock = threading.Lock()
+        self._lock = tasks.reentrant_lock()
+        self._commit_lock = tasks.lock()
         self._seats = {name: Seat(name, make, staging, clock) for name, make in operators.items()}
         self._newest = Attempt(NO_EPOCH, 0)
         self._epoch: int = NO_EPOCH

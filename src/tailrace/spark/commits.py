@@ -17,16 +17,15 @@ an epoch goes by.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
 from dataclasses import dataclass
 from typing import Any
 
 from tailrace.api.options import CommitMode
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
-from tailrace.env import clock
+from tailrace.env import clock, tasks
+from tailrace.env.tasks import Call
 from tailrace.errors import FencedError, QueryStopped, RewindNeeded, StateServerError
 from tailrace.server.protocol import CommitResult
 from tailrace.spark.fleet import Fleet
@@ -65,12 +64,12 @@ class Commits:
         self._mode = mode
         self._clean_too = clean
         self._durable = {controller.landing.epoch: controller.landing.manifest}  # newest two that were waited for
-        self._begun: list[tuple[int, Future[Commit]]] = []  # not yet seen to be durable, ascending
-        self._worker = ThreadPoolExecutor(1, "tailrace-commit")
-        self._recorder = ThreadPoolExecutor(1, "tailrace-record")
-        self._recorded: Future[Mapping[str, Any]] | None = None
-        self._stopping = threading.Event()
-        self._newest: Future[Commit] | None = None
+        self._begun: list[tuple[int, Call[Commit]]] = []  # not yet seen to be durable, ascending
+        self._worker = tasks.worker("tailrace-commit")
+        self._recorder = tasks.worker("tailrace-record")
+        self._recorded: Call[Mapping[str, Any]] | None = None
+        self._stopping = tasks.event()
+        self._newest: Call[Commit] | None = None
         self.last: Commit | None = None
 
     @property
@@ -204,7 +203,7 @@ class Commits:
     def _write(self, order: Order) -> list[CommitResult]:
         return self._fleet.each(lambda client, _: client.commit(order.epoch, order.try_))
 
-    def _clean(self, commit: Future[Commit]) -> None:
+    def _clean(self, commit: Call[Commit]) -> None:
         """Nothing here may fail an epoch: what is left undone is done by the next one, or by the next start."""
         if commit.exception() is not None:
             return
