@@ -14,10 +14,10 @@ import tailrace as tr
 from support.processes import kill, session_servers, wait_until
 from support.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.commit.log import CommitLog
+from tailrace.commit.spark_folder import ASIDE
 from tailrace.env.local_store import LocalStore
 from tailrace.errors import CheckpointError
 from tailrace.spark.inspection import read_once
-from tailrace.spark.spark_log import ASIDE
 
 MODES = ("async", pytest.param("async-checkpoint", marks=pytest.mark.long))
 

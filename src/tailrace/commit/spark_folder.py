@@ -1,13 +1,51 @@
-"""Spark's own logs of a query as they lie in its checkpoint: one file an epoch, named by its number."""
+"""Spark's own logs of a query as they lie in its checkpoint: one file an epoch, named by its number. And the rewind.
+
+A file that is moved aside goes to ``<checkpoint>/tailrace-aside/``, where Spark does not look; what an earlier rewind
+left there is replaced. Beside a local file lies Hadoop's checksum of it: it goes first, since a file without one is
+read unchecked, but one with another file's is refused.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
+from tailrace.env.disk import Disk
+from tailrace.env.local_store import LocalStore
 from tailrace.env.store import ObjectStore
+from tailrace.errors import CheckpointError
+
+ASIDE = "tailrace-aside"
 
 _NUMBER = re.compile(r"(?:^|/)(\d+)$")
+
+
+class SparkFolder:
+    """The logs of a checkpoint on a disk. Stateless: safe from any thread."""
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        self._root = root
+        self._disk = disk or Disk()
+
+    def epochs(self, log: str) -> list[int]:
+        return spark_epochs(LocalStore(self._root, self._disk), log)
+
+    def move_aside(self, log: str, epoch: int) -> None:
+        """Take the epoch's file out of the log, durably. One that is gone already is fine."""
+        folder, aside = self._root / log, self._root / ASIDE / log
+        try:
+            self._disk.make_folder(aside)
+            for name in (f".{epoch}.crc", str(epoch)):
+                if self._disk.exists(folder / name):
+                    self._disk.replace(folder / name, aside / name)
+            self._disk.sync_folder(aside)
+            self._disk.sync_folder(folder)
+        except OSError as error:
+            raise CheckpointError(
+                f"Cannot move {folder / str(epoch)} to {aside}: {error.strerror or error}. Spark's checkpoint is one "
+                "epoch ahead of the state; make its folder writable, then start the query again."
+            ) from error
 
 
 def spark_epochs(store: ObjectStore, log: str) -> list[int]:

@@ -94,6 +94,9 @@ class Disk:
         finally:
             os.close(fd)
 
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
     def read(self, path: Path) -> bytes:
         with open(path, "rb", buffering=0) as file:
             return file.readall()

@@ -16,6 +16,7 @@ import os
 import random
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,10 @@ class SimulatedDisk(Disk):
         with self._operation():
             self._durable[path] = dict(self._live[path])
 
+    def exists(self, path: Path) -> bool:
+        with self._operation():
+            return path.name in self._live.get(path.parent, {})
+
     def read(self, path: Path) -> bytes:
         with self._operation():
             return self._file(path).data
@@ -122,7 +127,8 @@ class SimulatedDisk(Disk):
         with self._guard:
             self._file(path).data = data
 
-    def _operation(self) -> _Operation:
+    def _operation(self) -> AbstractContextManager[None]:
+        """Around each operation."""
         return _Operation(self)
 
     def _folder(self, path: Path) -> dict[str, _File]:
@@ -138,7 +144,7 @@ class SimulatedDisk(Disk):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
 
 
-class _Operation:
+class _Operation(AbstractContextManager[None]):
     """Counts an operation; the one that crashes happens first or does not happen, as the seed says."""
 
     def __init__(self, disk: SimulatedDisk) -> None:

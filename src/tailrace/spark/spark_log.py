@@ -1,9 +1,4 @@
-"""Spark's own logs of a query: which epochs it has planned (``offsets``) and finished (``commits``), and the rewind.
-
-A file that is moved aside goes to ``<checkpoint>/tailrace-aside/``, where Spark does not look; what an earlier rewind
-left there is replaced. Beside a local file lies Hadoop's checksum of it: it goes first, since a file without one is
-read unchecked, but one with another file's is refused.
-"""
+"""Spark's own logs of a query, wherever its checkpoint lies: in a local path, or behind a Hadoop URI, by Spark."""
 
 from __future__ import annotations
 
@@ -13,12 +8,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import AnalysisException
 
-from tailrace.commit.spark_folder import numbers_of, spark_epochs
+from tailrace.commit.spark_folder import SparkFolder, numbers_of
 from tailrace.env.disk import Disk
 from tailrace.env.objects import open_store
 from tailrace.errors import CheckpointError
-
-ASIDE = "tailrace-aside"
 
 
 class SparkLogFiles:
@@ -27,12 +20,12 @@ class SparkLogFiles:
     def __init__(self, spark: SparkSession, checkpoint: str, disk: Disk | None = None) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
-        self._disk = disk or Disk()
+        self._folder = SparkFolder(Path(open_store(checkpoint).uri), disk) if is_local(checkpoint) else None
 
     def epochs(self, log: str) -> list[int]:
         """The epochs that have a file in ``commits`` or ``offsets``; empty where there is no checkpoint yet."""
-        if is_local(self._checkpoint):
-            return spark_epochs(open_store(self._checkpoint), log)
+        if self._folder is not None:
+            return self._folder.epochs(log)
         try:
             files = self._spark.read.format("binaryFile").load(f"{self._checkpoint.rstrip('/')}/{log}")
             return numbers_of(row.path for row in files.select("path").collect())
@@ -40,26 +33,13 @@ class SparkLogFiles:
             return []
 
     def move_aside(self, log: str, epoch: int) -> None:
-        if not is_local(self._checkpoint):
+        if self._folder is None:
             raise CheckpointError(
                 f"Spark's checkpoint {self._checkpoint} is one epoch ahead of the state, and {log}/{epoch} must be "
                 "moved out of it before the query can go on. Tailrace does that only in a local path: "
                 f"move {log}/{epoch} aside by hand, or start with new locations."
             )
-        root = Path(open_store(self._checkpoint).uri)
-        folder, aside = root / log, root / ASIDE / log
-        try:
-            self._disk.make_folder(aside)
-            for name in (f".{epoch}.crc", str(epoch)):
-                if (folder / name).exists():
-                    self._disk.replace(folder / name, aside / name)
-            self._disk.sync_folder(aside)
-            self._disk.sync_folder(folder)
-        except OSError as error:
-            raise CheckpointError(
-                f"Cannot move {folder / str(epoch)} to {aside}: {error.strerror or error}. Spark's checkpoint is one "
-                "epoch ahead of the state; make its folder writable, then start the query again."
-            ) from error
+        self._folder.move_aside(log, epoch)
 
 
 def is_local(uri: str) -> bool:
