@@ -1,0 +1,145 @@
+"""A Kafka broker for a test: a real one, from Maven's artifacts, in a process and a temporary folder of its own.
+
+A single node that is its own controller, on free loopback ports; topics are made when they are first written to. The
+broker also goes when the test's process is killed: ``lab/guard.py`` watches it. Where it does not start, tests fail.
+
+``python tests/support/kafka_broker.py`` fetches what is needed into the virtual environment, where it is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tailrace.lab import guard
+from tailrace.lab.maven import Artifact, fetched, java, up_to_spark
+
+PARTITIONS = 2
+"""Of each topic."""
+_START_S = 60.0
+_JVM = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+
+
+def broker_jars() -> list[Path]:
+    return fetched(
+        "kafka-broker",
+        [Artifact("org.apache.kafka", "kafka_2.13", "4.1.0"), Artifact("org.slf4j", "slf4j-simple", "1.7.36")],
+    )
+
+
+def connector_jars() -> list[Path]:
+    """Spark's source and sink, and the client they use. Named one by one: not every version of each is published."""
+    return fetched(
+        "kafka-connector",
+        [
+            up_to_spark("org.apache.spark", "spark-sql-kafka-0-10_2.13"),
+            up_to_spark("org.apache.spark", "spark-token-provider-kafka-0-10_2.13"),
+            Artifact("org.apache.kafka", "kafka-clients", "3.9.1", alone=True),
+            Artifact("org.apache.commons", "commons-pool2", "2.12.1", alone=True),
+        ],
+    )
+
+
+class KafkaBroker:
+    """``with KafkaBroker() as kafka:`` then ``kafka.bootstrap``."""
+
+    def __enter__(self) -> KafkaBroker:
+        jars = broker_jars()
+        self._folder = Path(tempfile.mkdtemp(prefix="tr-kafka-"))
+        try:
+            self._start(jars)
+            self._wait()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        started: subprocess.Popen[bytes] | None = getattr(self, "_guard", None)
+        if started is not None:
+            assert started.stdin is not None
+            started.stdin.close()
+            started.wait(30)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def guard_pid(self) -> int:
+        return self._guard.pid
+
+    def _start(self, jars: list[Path]) -> None:
+        self._port, controller = _free_ports(2)
+        data = self._folder / "data"
+        data.mkdir()
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(data),
+            "num.partitions": str(PARTITIONS),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "log.cleaner.dedupe.buffer.size": "2000000",
+        }
+        config = self._folder / "server.properties"
+        config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        # What `kafka-storage format` would write, without another JVM: ids of 16 bytes, in Base64 without its padding.
+        identity = {"version": "1", "cluster.id": "dGFpbHJhY2UtdGVzdHMtMQ", "node.id": "1"}
+        (data / "meta.properties").write_text(
+            "".join(
+                f"{name}={value}\n" for name, value in {**identity, "directory.id": "dGFpbHJhY2UtZm9sZGVyLQ"}.items()
+            )
+        )
+        broker = [java(), *_JVM, "-cp", os.pathsep.join(map(str, jars)), "kafka.Kafka", str(config)]
+        self._log = self._folder / "log"
+        with self._log.open("wb") as log:
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", guard.__file__, str(self._folder), *broker],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self._port), 2).close()
+                return
+            except OSError:
+                if self._guard.poll() is not None or time.monotonic() > deadline:
+                    raise AssertionError(
+                        f"the broker did not start; its log ends:\n{self._log.read_text(errors='replace')[-3000:]}"
+                    ) from None
+                time.sleep(0.05)
+
+
+def _free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for each in held:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in held]
+    finally:
+        for each in held:
+            each.close()
+
+
+if __name__ == "__main__":
+    print(f"{len(broker_jars())} jars of the broker, {len(connector_jars())} of Spark's connector")
