@@ -3,18 +3,17 @@
 The program that fetches them is Ivy, which is among Spark's own jars: nothing but Python and Java is needed, and Ivy
 knows by itself where the artifacts are. They are kept below the virtual environment, one folder a set.
 
-Any number of processes may ask for a set at once: one fetches, the others wait for it. A set is there whole or not at
-all, since its folder gets its name last.
+Any number of processes may ask for a set at once. It is there whole or not at all, since its folder gets its name
+last; where two fetch it, the first to be done wins.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,10 +53,13 @@ def fetched(name: str, artifacts: Sequence[Artifact]) -> list[Path]:
     folder = _KEPT / f"{name}-{hashlib.sha256(described.encode()).hexdigest()[:8]}"
     if not folder.is_dir():
         _KEPT.mkdir(parents=True, exist_ok=True)
-        with open(_KEPT / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not folder.is_dir():
-                _fetch(name, described, folder)
+        with tempfile.TemporaryDirectory(dir=_KEPT, ignore_cleanup_errors=True) as work:
+            aside = _fetch(name, described, Path(work))
+            try:
+                aside.rename(folder)
+            except OSError:
+                if not folder.is_dir():
+                    raise
     return sorted(folder.glob("*.jar"))
 
 
@@ -66,20 +68,18 @@ def java() -> str:
     return str(Path(home) / "bin" / "java") if home else "java"
 
 
-def _fetch(name: str, described: str, folder: Path) -> None:
-    aside = folder.with_name(f".{folder.name}")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    wanted = aside / "wanted.xml"
+def _fetch(name: str, described: str, work: Path) -> Path:
+    wanted, aside = work / "wanted.xml", work / "jars"
     wanted.write_text(
         '<ivy-module version="2.0"><info organisation="tailrace" module="wanted"/>'
-        f'<configurations><conf name="default"/></configurations><dependencies>\n{described}\n</dependencies></ivy-module>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>\n{described}\n</dependencies></ivy-module>"
     )
     jars = Path(pyspark.__file__).parent / "jars"
     ivy = next(jars.glob("ivy-*.jar"), None)
     if ivy is None:
         raise TailraceError(f"There is no Ivy among Spark's jars in {jars}: install pyspark from PyPI.")
-    command = [java(), "-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(_KEPT / "cache"), "-ivy", str(wanted)]
+    command = [java(), "-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(work / "cache"), "-ivy", str(wanted)]
     command += ["-types", "jar", "bundle", "-retrieve", f"{aside}/[artifact]-[revision].[ext]"]
     try:
         ended = subprocess.run(
@@ -90,4 +90,4 @@ def _fetch(name: str, described: str, folder: Path) -> None:
     if ended.returncode or not any(aside.glob("*.jar")):
         said = "\n".join([*ended.stdout.splitlines(), *ended.stderr.splitlines()][-25:])
         raise TailraceError(f"The Java libraries of {name} could not be fetched; the last that Ivy said:\n{said}")
-    aside.rename(folder)
+    return aside

@@ -1,0 +1,89 @@
+"""A query over one of the sources, for tests that kill it. Runs until Spark has committed the epoch ``until``.
+
+``hold``: the log entry of this epoch is never put, so that it is not durable while Spark commits it. ``pause``: the
+sink of this epoch never ends. ``once``: one epoch and no other is run. ``forget``: Kafka's records before these offsets
+are deleted first, by partition.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import tailrace as tr
+from support.file_sink import FileSink
+from support.kafka_broker import connector_jars
+from support.session import session_builder
+from support.source_case import SOURCES
+from tailrace.commit.log import CommitLog
+from tailrace.commit.manifest import Manifest
+
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+PACKAGE = "org.apache.spark.sql.execution.streaming.checkpointing"
+
+
+def hold(epoch: int) -> None:
+    append = CommitLog.append_durable
+
+    def held(self: CommitLog, run: str, manifest: Manifest) -> Manifest:
+        if manifest.epoch == epoch:
+            time.sleep(600)  # the test kills us here
+        return append(self, run, manifest)
+
+    CommitLog.append_durable = held  # type: ignore[method-assign]
+
+
+def forget(spark: SparkSession, config: dict[str, Any]) -> None:
+    jvm: Any = spark._jvm
+    kafka = jvm.org.apache.kafka
+    settings = jvm.java.util.Properties()
+    settings.setProperty("bootstrap.servers", config["bootstrap"])
+    before = jvm.java.util.HashMap()
+    for partition, offset in config["forget"].items():
+        place = kafka.common.TopicPartition(config["topic"], int(partition))
+        before.put(place, kafka.clients.admin.RecordsToDelete.beforeOffset(offset))
+    admin = kafka.clients.admin.AdminClient.create(settings)
+    admin.deleteRecords(before).all().get()
+    admin.close()
+
+
+def main() -> None:
+    config = json.loads(sys.argv[1])
+    root, case = Path(config["root"]), SOURCES[config["source"]]
+    builder = session_builder("local[2]").config(FILE_MANAGER, f"{PACKAGE}.{config['manager']}")
+    if config["source"] == "kafka":
+        builder = builder.config("spark.jars", ",".join(map(str, connector_jars())))
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    if config.get("feed"):
+        case.feed(spark, config)
+    if "forget" in config:
+        forget(spark, config)
+    if "hold" in config:
+        hold(config["hold"])
+    sink = FileSink(root / "out", config.get("pause"))
+
+    def save(batch: DataFrame, epoch: int) -> None:
+        with open(root / "calls", "a") as calls:
+            calls.write(f"{epoch}\n")
+        sink.save(batch, epoch)
+
+    stream = tr.stream(case.frame(spark, config)).groupBy("k").agg(tr.sum("v").alias("total"), tr.count().alias("n"))
+    writer = stream.writeStream.outputMode("update").foreachBatch(save)
+    writer = writer.option("checkpointLocation", str(root / "check")).options(**config.get("options", {}))
+    query = writer.trigger(processingTime="1 day" if config.get("once") else "0 seconds").start()
+    while query.isActive and not (root / "check" / "commits" / str(config["until"])).exists():
+        time.sleep(0.02)
+    query.stop()
+    query.awaitTermination()
+    query.explain()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
