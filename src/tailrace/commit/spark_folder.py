@@ -2,7 +2,8 @@
 
 A file that is moved aside goes to ``<checkpoint>/tailrace-aside/``, where Spark does not look; what an earlier rewind
 left there is replaced. Beside a local file lies Hadoop's checksum of it: it goes first, since a file without one is
-read unchecked, but one with another file's is refused.
+read unchecked, but one with another file's is refused. In an object store there are none, and nothing can be moved: a
+copy is put aside, then the object is deleted. A crash in between leaves it where it was, for the next start.
 """
 
 from __future__ import annotations
@@ -46,6 +47,26 @@ class SparkFolder:
                 f"Cannot move {folder / str(epoch)} to {aside}: {error.strerror or error}. Spark's checkpoint is one "
                 "epoch ahead of the state; make its folder writable, then start the query again."
             ) from error
+
+
+class SparkObjects:
+    """The logs of a checkpoint in an object store. Stateless: safe from any thread."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def epochs(self, log: str) -> list[int]:
+        return spark_epochs(self._store, log)
+
+    def move_aside(self, log: str, epoch: int) -> None:
+        """Take the epoch's object out of the log. One that is gone already is fine."""
+        name = f"{log}/{epoch}"
+        try:
+            data = self._store.get(name)
+        except FileNotFoundError:
+            return
+        self._store.put(f"{ASIDE}/{name}", [data])
+        self._store.delete([name])
 
 
 def spark_epochs(store: ObjectStore, log: str) -> list[int]:

@@ -91,7 +91,8 @@ class SparkRuntime:
         plan = plan_query(query)
         once = read_once(source_rows(query.relation, plan))
         checkpoint, state = _absolute(query.checkpoint_location), _absolute(query.state_location)
-        fixed = () if is_local(checkpoint) else (f"Spark's checkpoint {checkpoint} is no local path to be rewound",)
+        logs = SparkLogFiles(spark, checkpoint)
+        fixed = () if plan.commit is CommitMode.SYNC else logs.fixed
         plan = _with_commit(plan, (*once, *fixed))
         _check_session(spark)
         sink = sink_of(query, spark)
@@ -105,7 +106,7 @@ class SparkRuntime:
             controller = Controller.start(
                 store,
                 fingerprint(plan),
-                SparkLogFiles(spark, checkpoint),
+                logs,
                 run=run,
                 retain=plan.retain,
                 compare=_refuse_differences,
