@@ -21,9 +21,10 @@ import pytest
 from support.spark_logs import spark_logs
 from tailrace.commit.controller import Controller
 from tailrace.commit.objects import read_sections, write_object
+from tailrace.commit.spark_folder import ASIDE, SparkObjects
 from tailrace.env import cloud_store
 from tailrace.env.cloud_store import CloudStore
-from tailrace.env.faulty import FaultyStore, SimulatedDisk
+from tailrace.env.faulty import FaultyStore, SimulatedCrash, SimulatedDisk
 from tailrace.env.local_store import LocalStore
 from tailrace.env.objects import open_store, probe_put_if_absent
 from tailrace.env.randomness import short_id
@@ -308,3 +309,31 @@ def test_faulty_store_does_the_same_from_the_same_seed() -> None:
 
     assert trace(3) == trace(3) != trace(4)
     assert cloud_store.SINGLE_PUT_BYTES_MAX < 40 << 20  # so that the large object above goes out in parts
+
+
+def test_a_rewind_of_sparks_logs_crashes_anywhere_and_is_repeated(store) -> None:
+    def bodies(prefix: str) -> dict[str, bytes]:
+        return {each.name: store.get(each.name) for each in store.list(prefix)}
+
+    for crash_at in range(8):
+        logs = {f"{log}/{epoch}": b"v1\n%d" % epoch for log in ("commits", "offsets") for epoch in range(9, 13)}
+        del logs["commits/12"]
+        store.delete([each.name for each in store.list("")])
+        for name, body in logs.items():
+            store.put(name, [body])
+        faulty = FaultyStore(store, seed=crash_at, crash_at=crash_at)
+        # Spark has committed 11 and planned 12, and 10 is durable.
+        steps = [("offsets", 12), ("commits", 11)]
+        try:
+            for step in steps:
+                SparkObjects(faulty).move_aside(*step)
+        except SimulatedCrash:
+            left = bodies("commits/"), bodies("offsets/")
+            assert "commits/11" in left[0] or "offsets/12" not in left[1], "Spark would skip epoch 11"
+            for step in steps:
+                SparkObjects(store).move_aside(*step)
+        else:
+            assert crash_at >= 6, "three requests a step"
+        assert (SparkObjects(store).epochs("commits"), SparkObjects(store).epochs("offsets")) == ([9, 10], [9, 10, 11])
+        moved = {f"{ASIDE}/{log}/{epoch}": logs[f"{log}/{epoch}"] for log, epoch in steps}
+        assert bodies(f"{ASIDE}/") == moved
