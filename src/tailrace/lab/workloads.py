@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tailrace.lab import benches, bids_window, keyed_sums, peers
+from tailrace.lab.cluster_monitoring import workloads as cluster_monitoring
+from tailrace.lab.linear_road import workloads as linear_road
 from tailrace.lab.nexmark import workloads as nexmark
 
-ALL = (peers, keyed_sums, bids_window, nexmark, benches)
+ALL = (peers, keyed_sums, bids_window, nexmark, linear_road, cluster_monitoring, benches)
 """The modules that register something, in the order in which they need each other."""
