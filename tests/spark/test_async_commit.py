@@ -15,7 +15,9 @@ from support.processes import kill, session_servers, wait_until
 from support.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.commit.log import CommitLog
 from tailrace.commit.spark_folder import ASIDE
+from tailrace.env.local_copy import copies_of
 from tailrace.env.local_store import LocalStore
+from tailrace.env.objects import open_store
 from tailrace.errors import CheckpointError
 from tailrace.spark.inspection import read_once
 
@@ -130,10 +132,8 @@ def test_an_offset_that_was_planned_behind_the_lost_epoch_is_planned_afresh(
     query.check()
 
 
-def test_a_server_lost_with_an_epoch_that_spark_has_committed_restarts_the_query(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    query = Scripted(spark, tmp_path, ROLLING)
+def run_with_a_server_lost_behind_epoch_2(query: Scripted, **options: str) -> Seen:
+    """Killed once Spark has committed epoch 2, whose log entry takes a while longer."""
     query.feed(batches(5))
     killed: list[int] = []
 
@@ -145,12 +145,67 @@ def test_a_server_lost_with_an_epoch_that_spark_has_committed_restarts_the_query
     killer.start()
     seen = Seen(query)
     query.output.save = seen.save  # type: ignore[method-assign]
-    query.run(commit="async", **slow(query, 200))
+    query.run(commit="async", **slow(query, 200), **options)
     killer.join()
     assert len(killed) == 1
+    return seen
+
+
+def test_a_server_lost_with_an_epoch_that_spark_has_committed_restarts_the_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Scripted(spark, tmp_path, ROLLING)
+    seen = run_with_a_server_lost_behind_epoch_2(query, localLocation="off")
     assert seen.again == [2], "the query itself has started again, from the epoch before"
     assert (query.checkpoint / ASIDE / "commits" / "2").exists()
     query.check()
+
+
+def test_what_a_lost_server_had_saved_is_uploaded_by_the_next(spark: SparkSession, tmp_path: Path) -> None:
+    query = Scripted(spark, tmp_path, ROLLING)
+    local = tmp_path / "local"
+    seen = run_with_a_server_lost_behind_epoch_2(query, localLocation=str(local))
+    assert seen.again == [], "no epoch was lost with it"
+    assert not (query.checkpoint / ASIDE).exists()
+    query.check()
+    listed = CommitLog(LocalStore(query.state)).read().newest
+    assert listed is not None
+    kept = {path.name for path in local.glob("*/objects/*")}
+    assert kept >= {Path(ref.name).name for ref in listed.objects}, (
+        "a place that the user names stays, and is up to date"
+    )
+
+
+def test_copies_make_a_start_independent_of_reading_the_store(spark: SparkSession, tmp_path: Path) -> None:
+    """What was preloaded is not read from the store; what is damaged or gone there is."""
+    query = Scripted(spark, tmp_path, ROLLING)
+    local, every = tmp_path / "local", batches(6)
+    far = {**slow(query, 1), "localLocation": str(local), "commit": "async"}
+    query.feed(every[:2])
+    query.run(**far)
+    hidden = tmp_path / "hidden"
+    (query.state / "objects").rename(hidden)
+    query.feed(every[2:3])
+    query.run(**far)
+    for path in hidden.iterdir():
+        path.rename(query.state / "objects" / path.name)
+    for path in local.glob("*/objects/*"):
+        path.write_bytes(path.read_bytes()[:-20] + b"damage" + path.read_bytes()[-14:])
+    query.feed(every[3:4])
+    query.run(**far)
+    for path in local.glob("*/objects/*"):
+        path.unlink()
+    query.feed(every[4:])
+    query.run(**far)
+    query.check()
+
+
+def test_copies_in_the_temporary_folder_go_with_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(2))
+    query.run(commit="async", **slow(query, 1))
+    store = open_store(slow(query, 1)["stateLocation"])
+    wait_until("the copies' end", lambda: not copies_of(store, None).root.exists(), 10)
 
 
 def test_stop_works_off_the_commit_that_has_begun(spark: SparkSession, tmp_path: Path) -> None:

@@ -195,3 +195,24 @@ def test_a_stopped_query_leaves_no_server(spark: SparkSession, tmp_path: Path) -
     with pytest.raises(tr.AnalysisError):
         query.start(shards="0")
     assert session_servers() == []
+
+
+def test_one_that_hangs_is_noticed_and_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    """Stopped, not ended: its socket takes calls, and nobody answers them."""
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(5))
+    stopped: list[int] = []
+
+    def save(batch: DataFrame, epoch: int) -> None:
+        query.output.tables[epoch] = batch.toArrow()
+        if epoch == 2 and not stopped:
+            stopped.extend(server.pid for server in session_servers())
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+
+    run(query, save, heartbeatTimeout="1 second", commit="async")
+    assert len(stopped) == 1
+    assert not any(
+        os.path.exists(f"/proc/{pid}/cmdline") and server.pid == pid for pid in stopped for server in session_servers()
+    )
+    query.check()

@@ -59,12 +59,16 @@ class CommitMode(StrEnum):
 
 CHECKPOINT_LOCATION = "checkpointLocation"
 STATE_LOCATION = "stateLocation"
+LOCAL_LOCATION = "localLocation"
 SHARDS_MAX = 4096
 MEMORY_BYTES_MIN = 1 << 20
 FUNCTION_TIMEOUT = Micros(600_000_000)
+HEARTBEAT_TIMEOUT = Micros(5_000_000)
+COMMIT_TIMEOUT = Micros(600_000_000)
 _NAMES = (
     CHECKPOINT_LOCATION,
     STATE_LOCATION,
+    LOCAL_LOCATION,
     "shards",
     "route",
     "combine",
@@ -75,6 +79,8 @@ _NAMES = (
     "retain",
     "epochTries",
     "functionTimeout",
+    "heartbeatTimeout",
+    "commitTimeout",
     "readBatchRatio",
     "maxSpaceAmplification",
 )
@@ -104,6 +110,10 @@ class Options:
     retain: int = 2  # durable versions kept
     epoch_tries: int = 3  # of one epoch inside one run
     function_timeout: Micros = FUNCTION_TIMEOUT  # of one call of a function of the user's in a state server
+    heartbeat_timeout: Micros = HEARTBEAT_TIMEOUT  # a state server that is silent for so long is given up
+    commit_timeout: Micros = COMMIT_TIMEOUT  # an epoch that is not durable after this ends the query
+    copies: bool = True  # of a far state location's objects on the executors' machines
+    local_location: str | None = None  # where they lie; the temporary folder by default
     read_batch_ratio: float = 0.02  # of the lists on disk, the share that one look at the index reads ahead
     max_space_amplification: float = 1.5  # bytes on disk to bytes needed, beyond which stores compact
 
@@ -150,6 +160,10 @@ def parse_options(ours: Mapping[str, str]) -> Options:
         retain=_integer(ours, "retain", default.retain, 2, 1000),
         epoch_tries=_integer(ours, "epochTries", default.epoch_tries, 1, 100),
         function_timeout=_span(ours, "functionTimeout", default.function_timeout),
+        heartbeat_timeout=_span(ours, "heartbeatTimeout", default.heartbeat_timeout),
+        commit_timeout=_span(ours, "commitTimeout", default.commit_timeout),
+        copies=ours.get(LOCAL_LOCATION, "").strip().lower() != "off",
+        local_location=_local(ours),
         read_batch_ratio=_number(ours, "readBatchRatio", default.read_batch_ratio, 0, 1),
         max_space_amplification=_number(ours, "maxSpaceAmplification", default.max_space_amplification, 1.05, 1000),
     )
@@ -187,6 +201,22 @@ def parse_locations(ours: Mapping[str, str]) -> tuple[str, str]:
 def default_state_location(checkpoint: str) -> str:
     """Where the state of a local checkpoint lies unless the user says otherwise."""
     return checkpoint.rstrip("/") + "/tailrace"
+
+
+def _local(ours: Mapping[str, str]) -> str | None:
+    """A path on the machines of the executors, or None for their temporary folder."""
+    if LOCAL_LOCATION not in ours:
+        return None
+    given = ours[LOCAL_LOCATION].strip()
+    if given.lower() == "off":
+        return None
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", given)
+    if not given or scheme is not None:
+        raise AnalysisError(
+            f"option {LOCAL_LOCATION!r} must be a path on the executors' machines, or 'off' for no copies there, but "
+            f"is {ours[LOCAL_LOCATION]!r}"
+        )
+    return given
 
 
 def _choice(ours: Mapping[str, str], name: str, default: _Choice) -> _Choice:

@@ -122,6 +122,11 @@ class Controller:
         """The deltas of this try are sealed, or will be before the next epoch changes anything."""
         self._phases.step(Attempt(epoch, try_), Phase.SEALED)
 
+    def saved(self, epoch: int, try_: int) -> None:
+        """The deltas are on the disks of the servers' machines, and not yet in the store."""
+        if self._phases.of(Attempt(epoch, try_)) is not Phase.LOCAL:  # as it is where a lost server's commit goes on
+            self._phases.step(Attempt(epoch, try_), Phase.LOCAL)
+
     def give_up(self, epoch: int, try_: int) -> None:
         """This try will not become durable, unless it is already."""
         if self._phases.of(Attempt(epoch, try_)) is not Phase.DURABLE:

@@ -12,7 +12,7 @@ from tailrace.env.shaped import SCHEME, shaped
 from tailrace.env.store import ObjectStore, StoredObject, locate
 from tailrace.errors import CheckpointError
 
-__all__ = ["LocalStore", "ObjectStore", "StoredObject", "locate", "open_store", "probe_put_if_absent"]
+__all__ = ["LocalStore", "ObjectStore", "StoredObject", "is_far", "locate", "open_store", "probe_put_if_absent"]
 
 CLOUD_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
 PROBE_NAME = "probe"
@@ -47,6 +47,11 @@ def open_store(uri: str, options: Mapping[str, str] | None = None) -> ObjectStor
     if scheme == "s3a":  # Hadoop's name for the same thing
         uri = "s3" + uri[3:]
     return CloudStore(uri, options or {})
+
+
+def is_far(store: ObjectStore) -> bool:
+    """Whether a copy of its objects on this machine's disk is read sooner than the objects."""
+    return not isinstance(store, LocalStore) and not store.uri.startswith("memory:")
 
 
 def probe_put_if_absent(store: ObjectStore) -> None:

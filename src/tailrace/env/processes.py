@@ -49,6 +49,16 @@ def alive(pid: int, started: str) -> bool:
     return found is not None and found.started == started and not found.zombie
 
 
+def cpu_seconds(pid: int) -> float | None:
+    """Processor time that a process has used; None where it cannot be known."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            after_name = file.read().rpartition(")")[2].split()
+        return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def ancestors(pid: int) -> Iterator[ProcessFacts]:
     """The parent of a process, its parent, and so on."""
     here = facts(pid)

@@ -72,6 +72,14 @@ def file_bytes(path: str) -> int | None:
         return None
 
 
+def unchanged_for(path: str, now: float) -> float:
+    """Seconds since something was last made or removed in a folder; 0 where it is missing."""
+    try:
+        return now - os.stat(path).st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
 def write_whole(path: str, text: str) -> None:
     """Write a file that readers see whole or not at all."""
     part = f"{path}.{os.getpid()}.part"

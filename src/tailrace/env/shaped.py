@@ -22,6 +22,7 @@ from tailrace.errors import CheckpointError
 SCHEME = "shaped:"
 _RETRIES_MAX = 8
 _PAUSE_S = 0.05
+_SLICE_BYTES = 256 << 10
 _ADDRESS = re.compile(r"shaped:((?:[a-z_]+=[0-9.]+,?)*):(.+)", re.DOTALL)
 _NAMES = ("latency_ms", "mb_per_s", "errors", "seed")
 _Answer = TypeVar("_Answer")
@@ -94,9 +95,11 @@ class ShapedStore:
         )
 
     def _carry(self, size: int) -> None:
-        if size and self._bytes_per_s:
-            with self._line:
-                self._clock.sleep(size / self._bytes_per_s)
+        if self._bytes_per_s:
+            while size > 0:  # in slices: a small request does not wait for all of a large one
+                with self._line:
+                    self._clock.sleep(min(size, _SLICE_BYTES) / self._bytes_per_s)
+                size -= _SLICE_BYTES
 
 
 def shaped(address: str, open_inner: Callable[[str], ObjectStore]) -> ShapedStore:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tailrace.api.definition import ForeachBatch, ProcessingTime, QueryDefinition, Sink, Trigger
 from tailrace.api.duration import format_duration
 from tailrace.api.options import Combine, CommitMode, Route, WatermarkRule
@@ -121,6 +123,9 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
         lines.append(f"gives a call of your function {format_duration(plan.function_timeout)}")
     if query is not None:
         lines += [f"state location {query.state_location}", f"checkpoint location {query.checkpoint_location}"]
+        if re.match(r"(?!file:)[a-z0-9]{2,}:", query.state_location.lower()):
+            kept = f"in {plan.local_location or 'the temporary folder'} on the executors" if plan.copies else "not kept"
+            lines.append(f"copies of its objects {kept}")
     return lines
 
 

@@ -67,6 +67,10 @@ class PhysicalPlan:
     retain: int
     epoch_tries: int
     function_timeout: Micros
+    heartbeat_timeout: Micros
+    commit_timeout: Micros
+    copies: bool
+    local_location: str | None
     read_batch_ratio: float
     max_space_amplification: float
     commit_reason: str = ""  # why it is not the commit that was asked for
@@ -116,6 +120,10 @@ def plan_relation(relation: Relation, output_mode: OutputMode, options: Options)
         retain=options.retain,
         epoch_tries=options.epoch_tries,
         function_timeout=options.function_timeout,
+        heartbeat_timeout=options.heartbeat_timeout,
+        commit_timeout=options.commit_timeout,
+        copies=options.copies,
+        local_location=options.local_location,
         read_batch_ratio=options.read_batch_ratio,
         max_space_amplification=options.max_space_amplification,
     )

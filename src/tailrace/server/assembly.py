@@ -11,7 +11,9 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from tailrace.env.disk import process_id
-from tailrace.env.objects import open_store
+from tailrace.env.local_copy import CopiedStore, copies_of
+from tailrace.env.objects import is_far, open_store
+from tailrace.env.scratch import remove_tree
 from tailrace.operators.call_limit import set_limit
 from tailrace.operators.catalogue import fold_sections, operator_of
 from tailrace.operators.frame import Frame
@@ -26,10 +28,18 @@ from tailrace.server.relay import Relay
 from tailrace.server.staging import Staging
 from tailrace.state.tuning import Tuning
 
-__all__ = ["build_engine", "warm_up"]
+__all__ = ["build_engine", "remove_copies", "warm_up"]
 
 STAGING_SHARE = 4
 """Staged rows may take one part in so many of the memory budget before they spill."""
+
+
+def remove_copies(config: ProcessConfig) -> None:
+    """Of the store's objects, in the temporary folder: in a place that the user has named they stay."""
+    common = config.common
+    store = open_store(common.store_uri, common.store_options)
+    if common.copies and is_far(store) and common.copies_location is None:
+        remove_tree(str(copies_of(store, None).root))
 
 
 def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
@@ -48,6 +58,8 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
         return lambda: operator_of(spec, (), memory_bytes=state_bytes, folder=spill_folder, tuning=tuning)
 
     store = open_store(common.store_uri, common.store_options)
+    if common.copies and is_far(store):
+        store = CopiedStore(store, copies_of(store, common.copies_location))
     spill_folder = common.scratch or config.directory
     tuning = Tuning(common.read_batch_ratio, common.max_space_amplification)
     state_bytes = (common.memory_bytes - common.memory_bytes // STAGING_SHARE) // max(1, len(specs))

@@ -1,11 +1,18 @@
-"""A server's side of the checkpoint: writes its deltas, reads its shards, folds in the background.
+"""A server's side of the checkpoint: saves its deltas, uploads them, reads its shards, folds in the background.
 
-Threading: called by one thread at a time (the engine's commit lock). Folding has a thread of its own, which touches
-only the store.
+Where the state store is far, objects are saved on this machine's disk first (``env.local_copy``): an epoch is *saved*
+before it is uploaded, folding and loading read the copies, and a server that follows one which has died here can upload
+what that one had saved. Where the store is a disk itself, what is saved is in the store.
+
+Copies are kept of what the newest two durable manifests list, and of what is newer.
+
+Threading: ``save``, ``read`` and ``fold`` are called by one thread at a time (the engine's commit lock), ``upload`` by
+any. Folding has a thread of its own, which touches only the store.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -14,26 +21,38 @@ from tailrace.commit import ranges
 from tailrace.commit.fold import Folder, FoldSections
 from tailrace.commit.manifest import Fold
 from tailrace.commit.objects import ObjectRef, read_sections, write_object
+from tailrace.env.local_copy import CopiedStore
 from tailrace.env.store import ObjectStore
+from tailrace.errors import CorruptionError
 from tailrace.ids import Attempt
 
 
 class StoreCheckpoint:
     def __init__(self, store: ObjectStore, run: str, server: str, fold_sections: FoldSections) -> None:
         self._store = store
+        self._copied = store if isinstance(store, CopiedStore) else None
         self._run = run
         self._server = server
         self._folder = Folder(store, fold_sections, run=run, server=server)
+        self._guard = threading.Lock()
+        self._uploaded: set[str] = set()
+        self._listed: list[set[str]] = []  # objects of the newest two durable manifests
 
-    def write(
+    @property
+    def far(self) -> bool:
+        """Whether what is saved still has to be uploaded."""
+        return self._copied is not None
+
+    def save(
         self,
         at: Attempt,
         shards: Iterable[int],
         sections: Mapping[str, Mapping[int, pa.RecordBatch]],
         horizons: Mapping[str, int],
     ) -> ObjectRef:
+        """Write the delta, synced on return: on this machine where the store is far, else into the store."""
         return write_object(
-            self._store,
+            self._store if self._copied is None else self._copied.copies,
             run=self._run,
             try_=at.try_,
             server=self._server,
@@ -44,13 +63,62 @@ class StoreCheckpoint:
             horizons=horizons,
         )
 
+    def upload(self, names: Sequence[str]) -> list[str]:
+        """Bring what was saved here into the store, whoever saved it. Returns the names that are there now.
+
+        A name without a copy is left out: some other machine has it, or nobody any more.
+        """
+        if self._copied is None:
+            return list(names)
+        done: list[str] = []
+        for name in names:
+            with self._guard:
+                known = name in self._uploaded
+            if not known:
+                try:
+                    self._copied.upload(name)
+                except FileNotFoundError:
+                    continue
+                with self._guard:
+                    self._uploaded.add(name)
+            done.append(name)
+        return done
+
     def read(
         self, refs: Sequence[ObjectRef], operator: str, shards: Iterable[int], horizons: Mapping[str, int]
     ) -> Iterator[tuple[int, list[pa.RecordBatch], int]]:
-        return read_sections(self._store, refs, operator, shards, horizons)
+        left = sorted(set(shards))
+        try:
+            for found in read_sections(self._store, refs, operator, tuple(left), horizons):
+                yield found
+                left.remove(found[0])
+        except CorruptionError:
+            if self._copied is None or not self._copied.drop(ref.name for ref in refs):
+                raise
+            yield from read_sections(self._store, refs, operator, left, horizons)
+
+    def keep(self, refs: Sequence[ObjectRef]) -> None:
+        """A new assignment from these objects: copies that other runs have left of anything else can go."""
+        if self._copied is not None:
+            self._copied.drop_others((ref.name for ref in refs), sparing=f"-{self._run}-")
 
     def fold(self, refs: Sequence[ObjectRef], shards: Iterable[int], epoch: int, horizons: Mapping[str, int]) -> None:
+        """``refs``: all that the manifest of durable ``epoch`` lists."""
+        if self._copied is not None:
+            if isinstance(self._folder.failure, CorruptionError):
+                self._copied.drop(ref.name for ref in refs)  # the store's may be whole
+                self._folder.failure = None
+            self._let_go({ref.name for ref in refs})
         self._folder.submit(refs, shards, epoch, horizons)
+
+    def _let_go(self, listed: set[str]) -> None:
+        assert self._copied is not None
+        before: set[str] = set().union(*self._listed)
+        self._listed = [*self._listed[-1:], listed]
+        over = before.difference(*self._listed)
+        self._copied.drop(sorted(over))
+        with self._guard:
+            self._uploaded -= over
 
     def folds(self) -> list[Fold]:
         return self._folder.finished()

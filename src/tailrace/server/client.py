@@ -51,6 +51,7 @@ from tailrace.server.protocol import (
     ServerStatus,
     StageKey,
     StageReceipt,
+    Uploaded,
     Winner,
     decode,
     encode,
@@ -140,9 +141,16 @@ class StateClient:
         request = self._request(epoch=epoch, try_=try_, late_before=late_before, watermark=watermark, operator=operator)
         return decode(EmissionInfo, self._act("advance", request)[0])
 
-    def commit(self, epoch: int, try_: int) -> CommitResult:
-        answer = self._act("commit", self._request(epoch=epoch, try_=try_))
+    def commit(self, epoch: int, try_: int, *, upload: bool) -> CommitResult:
+        """Save the delta of a try that has advanced; ``upload``: into the state store, too."""
+        request = self._request(epoch=epoch, try_=try_, upload=upload)
+        answer = self._act("commit", request, self._access.transfer_timeout_s)
         return CommitResult.from_json(json.loads(answer[0]))
+
+    def upload(self, deltas: Iterable[ObjectRef]) -> Uploaded:
+        """Bring into the state store those of the deltas that are saved on the server's machine."""
+        answer = self._act("upload", self._request(refs=tuple(deltas)), self._access.transfer_timeout_s)
+        return Uploaded.from_json(answer[0])
 
     def run_epoch(
         self,
@@ -159,7 +167,10 @@ class StateClient:
         forget_before: int = MIN_MICROS,
         timeout_s: float | None = None,
     ) -> EpochDone:
-        """Prepare (unless ``winners`` is None: done before), apply, advance and, where asked, commit, in one call."""
+        """Prepare (unless ``winners`` is None: done before), apply, advance and, where asked, commit, in one call.
+
+        Such a commit uploads its delta, too.
+        """
         request = self._request(
             epoch=epoch,
             try_=try_,
@@ -170,6 +181,7 @@ class StateClient:
             now=now,
             forget_before=forget_before,
             commit=commit,
+            upload=True,
             inline_bytes=inline_bytes,
         )
         answer = self._act("run_epoch", request, timeout_s)
@@ -223,10 +235,20 @@ class StateClient:
         """Answers at once, also while a step is under way: a server that does not is dead or stuck."""
         return ServerStatus.from_json(json.loads(self._act("status", self._request(), timeout_s)[0]))
 
-    def shutdown(self) -> bool:
-        """End the server. Whether it has heard: one that is already gone is fine."""
+    def ping(self, timeout_s: float) -> bool:
+        """Whether this very server answers: another one may have got a port that became free."""
         try:
-            self._act("shutdown", self._request(), timeout_s=5.0)
+            return self._act("ping", self._request(), timeout_s) == [self.address.server.encode()]
+        except StateServerError:
+            return False
+
+    def shutdown(self, keep: bool = False) -> bool:
+        """End the server. Whether it has heard: one that is already gone is fine.
+
+        ``keep``: the copies of objects in its machine's temporary folder, for a start that comes soon.
+        """
+        try:
+            self._act("shutdown", self._request(keep=keep), timeout_s=5.0)
         except StateServerError:
             return False
         return True

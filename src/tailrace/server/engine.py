@@ -6,13 +6,14 @@ Invariants
   seat; an epoch that is not the next one is refused, since rows would be missing.
 - An epoch's delta is **sealed**, frozen in memory, before the next epoch changes anything: by its commit, or by the
   next epoch's first step where the commit has not come yet. So it may be written while the next epoch goes on.
-- A commit is written at most once per (epoch, try); a repeated call returns what the first one returned.
+- A delta is saved at most once per (epoch, try); a repeated call returns what the first one returned.
 - Once an undo has failed the state is unknown: ``_broken`` refuses everything until ``assign`` loads it anew.
 
 Threading
 The driver's actions take ``_lock``, one at a time; staging tasks never do (see ``staging``), nor does ``status`` wait
 for it. ``commit`` takes ``_commit_lock`` first, holds it throughout, and takes ``_lock`` only to read the delta, so
-that a slow store stops no other epoch's steps. Order of locks: ``_commit_lock``, ``_lock``, staging's own.
+that a slow disk stops no other epoch's steps. ``upload`` takes neither: it knows only names. Order of locks:
+``_commit_lock``, ``_lock``, staging's own.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from tailrace.server.protocol import (
     Relayed,
     Request,
     ServerStatus,
+    Uploaded,
 )
 from tailrace.server.seat import Seat, StateLost, Step
 from tailrace.server.staging import Staging
@@ -48,9 +50,12 @@ _STATUS_WAIT_S = 0.1
 
 
 class Checkpoint(Protocol):
-    """Where deltas go and shards come from."""
+    """Where deltas go and shards come from. ``far``: what is saved still has to be uploaded."""
 
-    def write(
+    @property
+    def far(self) -> bool: ...
+
+    def save(
         self,
         at: Attempt,
         shards: Iterable[int],
@@ -58,10 +63,13 @@ class Checkpoint(Protocol):
         horizons: Mapping[str, int],
     ) -> ObjectRef: ...
 
+    def upload(self, names: Sequence[str]) -> list[str]: ...
+
     def read(
         self, refs: Sequence[ObjectRef], operator: str, shards: Iterable[int], horizons: Mapping[str, int]
     ) -> Iterator[tuple[int, list[pa.RecordBatch], int]]: ...
 
+    def keep(self, refs: Sequence[ObjectRef]) -> None: ...
     def fold(
         self, refs: Sequence[ObjectRef], shards: Iterable[int], epoch: int, horizons: Mapping[str, int]
     ) -> None: ...
@@ -155,7 +163,20 @@ class Engine:
                 return self._seat(request.operator).advance(at, request.late_before, request.watermark)
 
     def commit(self, request: Request) -> CommitResult:
-        """Write the delta. The next epoch may be under way: what is written was sealed before it."""
+        """Save the delta; where asked, upload it too. The next epoch may be under way: what is saved was sealed before.
+
+        A try whose delta is saved can still be uploaded by whoever comes after this server on this machine.
+        """
+        committed = self._saved(request)
+        if request.upload and not committed.uploaded:
+            began = self._clock.now()
+            assert committed.delta is not None
+            if not self._checkpoint.upload([committed.delta.name]):
+                raise StateServerError(f"{committed.delta.name} was saved on this machine and is gone; start a new try")
+            committed = replace(committed, uploaded=True, spans=(*committed.spans, self._span("upload", began)))
+        return committed
+
+    def _saved(self, request: Request) -> CommitResult:
         with self._commit_lock:
             with self._lock:
                 self._check_run(request.run)
@@ -163,21 +184,35 @@ class Engine:
                 if at in self._committed:
                     return self._committed[at]
                 began = self._clock.monotonic()
+                sealing = self._clock.now()
                 sealed = self._sealed.get(at) or self._seal(self._enter(request))
+                saving = self._clock.now()
             delta = None
             if any(sealed.sections.values()):
-                delta = self._checkpoint.write(at, sealed.shards, sealed.sections, sealed.horizons)
+                delta = self._checkpoint.save(at, sealed.shards, sealed.sections, sealed.horizons)
             # else: horizons that moved without a record need no object, the manifest carries them
             committed = CommitResult(
                 delta=delta,
                 folds=tuple(self._checkpoint.folds()),
                 horizons=sealed.horizons,
                 commit_ms=round((self._clock.monotonic() - began) * 1000, 3),
+                uploaded=delta is None or not self._checkpoint.far,
+                spans=(("seal", sealing, saving), self._span("local", saving)),
             )
             with self._lock:
                 if self._sealed.pop(at, None) is not None:  # else it was undone meanwhile
                     self._committed[at] = committed
             return committed
+
+    def upload(self, request: Request) -> Uploaded:
+        """Bring deltas that were saved on this machine into the store, by this server or by one before it."""
+        self._check_run(request.run)
+        began = self._clock.now()
+        names = self._checkpoint.upload([ref.name for ref in request.refs])
+        return Uploaded(tuple(names), self._span("upload", began))
+
+    def _span(self, name: str, began: float) -> tuple[str, float, float]:
+        return name, began, self._clock.now()
 
     def run_epoch(self, request: Request) -> tuple[EpochResult, list[pa.RecordBatch]]:
         """Every step of an epoch in one call: what small epochs pay is round trips."""
@@ -256,6 +291,7 @@ class Engine:
             if at < self._newest:
                 raise FencedError(self._over(at))
             self.staging.clear()
+            self._checkpoint.keep(request.refs)
             self._go_back_to(request.epoch)
             # Broken until every shard is in place: a load that fails half-way must not be taken for the state.
             self._broken = "loading its shards has failed"

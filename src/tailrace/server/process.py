@@ -49,6 +49,11 @@ class End:
         self._read, self._write = socket.socketpair()
         self._write.setblocking(False)
         self.why: str | None = None
+        self.keep = True  # the copies of objects, unless a driver says that nobody will want them
+
+    def told(self, keep: bool) -> None:
+        self.keep = keep
+        self.ask("told to")
 
     def ask(self, why: str) -> None:
         self.why = self.why or why
@@ -82,7 +87,7 @@ def main() -> int:
         return 1
     opened = threading.Event()
     engine = LateEngine(_BUILD_S)
-    service = _listen(config, engine, opened.set, lambda: end.ask("told to"))
+    service = _listen(config, engine, opened.set, end.told)
     # Up to here a failure leaves the folder to the starter, which shows the log and removes it.
     try:
         threading.Thread(target=_build, args=(config, engine), name="build", daemon=True).start()
@@ -91,11 +96,13 @@ def main() -> int:
         _close(service)
     finally:
         scratch.remove_tree(folder.path)
+        if not end.keep:
+            assembly.remove_copies(config)
     return 0
 
 
 def _listen(
-    config: ProcessConfig, engine: LateEngine, opened: Callable[[], None], shutdown: Callable[[], None]
+    config: ProcessConfig, engine: LateEngine, opened: Callable[[], None], shutdown: Callable[[bool], None]
 ) -> StateService:
     """Listen, then publish the address."""
     common, folder = config.common, ServerFolder(config.directory)
@@ -111,6 +118,7 @@ def _listen(
             location,
             engine,
             common.token,
+            server=config.server,
             folder=folder.path,
             opened=opened,
             shutdown=shutdown,

@@ -124,14 +124,23 @@ class Relayed:
         return cls(**raw)
 
 
+Span = tuple[str, float, float]
+"""A step of a commit, and when it began and ended, by the wall clock of its machine, in seconds."""
+
+
 @dataclass(frozen=True)
 class CommitResult:
-    """``delta`` is None where no record was touched. ``horizons``, by operator, go into the manifest with it."""
+    """``delta`` is None where no record was touched. ``horizons``, by operator, go into the manifest with it.
+
+    ``uploaded``: the delta is in the state store, else only on the server's disk. ``spans``: see ``Span``.
+    """
 
     delta: ObjectRef | None
     folds: tuple[Fold, ...]
     horizons: Mapping[str, int]
     commit_ms: float
+    uploaded: bool = True
+    spans: tuple[Span, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -139,6 +148,8 @@ class CommitResult:
             "folds": [fold.to_json() for fold in self.folds],
             "horizons": dict(self.horizons),
             "commit_ms": self.commit_ms,
+            "uploaded": self.uploaded,
+            "spans": self.spans,
         }
 
     @classmethod
@@ -148,7 +159,23 @@ class CommitResult:
             folds=tuple(Fold.from_json(fold) for fold in raw["folds"]),
             horizons=raw["horizons"],
             commit_ms=raw["commit_ms"],
+            uploaded=raw["uploaded"],
+            spans=tuple((name, began, ended) for name, began, ended in raw["spans"]),
         )
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """Which of the deltas asked for are in the state store now."""
+
+    names: tuple[str, ...]
+    span: Span
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Uploaded:
+        raw = json.loads(data)
+        name, began, ended = raw["span"]
+        return cls(tuple(raw["names"]), (name, began, ended))
 
 
 @dataclass(frozen=True)
@@ -238,6 +265,8 @@ class ServerConfig:
     tls_cert_path: str | None = None  # on the executors
     tls_key_path: str | None = None
     tls_roots: str | None = field(default=None, repr=False)
+    copies: bool = True  # of a far store's objects are kept on the executors' machines
+    copies_location: str | None = None  # there; the user's temporary folder by default
     scratch: str | None = None  # a folder for spilled rows; the server's own by default
     bind_host: str | None = None  # the executor's advertised host by default
     start_timeout_s: float = 60.0
@@ -289,6 +318,8 @@ class Request:
     now: int = 0  # when the epoch began
     forget_before: int = MIN_MICROS  # what was last updated at or before is forgotten
     commit: bool = False
+    upload: bool = False  # of a commit: the delta, too, and not only saved
+    keep: bool = False  # of a shutdown: the copies of objects on this machine
     inline_bytes: int = 0
     shards: tuple[int, ...] = ()
     refs: tuple[ObjectRef, ...] = ()

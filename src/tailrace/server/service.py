@@ -88,13 +88,15 @@ class StateService(flight.FlightServerBase):
         engine: LateEngine,
         token: str,
         *,
+        server: str,
         folder: str,
         opened: Callable[[], None],
-        shutdown: Callable[[], None],
+        shutdown: Callable[[bool], None],
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
         super().__init__(location, middleware={"token": TokenCheck(token)}, tls_certificates=tls_certificates)
         self._late_engine = engine
+        self._server = server
         self._folder = folder  # where tasks of this machine put their frames
         self._opened = opened
         self._shutdown = shutdown
@@ -103,6 +105,7 @@ class StateService(flight.FlightServerBase):
             "apply": lambda engine, request: [encode(engine.apply(request))],
             "advance": lambda engine, request: [encode(engine.advance(request))],
             "commit": lambda engine, request: [json.dumps(engine.commit(request).to_json()).encode()],
+            "upload": lambda engine, request: [encode(engine.upload(request))],
             "run_epoch": _run_epoch,
             "relay": lambda engine, request: [engine.relay(request).to_json()],
             "status": lambda engine, request: [encode(engine.status(request))],
@@ -116,16 +119,18 @@ class StateService(flight.FlightServerBase):
         }
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        return [(name, "") for name in [*self._questions, *self._orders, ACTION, "shutdown"]]
+        return [(name, "") for name in [*self._questions, *self._orders, ACTION, "ping", "shutdown"]]
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[flight.Result]:
         try:
             if action.type == ACTION:
                 self._stage_file(StagedFile.from_json(action.body.to_pybytes()))
                 return [flight.Result(_OK)]
+            if action.type == "ping":  # also of one that is not ready yet, or busy
+                return [flight.Result(self._server.encode())]
             request = Request.from_json(action.body.to_pybytes())
             if action.type == "shutdown":  # also of a server that never got ready
-                self._shutdown()
+                self._shutdown(request.keep)
                 return [flight.Result(_OK)]
             engine = self._late_engine.get()
             if action.type in self._orders:

@@ -3,11 +3,15 @@
 | mode | before an epoch's sink | behind it |
 |---|---|---|
 | ``sync`` | the epoch is durable | cleaning |
-| ``async-checkpoint`` | its deltas are written, the epoch before is durable | the log entry, cleaning |
-| ``async`` | the epoch before is durable | writing, the log entry, cleaning |
+| ``async-checkpoint`` | its deltas are saved, the epoch before is durable | uploads, the log entry, cleaning |
+| ``async`` | the epoch before is durable | saving, uploads, the log entry, cleaning |
 
 So of the epochs in Spark's log at most one is not durable: the newest. A start after a crash has Spark replay it, and
 its sink gets the same rows again.
+
+Servers acknowledge twice: their deltas are *saved* (synced, on their machines where the store is far), then *uploaded*.
+Where a server is lost in between, the one that follows it on that machine uploads what it had saved, and the commit
+goes on; where it is lost before, the epoch is done again.
 
 Threads: the epoch's thread calls; one thread of our own works the commits off, one after the other, and cleans behind
 each. It calls the servers too, which the epoch's thread must not exchange before ``settle``. Another one records what
@@ -26,12 +30,14 @@ from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
 from tailrace.env import clock, tasks
 from tailrace.env.tasks import Call
-from tailrace.errors import FencedError, QueryStopped, RewindNeeded, StateServerError
-from tailrace.server.protocol import CommitResult
+from tailrace.errors import CheckpointError, FencedError, QueryStopped, RewindNeeded, StateServerError
+from tailrace.server.protocol import CommitResult, Span
 from tailrace.spark.fleet import Fleet
 
 _log = logging.getLogger("tailrace")
 _LOOK_S = 0.1
+NOTICE_S = 5.0
+TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -47,17 +53,27 @@ class Order:
 
 @dataclass(frozen=True)
 class Commit:
-    """One that has been made. ``behind_ms``: how long it took, whoever waited for it."""
+    """One that has been made. ``behind_ms``: how long it took, whoever waited for it. ``spans``: its steps."""
 
     manifest: Manifest
     behind_ms: float
+    spans: tuple[Span, ...] = ()
 
 
 class Commits:
-    """``clean``: what else is to be cleaned behind a durable epoch."""
+    """``clean``: what else is to be cleaned behind a durable epoch.
+
+    ``notice_s``: after this a wait is told, with what it waits for. ``timeout_s``: after this it ends the query.
+    """
 
     def __init__(
-        self, controller: Controller, fleet: Fleet, mode: CommitMode, clean: Sequence[Callable[[int], object]] = ()
+        self,
+        controller: Controller,
+        fleet: Fleet,
+        mode: CommitMode,
+        clean: Sequence[Callable[[int], object]] = (),
+        notice_s: float = NOTICE_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._controller = controller
         self._fleet = fleet
@@ -70,6 +86,9 @@ class Commits:
         self._recorded: Call[Mapping[str, Any]] | None = None
         self._stopping = tasks.event()
         self._newest: Call[Commit] | None = None
+        self._notice_s, self._timeout_s = notice_s, timeout_s
+        self._saved: tuple[Order, Sequence[CommitResult]] | None = None  # of the newest commit that got so far
+        self._doing = "nothing"
         self.last: Commit | None = None
 
     @property
@@ -102,7 +121,7 @@ class Commits:
             self._raise_failed()  # since a moment ago: that is why
             raise
         if written is None and self._mode is CommitMode.ASYNC_CHECKPOINT:
-            written = self._write(order)
+            written = self._save(order)
         commit = self._worker.submit(self._commit, order, written)
         self._begun.append((order.epoch, commit))
         self._newest = commit
@@ -124,11 +143,25 @@ class Commits:
         try:
             self._await(epoch - 1)
         except StateServerError as error:
-            raise RewindNeeded(
-                f"epoch {epoch - 1} was not durable when a state server was lost with it, so epoch {epoch} cannot be "
-                f"tried again on top of it: the query starts again from the epoch before ({error})"
-            ) from error
+            self._go_on(epoch - 1, error)
         return self._durable[epoch - 1]
+
+    def _go_on(self, epoch: int, error: StateServerError) -> None:
+        """The epoch's commit has lost a server: finish it from what that one had saved, if it had."""
+        saved, self._saved = self._saved, None
+        if saved is not None and saved[0].epoch == epoch:
+            self._fleet.replace_lost()
+            self._begun[0] = (epoch, self._worker.submit(self._commit, *saved))
+            try:
+                self._await(epoch)
+                _log.warning("epoch %d is durable from what its lost server had saved", epoch)
+                return
+            except StateServerError as again:
+                error = again
+        raise RewindNeeded(
+            f"epoch {epoch} was not durable when a state server was lost with it, so epoch {epoch + 1} cannot be "
+            f"tried again on top of it: the query starts again from the epoch before ({error})"
+        ) from error
 
     def made(self, epoch: int) -> Manifest | None:
         """The manifest of the epoch's newest try, where it is durable by now."""
@@ -159,6 +192,8 @@ class Commits:
                 raise error
 
     def _await(self, epoch: int) -> None:
+        began = clock.monotonic()
+        told = False
         while self._begun and self._begun[0][0] <= epoch:
             commit = self._begun[0][1]
             try:
@@ -168,6 +203,16 @@ class Commits:
                     raise
                 if self._stopping.is_set():
                     raise QueryStopped(f"the query was stopped while epoch {epoch} was not durable yet") from None
+                waited_s = clock.monotonic() - began
+                if waited_s > self._timeout_s:
+                    raise CheckpointError(
+                        f"Epoch {epoch} did not become durable within {waited_s:.0f} s: it is still {self._doing}. "
+                        "Look after the state location, then start the query again: it continues from the last "
+                        "durable epoch."
+                    ) from None
+                if waited_s > self._notice_s and not told:
+                    told = True
+                    _log.warning("epoch %d is not durable after %.0f s: still %s", epoch, waited_s, self._doing)
                 continue
             self._durable[self.last.manifest.epoch] = self.last.manifest
             self._durable = {each: self._durable[each] for each in sorted(self._durable)[-2:]}
@@ -175,33 +220,76 @@ class Commits:
 
     # The worker ------------------------------------------------------------------------------------------------------
 
-    def _commit(self, order: Order, written: Sequence[CommitResult] | None) -> Commit:
+    def _commit(self, order: Order, saved: Sequence[CommitResult] | None) -> Commit:
         began = clock.monotonic()
+        controller, epoch, try_ = self._controller, order.epoch, order.try_
         try:
-            if self._controller.durable < order.epoch - 1:
-                raise StateServerError(f"epoch {order.epoch} follows one that did not become durable")
-            results = self._write(order) if written is None else written
+            if controller.durable < epoch - 1:
+                raise StateServerError(f"epoch {epoch} follows one that did not become durable")
+            if saved is None:
+                self._doing = f"saving the deltas of epoch {epoch}"
+                saved = self._save(order)
+            if not all(each.uploaded for each in saved):
+                controller.saved(epoch, try_)
+                self._saved = order, saved
+            self._doing = f"uploading the deltas of epoch {epoch}"
+            uploads = self._upload(saved)
             horizons: dict[str, int] = {}
-            for each in results:
+            for each in saved:
                 for operator, horizon in each.horizons.items():
                     horizons[operator] = max(horizon, horizons.get(operator, horizon))
-            manifest = self._controller.commit(
-                order.epoch,
-                order.try_,
-                deltas=[each.delta for each in results if each.delta is not None],
-                folds=[fold for each in results for fold in each.folds],
+            self._doing = f"writing the log entry of epoch {epoch}"
+            logging_began = clock.now()
+            manifest = controller.commit(
+                epoch,
+                try_,
+                deltas=[each.delta for each in saved if each.delta is not None],
+                folds=[fold for each in saved for fold in each.folds],
                 watermarks=order.watermarks,
                 rows=order.rows,
                 decisions=order.decisions,
                 horizons=horizons,
             )
-        except BaseException:
-            self._controller.give_up(order.epoch, order.try_)
+        except StateServerError:
+            if self._saved is None or self._saved[0] != order:
+                controller.give_up(epoch, try_)
             raise
-        return Commit(manifest, (clock.monotonic() - began) * 1e3)
+        except BaseException:
+            controller.give_up(epoch, try_)
+            raise
+        steps = [span for each in saved for span in each.spans]
+        spans = _joined([*steps, *uploads, ("log", logging_began, clock.now())])
+        return Commit(manifest, (clock.monotonic() - began) * 1e3, spans)
 
-    def _write(self, order: Order) -> list[CommitResult]:
-        return self._fleet.each(lambda client, _: client.commit(order.epoch, order.try_))
+    def _save(self, order: Order) -> list[CommitResult]:
+        """The first acknowledgement. In mode sync the second with it: nobody waits for less."""
+        at_once = self._mode is CommitMode.SYNC
+        return self._fleet.each(lambda client, _: client.commit(order.epoch, order.try_, upload=at_once))
+
+    def _upload(self, saved: Sequence[CommitResult]) -> list[Span]:
+        """The second: each server brings its own delta into the store, or another one on its machine does."""
+        left = {each.delta.name: each.delta for each in saved if each.delta is not None and not each.uploaded}
+        if not left:
+            return []
+        spans: list[Span] = []
+        if len(saved) == len(self._fleet.servers):
+            own = [[each.delta] if each.delta is not None and each.delta.name in left else [] for each in saved]
+            answers = self._fleet.each(lambda client, number: client.upload(own[number]) if own[number] else None)
+        else:
+            answers = []
+        for answer in answers:
+            if answer is not None:
+                spans.append(answer.span)
+                for name in answer.names:
+                    left.pop(name, None)
+        for server in self._fleet.servers if left else ():
+            answer = self._fleet.client(server).upload(left.values())
+            spans.append(answer.span)
+            for name in answer.names:
+                left.pop(name, None)
+        if left:
+            raise StateServerError(f"deltas were saved, and nobody has them any more: {', '.join(sorted(left))}")
+        return spans
 
     def _clean(self, commit: Call[Commit]) -> None:
         """Nothing here may fail an epoch: what is left undone is done by the next one, or by the next start."""
@@ -221,3 +309,12 @@ class Commits:
                 step()
             except Exception as error:
                 _log.warning("behind epoch %d: %s", manifest.epoch, error)
+
+
+def _joined(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """Steps of several servers as one: from the first begin to the last end."""
+    joined: dict[str, tuple[float, float]] = {}
+    for name, began, ended in spans:
+        first, last = joined.get(name, (began, ended))
+        joined[name] = min(first, began), max(last, ended)
+    return tuple((name, began, ended) for name, (began, ended) in joined.items())

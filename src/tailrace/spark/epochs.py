@@ -88,7 +88,14 @@ class Epochs:
         self._times = EpochTimes.from_json(landing.manifest.decisions)
         self._combine = self._first_combine(landing.manifest)
         self._went_by: Mapping[str, Any] = landing.manifest.decisions  # the epoch before
-        self._commits = Commits(controller, fleet, plan.commit, [late.clean] if late is not None else [])
+        self._commits = Commits(
+            controller,
+            fleet,
+            plan.commit,
+            [late.clean] if late is not None else [],
+            notice_s=plan.heartbeat_timeout / 1e6,
+            timeout_s=plan.commit_timeout / 1e6,
+        )
         self._emits_much = False  # as the epoch before did
         self.progress: list[EpochProgress] = []
 

@@ -36,6 +36,12 @@ class Failure:
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
+        self.stopped = False  # by the user
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether the query has ended in a way that asks for another start."""
+        return self.error is not None and not self.stopped
 
 
 @dataclass(frozen=True)
@@ -151,6 +157,7 @@ class StreamingQuery:
     def stop(self) -> None:
         """Stop, work off commits that have begun, and release the servers and the checkpoint."""
         self._stopping.set()
+        self._running.failure.stopped = True
         self._running.epochs.stop()
         self._running.query.stop()
         self._ended.wait(_RELEASE_TIMEOUT_S)

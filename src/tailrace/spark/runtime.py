@@ -124,9 +124,12 @@ class SparkRuntime:
                 max_space_amplification=plan.max_space_amplification,
                 proof=(controller.fence_name, run),
                 function_timeout_s=plan.function_timeout / 1e6,
+                copies=plan.copies,
+                copies_location=plan.local_location,
             )
-            fleet = Fleet(spark, config, plan.shards)
-            undo.callback(fleet.close)
+            failure = Failure()
+            fleet = Fleet(spark, config, plan.shards, plan.heartbeat_timeout / 1e6)
+            undo.callback(lambda: fleet.close(keep=failure.comes_again))
             fleet.open(controller.landing.manifest, plan.epoch_tries)
             plan = _as_replayed(plan, controller)
             rows = source_rows(query.relation, plan)
@@ -136,7 +139,6 @@ class SparkRuntime:
                 late = LateOutput(late_sink_of(query.late), place, rows.schema)
             epochs = Epochs(plan, controller, fleet, sink, QueryIdentity(run, query.name), late)
             undo.callback(epochs.close)
-            failure = Failure()
 
             def one_epoch(batch: DataFrame, epoch: int) -> None:
                 try:
@@ -164,6 +166,8 @@ class SparkRuntime:
                     f"Spark could not start the query on checkpointLocation {checkpoint}: {str(error)[:1000]}"
                 ) from error
             epochs.identity = QueryIdentity(run, query.name, str(started.id), str(started.runId))
+            # Tasks that send to a silent server on another machine would wait for it: the epoch begins anew.
+            fleet.on_silent = lambda: spark.sparkContext.cancelJobGroup(str(started.runId))
             text = explain(plan, query)
             return Running(started, epochs, text, failure, undo.pop_all().close)
 

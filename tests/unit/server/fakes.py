@@ -123,12 +123,17 @@ class FakeOperator:
 
 
 class FakeCheckpoint:
+    """``far``: what is saved is stored only when it was uploaded."""
+
     def __init__(self) -> None:
+        self.far = False
+        self.uploaded: list[str] = []
+        self.kept: list[str] = []
         self.written: list[Attempt] = []
         self.stored: dict[str, pa.RecordBatch] = {}
         self.ready: list[Fold] = []
 
-    def write(
+    def save(
         self,
         at: Attempt,
         shards: Iterable[int],
@@ -139,6 +144,14 @@ class FakeCheckpoint:
         name = f"{at.epoch}-{at.try_}"
         self.stored[name] = sections[OPERATOR][0]
         return ObjectRef(name, at.epoch, at.epoch, ((0, 4),), 1)
+
+    def upload(self, names: Sequence[str]) -> list[str]:
+        found = [name for name in names if name in self.stored]
+        self.uploaded += found
+        return found
+
+    def keep(self, refs: Sequence[ObjectRef]) -> None:
+        self.kept = [ref.name for ref in refs]
 
     def read(
         self, refs: Sequence[ObjectRef], operator: str, shards: Iterable[int], horizons: Mapping[str, int]

@@ -216,7 +216,7 @@ def test_a_failed_undo_breaks_the_server_until_its_shards_are_assigned_anew(serv
     with pytest.raises(StateServerError, match="has lost its state"):
         server.run(1, 1, server.stage(1, 1, 9, 0, (2,)))
     delta = server.checkpoint
-    refs = [delta.write(Attempt(0, 0), (), {OPERATOR: {0: delta.stored["0-0"]}}, {})]
+    refs = [delta.save(Attempt(0, 0), (), {OPERATOR: {0: delta.stored["0-0"]}}, {})]
     server.engine.assign(request(0, 2, shards=(0, 1), refs=tuple(refs)))
     assert server.operator.numbers == [1]
     assert server.operator.shards == {0, 1}
@@ -244,7 +244,7 @@ def test_assigning_loads_everything_where_undo_is_no_longer_possible(server: Ben
     server.engine.forget(request(1, 0))
     with pytest.raises(FencedError):
         server.engine.assign(request(-1, 5, shards=(0,)))
-    ref = server.checkpoint.write(Attempt(1, 0), (), {OPERATOR: {0: kept}}, {})
+    ref = server.checkpoint.save(Attempt(1, 0), (), {OPERATOR: {0: kept}}, {})
     server.engine.assign(request(3, 0, shards=(0,), refs=(ref,)))
     assert server.operator.numbers == [1]
     assert len(server.operators) == 2
@@ -254,14 +254,14 @@ def test_assigning_loads_everything_where_undo_is_no_longer_possible(server: Ben
 def test_a_slow_store_stops_no_other_step(server: Bench) -> None:
     server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
     go, begun = threading.Event(), threading.Event()
-    write = server.checkpoint.write
+    write = server.checkpoint.save
 
     def slow(*args: object) -> object:
         begun.set()
         assert go.wait(10)
         return write(*args)  # type: ignore[arg-type]
 
-    server.checkpoint.write = slow  # type: ignore[method-assign,assignment]
+    server.checkpoint.save = slow  # type: ignore[method-assign,assignment]
     committing = threading.Thread(target=server.engine.commit, args=(request(0, 0),))
     committing.start()
     assert begun.wait(10)

@@ -33,9 +33,10 @@ def client(request: pytest.FixtureRequest, common: ServerConfig, short_path: Pat
         f"grpc+unix://{short_path}/s" if unix else "grpc://127.0.0.1:0",
         late,
         common.token,
+        server="s0",
         folder=str(short_path),
         opened=lambda: None,
-        shutdown=lambda: None,
+        shutdown=lambda keep: None,
     )
     uri = f"grpc+unix://{short_path}/s" if unix else f"grpc://127.0.0.1:{service.port}"
     address = ServerAddress("s0", uri, "here", 0, 0, "")
@@ -60,7 +61,7 @@ def test_an_epoch_over_the_wire(client: StateClient, common: ServerConfig) -> No
     client.prepare(1, 0, [stage(client, run, 1, 0, 20, 0, frame([3]))])
     assert client.apply(1, 0).rows == 1
     assert client.advance(1, 0, 0, 0).rows == 1
-    second = client.commit(1, 0)
+    second = client.commit(1, 0, upload=True)
     assert second.delta is not None and second.delta.first_epoch == 1
     client.forget(0)
     status = client.status()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +12,54 @@ import pytest
 from support.spark_logs import spark_logs
 from tailrace.api.options import CommitMode
 from tailrace.commit.controller import Controller
+from tailrace.commit.objects import ObjectRef
 from tailrace.env.local_store import LocalStore
 from tailrace.errors import CheckpointError, RewindNeeded, StateServerError
-from tailrace.server.protocol import CommitResult
+from tailrace.server.protocol import CommitResult, Uploaded
 from tailrace.spark.commits import Commits, Order
 
 EVERY = list(CommitMode)
 
 
 class Fleet:
-    """One server. ``broken``: what a commit of an epoch raises."""
+    """One server. ``broken``: what a commit of an epoch raises. ``far``: deltas are saved first and then uploaded."""
 
-    def __init__(self) -> None:
+    def __init__(self, far: bool = False) -> None:
         self.broken: dict[tuple[int, int], Exception] = {}
         self.asked: list[str] = []
+        self.far = far
+        self.lost = False  # uploads fail until it is replaced
+        self.saved: dict[str, ObjectRef] = {}
+        self.uploaded: set[str] = set()
+        self.servers = ("only",)
+
+    def client(self, server: str) -> Fleet:
+        return self
+
+    def replace_lost(self) -> None:
+        self.asked.append("replace")
+        self.lost = False
 
     def each(self, call: Callable[[Any, int], Any]) -> list[Any]:
         return [call(self, 0)]
 
-    def commit(self, epoch: int, try_: int) -> CommitResult:
+    def commit(self, epoch: int, try_: int, *, upload: bool) -> CommitResult:
         if (epoch, try_) in self.broken:
             raise self.broken[epoch, try_]
-        return CommitResult(None, (), {}, 0.0)
+        if not self.far:
+            return CommitResult(None, (), {}, 0.0)
+        ref = ObjectRef(f"objects/{epoch}-{try_}", epoch, epoch, ((0, 1),), 1)
+        self.saved[ref.name] = ref
+        if upload:
+            self.upload([ref])
+        return CommitResult(ref, (), {}, 0.0, uploaded=upload)
+
+    def upload(self, deltas: Iterable[ObjectRef]) -> Uploaded:
+        if self.lost:
+            raise StateServerError("lost while it uploaded")
+        names = [ref.name for ref in deltas if ref.name in self.saved]
+        self.uploaded |= set(names)
+        return Uploaded(tuple(names), ("upload", 0.0, 1.0))
 
     def fold(self, objects: object, epoch: int, horizons: object) -> None:
         self.asked.append(f"fold {epoch}")
@@ -118,3 +145,71 @@ def test_a_store_that_fails_is_told_as_it_is(controller: Controller, fleet: Flee
         with pytest.raises(CheckpointError, match="disk full"):
             step()
     assert isinstance(commits.close(), CheckpointError)
+
+
+@pytest.mark.parametrize("mode", EVERY)
+def test_where_the_store_is_far_an_epoch_is_durable_only_when_it_is_uploaded(
+    controller: Controller, mode: CommitMode
+) -> None:
+    fleet = Fleet(far=True)
+    commits = Commits(controller, fleet, mode)  # type: ignore[arg-type]
+    for number in range(3):
+        epoch(commits, number)
+    assert commits.close() is None
+    listed = {ref.name for ref in controller.manifest(2).objects}
+    assert listed == fleet.uploaded == {"objects/0-0", "objects/1-0", "objects/2-0"}
+
+
+@pytest.mark.parametrize("mode", [CommitMode.ASYNC, CommitMode.ASYNC_CHECKPOINT])
+def test_a_server_lost_between_saving_and_uploading_costs_no_epoch(controller: Controller, mode: CommitMode) -> None:
+    """The first of the paper's two cases: what it had saved is there, and the one that follows it uploads that."""
+    fleet = Fleet(far=True)
+    commits = Commits(controller, fleet, mode)  # type: ignore[arg-type]
+    epoch(commits, 0)
+    commits.base(1)
+    fleet.lost = True
+    epoch(commits, 1)
+    commits.settle()
+    with pytest.raises(StateServerError):
+        commits.begin(order(2))
+    assert controller.durable == 0
+    assert commits.base(2).epoch == 1
+    assert "replace" in fleet.asked
+    epoch(commits, 2, 1)
+    assert commits.close() is None
+    assert controller.durable == 2
+    assert {ref.name for ref in controller.manifest(2).objects} == {"objects/0-0", "objects/1-0", "objects/2-1"}
+
+
+@pytest.mark.parametrize("mode", [CommitMode.ASYNC, CommitMode.ASYNC_CHECKPOINT])
+def test_a_copy_that_is_gone_with_its_machine_has_the_query_start_again(
+    controller: Controller, mode: CommitMode
+) -> None:
+    """The second case: nobody has what was saved."""
+    fleet = Fleet(far=True)
+    commits = Commits(controller, fleet, mode)  # type: ignore[arg-type]
+    epoch(commits, 0)
+    commits.base(1)
+    fleet.lost = True
+    epoch(commits, 1)
+    commits.settle()
+    fleet.saved.clear()
+    with pytest.raises(RewindNeeded, match="epoch 1 was not durable"):
+        commits.base(2)
+    assert controller.durable == 0
+    commits.close()
+
+
+def test_a_wait_without_an_end_is_told_and_ends_the_query(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet, end = Fleet(far=True), threading.Event()
+    monkeypatch.setattr(fleet, "upload", lambda _: end.wait(60))
+    commits = Commits(controller, fleet, CommitMode.ASYNC, notice_s=0.01, timeout_s=0.3)  # type: ignore[arg-type]
+    epoch(commits, 0)
+    commits.begin(order(1))
+    with pytest.raises(CheckpointError, match="still uploading the deltas of epoch 0"):
+        commits.gate(1)
+    assert "not durable after" in caplog.text
+    end.set()
+    commits.close()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tailrace.commit.manifest import Manifest
-from tailrace.errors import StateServerError
 from tailrace.server.protocol import Access, ServerAddress, ServerConfig
 from tailrace.spark import fleet as fleet_module
 from tailrace.spark.fleet import Fleet
@@ -47,16 +46,14 @@ class Client:
         self.world = world
         self.address = address
 
-    def status(self, timeout_s: float) -> Any:
+    def ping(self, timeout_s: float) -> bool:
         assert 0 < timeout_s <= 10
-        if self.address.uri not in self.world.listening:
-            raise StateServerError("did not answer in time")
-        return server(self.world.listening[self.address.uri])
+        return self.world.listening.get(self.address.uri) == self.address.server
 
     def open(self, shards: range, *_: object) -> None:
         self.world.opened.append((self.address.server, shards))
 
-    def shutdown(self) -> bool:
+    def shutdown(self, keep: bool = False) -> bool:
         self.world.ended.add(self.address.server)
         return self.address.uri in self.world.listening
 
