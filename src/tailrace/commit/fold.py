@@ -31,7 +31,7 @@ from tailrace.commit.objects import (
     sections_by_shard,
     write_sections,
 )
-from tailrace.env import tasks
+from tailrace.env import clock, tasks
 from tailrace.env.processes import work_behind_others
 from tailrace.env.randomness import short_id
 from tailrace.env.store import ObjectStore
@@ -154,6 +154,7 @@ class Folder:
         self._pause = 0  # submits to let pass after a failure, so that a damaged file is not reread every epoch
         self._pause_next = 1
         self.failure: Exception | None = None
+        self.took: tuple[float, float] | None = None  # the newest fold that was made: begin and end, by the wall clock
 
     def submit(
         self,
@@ -201,6 +202,7 @@ class Folder:
         self, chosen: tuple[ObjectRef, ...], shards: tuple[int, ...], horizons: dict[str, int], complete: bool
     ) -> None:
         work_behind_others()
+        began = clock.now()
         try:
             self._done = fold_objects(
                 self._store,
@@ -214,6 +216,7 @@ class Folder:
                 stopping=self._stopping.is_set,
             )
             self._pause_next = 1
+            self.took = began, clock.now()
         except _Stopped:
             pass
         except Exception as error:

@@ -123,5 +123,10 @@ class StoreCheckpoint:
     def folds(self) -> list[Fold]:
         return self._folder.finished()
 
+    def folding(self) -> tuple[float, float] | None:
+        """When the newest fold was made, told once."""
+        took, self._folder.took = self._folder.took, None
+        return took
+
     def close(self) -> None:
         self._folder.close()

@@ -74,6 +74,7 @@ class Checkpoint(Protocol):
         self, refs: Sequence[ObjectRef], shards: Iterable[int], epoch: int, horizons: Mapping[str, int]
     ) -> None: ...
     def folds(self) -> list[Fold]: ...
+    def folding(self) -> tuple[float, float] | None: ...
     def close(self) -> None: ...
 
 
@@ -197,7 +198,11 @@ class Engine:
                 horizons=sealed.horizons,
                 commit_ms=round((self._clock.monotonic() - began) * 1000, 3),
                 uploaded=delta is None or not self._checkpoint.far,
-                spans=(("seal", sealing, saving), self._span("local", saving)),
+                spans=(
+                    ("seal", sealing, saving),
+                    self._span("local", saving),
+                    *((("snapshot", *folding),) if (folding := self._checkpoint.folding()) is not None else ()),
+                ),
             )
             with self._lock:
                 if self._sealed.pop(at, None) is not None:  # else it was undone meanwhile

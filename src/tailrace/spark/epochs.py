@@ -51,6 +51,7 @@ from tailrace.spark.progress import Durations, EpochProgress, OperatorProgress, 
 from tailrace.spark.schema import output_schema
 from tailrace.spark.sinks import EpochSink
 from tailrace.spark.task_errors import telling_task_errors
+from tailrace.spark.timeline import Step, commit_steps, epoch_steps
 from tailrace.spark.watermark import Watermark
 
 _log = logging.getLogger("tailrace")
@@ -190,7 +191,10 @@ class Epochs:
         self._emits_much = not emission.local
         outcome = _Outcome(order, receipts, done, watermark, basis.combine, replay is not None, emission.rows, late)
         durations = _durations(stopwatch.laps, receipts, done, failed_ms, self._commits.last)
-        return self._report(outcome, try_ + 1, started, durations)
+        steps = epoch_steps(epoch, stopwatch.began, stopwatch.laps, durations.apply, durations.advance)
+        if self._commits.last is not None:
+            steps += commit_steps(self._commits.last.manifest.epoch, self._commits.last.spans)
+        return self._report(outcome, try_ + 1, started, durations, tuple(steps))
 
     # Steps -----------------------------------------------------------------------------------------------------------
 
@@ -313,7 +317,9 @@ class Epochs:
 
     # Report ----------------------------------------------------------------------------------------------------------
 
-    def _report(self, outcome: _Outcome, tries: int, started: float, durations: Durations) -> EpochProgress:
+    def _report(
+        self, outcome: _Outcome, tries: int, started: float, durations: Durations, timeline: tuple[Step, ...]
+    ) -> EpochProgress:
         receipts, done = outcome.receipts, outcome.done
         statuses = [each.status for each in done]
         progress = EpochProgress(
@@ -336,6 +342,7 @@ class Epochs:
             combined=outcome.combined,
             replayed=outcome.replayed,
             duration_ms=durations,
+            timeline=timeline,
         )
         self.progress.append(progress)
         del self.progress[:-PROGRESS_KEPT]
@@ -387,6 +394,7 @@ class _Stopwatch:
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
+        self.began = clock.now()
         self._last = clock.monotonic()
 
     def lap(self, name: str) -> float:

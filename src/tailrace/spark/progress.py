@@ -13,6 +13,7 @@ from tailrace.operators.metrics import with_ratios
 from tailrace.plan.describe import kind_name
 from tailrace.plan.physical import Stage
 from tailrace.server.protocol import OperatorStatus
+from tailrace.spark.timeline import Step
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ class EpochProgress:
     combined: bool
     replayed: bool
     duration_ms: Durations = field(default_factory=Durations)
+    timeline: tuple[Step, ...] = ()  # of this epoch, and of the newest commit that is durable
 
     @property
     def late_rows(self) -> int:
@@ -185,6 +187,7 @@ class EpochProgress:
             "numInputRows": self.input_rows,
             "processedRowsPerSecond": round(self.input_rows / seconds, 1),
             "durationMs": self.duration_ms.to_json(),
+            "timeline": [[each.epoch, each.name, round(each.began, 4), round(each.ended, 4)] for each in self.timeline],
             "eventTime": event_time,
             "stateOperators": [each.to_json() for each in self.operators],
             "state": {

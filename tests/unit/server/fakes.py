@@ -165,6 +165,9 @@ class FakeCheckpoint:
     def folds(self) -> list[Fold]:
         return self.ready
 
+    def folding(self) -> tuple[float, float] | None:
+        return None
+
     def close(self) -> None:
         pass
 
