@@ -1,0 +1,264 @@
+"""What must hold at every step of a simulation. Each is looked at whenever something changes that it speaks of.
+
+| invariant | looked at |
+|---|---|
+| a start, now, would land on an exact prefix, and not be refused | the state's or Spark's log changes, an object goes, power is lost |
+| no durable epoch is lost: what was acknowledged is in the log, and its objects are whole | likewise |
+| of the epochs in Spark's log at most one is not durable | likewise |
+| a log entry never changes, and none is put by a run that another one has fenced | an entry is put |
+| what an entry lists is exactly the oracle's state after its epoch: no row is missing, none applied twice | likewise |
+| rows reach the sink when the gate allows it, and are exactly the oracle's | the sink is called |
+| an epoch that reaches the sink again has the same rows | likewise |
+| servers open exactly the oracle's state | a start has landed |
+
+That nothing hangs, the scheduler sees. Reading here is no operation of the simulation: nothing else happens meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from support.simulation.fleet import SimFleet
+from support.simulation.rows import OPERATOR, STATES, State, emitted, records_of
+from support.simulation.scheduler import Violation
+from support.simulation.spark import COMMITS, OFFSETS, Batch, SparkFailed
+from tailrace.api.options import CommitMode
+from tailrace.commit import ranges
+from tailrace.commit.landing import Landing, decide
+from tailrace.commit.log import Damaged, Entry, Fence, History, _entry
+from tailrace.commit.manifest import Manifest
+from tailrace.commit.objects import ObjectRef, open_object
+from tailrace.env.store import StoredObject
+from tailrace.errors import CheckpointError, CorruptionError
+from tailrace.log import filenames
+from tailrace.log.format import decode_entry
+
+if TYPE_CHECKING:
+    from support.simulation.world import World
+
+Sunk = dict[int, tuple[int, int]]
+
+
+class Checks:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._acknowledged = -1  # the newest epoch that some run knew to be durable
+        self._entries: dict[bytes, Entry] = {}
+        self._log: dict[str, bytes] = {}  # every entry that was ever seen
+        self._known: History | None = None  # as it is now
+        self._spark: tuple[list[int], list[int]] | None = None  # likewise: commits, offsets
+        self._objects: dict[str, tuple[bytes, dict[int, State]]] = {}
+        self.sink: dict[int, tuple[Batch, Sunk]] = {}
+
+    # What the simulation tells ---------------------------------------------------------------------------------------
+
+    def changed(self, name: str) -> None:
+        """An object of the state store, or a file of Spark's logs, is new, other, or gone."""
+        if name.startswith(filenames.LOG_PREFIX):
+            self._known = None
+            self._entry_changed(name)
+        elif name.startswith(filenames.OBJECT_PREFIX):
+            if name not in self._objects:
+                return  # a new one, which no entry lists
+        elif name.startswith((COMMITS, OFFSETS)) and name.rpartition("/")[2].isdigit():
+            self._spark = None
+        else:
+            return
+        self.recoverable()
+
+    def forget(self) -> None:
+        """Power was lost: whatever was not acknowledged may be gone, and its place free again."""
+        self._known = self._spark = None
+        if self._world.far is None:
+            self._log = {name: data for name, data in self._log.items() if self._world.stored(name) == data}
+
+    def acknowledged(self, manifest: Manifest) -> None:
+        """Somebody has been told that this epoch is durable."""
+        self._acknowledged = max(self._acknowledged, manifest.epoch)
+        self.recoverable()
+
+    def landed(self, landing: Landing, fleet: SimFleet) -> None:
+        self._acknowledged = max(self._acknowledged, landing.epoch)
+        wanted = STATES[self._end(landing.epoch)]
+        found = fleet.state()
+        if found != wanted:
+            raise Violation(f"a start lands on epoch {landing.epoch} with another state: {_difference(found, wanted)}")
+
+    def released(self, batch: Batch, rows: Sunk, mode: CommitMode) -> None:
+        """The sink gets an epoch's rows."""
+        epoch = batch.epoch
+        newest = self._history().newest
+        durable = newest.epoch if newest is not None else -1
+        if durable < (epoch if mode is CommitMode.SYNC else epoch - 1):
+            raise Violation(f"epoch {epoch} reaches the sink in mode {mode} and epoch {durable} is durable")
+        way = next(iter(rows.values()))[1] if rows else 0
+        wanted = emitted(batch.start, batch.end, way)
+        if rows != wanted:
+            raise Violation(f"epoch {epoch} reaches the sink with other rows: {_difference(rows, wanted)}")
+        before = self.sink.get(epoch - 1)
+        if batch.start != (before[0].end if before is not None else 0):
+            raise Violation(f"epoch {epoch} begins at row {batch.start} of the source, and the one before: {before}")
+        if self.sink.setdefault(epoch, (batch, rows)) != (batch, rows):
+            raise Violation(f"epoch {epoch} reaches the sink again, as {batch} {rows}; it was {self.sink[epoch]}")
+
+    def at_end(self) -> None:
+        """A driver says that all is done."""
+        reached = self.sink[max(self.sink)][0].end if self.sink else 0
+        if sorted(self.sink) != list(range(len(self.sink))) or reached != self._world.rows:
+            raise Violation(f"the query has ended and the sink has epochs {sorted(self.sink)}, rows up to {reached}")
+        if self._acknowledged != max(self.sink, default=-1):
+            raise Violation(f"the query has ended and only epoch {self._acknowledged} is durable")
+
+    def recoverable(self) -> None:
+        """If everything stopped now, a start would land, on exactly the rows up to its epoch."""
+        history = self._history()
+        durable = history.newest.epoch if history.newest is not None else -1
+        commits, offsets = self._spark_epochs()
+        if durable < self._acknowledged:
+            raise Violation(f"epoch {self._acknowledged} was durable, and the log's newest is {durable}")
+        if max(commits, default=-1) > durable + 1:
+            raise Violation(f"Spark has committed epoch {max(commits)}, and only {durable} is durable")
+        fenced = History((*history.numbers, -1), history.entries)  # a start fences before it decides
+        try:
+            wanted = decide(commits, offsets, fenced, "the state", reread=True)
+        except (CheckpointError, CorruptionError) as error:
+            raise Violation(f"a start would be refused: {error}") from None
+        manifest = wanted.manifest
+        if manifest is None:
+            entry = self._entry(wanted.parent)
+            if not isinstance(entry, Manifest) or entry.epoch != wanted.epoch:
+                raise Violation(f"a start would need epoch {wanted.epoch} in entry {wanted.parent}: {entry}")
+            manifest = entry
+        for ref in manifest.objects:
+            if self._world.stored(ref.name) != self._objects[ref.name][0]:
+                raise Violation(f"a start would land on epoch {manifest.epoch}, and {ref.name} is gone or damaged")
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def _entry_changed(self, name: str) -> None:
+        data = self._world.stored(name)
+        if data is None:
+            return
+        if name in self._log:
+            if self._log[name] != data:
+                raise Violation(f"{name} was put over another entry")
+            return  # a put that was sent twice has brought back what was deleted: nobody looks there
+        self._log[name] = data
+        number = filenames.entry_number(name)
+        assert number is not None
+        entry = self._entry(number)
+        if not isinstance(entry, Manifest):
+            return
+        fences = {at: each for at in self._numbers() if isinstance(each := self._entry(at), Fence)}
+        newest = fences[max(fences)]
+        if newest.run != entry.run or newest.number > number:
+            raise Violation(f"run {entry.run} has put {name} behind the fence {newest.number} of run {newest.run}")
+        found, wanted = self._state(entry), STATES[self._end(entry.epoch)]
+        if found != wanted:
+            raise Violation(f"entry {number} of epoch {entry.epoch} lists another state: {_difference(found, wanted)}")
+
+    def spark_is_ahead(self) -> bool:
+        newest = self._history().newest
+        return max(self._spark_epochs()[0], default=-1) > (newest.epoch if newest is not None else -1)
+
+    def _spark_epochs(self) -> tuple[list[int], list[int]]:
+        if self._spark is None:
+            self._spark = self._world.spark_epochs(COMMITS), self._world.spark_epochs(OFFSETS)
+        return self._spark
+
+    def _history(self) -> History:
+        if self._known is not None:
+            return self._known
+        numbers = self._numbers()
+        entries: list[Entry] = []
+        for number in reversed(numbers):
+            entry = self._entry(number)
+            assert entry is not None
+            entries.append(entry)
+            if isinstance(entry, Manifest):
+                break
+        self._known = History(tuple(numbers), tuple(entries))
+        return self._known
+
+    def _numbers(self) -> list[int]:
+        found = (filenames.entry_number(name) for name in self._world.stored_names(filenames.LOG_PREFIX))
+        return sorted(number for number in found if number is not None)
+
+    def _entry(self, number: int) -> Entry | None:
+        data = self._world.stored(filenames.entry_name(number))
+        if data is None:
+            return None
+        found = self._entries.get(data)
+        if found is None:
+            try:
+                found = _entry(*decode_entry(data, str(number)), number, str(number))
+            except CorruptionError as error:
+                found = Damaged(number, error)
+            self._entries[data] = found
+        return found
+
+    def _state(self, manifest: Manifest) -> State:
+        """What the manifest's objects hold, read from their bytes."""
+        found: State = {}
+        for ref in sorted(manifest.objects, key=lambda ref: (ref.first_epoch, ref.last_epoch)):
+            for shard, records in self._records(ref, manifest).items():
+                if ranges.contains(ref.shards, shard):
+                    found |= records
+        return found
+
+    def _records(self, ref: ObjectRef, manifest: Manifest) -> dict[int, State]:
+        data = self._world.stored(ref.name)
+        if data is None:
+            raise Violation(f"entry {manifest.number} of epoch {manifest.epoch} lists {ref.name}, which is not there")
+        known = self._objects.get(ref.name)
+        if known is None or known[0] != data:
+            try:
+                reader = open_object(_Bytes(ref.name, data), ref)
+                by_shard = {shard: reader.section(OPERATOR, shard) for shard in ranges.members(ref.shards)}
+            except CorruptionError as error:
+                raise Violation(f"entry {manifest.number} lists {ref.name}: {error}") from None
+            known = data, {shard: _joined(batches) for shard, batches in by_shard.items()}
+            self._objects[ref.name] = known
+        return known[1]
+
+    def _end(self, epoch: int) -> int:
+        """Up to which row of the source an epoch goes, by Spark's own log."""
+        if epoch < 0:
+            return 0
+        try:
+            return self._world.spark_end(epoch)
+        except SparkFailed as error:
+            raise Violation(f"epoch {epoch} is durable, and Spark does not know it: {error}") from None
+
+
+class _Bytes:
+    """A store with one object, for the reader of objects."""
+
+    uri = "the state"
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self._data = {name: data}
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        return self._data[name][start : start + length]
+
+    def get(self, name: str) -> bytes:
+        return self._data[name]
+
+    def list(self, prefix: str) -> list[StoredObject]:
+        raise NotImplementedError
+
+    put = put_if_absent = delete = sweep = list
+
+
+def _joined(batches: list) -> State:
+    found: State = {}
+    for batch in batches:
+        found |= records_of(batch)
+    return found
+
+
+def _difference(found: Mapping, wanted: Mapping) -> str:
+    keys = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
+    return "; ".join(f"key {key}: {found.get(key)} instead of {wanted.get(key)}" for key in keys[:4])

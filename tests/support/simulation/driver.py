@@ -1,0 +1,146 @@
+"""A driver: the real controller and commits, and the order of ``spark.epochs`` around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from support.simulation.fleet import SimFleet
+from support.simulation.scheduler import Process
+from support.simulation.spark import Batch, Spark, SparkFailed
+from tailrace.api.options import CommitMode
+from tailrace.commit.controller import Controller
+from tailrace.commit.manifest import Manifest
+from tailrace.commit.spark_folder import SparkFolder
+from tailrace.env.randomness import new_run_id
+from tailrace.errors import CheckpointError, QueryStopped, RewindNeeded, StateServerError
+from tailrace.spark.commits import Commits, Order
+
+if TYPE_CHECKING:
+    from support.simulation.world import World
+
+PLAN = {"query": "simulated"}
+CHECKPOINT = "/sim/checkpoint"
+TRIES = 3
+COMMIT_TIMEOUT_S = 60.0
+
+
+class Driver:
+    def __init__(self, world: World, name: str) -> None:
+        self.process = Process(f"driver {name}")
+        self.commits: Commits | None = None
+        self.fleet: SimFleet | None = None
+        self.rewinds = False  # it has seen that it must, and is not done
+        self.world = world
+
+    def live(self) -> None:
+        """Until the source has ended and all of it is durable, or until something goes wrong."""
+        world, draw = self.world, self.world.scheduler.random
+        logs = _Logs(self)
+        controller = world.controller_class.start(
+            world.driver_store(), PLAN, logs, run=new_run_id(), retain=draw.choice((2, 2, 3))
+        )
+        self.rewinds = False
+        fleet = self.fleet = SimFleet(world, controller.run, draw.choice((1, 1, 2, 3)))
+        try:
+            fleet.open(controller.landing.manifest, TRIES)
+            world.checks.landed(controller.landing, fleet)
+            mode = draw.choice(world.modes)
+            world.scheduler.note(f"lands on {controller.landing.epoch}, mode {mode}")
+            self.commits = Commits(controller, fleet, mode, timeout_s=COMMIT_TIMEOUT_S)  # type: ignore[arg-type]
+            run = _Run(world, controller, fleet, self.commits, mode)
+            spark = Spark(world.scheduler, world.disk, CHECKPOINT, world.rows, world.spark_keeps)
+            spark.start()
+            try:
+                while (batch := spark.next()) is not None:
+                    run.epoch(batch)
+                    spark.finish()
+            finally:
+                error = self.commits.close()
+            if error is not None:
+                raise error
+        finally:
+            fleet.close()
+            controller.close()
+
+
+class _Logs(SparkFolder):
+    """Says when a start has seen that it must rewind, until it is done."""
+
+    def __init__(self, driver: Driver) -> None:
+        super().__init__(Path(CHECKPOINT), driver.world.disk)
+        self._driver = driver
+
+    def epochs(self, log: str) -> list[int]:
+        found = super().epochs(log)
+        self._driver.rewinds = self._driver.world.checks.spark_is_ahead()
+        return found
+
+
+class _Run:
+    """The epochs of a run."""
+
+    def __init__(
+        self, world: World, controller: Controller, fleet: SimFleet, commits: Commits, mode: CommitMode
+    ) -> None:
+        landing = controller.landing
+        self._world = world
+        self._controller = controller
+        self._fleet = fleet
+        self._commits = commits
+        self._mode = mode
+        self._last = landing.epoch
+        self._planned = landing.planned
+        self._replay: Manifest | None = landing.replay
+        self._went_by: Mapping[str, Any] = landing.manifest.decisions
+
+    def epoch(self, batch: Batch) -> None:
+        if batch.epoch != self._last + 1:
+            raise CheckpointError(f"Spark gives epoch {batch.epoch} and the state is at epoch {self._last}")
+        way = self._way(batch.epoch)
+        for try_ in range(TRIES):
+            try:
+                if try_:
+                    self._fleet.recover(self._commits.base(batch.epoch), try_)
+                    self._replay = self._commits.made(batch.epoch) or self._replay
+                self._try(batch, try_, way)
+                return
+            except Exception as error:
+                lost = isinstance(error, StateServerError) or not self._fleet.all_alive()
+                final = isinstance(error, RewindNeeded | QueryStopped | SparkFailed)
+                if not lost or final or try_ + 1 == TRIES:
+                    raise
+
+    def _way(self, epoch: int) -> int:
+        """A decision that changes what the sink gets: as recorded, where a sink may have seen the epoch."""
+        if self._replay is not None and self._replay.epoch == epoch:
+            return int(self._replay.decisions["way"])
+        draw = self._world.scheduler.random
+        before = int(self._went_by.get("way", 0))
+        way = before if draw.random() < 0.5 else draw.randrange(1, 1000)
+        if epoch <= self._planned:
+            way = int((self._controller.decided(epoch) or {"way": before})["way"])
+        self._commits.record(epoch, {"way": way}, {"way": before})
+        return way
+
+    def _try(self, batch: Batch, try_: int, way: int) -> None:
+        epoch, rows = batch.epoch, batch.end - batch.start
+        replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
+        if replay is not None and replay.rows["input"] != rows:
+            raise CheckpointError(f"epoch {epoch} is replayed with {rows} rows and had {replay.rows['input']}")
+        winners = self._fleet.stage(epoch, try_, batch.start, batch.end)
+        self._fleet.each(
+            lambda client, number: client.prepare(epoch, try_, [each for each in (winners[number],) if each])
+        )
+        at_once = self._mode is CommitMode.SYNC and self._world.scheduler.random.random() < 0.5
+        done = self._fleet.each(lambda client, _: client.run_epoch(epoch, try_, way, at_once))
+        order = Order(epoch, try_, watermarks={}, rows={"input": rows}, decisions={"way": way})
+        self._commits.begin(order, [each.committed for each in done] if at_once else None)
+        self._commits.gate(epoch)
+        self._world.scheduler.point("sink")
+        records = {key: (value, way) for each in done for key, value in each.records.items()}
+        self._world.checks.released(batch, records, self._mode)
+        self._world.scheduler.point("sink is done")
+        self._commits.finished()
+        self._last, self._replay, self._went_by = epoch, None, order.decisions

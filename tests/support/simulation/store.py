@@ -1,0 +1,124 @@
+"""An object store far away: requests are slow, get lost before or after they have worked, are sent twice, come late.
+
+What a request does happens at one moment. That may be long after its sender has died: a request that is on its way
+arrives all the same, and one that was sent again may arrive a second time, much later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from support.simulation.scheduler import Killed, Scheduler
+from tailrace.env.store import StoredObject
+from tailrace.errors import CheckpointError
+
+_Answer = TypeVar("_Answer")
+LATE_S = 40.0
+
+
+class SimStore:
+    """``odd``: how often a request does not just work. ``errors``: how often such a one fails."""
+
+    uri = "sim://store"
+
+    def __init__(self, scheduler: Scheduler, odd: float, errors: float, changed: Callable[[str], None]) -> None:
+        self._scheduler = scheduler
+        self._odd = odd
+        self._errors = errors
+        self._changed = changed
+        self.objects: dict[str, bytes] = {}
+        self.down_until = 0.0
+
+    def put(self, name: str, parts: Iterable[Any]) -> int:
+        data = b"".join(bytes(part) for part in parts)
+
+        def put() -> int:
+            self.objects[name] = data
+            self._changed(name)
+            return len(data)
+
+        return self._ask("put", name, put)
+
+    def put_if_absent(self, name: str, data: Any) -> bool:
+        def put() -> bool:
+            if name in self.objects:
+                return False
+            self.objects[name] = bytes(data)
+            self._changed(name)
+            return True
+
+        return self._ask("put if absent", name, put)
+
+    def get(self, name: str) -> bytes:
+        return self._ask("get", name, lambda: self._get(name))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        return self._ask("get", name, lambda: self._get(name)[start : start + length])
+
+    def list(self, prefix: str) -> list[StoredObject]:
+        def found() -> list[StoredObject]:
+            return [
+                StoredObject(name, len(self.objects[name])) for name in sorted(self.objects) if name.startswith(prefix)
+            ]
+
+        return self._ask("list", prefix, found)
+
+    def delete(self, names: Sequence[str]) -> None:
+        def delete(name: str) -> None:
+            if self.objects.pop(name, None) is not None:
+                self._changed(name)
+
+        for name in names:
+            self._ask("delete", name, lambda name=name: delete(name))
+
+    def sweep(self) -> None:
+        pass
+
+    def _get(self, name: str) -> bytes:
+        try:
+            return self.objects[name]
+        except KeyError:
+            raise FileNotFoundError(name) from None
+
+    def _ask(self, what: str, name: str, work: Callable[[], _Answer]) -> _Answer:
+        scheduler, draw = self._scheduler, self._scheduler.random
+        changes = what not in ("get", "list")
+        scheduler.point(f"{what} {name}")
+        if scheduler.now < self.down_until:
+            scheduler.sleep(draw.random())
+            raise CheckpointError(f"injected: {what} {name} was not answered")
+        if draw.random() >= self._odd:
+            return work()
+        if draw.random() < self._errors:
+            if draw.random() < 0.5:
+                raise CheckpointError(f"injected: {what} {name} has not worked")
+            work()
+            raise CheckpointError(f"injected: {what} {name} has worked")
+        match draw.randrange(4):
+            case 0:  # slow
+                try:
+                    scheduler.sleep(draw.choice((0.05, 0.5, 3.0)))
+                except Killed:
+                    if changes and draw.random() < 0.7:
+                        self._later(what, name, work)  # it was on its way
+                    raise
+                return work()
+            case 1:  # answered late
+                answer = work()
+                scheduler.sleep(draw.choice((0.05, 0.5, 3.0)))
+                return answer
+            case 2 if changes:  # the answer was lost, and it was sent again
+                work()
+                scheduler.sleep(0.1)
+                return work()
+            case _ if changes:  # got stuck, and was sent again: the first one arrives much later
+                self._later(what, name, work)
+        return work()
+
+    def _later(self, what: str, name: str, work: Callable[[], object]) -> None:
+        def arrives() -> None:
+            self._scheduler.say("store", "", f"late {what} {name}")
+            work()
+
+        self._scheduler.later(self._scheduler.random.random() * LATE_S, arrives)

@@ -1,0 +1,335 @@
+"""The world of one seed: machines, stores, drivers that come and go, and what goes wrong.
+
+A driver that has ended, however, is started again, until one says that all is done. Faults come between any two steps:
+the driver or a server dies, or stands still for a while (a driver meanwhile gets a successor, and wakes up as a
+zombie); a machine loses its power and what its disks had not synced; the state store does not answer; the user stops
+the query. After a bounded number of them the query must come to its end.
+
+``run`` gives the trace of a seed, by which two runs can be compared, or raises ``Violation`` with its last lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from support.simulation import spark as sparks
+from support.simulation.checks import Checks
+from support.simulation.disk import SimDisk
+from support.simulation.driver import CHECKPOINT, Driver
+from support.simulation.fleet import Server
+from support.simulation.scheduler import Killed, Scheduler, Violation
+from support.simulation.store import SimStore
+from support.simulation.tasks import SimClock, SimTasks
+from tailrace.api.options import CommitMode
+from tailrace.commit import controller as controllers
+from tailrace.commit import fold as folds
+from tailrace.commit import log as logs
+from tailrace.commit.controller import Controller
+from tailrace.commit.manifest import Manifest
+from tailrace.env import clock, local_store, randomness, tasks
+from tailrace.env.local_copy import CopiedStore
+from tailrace.env.local_store import LocalStore
+from tailrace.env.store import ObjectStore
+from tailrace.errors import FencedError
+
+LIMIT_S = 3600.0
+FAULTS_MAX = 6
+FAULT_STEPS = 250
+"""Between two faults there are up to so many steps."""
+STATE, COPIES = "/sim/state", "/sim/copies"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    seed: int
+    trace: int
+    steps: int
+    seconds: float  # of the simulated clock
+    starts: int
+    faults: tuple[str, ...]
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.scheduler = Scheduler(seed, LIMIT_S)
+        draw = self.scheduler.random
+        self.rows = draw.randrange(4, 24)
+        self.modes = draw.choice(
+            ((CommitMode.ASYNC,), (CommitMode.ASYNC_CHECKPOINT,), (CommitMode.SYNC,), tuple(CommitMode))
+        )
+        self.spark_keeps = draw.choice((2, 3, 100))
+        self.network = draw.choice((0.0, 0.0, 0.0, 0.01))  # how often a call goes wrong
+        self.checks = Checks(self)
+        self.disk = SimDisk(self.scheduler, self._file_changed)
+        self.far: SimStore | None = None
+        if draw.random() < 0.6:
+            self.far = SimStore(
+                self.scheduler, draw.choice((0.05, 0.3)), draw.choice((0.0, 0.0, 0.05)), self.checks.changed
+            )
+        self.copies = draw.random() < 0.7
+        self.machines = [
+            SimDisk(self.scheduler, lambda *_: None) for _ in range(draw.choice((1, 2)))
+        ]
+        self.controller_class = _watched(self.checks)
+        self.drivers: list[Driver] = []
+        self.servers: list[Server] = []
+        self.done = False
+        self._attempts = 0
+        self._starting = False
+        self._faults_left = draw.randrange(FAULTS_MAX + 1)
+        self._faults: list[str] = []
+        self.scheduler.fault = self._fault
+        self._next_fault()
+
+    # What the parts ask for ------------------------------------------------------------------------------------------
+
+    def driver_store(self) -> ObjectStore:
+        return self.far if self.far is not None else LocalStore(STATE, self.disk)
+
+    def server_store(self, machine: int) -> ObjectStore:
+        if self.far is None or not self.copies:
+            return self.driver_store()
+        return CopiedStore(self.far, LocalStore(COPIES, self.machines[machine]))
+
+    def new_server(self, run: str) -> Server:
+        machine = self.scheduler.random.randrange(len(self.machines))
+        server = Server(self, f"s{len(self.servers)}", machine, run)
+        self.servers.append(server)
+        return server
+
+    def next_attempt(self) -> int:
+        self._attempts += 1
+        return self._attempts
+
+    # What lies there, for the checks: no operations of the simulation ------------------------------------------------
+
+    def stored(self, name: str) -> bytes | None:
+        if self.far is not None:
+            return self.far.objects.get(name)
+        folder, _, file = name.rpartition("/")
+        return self.disk.data(f"{STATE}/{folder}", file)
+
+    def stored_names(self, prefix: str) -> list[str]:
+        if self.far is not None:
+            return [name for name in self.far.objects if name.startswith(prefix)]
+        return [f"{prefix}{name}" for name in self.disk.names(f"{STATE}/{prefix[:-1]}")]
+
+    def spark_epochs(self, log: str) -> list[int]:
+        return sparks.epochs(self.disk, CHECKPOINT, log)
+
+    def spark_end(self, epoch: int) -> int:
+        return sparks.read(self.disk, CHECKPOINT, sparks.OFFSETS, epoch)
+
+    def _file_changed(self, folder: str, name: str) -> None:
+        for root in (STATE, CHECKPOINT):
+            if folder.startswith(root):
+                self.checks.changed(f"{folder[len(root) + 1 :]}/{name}")
+
+    # Drivers ---------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        with self._in_place():
+            try:
+                self._start_driver()
+                self.scheduler.run(lambda: self.done)
+                self.checks.at_end()
+                self._let_zombies_wake()
+                self.checks.recoverable()
+            finally:
+                for process in (*(each.process for each in self.drivers), *(each.process for each in self.servers)):
+                    self.scheduler.end(process)
+                self.scheduler.close()
+        scheduler = self.scheduler
+        return Outcome(
+            self.seed, scheduler.trace, scheduler.steps, scheduler.now, len(self.drivers), tuple(self._faults)
+        )
+
+    def _start_driver(self) -> None:
+        self._starting = False
+        driver = Driver(self, f"d{len(self.drivers)}")
+        self.drivers.append(driver)
+        driver.process.at_death.append(lambda: self._over(driver))
+
+        def live() -> None:
+            try:
+                driver.live()
+                # A zombie may have finished the last epoch in Spark's log, after this driver has landed before it: then
+                # Spark has nothing to do, and the next start makes the epoch durable.
+                self.done = not self.checks.spark_is_ahead()
+                if not self.done:
+                    self._over(driver)
+            except (Killed, Violation):
+                raise
+            except BaseException as error:
+                self.scheduler.note(f"ended: {type(error).__name__}: {error}")
+                if isinstance(error, FencedError) and driver is self.drivers[-1] and not self._starting:
+                    self.scheduler.note("a fenced driver without a successor")
+                self._over(driver)
+
+        self.scheduler.start(driver.process, "main", live)
+
+    def _over(self, driver: Driver) -> None:
+        """The driver is gone: its servers follow, in time, and another driver comes, unless one is there."""
+        scheduler, draw = self.scheduler, self.scheduler.random
+        for server in driver.fleet.known if driver.fleet is not None else ():
+            delay = draw.choice((0.0, 0.0, draw.random() * 10))
+            scheduler.later(delay, lambda server=server: scheduler.kill(server.process))
+        if driver is self.drivers[-1]:
+            self._start_soon()
+
+    def _start_soon(self) -> None:
+        if not self._starting and not self.done:
+            self._starting = True
+            self.scheduler.later(self.scheduler.random.choice((0.0, 1.0, 8.0)), self._start_driver)
+
+    def _let_zombies_wake(self) -> None:
+        for driver in self.drivers:
+            self.scheduler.thaw(driver.process)
+        ends = self.scheduler.now + 100.0
+        over: list[bool] = []
+        self.scheduler.later(ends - self.scheduler.now, lambda: over.append(True))
+        self.scheduler.run(lambda: bool(over))
+
+    # Faults ----------------------------------------------------------------------------------------------------------
+
+    def _next_fault(self) -> None:
+        if self._faults_left:
+            self._faults_left -= 1
+            self.scheduler.fault_at = self.scheduler.steps + self.scheduler.random.randint(1, FAULT_STEPS)
+
+    def _fault(self) -> None:
+        draw = self.scheduler.random
+        faults = (
+            self._kill_driver,
+            self._kill_driver,
+            self._kill_server,
+            self._kill_server,
+            self._freeze_driver,
+            self._freeze_server,
+            self._lose_power,
+            self._lose_power,
+            self._store_down,
+            self._stop,
+        )
+        chosen = draw.choice(faults)
+        self._faults.append(chosen.__name__)
+        self.scheduler.say("", "", chosen.__name__)
+        chosen()
+        self._next_fault()
+
+    def _kill_driver(self) -> None:
+        self.scheduler.kill(self.drivers[-1].process)
+
+    def _kill_server(self) -> None:
+        living = [server for server in self.servers if not server.process.dead]
+        if living:
+            self.scheduler.kill(self.scheduler.random.choice(living).process)
+
+    def _freeze_driver(self) -> None:
+        driver = self.drivers[-1]
+        if driver.process.dead or self._starting or self.spark_keeps < self.rows or driver.rewinds:
+            return
+        self.scheduler.freeze(driver.process)
+        self.scheduler.later(
+            self.scheduler.random.choice((2.0, 10.0, 60.0)), lambda: self.scheduler.thaw(driver.process)
+        )
+        self._start_soon()
+
+    def _freeze_server(self) -> None:
+        living = [server for server in self.servers if not server.process.dead and not server.process.frozen]
+        if living:
+            server = self.scheduler.random.choice(living)
+            self.scheduler.freeze(server.process)
+            self.scheduler.later(self.scheduler.random.choice((1.0, 20.0)), lambda: self.scheduler.thaw(server.process))
+
+    def _lose_power(self) -> None:
+        """Of the machine with the shared disk, and everything with it, or of a machine of servers."""
+        number = self.scheduler.random.randrange(-1, len(self.machines))
+        on_shared = number < 0 or self.far is None
+        for server in self.servers:
+            if server.machine == number or self.far is None:
+                self.scheduler.kill(server.process)
+        if number >= 0:
+            self.machines[number].lose_power()
+        if on_shared:
+            for driver in self.drivers:
+                self.scheduler.kill(driver.process)
+            self.disk.lose_power()
+            self.checks.forget()
+            self.checks.recoverable()
+
+    def _store_down(self) -> None:
+        if self.far is not None:
+            self.far.down_until = self.scheduler.now + self.scheduler.random.choice((1.0, 30.0))
+
+    def _stop(self) -> None:
+        """The user stops the query, and starts it again."""
+        commits = self.drivers[-1].commits
+        if commits is not None:
+            commits._stopping._set = True
+
+    # The code under test asks here for time, threads and names -------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _in_place(self) -> Iterator[None]:
+        names = random.Random(self.seed)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(tasks.use(SimTasks(self.scheduler)))
+            stack.enter_context(clock.use(SimClock(self.scheduler)))
+            stack.enter_context(randomness.use(lambda count: f"{names.getrandbits(8 * count):0{2 * count}x}"))
+            yield
+
+
+def _watched(checks: Checks) -> type[Controller]:
+    class Watched(Controller):
+        def commit(self, *args: Any, **more: Any) -> Manifest:
+            manifest = super().commit(*args, **more)
+            checks.acknowledged(manifest)
+            return manifest
+
+    return Watched
+
+
+class _NoLock:
+    """Drivers of different machines do not see each other's locks."""
+
+    def __init__(self, store: ObjectStore, run: str) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def simulated() -> Iterator[None]:
+    """What is the same for all seeds: folds come early, nothing is said, nothing is of this process."""
+    log = logging.getLogger("tailrace")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    with contextlib.ExitStack() as stack:
+        for module, name, value in (
+            (controllers, "QueryLock", _NoLock),
+            (folds, "FAN_IN", 3),
+            (folds, "GROWTH", 1),
+            (folds, "work_behind_others", lambda: None),
+            (logs, "process_id", lambda: 1),
+            (logs, "host_name", lambda: "sim"),
+            (local_store, "process_id", lambda: 1),
+        ):
+            stack.enter_context(mock.patch.object(module, name, value))
+        try:
+            yield
+        finally:
+            log.setLevel(level)
+
+
+def run(seed: int) -> Outcome:
+    """Only inside ``simulated``."""
+    return World(seed).run()
