@@ -23,11 +23,11 @@ LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 EPOCHS = 30 if LONG else 12
 SERVERS = 10 if LONG else 2
 """How often the servers of each query are killed."""
-AT_RANDOM, IN_SINKS, AT_STARTS = (12, 3, 5) if LONG else (1, 1, 1)
+AT_RANDOM, IN_SINKS, AT_STARTS, IN_REWINDS = (12, 3, 5, 5) if LONG else (1, 1, 1, 0)
 """How often the driver is killed."""
 ONCE_MORE = 6
 """So many of the queries lose a server once more, since a query may come to its end before its last kill."""
-KILLS_MIN = 20
+KILLS_MIN = 100 if LONG else 20
 
 
 @pytest.mark.timeout(1800)
@@ -48,6 +48,7 @@ def test_whatever_is_killed_nothing_is_lost_or_repeated(spark: SparkSession, nam
         for name in names:
             killer.plan(name, SERVERS + (name in unlucky))
         ways = [killer.at_random] * AT_RANDOM + [killer.in_sink] * IN_SINKS + [killer.at_start] * AT_STARTS
+        ways += [killer.in_rewind] * IN_REWINDS
         rng.shuffle(ways)
         for number, kill in enumerate(ways):
             kill((number + 1) * EPOCHS // (len(ways) + 1))

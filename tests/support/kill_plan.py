@@ -92,6 +92,21 @@ class Killer:
         time.sleep(self.rng.choice([0.0, self.rng.uniform(0, 2)]))
         self._kill_driver(child, f"at the fence of {name}")
 
+    def in_rewind(self, epoch: int) -> None:
+        """While a start moves files out of Spark's logs; at its first epoch, where it has none to move."""
+        before = {name: (trail.rewound(), trail.spark_epoch("offsets")) for name, trail in self.run.trails.items()}
+
+        def seen() -> bool:
+            trails = self.run.trails.items()
+            return any((trail.rewound(), trail.spark_epoch("offsets")) != before[name] for name, trail in trails)
+
+        child = self.run.start()
+        if not self.until(child, seen):
+            self.run.ended(child)
+            return
+        moved = [name for name, trail in self.run.trails.items() if trail.rewound() != before[name][0]]
+        self._kill_driver(child, f"in the rewind of {', '.join(moved)}" if moved else "at a first epoch")
+
     def _going_on(self, epoch: int) -> str:
         """A query that has not come to its end, if there is one."""
         last = self.run.epochs - 1

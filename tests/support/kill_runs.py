@@ -57,7 +57,8 @@ class KillRun:
         mode = self._modes.get(name, "sync")
         if mode == "sync":
             return {"commit": mode}
-        return {"commit": mode, "stateLocation": f"shaped:latency_ms=20:{self.root / name / 'check' / 'tailrace'}"}
+        far = f"shaped:latency_ms=20:{self.root / name / 'check' / 'tailrace'}"
+        return {"commit": mode, "stateLocation": far, "localLocation": str(self.root / name / "local")}
 
     def server(self, name: str) -> int | None:
         """The pid of a query's server, if one listens at this moment."""

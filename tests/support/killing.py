@@ -1,7 +1,7 @@
 """When to kill: points of an epoch that can be seen from outside, by the files that appear.
 
-An epoch leaves this trail: Spark's ``offsets/N``; the server's delta; the durable log entry; the sink's file; Spark's
-``commits/N``. A point waits for one of these, then a random delay of up to ``jitter`` seconds, so that the kill falls
+An epoch leaves this trail: Spark's ``offsets/N``; the server's delta, saved on its machine and then in the store; the
+durable log entry; the sink's file; Spark's ``commits/N``. A point waits for one of these, then a random delay of up to ``jitter`` seconds, so that the kill falls
 into the step after it.
 """
 
@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-POINTS = ("offsets", "delta", "log", "sink", "commits")
+POINTS = ("offsets", "saved", "delta", "log", "sink", "commits")
 _RUN = re.compile(rb'"run":"([^"]+)"')
 
 
@@ -59,6 +59,14 @@ class Trail:
     def has_delta(self, epoch: int) -> bool:
         return any(self._objects.glob(f"{epoch:020d}-*.delta")) if self._objects.exists() else False
 
+    def has_saved(self, epoch: int) -> bool:
+        """On the server's machine; where the store is no far one, in the store."""
+        return any(self.root.glob(f"local/*/objects/{epoch:020d}-*.delta")) or self.has_delta(epoch)
+
+    def rewound(self) -> int:
+        """How many files were moved out of Spark's logs, if that was seen."""
+        return len(list(self.root.glob("check/tailrace-aside/*/*")))
+
     def has_output(self, epoch: int) -> bool:
         return (self.root / "out" / f"{epoch:06d}.parquet").exists()
 
@@ -89,6 +97,8 @@ class Watch:
             if not trail.has_spark_epoch("offsets", epoch):
                 return False
             self._entries = trail.log_entries()
+        if point == "saved":
+            return trail.has_saved(epoch) or trail.has_spark_epoch("commits", epoch)
         if point == "delta":
             return trail.has_delta(epoch) or trail.has_spark_epoch("commits", epoch)
         if point == "log":
