@@ -50,7 +50,7 @@ def test_what_a_query_holds_stays_bounded(commit: str) -> None:
     samples = [json.loads(line) for line in lines]
     print(f"{end['epochs']} epochs, {end['rows']} rows emitted")
     early = samples[1 : max(2, len(samples) // 4)]
-    for name, allowed in GROWTH.items():
+    for name in GROWTH:
         first, last = max(each[name] for each in early), max(each[name] for each in samples[len(early) :])
         print(f"{name}: {first} at most up to epoch {early[-1]['epoch']}, {last} at most later")
     assert end["epochs"] >= EPOCHS
