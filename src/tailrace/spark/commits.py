@@ -80,6 +80,8 @@ class Commits:
         self._mode = mode
         self._clean_too = clean
         self._durable = {controller.landing.epoch: controller.landing.manifest}  # newest two that were waited for
+        # An epoch begins when the one before the last is durable: so far can an earlier run have come, at most.
+        self._begun_before = controller.landing.epoch + 2
         self._begun: list[tuple[int, Call[Commit]]] = []  # not yet seen to be durable, ascending
         self._worker = tasks.worker("tailrace-commit")
         self._recorder = tasks.worker("tailrace-record")
@@ -96,10 +98,22 @@ class Commits:
         """Whether a sink may see an epoch before its manifest is durable."""
         return self._mode is not CommitMode.SYNC
 
+    def recorded(self, epoch: int) -> Mapping[str, Any] | None:
+        """What an earlier run has recorded for the epoch, if it did.
+
+        Also of an epoch that is planned afresh: an earlier run may have begun it, and its record would be taken for
+        this run's by the next one.
+        """
+        return self._controller.decided(epoch) if epoch <= self._begun_before else None
+
     def record(self, epoch: int, decisions: Mapping[str, Any], before: Mapping[str, Any]) -> None:
-        """Record what the epoch goes by, where its sink may see it before its manifest is durable. The gate waits."""
+        """Record what the epoch goes by, where its sink may see it before its manifest is durable. The gate waits.
+
+        ``before``: what the epoch before went by, which needs no record, unless an earlier run's may still come.
+        """
         if self.after_sink:
-            self._recorded = self._recorder.submit(self._record, epoch, dict(decisions), dict(before))
+            told = {} if epoch <= self._begun_before else dict(before)
+            self._recorded = self._recorder.submit(self._record, epoch, dict(decisions), told)
 
     def _record(self, epoch: int, decisions: Mapping[str, Any], before: Mapping[str, Any]) -> Mapping[str, Any]:
         found = self._controller.decide(epoch, decisions, before)

@@ -131,9 +131,11 @@ class Epochs:
         basis = Basis.of(self._plan, self._combine, max(int(started * 1e6), self._times.now))
         if self._replay is not None and self._replay.epoch == epoch:
             return basis.as_recorded(self._replay.decisions)
-        if epoch <= self._planned:
-            as_before = {name: each for name, each in self._went_by.items() if name != "now"}
-            basis = basis.as_recorded(self._controller.decided(epoch) or as_before)
+        recorded = self._commits.recorded(epoch)
+        if recorded is None and epoch <= self._planned:
+            recorded = {name: each for name, each in self._went_by.items() if name != "now"}
+        if recorded is not None:
+            basis = basis.as_recorded(recorded)
         told = basis.record(self._plan)
         self._commits.record(epoch, told, {name: self._went_by.get(name) for name in told})
         return basis

@@ -119,8 +119,11 @@ class _Run:
         draw = self._world.scheduler.random
         before = int(self._went_by.get("way", 0))
         way = before if draw.random() < 0.5 else draw.randrange(1, 1000)
-        if epoch <= self._planned:
-            way = int((self._controller.decided(epoch) or {"way": before})["way"])
+        recorded = self._commits.recorded(epoch)
+        if recorded is None and epoch <= self._planned:
+            recorded = {"way": before}
+        if recorded is not None:
+            way = int(recorded["way"])
         self._commits.record(epoch, {"way": way}, {"way": before})
         return way
 

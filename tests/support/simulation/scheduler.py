@@ -22,7 +22,7 @@ from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-LINES_KEPT = 400
+LINES_KEPT = 4000
 SWITCH = 0.25
 """How often a point lets another task go first."""
 SLOW = 0.02

@@ -74,9 +74,7 @@ class World:
                 self.scheduler, draw.choice((0.05, 0.3)), draw.choice((0.0, 0.0, 0.05)), self.checks.changed
             )
         self.copies = draw.random() < 0.7
-        self.machines = [
-            SimDisk(self.scheduler, lambda *_: None) for _ in range(draw.choice((1, 2)))
-        ]
+        self.machines = [SimDisk(self.scheduler, lambda *_: None) for _ in range(draw.choice((1, 2)))]
         self.controller_class = _watched(self.checks)
         self.drivers: list[Driver] = []
         self.servers: list[Server] = []
