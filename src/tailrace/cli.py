@@ -338,25 +338,25 @@ def run(
     "s3://bucket/counts --json"
 )
 def inspect(
-    location: Annotated[Path, typer.Argument(help="The query's checkpointLocation, a local path.", show_default=False)],
+    location: Annotated[
+        str, typer.Argument(help="The query's checkpointLocation: a path, s3://, gs:// or az://.", show_default=False)
+    ],
     state: Annotated[
         str | None, typer.Option(help="Its stateLocation, where that is not beside the checkpoint.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
-    """Epochs, sizes and what a restart would do. Changes nothing; the query may be running."""
+    """Epochs, sizes, acknowledgements and what a restart would do. Changes nothing; the query may be running."""
     from tailrace.commit.inspect import inspect as look  # lazy: see _LAZY
     from tailrace.commit.spark_folder import spark_epochs  # lazy: see _LAZY
+    from tailrace.env.local_store import LocalStore  # lazy: see _LAZY
     from tailrace.env.objects import open_store  # lazy: see _LAZY
 
-    if not location.is_dir():
+    spark = open_store(location)
+    if isinstance(spark, LocalStore) and not spark.root.is_dir():
         raise typer.BadParameter(f"there is no folder {location}", param_hint="LOCATION")
-    spark = open_store(str(location))
-    found = look(
-        open_store(state or str(location / "tailrace")),
-        spark_epochs(spark, "commits"),
-        spark_epochs(spark, "offsets"),
-    )
+    store = open_store(state or f"{location.rstrip('/')}/tailrace")
+    found = look(store, spark_epochs(spark, "commits"), spark_epochs(spark, "offsets"))
     if as_json:
         print(json.dumps(found.to_json()))
         return
@@ -370,6 +370,14 @@ def inspect(
             what = f"start on {entry['host']}, {entry['at']}"
         sizes = (f"{entry['objects']}", f"{entry['bytes'] / 1e6:,.1f}") if durable else ("", "")
         table.add_row(str(entry["number"]), what, entry.get("run", ""), *sizes)
+    out.print(table)
+    table = Table(title="Epochs, and who has acknowledged what of them", title_justify="left")
+    for name in ("epoch", "Spark", "saved here, MB", "in the store, MB", "durable by entry"):
+        table.add_column(name, justify="left" if name == "Spark" else "right")
+    for each in found.epochs:
+        by_spark = "committed" if each.committed else "planned" if each.planned else ""
+        megabytes = ("" if size is None else f"{size / 1e6:,.3f}" for size in (each.saved, each.uploaded))
+        table.add_row(str(each.epoch), by_spark, *megabytes, "" if each.entry is None else str(each.entry))
     out.print(table)
     newest = {log: max(epochs, default=None) for log, epochs in found.to_json()["spark"].items()}
     out.print(f"Spark: newest commit {newest['commits']}, newest offset {newest['offsets']}")

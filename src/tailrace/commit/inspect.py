@@ -5,8 +5,8 @@ A query that runs meanwhile may delete what was just listed: such entries are le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tailrace.commit.landing import Wanted, decide
@@ -19,6 +19,23 @@ from tailrace.log import filenames
 
 
 @dataclass(frozen=True)
+class Acknowledged:
+    """How far one epoch has come: with Spark, and of ours, in this order, saved, uploaded, durable.
+
+    ``saved`` and ``uploaded`` are bytes of its deltas, of all tries and servers, on this machine's disk and in the
+    store; None where there is none, as after they were folded, or where an epoch changed nothing. ``entry``: the number
+    of the newest log entry that makes it durable.
+    """
+
+    epoch: int
+    planned: bool
+    committed: bool
+    saved: int | None
+    uploaded: int | None
+    entry: int | None
+
+
+@dataclass(frozen=True)
 class Inspection:
     """``entries``: all of the log that can be read, oldest first. ``landing``: None where a start would be refused."""
 
@@ -27,6 +44,7 @@ class Inspection:
     offsets: tuple[int, ...]
     entries: tuple[Entry, ...]
     objects: dict[str, int]  # bytes, by name
+    copies: dict[str, int]  # those of which this machine has a copy
     decisions: tuple[int, ...]  # epochs with a record of what they go by
     landing: Wanted | None
     refusal: str
@@ -49,11 +67,31 @@ class Inspection:
         """Left by crashes, or of an epoch that is being committed."""
         return tuple(sorted(self.objects.keys() - self.needed))
 
+    @property
+    def epochs(self) -> tuple[Acknowledged, ...]:
+        """The newest: from the oldest durable one that is kept to the newest that anybody knows of."""
+        durable = {manifest.epoch: manifest.number for manifest in self.manifests}
+        saved, uploaded = _deltas(self.copies), _deltas(self.objects)
+        newest = max((*durable, *saved, *uploaded, *self.commits, *self.offsets), default=NO_EPOCH)
+        oldest = min(durable, default=max(self.commits, default=NO_EPOCH))
+        commits, offsets = set(self.commits), set(self.offsets)
+        return tuple(
+            Acknowledged(
+                epoch, epoch in offsets, epoch in commits, saved.get(epoch), uploaded.get(epoch), durable.get(epoch)
+            )
+            for epoch in range(max(oldest, 0), newest + 1)
+        )
+
     def verdict(self) -> str:
         """What a start would do, in a sentence or two."""
         if self.landing is None:
             return f"A start would be refused. {self.refusal}"
         landing = self.landing
+        if lost := self._lost(landing):
+            return (
+                f"A start would fail: {_epoch(landing.epoch)} needs {len(lost)} objects that are missing, such as "
+                f"{lost[0]}. Restore them from a copy, or start with new locations."
+            )
         if landing.rewind:
             moved = " and then ".join(f"{step.log}/{step.epoch}" for step in landing.rewind)
             return (
@@ -71,14 +109,23 @@ class Inspection:
             )
         return f"A start would open {_epoch(landing.epoch)} and go on with epoch {landing.epoch + 1}."
 
+    def _lost(self, landing: Wanted) -> list[str]:
+        """Missing objects of the state that a start would open."""
+        manifest = landing.manifest
+        if manifest is None:
+            manifest = next((each for each in self.manifests if each.number == landing.parent), None)
+        return [] if manifest is None else [ref.name for ref in manifest.objects if ref.name not in self.objects]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "state": self.state,
             "spark": {"commits": list(self.commits), "offsets": list(self.offsets)},
+            "epochs": [asdict(each) for each in self.epochs],
             "log": [_said(entry) for entry in self.entries],
             "objects": {
                 "count": len(self.objects),
                 "bytes": sum(self.objects.values()),
+                "copies": len(self.copies),
                 "orphans": list(self.orphans),
                 "missing": list(self.missing),
             },
@@ -87,8 +134,10 @@ class Inspection:
         }
 
 
-def inspect(store: ObjectStore, commits: Sequence[int], offsets: Sequence[int]) -> Inspection:
-    """``commits``, ``offsets``: epochs in Spark's own logs."""
+def inspect(
+    store: ObjectStore, commits: Sequence[int], offsets: Sequence[int], copies: ObjectStore | None = None
+) -> Inspection:
+    """``commits``, ``offsets``: epochs in Spark's own logs. ``copies``: where this machine has copies of objects."""
     log = CommitLog(store)
     entries: list[Entry] = []
     for number in log.numbers():
@@ -107,11 +156,26 @@ def inspect(store: ObjectStore, commits: Sequence[int], offsets: Sequence[int]) 
         commits=tuple(commits),
         offsets=tuple(offsets),
         entries=tuple(entries),
-        objects={each.name: each.bytes for each in store.list(filenames.OBJECT_PREFIX)},
+        objects=_sizes(store),
+        copies={} if copies is None else _sizes(copies),
         decisions=tuple(epoch for epoch in records if epoch is not None),
         landing=landing,
         refusal=refusal,
     )
+
+
+def _sizes(store: ObjectStore) -> dict[str, int]:
+    return {each.name: each.bytes for each in store.list(filenames.OBJECT_PREFIX)}
+
+
+def _deltas(objects: Mapping[str, int]) -> dict[int, int]:
+    """Bytes by epoch."""
+    found: dict[int, int] = {}
+    for name, size in objects.items():
+        epoch = filenames.delta_epoch(name)
+        if epoch is not None:
+            found[epoch] = found.get(epoch, 0) + size
+    return found
 
 
 def _after_fence(entries: Sequence[Entry]) -> History:

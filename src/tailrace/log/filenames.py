@@ -15,6 +15,7 @@ DECISIONS_PREFIX = "decisions/"
 PLAN_NAME = "plan.json"
 
 _ENTRY = re.compile(r"log/(\d{20})\.json")
+_DELTA = re.compile(r"objects/(\d{20})-[0-9a-f]{16}-\d{4}-.+\.delta")
 _LATE = re.compile(r"late/(\d{20})-[0-9a-f]{16}-[0-9-]+\.rows")
 _DECISIONS = re.compile(r"decisions/(\d{20})\.json")
 _SERVER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -34,6 +35,12 @@ def entry_number(name: str) -> int | None:
 def delta_name(epoch: int, run: str, try_: int, server: str | int) -> str:
     """One server's object of one epoch and try. Writing it twice writes the same bytes."""
     return f"{OBJECT_PREFIX}{epoch:020d}-{_checked(run, server)}-{try_:04d}-{server}.delta"
+
+
+def delta_epoch(name: str) -> int | None:
+    """The epoch of a delta; ``None`` where the name is not one."""
+    found = _DELTA.fullmatch(name)
+    return int(found.group(1)) if found else None
 
 
 def fold_name(first: int, last: int, run: str, server: str | int, unique: str) -> str:

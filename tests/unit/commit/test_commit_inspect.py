@@ -14,6 +14,7 @@ from tailrace.commit.objects import write_object
 from tailrace.commit.spark_folder import numbers_of, spark_epochs
 from tailrace.env.local_store import LocalStore
 from tailrace.errors import TailraceError
+from tailrace.log import filenames
 
 PLAN = {"query": "x"}
 
@@ -94,3 +95,32 @@ def test_nothing_is_there_yet(tmp_path: Path) -> None:
 def test_numbers_of_files(tmp_path: Path) -> None:
     assert numbers_of(["commits/0", "s3://b/commits/12", ".1.crc", "commits/.2.crc", "3.tmp"]) == [0, 12]
     assert spark_epochs(LocalStore(tmp_path), "commits") == []
+
+
+def test_what_each_epoch_has_been_acknowledged(tmp_path: Path) -> None:
+    """Durable up to 4, committed up to 5, which is in the store as well; 6 is planned, and saved on this machine."""
+    store, copies = LocalStore(tmp_path / "state"), LocalStore(tmp_path / "copies")
+    run(store, 5)
+    for place, epoch, size in ((store, 5, 10), (copies, 5, 10), (copies, 6, 20)):
+        place.put(filenames.delta_name(epoch, "0" * 16, 0, 0), [b"x" * size])
+        place.put(filenames.delta_name(epoch, "0" * 16, 0, 1), [b"x"])
+    found = inspect(store, range(6), range(7), copies)
+    said = [(each.epoch, each.planned, each.committed, each.saved, each.uploaded) for each in found.epochs]
+    durable = [each.epoch for each in found.epochs if each.entry is not None]
+    assert durable == [3, 4], "as many as are kept"
+    assert [each[:4] for each in said[:2]] == [(3, True, True, None), (4, True, True, None)]
+    assert said[2:] == [(5, True, True, 11, 11), (6, True, False, 21, None)]
+    assert found.to_json()["epochs"][-1] == {
+        "epoch": 6, "planned": True, "committed": False, "saved": 21, "uploaded": None, "entry": None
+    }  # fmt: skip
+    assert "moving offsets/6 and then commits/5 aside" in found.verdict()
+
+
+def test_a_state_whose_objects_are_missing(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    run(store, 5)
+    newest = max(each.name for each in store.list("objects/"))
+    store.delete([newest])
+    verdict = inspect(store, range(5), range(5)).verdict()
+    assert "would fail" in verdict and newest in verdict
+    assert "replay epoch 4" in inspect(store, range(4), range(5)).verdict(), "of what it opens nothing is missing"
