@@ -1,4 +1,5 @@
-"""A query over one of the sources, for tests that kill it. Runs until Spark has committed the epoch ``until``.
+"""A query over one of the sources, for tests that kill it. Runs until Spark has committed the epoch ``until``, where
+that is given, else to the end of what there is to read.
 
 ``hold``: the log entry of this epoch is never put, so that it is not durable while Spark commits it. ``pause``: the
 sink of this epoch never ends. ``once``: one epoch and no other is run. ``forget``: Kafka's records before these offsets
@@ -22,6 +23,8 @@ from support.session import session_builder
 from support.source_case import SOURCES
 from tailrace.commit.log import CommitLog
 from tailrace.commit.manifest import Manifest
+from tailrace.commit.spark_folder import spark_epochs
+from tailrace.env.objects import open_store
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 PACKAGE = "org.apache.spark.sql.execution.streaming.checkpointing"
@@ -54,8 +57,10 @@ def forget(spark: SparkSession, config: dict[str, Any]) -> None:
 
 def main() -> None:
     config = json.loads(sys.argv[1])
-    root, case = Path(config["root"]), SOURCES[config["source"]]
+    root, case, location = Path(config["root"]), SOURCES[config["source"]], config["location"]
     builder = session_builder("local[2]").config(FILE_MANAGER, f"{PACKAGE}.{config['manager']}")
+    for name, value in config.get("confs", {}).items():
+        builder = builder.config(name, value)
     if config["source"] == "kafka":
         builder = builder.config("spark.jars", ",".join(map(str, connector_jars())))
     spark = builder.getOrCreate()
@@ -75,11 +80,15 @@ def main() -> None:
 
     stream = tr.stream(case.frame(spark, config)).groupBy("k").agg(tr.sum("v").alias("total"), tr.count().alias("n"))
     writer = stream.writeStream.outputMode("update").foreachBatch(save)
-    writer = writer.option("checkpointLocation", str(root / "check")).options(**config.get("options", {}))
-    query = writer.trigger(processingTime="1 day" if config.get("once") else "0 seconds").start()
-    while query.isActive and not (root / "check" / "commits" / str(config["until"])).exists():
-        time.sleep(0.02)
-    query.stop()
+    writer = writer.option("checkpointLocation", location).options(**config.get("options", {}))
+    if (until := config.get("until")) is None:
+        query = writer.trigger(availableNow=True).start()
+    else:
+        query = writer.trigger(processingTime="1 day" if config.get("once") else "0 seconds").start()
+        checkpoint = open_store(location)
+        while query.isActive and until not in spark_epochs(checkpoint, "commits"):
+            time.sleep(0.05)
+        query.stop()
     query.awaitTermination()
     query.explain()
     spark.stop()

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +44,13 @@ class Sandbox:
             _kill(process)
         self._root.cleanup()
 
-    def start(self, script: Path, config: dict[str, Any]) -> subprocess.Popen[bytes]:
+    def start(
+        self, script: Path, config: dict[str, Any], environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         """Run a script with a JSON configuration as its argument. Its output goes to ``log``."""
         environment = {
             **os.environ,
+            **(environment or {}),
             MARK: self.mark,
             "TMPDIR": str(self.temporary),
             "SPARK_LOCAL_DIRS": str(self.temporary),

@@ -16,6 +16,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from support.kafka_broker import PARTITIONS
+from tailrace.commit.spark_folder import spark_epochs
+from tailrace.env.store import ObjectStore
 from tailrace.testing import ScriptedSource
 
 ROWS = 40
@@ -42,15 +44,17 @@ def answers(epochs: Sequence[Iterable[int]]) -> list[set[tuple[int, int, int]]]:
     return made
 
 
-def epochs_taken(case: SourceCase, checkpoint: Path) -> list[list[int]]:
+def epochs_taken(case: SourceCase, checkpoint: ObjectStore) -> list[list[int]]:
     """The numbers of the rows of each epoch that Spark has planned."""
-    files = sorted(
-        (path for path in (checkpoint / "offsets").iterdir() if path.name.isdigit()), key=lambda p: int(p.name)
-    )
-    assert [path.name for path in files] == [str(number) for number in range(len(files))]
-    # A line with the version, one with Spark's metadata, then one for each source.
-    offsets = [json.loads(path.read_text().splitlines()[2]) for path in files]
+    planned = spark_epochs(checkpoint, "offsets")
+    assert planned == list(range(len(planned)))
+    offsets = [json.loads(offset_line(checkpoint, epoch)) for epoch in planned]
     return [case.numbers(before, after) for before, after in zip([None, *offsets[:-1]], offsets)]
+
+
+def offset_line(checkpoint: ObjectStore, epoch: int) -> str:
+    """What Spark has planned of the source: a line with the version comes first, and one with the time and confs."""
+    return checkpoint.get(f"offsets/{epoch}").decode().splitlines()[2]
 
 
 class SourceCase(ABC):

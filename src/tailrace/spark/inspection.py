@@ -66,6 +66,11 @@ def read_once(frame: DataFrame) -> tuple[str, ...]:
             kind = str(node.sourceName()).lower()
             if kind not in _REREAD:
                 reasons.append(f"source {kind} is not known to give an epoch twice")
+            elif kind == "kafka" and str(node.extraOptions().get("failOnDataLoss")).lower() == "false":
+                # By default the query fails where records of an epoch are gone. A replay must not be smaller instead.
+                reasons.append(
+                    "Kafka leaves out records that are gone (failOnDataLoss false) when an epoch is read again"
+                )
         elif node.children().isEmpty():
             reasons.append(f"{name} is not known to give an epoch twice")
     return tuple(dict.fromkeys(reasons))

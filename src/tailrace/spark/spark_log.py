@@ -11,6 +11,7 @@ import re
 from functools import cached_property
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import AnalysisException
@@ -78,7 +79,7 @@ class SparkLogFiles:
         try:
             found = self._spark.read.format("binaryFile").load(f"{self._checkpoint}/{name}")
             return [bytes(row.content) for row in found.select("content").collect()] == [name.encode()]
-        except PySparkException:  # it is not there, or Spark has no way there at all: it will say so itself
+        except (PySparkException, Py4JJavaError):  # it is not there, or Spark has no way there at all
             return False
         finally:
             store.delete([name])
