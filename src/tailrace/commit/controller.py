@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tailrace.commit.counts import put_counts, read_counts
 from tailrace.commit.decisions import forget_decisions, put_decisions, read_decisions
 from tailrace.commit.landing import Landing, SparkLogs, decide, land
 from tailrace.commit.lock import QueryLock
@@ -56,6 +57,7 @@ class Controller:
         self._phases = Phases(NO_EPOCH)
         self._guard = threading.Lock()
         self._decided: list[int] = []  # epochs with a record of what they go by
+        self._counts: dict[int, int] = {}  # rows by epoch, of the newest two
         self._floor = 0
         self._known: dict[int, Manifest] = {}  # durable entries that are in the log, by number
         self._newest: Manifest | None = None
@@ -112,11 +114,24 @@ class Controller:
             return decisions
         with self._guard:
             self._decided.append(epoch)
-        return put_decisions(self._store, epoch, decisions)
+        found = put_decisions(self._store, epoch, decisions)
+        # A run that was replaced finds the name free where the newer run has made the epoch durable and deleted its own
+        # record. If nobody has fenced by now, whoever does later reads this one.
+        self._log.check_newest(self._run)
+        return found
 
     def decided(self, epoch: int) -> Mapping[str, Any] | None:
         """What an earlier run has recorded for the epoch, if it did."""
         return read_decisions(self._store, epoch)
+
+    def counted(self, epoch: int) -> int | None:
+        """How many rows an epoch had that is replayed with the same offsets, where an earlier run has recorded it."""
+        return self._counts.get(epoch) if epoch == self.landing.epoch + 1 else None
+
+    def count(self, epoch: int, rows: int) -> None:
+        """Record how many rows the epoch has. One thread at a time."""
+        self._counts = {each: n for each, n in self._counts.items() if each == epoch - 1} | {epoch: rows}
+        put_counts(self._store, self._counts)
 
     def begin(self, epoch: int, try_: int) -> None:
         """The deltas of this try are sealed, or will be before the next epoch changes anything."""
@@ -224,12 +239,21 @@ class Controller:
         self._phases = Phases(self._landing.epoch)
         for step in self._landing.rewind:
             spark_logs.move_aside(step.log, step.epoch)
+        self._counts = self._kept_counts()
         self._newest = history.newest
         self._load_known(history)
         if not self._known:
             write_plan(self._store, fingerprint, replace=True)
         self._plan = plan_digest(fingerprint if self._newest is None else read_plan(self._store) or {})
         self._delete_orphans()
+
+    def _kept_counts(self) -> dict[int, int]:
+        """What was counted of an epoch that Spark replays. Of later ones nothing: they are planned afresh."""
+        found, replayed = read_counts(self._store), self.landing.epoch + 1
+        kept = {epoch: rows for epoch, rows in found.items() if epoch == replayed <= self.landing.planned}
+        if kept != found:
+            put_counts(self._store, kept)
+        return kept
 
     def _check_plan(self, history: History, fingerprint: Mapping[str, Any], compare: ComparePlans) -> None:
         """Only where there is state: a plan that never made an epoch durable binds nobody."""

@@ -7,7 +7,7 @@ An entry is ``durable`` (an epoch's manifest) or ``fence`` (a run has started). 
   however long it slept, can never find its next number free again: it can publish nothing.
 - Durable entries may be deleted; a later start finds its way by the ``parent`` numbers inside them.
 
-One thread at a time.
+One thread at a time, but for ``check_newest``.
 """
 
 from __future__ import annotations
@@ -110,16 +110,20 @@ class CommitLog:
         return passed
 
     def check_newest(self, run: str) -> None:
-        """Raise ``FencedError`` where another run has fenced since."""
+        """Raise ``FencedError`` where another run has fenced since. From any thread, also while another one appends."""
         if self._next is None:
             raise RuntimeError("a run is the newest only after its fence")
-        try:
-            entry = self.entry(self._next)
-        except FileNotFoundError:
-            return
-        if isinstance(entry, Damaged):
-            raise entry.error
-        raise FencedError(self._fenced(run, entry))
+        number = self._next
+        while True:
+            try:
+                entry = self.entry(number)
+            except FileNotFoundError:
+                return
+            if isinstance(entry, Damaged):
+                raise entry.error
+            if entry.run != run:
+                raise FencedError(self._fenced(run, entry))
+            number += 1
 
     def read(self) -> History:
         """Entries from the newest down to the newest durable one."""

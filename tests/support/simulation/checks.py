@@ -2,7 +2,7 @@
 
 | invariant | looked at |
 |---|---|
-| a start, now, would land on an exact prefix, and not be refused | the state's or Spark's log changes, an object goes, power is lost |
+| a start, now, would land on an exact prefix, and not be refused | a log changes, an object goes, power is lost |
 | no durable epoch is lost: what was acknowledged is in the log, and its objects are whole | likewise |
 | of the epochs in Spark's log at most one is not durable | likewise |
 | a log entry never changes, and none is put by a run that another one has fenced | an entry is put |
@@ -46,6 +46,7 @@ class Checks:
         self._acknowledged = -1  # the newest epoch that some run knew to be durable
         self._entries: dict[bytes, Entry] = {}
         self._log: dict[str, bytes] = {}  # every entry that was ever seen
+        self._deleted: set[str] = set()  # of those
         self._known: History | None = None  # as it is now
         self._spark: tuple[list[int], list[int]] | None = None  # likewise: commits, offsets
         self._objects: dict[str, tuple[bytes, dict[int, State]]] = {}
@@ -72,6 +73,7 @@ class Checks:
         self._known = self._spark = None
         if self._world.far is None:
             self._log = {name: data for name, data in self._log.items() if self._world.stored(name) == data}
+            self._deleted &= self._log.keys()
 
     def acknowledged(self, manifest: Manifest) -> None:
         """Somebody has been told that this epoch is durable."""
@@ -139,21 +141,21 @@ class Checks:
     def _entry_changed(self, name: str) -> None:
         data = self._world.stored(name)
         if data is None:
+            self._deleted.add(name)
             return
-        if name in self._log:
-            if self._log[name] != data:
-                raise Violation(f"{name} was put over another entry")
-            return  # a put that was sent twice has brought back what was deleted: nobody looks there
-        self._log[name] = data
         number = filenames.entry_number(name)
         assert number is not None
+        if name in self._deleted:
+            return  # a put that was sent twice has come again: what a start makes of it, ``recoverable`` says
+        if self._log.setdefault(name, data) != data:
+            raise Violation(f"{name} was put over another entry")
         entry = self._entry(number)
         if not isinstance(entry, Manifest):
             return
         fences = {at: each for at in self._numbers() if isinstance(each := self._entry(at), Fence)}
-        newest = fences[max(fences)]
-        if newest.run != entry.run or newest.number > number:
-            raise Violation(f"run {entry.run} has put {name} behind the fence {newest.number} of run {newest.run}")
+        last = fences[max(fences)]
+        if last.run != entry.run or last.number > number:
+            raise Violation(f"run {entry.run} has put {name} behind the fence {last.number} of run {last.run}")
         found, wanted = self._state(entry), STATES[self._end(entry.epoch)]
         if found != wanted:
             raise Violation(f"entry {number} of epoch {entry.epoch} lists another state: {_difference(found, wanted)}")

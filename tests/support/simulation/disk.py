@@ -24,11 +24,20 @@ class File:
 
 
 class SimDisk(Disk):
-    """``changed`` is told the path of each file that appears, changes or goes."""
+    """``changed`` is told the path of each file that appears, changes or goes. ``refuse`` raises where a name may not
 
-    def __init__(self, scheduler: Scheduler, changed: Callable[[str, str], None]) -> None:
+    be changed by the process that would.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        changed: Callable[[str, str], None] = lambda *_: None,
+        refuse: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._scheduler = scheduler
         self._changed = changed
+        self._refuse = refuse
         self._live: dict[str, dict[str, File]] = {}
         self._durable: dict[str, dict[str, File]] = {}
 
@@ -44,6 +53,7 @@ class SimDisk(Disk):
 
     def put_durably(self, folder: str, name: str, data: bytes | None) -> None:
         """Of others, who are not under test: a file, or none, at once and for ever."""
+        self._refuse(folder)
         for folders in (self._live, self._durable):
             names = folders.setdefault(folder, {})
             names.pop(name, None)
@@ -96,6 +106,7 @@ class SimDisk(Disk):
     def replace(self, source: Path, target: Path) -> None:
         folder, name = os.path.split(target)
         self._scheduler.point(f"rename to {name}")
+        self._refuse(folder)
         self._folder(folder)[name] = self._file(source)
         source_folder, source_name = os.path.split(source)
         del self._live[source_folder][source_name]

@@ -31,17 +31,15 @@ class Driver:
         self.process = Process(f"driver {name}")
         self.commits: Commits | None = None
         self.fleet: SimFleet | None = None
-        self.rewinds = False  # it has seen that it must, and is not done
-        self.world = world
+        self._world = world
 
     def live(self) -> None:
         """Until the source has ended and all of it is durable, or until something goes wrong."""
-        world, draw = self.world, self.world.scheduler.random
-        logs = _Logs(self)
+        world, draw = self._world, self._world.scheduler.random
+        logs = SparkFolder(Path(CHECKPOINT), world.disk)
         controller = world.controller_class.start(
             world.driver_store(), PLAN, logs, run=new_run_id(), retain=draw.choice((2, 2, 3))
         )
-        self.rewinds = False
         fleet = self.fleet = SimFleet(world, controller.run, draw.choice((1, 1, 2, 3)))
         try:
             fleet.open(controller.landing.manifest, TRIES)
@@ -63,19 +61,6 @@ class Driver:
         finally:
             fleet.close()
             controller.close()
-
-
-class _Logs(SparkFolder):
-    """Says when a start has seen that it must rewind, until it is done."""
-
-    def __init__(self, driver: Driver) -> None:
-        super().__init__(Path(CHECKPOINT), driver.world.disk)
-        self._driver = driver
-
-    def epochs(self, log: str) -> list[int]:
-        found = super().epochs(log)
-        self._driver.rewinds = self._driver.world.checks.spark_is_ahead()
-        return found
 
 
 class _Run:

@@ -1,8 +1,9 @@
 """Processes and their tasks, of which one runs at a time, in the order of a seed; a clock that jumps.
 
 A task is a greenlet. It runs until it comes to a *point*: every operation on a disk or a store, every message, lock and
-wait is one. There the scheduler may let another task go first, move the clock, or do what ``fault`` says: end a process,
-freeze it. Nothing else decides what happens, so the same seed gives the same run, and ``trace`` the same number.
+wait is one. There the scheduler may let another task go first, move the clock, or do what ``fault`` says: end a
+process, freeze it. Nothing else decides what happens, so the same seed gives the same run, and ``trace`` the same
+number.
 
 A process that is ended unwinds its tasks by ``Killed``. While they unwind, every point raises it again: so no handler
 of the code under test does anything more to the world. A frozen process stands still until it is thawed: it knows
