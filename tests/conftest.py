@@ -25,6 +25,8 @@ from support.class_archive import use_archive  # noqa: E402
 from support.draw import DRAW  # noqa: E402
 from support.processes import MARK  # noqa: E402
 from support.session import session_builder  # noqa: E402
+from tailrace.lab.s3_server import S3Server  # noqa: E402
+from tailrace.lab.shaping_proxy import ShapingProxy  # noqa: E402
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 use_archive()
@@ -76,3 +78,17 @@ def short_path() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="tr-"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """A real S3 server with an empty bucket. Tests choose names of their own in it."""
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def proxy(s3: S3Server) -> Iterator[ShapingProxy]:
+    """A way to it that tests may make bad, and make good again."""
+    with ShapingProxy(s3.port) as way:
+        yield way

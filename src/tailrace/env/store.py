@@ -49,7 +49,7 @@ class ObjectStore(Protocol):
         ...
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete in the order given. A name that is missing is fine."""
+        """Delete, in any order, in as few requests as the store has for it. A name that is missing is fine."""
         ...
 
     def sweep(self) -> None:

@@ -8,6 +8,7 @@ touched. Not thread-safe: one owner enters and leaves; anybody may use the addre
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 import socket
@@ -40,7 +41,7 @@ class S3Server:
         self.port = 0
 
     def __enter__(self) -> S3Server:
-        self._folder = Path(tempfile.mkdtemp(prefix="tailrace-s3-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="tailrace-s3-"))
         try:
             self._start()
             self._make_bucket()
@@ -57,7 +58,12 @@ class S3Server:
             assert guard.stdin is not None
             guard.stdin.close()
             guard.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def pid(self) -> int:
+        """Of the guard, which ends after the server and the folder."""
+        return self._guard.pid
 
     @property
     def endpoint(self) -> str:
@@ -87,7 +93,7 @@ class S3Server:
 
     def _start(self) -> None:
         weed = _weed()
-        config = self._folder / "s3.json"
+        config = self.folder / "s3.json"
         config.touch(0o600)
         identity = {
             "name": "lab",
@@ -96,21 +102,30 @@ class S3Server:
         }
         config.write_text(json.dumps({"identities": [identity]}))
         master, volume, filer, self.port = _free_ports(4)
-        server = [weed, "server", f"-dir={self._folder}", "-s3", f"-s3.config={config}", "-s3.iam=false"]
+        server = [
+            weed,
+            "-logtostderr=true",
+            "server",
+            f"-dir={self.folder}",
+            "-s3",
+            f"-s3.config={config}",
+            "-s3.iam=false",
+        ]
         server += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
         # What has a fixed port or place of its own would meet a second server's.
         server += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.autoCreateBucket=false"]
-        server += [f"-s3.localSocket={self._folder}/s3.sock", f"-filer.localSocket={self._folder}/filer.sock"]
+        server += [f"-s3.localSocket={self.folder}/s3.sock", f"-filer.localSocket={self.folder}/filer.sock"]
         server += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-s3.port={self.port}"]
         # As many volumes as the disk takes, none of them reserved beforehand.
         server += ["-volume.max=0", f"-master.volumeSizeLimitMB={_VOLUME_MB_MAX}", "-master.volumePreallocate=false"]
-        self._log = self._folder / "log.txt"
+        self._log = self.folder / "log.txt"
         with self._log.open("wb") as log:
             self._guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_GUARD), str(self._folder), *server],
+                [sys.executable, "-I", "-S", str(_GUARD), str(self.folder), *server],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
+                env={**os.environ, "TMPDIR": str(self.folder)},
                 start_new_session=True,  # Ctrl-C reaches us only, and we end it
             )
 

@@ -7,7 +7,8 @@ on loopback, kept alive, bodies streamed.
 Each request waits ``latency_ms``; then its bytes share one line in each direction with those of all other requests
 (``mb_per_s``, 10^6 bytes). Of ``errors`` (a share, from ``seed``) a third is answered 503, a third loses its connection
 before anything was done, a third after the server has done it. ``refuse``, ``vanish`` and ``hang`` answer 403, 404
-NoSuchBucket, or nothing at all. All of these may be changed while it runs; they hold from the next request on.
+NoSuchBucket, or nothing at all; ``hang_next`` and ``lose_next`` say of how many requests from now on there is no
+answer, or it is lost after the work was done. All may be changed while it runs, and hold from the next request on.
 
 ``ShapingProxy`` is the parent's hold on that process: JSON lines on its standard input and output; an input that closes
 ends it, however the parent came to its end. One thread at a time asks it. The file is run by its path and needs the
@@ -85,7 +86,7 @@ class ShapingProxy:
         return f"http://127.0.0.1:{self.port}"
 
     def change(self, **settings: Any) -> None:
-        """Any of latency_ms, mb_per_s, errors, seed; refuse, vanish, hang (switches); hang_next (so many requests)."""
+        """Any of latency_ms, mb_per_s, errors, seed; refuse, vanish, hang: switches; hang_next, lose_next: so many."""
         self._ask("change", settings)
 
     def counts(self) -> dict[str, int]:
@@ -159,6 +160,7 @@ class _Proxy:
             "vanish": False,
             "hang": False,
             "hang_next": 0,
+            "lose_next": 0,
         }
         self._up, self._down = _Line(), _Line()
         self._release = asyncio.Event()
@@ -294,9 +296,10 @@ class _Proxy:
                 await writer.drain()
 
     def _fault(self) -> str:
-        if self._settings["hang_next"] > 0:
-            self._settings["hang_next"] -= 1
-            return "hang"
+        for some, fault in (("hang_next", "hang"), ("lose_next", "broken_after")):
+            if self._settings[some] > 0:
+                self._settings[some] -= 1
+                return fault
         for switch in ("hang", "refuse", "vanish"):
             if self._settings[switch]:
                 return switch
