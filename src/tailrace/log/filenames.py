@@ -13,6 +13,7 @@ OBJECT_PREFIX = "objects/"
 LATE_PREFIX = "late/"
 DECISIONS_PREFIX = "decisions/"
 PLAN_NAME = "plan.json"
+COUNTS_NAME = "counts.json"
 
 _ENTRY = re.compile(r"log/(\d{20})\.json")
 _DELTA = re.compile(r"objects/(\d{20})-[0-9a-f]{16}-\d{4}-.+\.delta")

@@ -124,6 +124,12 @@ class Commits:
             )
         return found
 
+    def _count(self, order: Order) -> None:
+        try:
+            self._controller.count(order.epoch, order.rows["input"])
+        except Exception as error:  # without it a replay is not compared, and no other harm is done
+            _log.warning("how many rows epoch %d has could not be recorded: %s", order.epoch, error)
+
     def begin(self, order: Order, written: Sequence[CommitResult] | None = None) -> None:
         """The epoch's steps are done; ``written`` where the servers have written their deltas in the same call."""
         # An earlier try of this epoch is given up: what became of its commit does not matter any more.
@@ -136,6 +142,8 @@ class Commits:
             raise
         if written is None and self._mode is CommitMode.ASYNC_CHECKPOINT:
             written = self._save(order)
+        if self.after_sink:
+            self._recorder.submit(self._count, order)
         commit = self._worker.submit(self._commit, order, written)
         self._begun.append((order.epoch, commit))
         self._newest = commit

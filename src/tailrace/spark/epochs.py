@@ -153,8 +153,8 @@ class Epochs:
         with telling_task_errors():
             receipts = [Receipt.from_json(row[0]) for row in batch.collect()]
         stopwatch.lap("ingest")
-        if replay is not None:
-            self._check_replay(replay, receipts)
+        recorded = self._controller.counted(epoch) if replay is None else replay.rows.get("input")
+        self._check_replay(epoch, recorded, receipts)
         watermark = self._watermark
         if replay is not None:
             watermark = Watermark.from_json(replay.watermarks, plan.watermark_rule, len(plan.inputs))
@@ -282,11 +282,11 @@ class Epochs:
         emissions = [(server, each.emission) for server, each in zip(self._fleet.servers, done, strict=True)]
         return remote_emission(spark, emissions, self._plan.last.name, self._fleet.access, self._spark_schema)
 
-    def _check_replay(self, replay: Manifest, receipts: list[Receipt]) -> None:
-        recorded, now = replay.rows.get("input"), sum(receipt.rows for receipt in receipts)
+    def _check_replay(self, epoch: int, recorded: int | None, receipts: list[Receipt]) -> None:
+        now = sum(receipt.rows for receipt in receipts)
         if recorded is not None and recorded != now:
             raise ReplayError(
-                f"epoch {replay.epoch} is replayed after a crash and has {now} rows now, but had {recorded} rows: the "
+                f"epoch {epoch} is replayed after a crash and has {now} rows now, but had {recorded} rows: the "
                 "source does not give the same rows again. Restore the source's data, or start with new locations."
             )
 
