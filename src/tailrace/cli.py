@@ -344,19 +344,24 @@ def inspect(
     state: Annotated[
         str | None, typer.Option(help="Its stateLocation, where that is not beside the checkpoint.", show_default=False)
     ] = None,
+    local: Annotated[
+        str | None, typer.Option(help="Its localLocation, where that was given, on this machine.", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """Epochs, sizes, acknowledgements and what a restart would do. Changes nothing; the query may be running."""
     from tailrace.commit.inspect import inspect as look  # lazy: see _LAZY
     from tailrace.commit.spark_folder import spark_epochs  # lazy: see _LAZY
+    from tailrace.env.local_copy import copies_of  # lazy: see _LAZY
     from tailrace.env.local_store import LocalStore  # lazy: see _LAZY
-    from tailrace.env.objects import open_store  # lazy: see _LAZY
+    from tailrace.env.objects import is_far, open_store  # lazy: see _LAZY
 
     spark = open_store(location)
     if isinstance(spark, LocalStore) and not spark.root.is_dir():
         raise typer.BadParameter(f"there is no folder {location}", param_hint="LOCATION")
     store = open_store(state or f"{location.rstrip('/')}/tailrace")
-    found = look(store, spark_epochs(spark, "commits"), spark_epochs(spark, "offsets"))
+    copies = copies_of(store, local, sweep=False) if is_far(store) else None
+    found = look(store, spark_epochs(spark, "commits"), spark_epochs(spark, "offsets"), copies)
     if as_json:
         print(json.dumps(found.to_json()))
         return

@@ -20,12 +20,14 @@ from tailrace.commit.spark_folder import ASIDE, SparkObjects
 from tailrace.env import cloud_store
 from tailrace.env.cloud_store import CloudStore
 from tailrace.env.faulty import FaultyStore, SimulatedCrash, SimulatedDisk
+from tailrace.env.local_copy import copies_of
 from tailrace.env.local_store import LocalStore
 from tailrace.env.objects import open_store, probe_put_if_absent
 from tailrace.env.randomness import short_id
 from tailrace.env.store import ObjectStore, StoredObject
 from tailrace.errors import CheckpointError, CorruptionError, FencedError
 from tailrace.lab.s3_server import S3Server
+from tailrace.log.filenames import delta_name
 
 
 @pytest.fixture(scope="session")
@@ -218,24 +220,29 @@ def test_a_store_that_refuses_says_where_and_what_to_check(s3_options) -> None:
         wrong.put("a", [b""])
 
 
-def test_a_checkpoint_in_s3_can_be_looked_into(s3_options, monkeypatch) -> None:
+def test_a_checkpoint_in_s3_can_be_looked_into(s3_options, monkeypatch, tmp_path) -> None:
+    """Epoch 0 is durable. 1 is committed by Spark and saved on this machine, 2 is planned."""
     for name, value in s3_options.items():
         monkeypatch.setenv("AWS_ENDPOINT_URL" if name == "endpoint" else f"AWS_{name.upper()}", value)
     location = f"s3a://state/{short_id()}"
-    controller = Controller.start(open_store(f"{location}/tailrace", s3_options), {"q": 1}, spark_logs())
+    state = open_store(f"{location}/tailrace", s3_options)
+    controller = Controller.start(state, {"q": 1}, spark_logs())
     controller.commit(0, 0)
     controller.close()
     checkpoint = open_store(location, s3_options)
     for name in ("commits/0", "commits/1", "offsets/0", "offsets/1", "offsets/2"):
         checkpoint.put(name, [b"v1"])
-    told = CliRunner().invoke(app, ["checkpoint", "inspect", location])
+    copies_of(state, str(tmp_path)).put(delta_name(1, controller.run, 0, 0), [b"x" * 5000])
+    asked = ["checkpoint", "inspect", location, "--local", str(tmp_path)]
+    told = CliRunner().invoke(app, asked)
     assert told.exit_code == 0, told.output
     assert "moving offsets/2 and then commits/1 aside" in " ".join(told.output.split())
-    said = json.loads(CliRunner().invoke(app, ["checkpoint", "inspect", location, "--json"]).output)
-    assert [(each["epoch"], each["committed"], each["entry"]) for each in said["epochs"]] == [
-        (0, True, 1),
-        (1, True, None),
-        (2, False, None),
+    assert "0.005" in told.output
+    said = json.loads(CliRunner().invoke(app, [*asked, "--json"]).output)
+    assert [(each["epoch"], each["committed"], each["saved"], each["entry"]) for each in said["epochs"]] == [
+        (0, True, None, 1),
+        (1, True, 5000, None),
+        (2, False, None, None),
     ]
 
 

@@ -94,8 +94,10 @@ class CopiedStore:
             at += len(piece)
 
 
-def copies_of(store: ObjectStore, location: str | None) -> LocalStore:
+def copies_of(store: ObjectStore, location: str | None, *, sweep: bool = True) -> LocalStore:
     """Where copies of this store's objects lie: below ``location``, or in this user's temporary folder.
+
+    ``sweep``: what other queries have left there long ago is removed.
 
     Two queries never meet there, because two queries never share a state location.
     """
@@ -103,7 +105,8 @@ def copies_of(store: ObjectStore, location: str | None) -> LocalStore:
     if location is not None:
         return LocalStore(Path(location).expanduser().absolute() / f"tailrace-{name}")
     base = scratch.private_base(0)
-    _remove_abandoned(base)
+    if sweep:
+        _remove_abandoned(base)
     return LocalStore(Path(base) / name)
 
 
