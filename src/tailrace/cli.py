@@ -288,6 +288,97 @@ def stores(
     _give(result, out_file, end_bench(recording, result), records)
 
 
+@bench.command(
+    epilog="Examples:  tailrace bench commit  ·  tailrace bench commit --queries lr4 --batches 100 --trigger 3  ·  "
+    "tailrace bench commit --store shaped --targets sync,async,async-free-store"
+)
+def commit(
+    queries: Annotated[str, typer.Option(help="Which queries.")] = "lr2,lr4,cm1,cm2",
+    targets: Annotated[
+        str | None, typer.Option(help="What to compare, separated by commas; else all of it.", show_default=False)
+    ] = None,
+    batches: Batches = 40,
+    warmup: Warmup = 25,
+    rate: Annotated[int, typer.Option(min=1, help="Records of a second; the paper has 1500 and 2500.")] = 1_500,
+    store: Annotated[
+        Literal["proxy", "shaped"],
+        typer.Option(help="One shaping proxy before an S3 server for all, or, without Spark's, a slow folder."),
+    ] = "proxy",
+    latency: Annotated[float, typer.Option(min=0, help="Milliseconds that the store waits with each request.")] = 50,
+    bandwidth: Annotated[float, typer.Option(min=0, help="Megabytes that the store takes a second; 0: any.")] = 20,
+    deadline: Annotated[float, typer.Option(min=0, help="Of the target buffered, in seconds.")] = 3,
+    trigger: Annotated[float, typer.Option(min=0, help="A round takes so many seconds at least; the paper: 3.")] = 0,
+    turn: Annotated[
+        int, typer.Option(min=1, help="Batches in a row, without a pause; of several, the first is not counted.")
+    ] = 1,
+    sink: Annotated[str, typer.Option(help="Where rows go, for all engines alike: noop, collect or parquet.")] = "noop",
+    seed: Seed = 1,
+    check: Annotated[bool, typer.Option(help="Compare every target's rows with the oracle's at the end.")] = True,
+    given: Annotated[
+        list[str] | None, typer.Option("--set", help="A parameter of the workloads, as jobs=500. May be repeated.")
+    ] = None,
+    conf: Conf = None,
+    out_file: OutFile = None,
+    records: Records = None,
+    work: Work = None,
+) -> None:
+    """What a commit to a slow store costs: Tailrace's modes and Spark's RocksDB store on Linear Road and others.
+
+    Batches of three seconds of traffic, in turns. Under 25 minutes on two cores with all queries and targets.
+    """
+    from tailrace.lab import bench_commit, registry, workloads  # lazy: see _LAZY
+    from tailrace.lab.bench_sinks import SINKS  # lazy: see _LAZY
+    from tailrace.lab.commit_targets import TARGETS  # lazy: see _LAZY
+    from tailrace.lab.record import Recording  # lazy: see _LAZY
+    from tailrace.lab.record_bench import end_bench  # lazy: see _LAZY
+
+    assert workloads.ALL
+    if sink not in SINKS:
+        raise typer.BadParameter(f"no sink is called {sink!r}; there are {', '.join(SINKS)}", param_hint="--sink")
+    able = [name for name, target in TARGETS.items() if store == "proxy" or not target.remote_logs]
+    asked, chosen = (
+        tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+        for text in (queries, ",".join(able) if targets is None else targets)
+    )
+    options = bench_commit.CommitOptions(
+        asked,
+        chosen,
+        batches,
+        warmup,
+        rate,
+        store=store,
+        latency_ms=latency,
+        mb_per_s=bandwidth,
+        deadline_s=deadline,
+        trigger_s=trigger,
+        turn=turn,
+        sink=sink,
+        seed=seed,
+        check=check,
+        given=tuple(given or ()),
+        confs=_confs(conf),
+    )
+    try:
+        bench_commit.check_names(asked, chosen, store)
+        options.values_of(asked[0])
+    except (registry.UnknownNameError, registry.ParameterError) as error:
+        raise typer.BadParameter(str(error)) from error
+    recording = Recording("bench", "commit")
+    with _folder(work) as folder, _progress() as report:
+        result = bench_commit.run_commit(options, folder, report)
+    for query in asked:
+        columns = {
+            "p50 ms": result["query_p50_ms"][query],
+            "p95 ms": result["query_p95_ms"][query],
+            "p99 ms": result["query_p99_ms"][query],
+            "kB/s": result["throughput_kb_s"][query],
+            "commit, waited for": result["commit_on_path_ms"][query],
+            "behind": {name: ms for name, ms in result["commit_behind_ms"][query].items() if ms is not None},
+        }
+        _table(f"{query}, {rate:,} records a second", columns)
+    _give(result, out_file, end_bench(recording, result), records)
+
+
 @app.command(
     epilog="Examples:  tailrace run bids-window  ·  tailrace run keyed-sums --engine spark-rocksdb --events 10M"
 )

@@ -48,4 +48,11 @@ register(
             ),
         ),
     ),
+    Bench(
+        "commit",
+        "What a commit to a slow store costs a batch, on Linear Road and Cluster Monitoring. A ratio of p99 is that of "
+        "Spark's RocksDB store over Tailrace's asynchronous commit, one of throughput the other way round; series hold "
+        "the batches of all queries in the order in which they ran.",
+        (),  # two ratios a query, under its name
+    ),
 )

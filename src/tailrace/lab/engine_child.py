@@ -28,6 +28,7 @@ from pyspark.sql.streaming.listener import (
 
 from tailrace.lab import registry, workloads
 from tailrace.lab.bench_sinks import SINKS, Rest
+from tailrace.lab.commit_timeline import steps_of
 from tailrace.lab.peers import counts_state_rows
 from tailrace.lab.progress import Batch, progress_dict
 from tailrace.lab.session import start_session
@@ -70,12 +71,14 @@ class _Child:
         work: str,
         confs: dict[str, str],
         options: dict[str, str],
+        checkpoint: str,
     ) -> None:
         self.workload = registry.workload(workload)
         self.engine = registry.engine(engine)
         self.build = registry.query(self.workload, engine)
         self.values = values
         self.options = options if engine == registry.OURS else {}
+        self.checkpoint = checkpoint
         self.work = Path(work)
         self.feed = self.work / "feed"
         for name in self.workload.feeds:
@@ -102,7 +105,7 @@ class _Child:
             name: self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(feed / name))
             for name, schema in self.workload.feeds.items()
         }
-        writer = self.build(feeds, self.values).option("checkpointLocation", str(self.work / "checkpoint"))
+        writer = self.build(feeds, self.values).option("checkpointLocation", self.checkpoint)
         return writer.options(**self.options)
 
     def batch(self, file: str) -> dict[str, Any]:
@@ -122,6 +125,7 @@ class _Child:
             "ms": progress["durationMs"]["triggerExecution"],
             "wall_ms": round((time.perf_counter() - shown) * 1e3, 1),
             "durations_ms": progress["durationMs"],
+            "state_commit_ms": _state_commit_ms(progress),
             **self._own(progress),
         }
 
@@ -173,11 +177,23 @@ class _Child:
         state_rows = batch.state_rows if counts_state_rows(self.engine) else None
         return {"epoch": batch.epoch, "rows": batch.rows, "ms": batch.ms, "state_rows": state_rows}
 
+    def timeline(self, epochs: int) -> dict[str, Any]:
+        """When the steps of the newest epochs ran, where Tailrace tells."""
+        told = self.query.recentProgress[-epochs:] if self.engine.name == registry.OURS else []
+        return {"steps": steps_of(map(progress_dict, told))}
+
     def stop(self) -> dict[str, Any]:
         if self.query is not None:
             self.query.stop()
             self.query = None
         return {}
+
+
+def _state_commit_ms(progress: dict[str, Any]) -> float:
+    """How long Spark's state stores took to commit: of a task, on average. Those of a stage run side by side."""
+    operators = progress.get("stateOperators") or []
+    each = (one.get("commitTimeMs", 0) / max(one.get("numShufflePartitions", 1), 1) for one in operators)
+    return float(sum(each))
 
 
 def main() -> None:
@@ -195,6 +211,7 @@ def main() -> None:
     acts: dict[str, Callable[..., dict[str, Any]]] = {
         "start": child.start,
         "batch": child.batch,
+        "timeline": child.timeline,
         "stop": child.stop,
         "run": partial(child.run, tell=say),
     }

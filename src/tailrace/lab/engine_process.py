@@ -37,10 +37,16 @@ class EngineProcess:
         extra_confs: dict[str, str],
         values: Mapping[str, Value] | None = None,
         options: Mapping[str, str] | None = None,
+        *,
+        name: str | None = None,
+        checkpoint: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """``options``: of Tailrace's ``writeStream``; other engines are not given them."""
+        """``options``: of Tailrace's ``writeStream``; other engines are not given them. ``name``: where one engine runs
+        in several ways. ``checkpoint``: Spark's, where not in the child's folder. ``environment``: added to ours."""
         self.engine = engine
-        self.work = work / engine
+        self.name = name or engine
+        self.work = work / self.name
         self.work.mkdir(parents=True)
         self.log = self.work / "log.txt"
         self.confs: dict[str, str] = {}
@@ -51,6 +57,7 @@ class EngineProcess:
             "work": str(self.work),
             "confs": extra_confs,
             "options": dict(options or {}),
+            "checkpoint": checkpoint or str(self.work / "checkpoint"),
         }
         with self.log.open("wb") as log:
             self._child = subprocess.Popen(
@@ -61,6 +68,7 @@ class EngineProcess:
                 text=True,
                 start_new_session=True,
                 cwd=self.work,
+                env={**os.environ, **(environment or {})},
             )
 
     def wait_ready(self) -> None:
@@ -82,7 +90,7 @@ class EngineProcess:
             raise self._ended()
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise EngineError(f"{self.engine} failed: {answer['error']}")
+            raise EngineError(f"{self.name} failed: {answer['error']}")
         return answer
 
     def ask(self, do: str, **arguments: object) -> dict[str, Any]:
@@ -92,6 +100,10 @@ class EngineProcess:
     def cpu_s(self) -> float | None:
         """Processor time of the child and all that it has started, so far; None where the system does not tell."""
         return measure.session_cpu_s(self._child.pid)
+
+    def memory_bytes(self) -> int | None:
+        """Memory of the child and all that it has started, what they share counted once; None as above."""
+        return measure.session_memory_bytes(self._child.pid)
 
     def kill(self) -> None:
         """Ends the child now. ``close`` must still be called."""
@@ -121,5 +133,5 @@ class EngineProcess:
         self._child.wait()
         lines = self.log.read_text(errors="replace").splitlines()[-15:]
         return EngineError(
-            f"{self.engine} ended early with code {self._child.returncode}; the last it said:\n" + "\n".join(lines)
+            f"{self.name} ended early with code {self._child.returncode}; the last it said:\n" + "\n".join(lines)
         )

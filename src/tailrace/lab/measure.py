@@ -10,6 +10,8 @@ from importlib import metadata
 
 import numpy as np
 
+_TICKS_A_S = os.sysconf("SC_CLK_TCK")
+
 
 def median(series: Sequence[float]) -> float:
     return round(float(np.median(series)), 2)
@@ -39,9 +41,30 @@ def session_cpu_s(session: int) -> float | None:
 
     None where the system does not tell.
     """
+    facts = _session(session)
+    return None if facts is None else sum(sum(map(int, each[11:15])) for each in facts.values()) / _TICKS_A_S
+
+
+def session_memory_bytes(session: int) -> int | None:
+    """Bytes of memory that all processes of a session hold; a page that several share is counted once."""
+    facts = _session(session)
+    if facts is None:
+        return None
+    size = 0
+    for name in facts:
+        try:
+            with open(f"/proc/{name}/smaps_rollup", encoding="ascii") as file:
+                size += next(int(line.split()[1]) for line in file if line.startswith("Pss:")) << 10
+        except (OSError, StopIteration):
+            continue  # it has just ended
+    return size
+
+
+def _session(session: int) -> dict[str, list[str]] | None:
+    """Process to its facts, from its state on, for the processes of a session."""
     if not os.path.isdir("/proc/self"):
         return None
-    ticks = 0
+    found = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -51,8 +74,8 @@ def session_cpu_s(session: int) -> float | None:
         except OSError:
             continue  # it has just ended
         if int(facts[3]) == session:
-            ticks += sum(map(int, facts[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+            found[name] = facts
+    return found
 
 
 def machine() -> dict[str, object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
+from tailrace.lab.report_commit import commit_charts
 from tailrace.lab.report_figures import PARTS, Chart, labelled
 from tailrace.lab.report_panels import EngineNumbers, Panel, Span
 from tailrace.lab.report_sweeps import sweep_charts
@@ -44,7 +45,7 @@ def charts(panel: Panel) -> list[Chart]:
     made = []
     if panel.ratios:
         made.append(_ratios(panel))
-    sweeps = sweep_charts(panel.newest.summary.get("sweeps"))
+    sweeps = sweep_charts(panel.newest.summary.get("sweeps")) or commit_charts(panel.newest.summary)
     if sweeps:  # settings of one engine: what they are is told by more than their times
         return [*made, *sweeps, *([_history(panel)] if panel.ratios and len(panel.history) > 1 else [])]
     made.append(_medians(panel))

@@ -77,11 +77,22 @@ def whole_answer(query: StreamQuery, files: Sequence[Path]) -> pa.Table:
 def answer(query: StreamQuery, files: Sequence[Path], values: Mapping[str, Value], lag: int = 0) -> pa.Table:
     """What must have been said after these files; ``lag``: of so many of them the watermark knows nothing yet."""
     rows = whole_answer(query, files)
-    if not query.windowed:
-        return rows
+    return rows.filter(pc.less_equal(rows[CLOSES_BY], _mark(query, files, values, lag))) if query.windowed else rows
+
+
+def further_answer(
+    query: StreamQuery, files: Sequence[Path], further: int, values: Mapping[str, Value], lag: int = 0
+) -> pa.Table:
+    """The part of ``answer`` that the last ``further`` files have added."""
+    rows, earlier = answer(query, files, values, lag), files[:-further]
+    if query.windowed:
+        return rows.filter(pc.greater(rows[CLOSES_BY], _mark(query, earlier, values, lag)))
+    return rows.filter(pc.greater(rows[TIME], _newest(query.family, earlier)))
+
+
+def _mark(query: StreamQuery, files: Sequence[Path], values: Mapping[str, Value], lag: int) -> int:
     seen = files[: len(files) - lag]
-    newest = _newest(query.family, seen) if seen else 0
-    return rows.filter(pc.less_equal(rows[CLOSES_BY], newest - int(values["delay_s"])))
+    return (_newest(query.family, seen) if seen else 0) - int(values["delay_s"])
 
 
 def settled(query: StreamQuery, rows: pa.Table) -> pa.Table:
