@@ -251,3 +251,14 @@ def test_kafka_that_hides_what_is_gone_commits_before_the_sink(broker: KafkaBrok
         killed.ends(reader={"failOnDataLoss": "false"})
         assert "commit sync, since Kafka leaves out records that are gone (failOnDataLoss false)" in killed.said()
         killed.check()
+
+
+@pytest.mark.long
+def test_the_broker_goes_with_a_test_that_is_killed() -> None:
+    with Sandbox() as sandbox:
+        serving = sandbox.start(TESTS / "support" / "kafka_broker.py", {})
+        wait_until("the broker", lambda: "serves at" in sandbox.log_tail(), SEEN_S, 0.1)
+        assert len(sandbox.living()) >= 3, "itself, the guard and the broker"
+        kill(serving.pid)
+        serving.wait()
+        assert sandbox.gone_within(20.0) == []

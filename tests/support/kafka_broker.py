@@ -3,7 +3,8 @@
 A single node that is its own controller, on free loopback ports; topics are made when they are first written to. The
 broker also goes when the test's process is killed: ``lab/guard.py`` watches it. Where it does not start, tests fail.
 
-``python tests/support/kafka_broker.py`` fetches what is needed into the virtual environment, where it is kept.
+``python tests/support/kafka_broker.py`` fetches what is needed into the virtual environment, where it is kept; with an
+argument it also serves, until it is killed.
 """
 
 from __future__ import annotations
@@ -143,3 +144,7 @@ def _free_ports(count: int) -> list[int]:
 
 if __name__ == "__main__":
     print(f"{len(broker_jars())} jars of the broker, {len(connector_jars())} of Spark's connector")
+    if len(sys.argv) > 1:
+        with KafkaBroker() as served:
+            print(f"serves at {served.bootstrap}", flush=True)
+            time.sleep(600)
