@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from support.simulation.fleet import SimFleet
 from support.simulation.rows import OPERATOR, STATES, State, emitted, records_of
 from support.simulation.scheduler import Violation
-from support.simulation.spark import COMMITS, OFFSETS, Batch, SparkFailed
+from support.simulation.spark import COMMITS, OFFSETS, Batch
 from tailrace.api.options import CommitMode
 from tailrace.commit import ranges
 from tailrace.commit.landing import Landing, decide
@@ -50,6 +50,7 @@ class Checks:
         self._known: History | None = None  # as it is now
         self._spark: tuple[list[int], list[int]] | None = None  # likewise: commits, offsets
         self._objects: dict[str, tuple[bytes, dict[int, State]]] = {}
+        self._ends: dict[int, int] = {}  # of epochs, in rows of the source
         self.sink: dict[int, tuple[Batch, Sunk]] = {}
 
     # What the simulation tells ---------------------------------------------------------------------------------------
@@ -64,6 +65,9 @@ class Checks:
                 return  # a new one, which no entry lists
         elif name.startswith((COMMITS, OFFSETS)) and name.rpartition("/")[2].isdigit():
             self._spark = None
+            log, _, epoch = name.partition("/")
+            if log == OFFSETS and (end := self._world.spark_end(int(epoch))) is not None:
+                self._ends[int(epoch)] = end
         else:
             return
         self.recoverable()
@@ -160,10 +164,6 @@ class Checks:
         if found != wanted:
             raise Violation(f"entry {number} of epoch {entry.epoch} lists another state: {_difference(found, wanted)}")
 
-    def spark_is_ahead(self) -> bool:
-        newest = self._history().newest
-        return max(self._spark_epochs()[0], default=-1) > (newest.epoch if newest is not None else -1)
-
     def _spark_epochs(self) -> tuple[list[int], list[int]]:
         if self._spark is None:
             self._spark = self._world.spark_epochs(COMMITS), self._world.spark_epochs(OFFSETS)
@@ -225,13 +225,10 @@ class Checks:
         return known[1]
 
     def _end(self, epoch: int) -> int:
-        """Up to which row of the source an epoch goes, by Spark's own log."""
-        if epoch < 0:
-            return 0
-        try:
-            return self._world.spark_end(epoch)
-        except SparkFailed as error:
-            raise Violation(f"epoch {epoch} is durable, and Spark does not know it: {error}") from None
+        """Up to which row of the source an epoch goes, as Spark has planned it last."""
+        if epoch >= 0 and epoch not in self._ends:
+            raise Violation(f"epoch {epoch} is durable, and Spark has not planned it")
+        return self._ends.get(epoch, 0)
 
 
 class _Bytes:

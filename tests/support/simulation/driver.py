@@ -14,7 +14,7 @@ from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.spark_folder import SparkFolder
 from tailrace.env.randomness import new_run_id
-from tailrace.errors import CheckpointError, QueryStopped, RewindNeeded, StateServerError
+from tailrace.errors import CheckpointError, QueryStopped, ReplayError, RewindNeeded, StateServerError
 from tailrace.spark.commits import Commits, Order
 
 if TYPE_CHECKING:
@@ -115,8 +115,9 @@ class _Run:
     def _try(self, batch: Batch, try_: int, way: int) -> None:
         epoch, rows = batch.epoch, batch.end - batch.start
         replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
-        if replay is not None and replay.rows["input"] != rows:
-            raise CheckpointError(f"epoch {epoch} is replayed with {rows} rows and had {replay.rows['input']}")
+        recorded = self._controller.counted(epoch) if replay is None else replay.rows["input"]
+        if recorded is not None and recorded != rows:
+            raise ReplayError(f"epoch {epoch} is replayed with {rows} rows and had {recorded}")
         winners = self._fleet.stage(epoch, try_, batch.start, batch.end)
         self._fleet.each(
             lambda client, number: client.prepare(epoch, try_, [each for each in (winners[number],) if each])

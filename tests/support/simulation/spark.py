@@ -112,6 +112,12 @@ def epochs(disk: SimDisk, root: str, log: str) -> list[int]:
     return sorted(int(name) for name in disk.names(f"{root}/{log}") if name.isdigit())
 
 
+def end_of(disk: SimDisk, root: str, epoch: int) -> int | None:
+    """Where the epoch's stretch ends, as planned; None where it is not."""
+    data = disk.data(f"{root}/{OFFSETS}", str(epoch))
+    return None if data is None else int(data.split(b"\n")[2])
+
+
 def read(disk: SimDisk, root: str, log: str, epoch: int) -> int:
     """A file's content. Hadoop refuses one that does not fit its checksum; without a checksum it is read unchecked."""
     folder = f"{root}/{log}"

@@ -38,7 +38,6 @@ from tailrace.env import clock, local_store, randomness, tasks
 from tailrace.env.local_copy import CopiedStore
 from tailrace.env.local_store import LocalStore
 from tailrace.env.store import ObjectStore
-from tailrace.errors import FencedError
 
 LIMIT_S = 3600.0
 FAULTS_MAX = 6
@@ -124,8 +123,8 @@ class World:
     def spark_epochs(self, log: str) -> list[int]:
         return sparks.epochs(self.disk, CHECKPOINT, log)
 
-    def spark_end(self, epoch: int) -> int:
-        return sparks.read(self.disk, CHECKPOINT, sparks.OFFSETS, epoch)
+    def spark_end(self, epoch: int) -> int | None:
+        return sparks.end_of(self.disk, CHECKPOINT, epoch)
 
     def _refuse(self, folder: str) -> None:
         """A checkpoint lies on a disk with a lock: where another driver gets the lock of one that still lives, the
@@ -167,17 +166,11 @@ class World:
         def live() -> None:
             try:
                 driver.live()
-                # A zombie may have finished the last epoch in Spark's log, after this driver has landed before it: then
-                # Spark has nothing to do, and the next start makes the epoch durable.
-                self.done = not self.checks.spark_is_ahead()
-                if not self.done:
-                    self._over(driver)
+                self.done = driver is self.drivers[-1]
             except (Killed, Violation):
                 raise
             except BaseException as error:
                 self.scheduler.note(f"ended: {type(error).__name__}: {error}")
-                if isinstance(error, FencedError) and driver is self.drivers[-1] and not self._starting:
-                    self.scheduler.note("a fenced driver without a successor")
                 self._over(driver)
 
         self.scheduler.start(driver.process, "main", live)
