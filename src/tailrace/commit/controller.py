@@ -11,7 +11,7 @@ way round it would leave an entry that lists missing objects. Deleting again wha
 point is too. Epoch *e* is committed here only when Spark has committed *e - 1*, and ``retain`` is at least 2: so
 cleaning never passes min(c, d).
 
-``commit`` and ``clean``: one thread at a time. ``decide`` and ``durable`` may be called from another one meanwhile.
+``commit``: one thread at a time; so ``clean``, which another one may call meanwhile; ``decide`` and ``durable``: any.
 """
 
 from __future__ import annotations
@@ -184,9 +184,10 @@ class Controller:
         )
         manifest = self._log.append_durable(self._run, manifest)
         self._phases.step(attempt, Phase.DURABLE)
-        self._known.update((each.number, each) for each in self._log.passed_over())
-        self._known[manifest.number] = manifest
-        self._newest = manifest
+        with self._guard:
+            self._known.update((each.number, each) for each in self._log.passed_over())
+            self._known[manifest.number] = manifest
+            self._newest = manifest
         return manifest
 
     def manifest(self, epoch: int) -> Manifest:
@@ -201,17 +202,20 @@ class Controller:
     def clean(self) -> None:
         """Delete entries and objects that only older epochs need. No listing: cheap enough for every epoch."""
         self._forget_decided()
-        kept = {manifest.number for manifest in self._chain()[: self._retain]}
-        dropped = [self._known[number] for number in sorted(self._known) if number not in kept]
+        with self._guard:
+            kept = {manifest.number for manifest in self._chain()[: self._retain]}
+            dropped = [self._known[number] for number in sorted(self._known) if number not in kept]
+            needed = {ref.name for number in kept for ref in self._known[number].objects}
         if not dropped:
             return
-        needed = {ref.name for number in kept for ref in self._known[number].objects}
         unneeded = sorted({ref.name for manifest in dropped for ref in manifest.objects} - needed)
+        # Not under the guard: a commit that comes meanwhile lists what the kept ones do, and its own delta.
         self._log.delete([manifest.number for manifest in dropped])
         self._store.delete(unneeded)
-        for manifest in dropped:
-            del self._known[manifest.number]
-        self._floor = min(self._known)
+        with self._guard:
+            for manifest in dropped:
+                del self._known[manifest.number]
+            self._floor = min(self._known)
 
     def _forget_decided(self) -> None:
         """A durable manifest says what its epoch went by."""

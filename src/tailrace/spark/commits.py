@@ -13,9 +13,9 @@ Servers acknowledge twice: their deltas are *saved* (synced, on their machines w
 Where a server is lost in between, the one that follows it on that machine uploads what it had saved, and the commit
 goes on; where it is lost before, the epoch is done again.
 
-Threads: the epoch's thread calls; one thread of our own works the commits off, one after the other, and cleans behind
-each. It calls the servers too, which the epoch's thread must not exchange before ``settle``. Another one records what
-an epoch goes by.
+Threads: the epoch's thread calls; one thread of our own works the commits off, one after the other; another one cleans
+behind each, so that no commit waits for deletions. Both call the servers, which the epoch's thread must not exchange
+before ``settle``. A third one records what an epoch goes by.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class Commits:
         self._begun_before = controller.landing.epoch + 2
         self._begun: list[tuple[int, Call[Commit]]] = []  # not yet seen to be durable, ascending
         self._worker = tasks.worker("tailrace-commit")
+        self._cleaner = tasks.worker("tailrace-clean")
         self._recorder = tasks.worker("tailrace-record")
         self._recorded: Call[Mapping[str, Any]] | None = None
         self._stopping = tasks.event()
@@ -151,7 +152,7 @@ class Commits:
     def finished(self) -> None:
         """The newest epoch's sink is done: once it is durable too, nothing of it will be asked for again."""
         if self._newest is not None:
-            self._worker.submit(self._clean, self._newest)
+            self._cleaner.submit(self._clean, self._newest)
 
     def gate(self, epoch: int) -> None:
         """Return when the sink may have the epoch's rows; raise where it never may."""
@@ -194,7 +195,8 @@ class Commits:
 
     def settle(self) -> None:
         """Wait until nothing is under way, whatever comes of it."""
-        self._worker.submit(lambda: None).result()
+        for worker in (self._worker, self._cleaner):  # the second one waits for the first
+            worker.submit(lambda: None).result()
 
     def stop(self) -> None:
         """From now on nobody waits at the gate: an epoch whose rows were not released yet is left to the next start."""
@@ -205,6 +207,7 @@ class Commits:
         self._stopping.set()
         self._recorder.shutdown(wait=True)
         self._worker.shutdown(wait=True)
+        self._cleaner.shutdown(wait=True)
         return next((error for _, commit in self._begun if (error := commit.exception()) is not None), None)
 
     def _raise_failed(self) -> None:
