@@ -9,20 +9,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.lab import traffic
+from tailrace.lab import traffic, workloads
 from tailrace.lab.cluster_monitoring.tasks import CPU_UNIT, SCHEDULE
 from tailrace.lab.cluster_monitoring.workloads import CM1, CM2, TASKS
 from tailrace.lab.events import write_batch
 from tailrace.lab.linear_road.reports import REPORT_S, SEGMENT_FEET
 from tailrace.lab.linear_road.workloads import LR2, LR4, REPORTS
 from tailrace.lab.registry import Settings
+from tailrace.lab.run import Epoch, RunOptions, run_workload
 from tailrace.lab.traffic import RECORD_BYTES, START_S, VALUE, Layout
 from tailrace.lab.traffic_workload import CLOSES_BY, Family, StreamQuery, answer, workload
 
+assert workloads.ALL
 Record = dict[str, int]
 
 
@@ -162,3 +165,25 @@ def test_the_oracle_says_what_counting_by_hand_says(query: StreamQuery, tmp_path
         found = list(zip(*(rows[name].to_pylist() for name in COLUMNS[query.name]), strict=True))
         assert sorted(found) == sorted(told)
         assert found
+
+
+class Quiet:
+    def stage(self, what: str, done: int, steps: int) -> None:
+        pass
+
+    def epoch(self, epoch: Epoch, done: int, steps: int) -> None:
+        pass
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["tailrace", "spark-rocksdb"])
+@pytest.mark.parametrize("query", [LR2, LR4, CM1, CM2], ids=lambda query: query.name)
+def test_both_engines_give_the_oracles_answer(query: StreamQuery, engine: str, tmp_path: Path) -> None:
+    options = RunOptions(query.name, engine, 6_000, 300, 11, values=values_of(query, rate=50))
+    outcome = run_workload(options, tmp_path, Quiet())
+    assert outcome.summary["answers_equal"] is True and outcome.summary["rows_checked"] > 10
+    if query is CM1:
+        for epoch in (tmp_path / "rows").glob("epoch=*"):
+            files = sorted(epoch.glob("*.parquet"))
+            sums = pa.concat_tables(pq.read_table(path, partitioning=None) for path in files)["totalCpu"].to_pylist()
+            assert sums == sorted(sums)

@@ -214,14 +214,10 @@ def _run_query(
         running.push(lambda kind, *_: kind is not None and _kill(runners))
         for runner in runners.values():
             runner.engine.wait_ready()
-        for runner in runners.values():
-            runner.engine.ask("start", sink=options.sink, out=str(runner.engine.work / "rows"))
+        _ask_all(runners, "start", lambda name: {"sink": options.sink, "out": str(work / name / "rows")})
         for number in range(options.warmup):
             tell("warming up", number)
-            for runner in runners.values():
-                runner.send()
-            for runner in runners.values():
-                runner.answer()
+            _batch_each(runners)
         began = time.perf_counter()
         cpu = {name: runner.engine.cpu_s() for name, runner in runners.items()}
         _measure(runners, options, store, lambda number: tell("measuring", options.warmup + number))
@@ -232,7 +228,7 @@ def _run_query(
         checked = None
         if options.check:
             tell("checking", options.warmup + options.batches)
-            checked = sum(_check(query, runner, values, work) for runner in runners.values())
+            checked = _check(query, runners, values, work / "answers")
         return Measured(
             batches={name: runner.batches for name, runner in runners.items()},
             wall_s=wall_s,
@@ -276,19 +272,40 @@ def _timeline(runner: Runner) -> list[Any]:
     return steps
 
 
-def _check(query: StreamQuery, runner: Runner, values: Mapping[str, Value], work: Path) -> int:
-    out = work / "answers" / runner.target.name
-    runner.engine.ask("stop")
-    runner.engine.ask("start", sink="parquet", out=str(out))
+def _check(query: StreamQuery, runners: Mapping[str, Runner], values: Mapping[str, Value], out: Path) -> int:
+    """Side by side: nothing is measured any more. Gives how many rows were compared."""
+    _ask_all(runners, "stop")
+    _ask_all(runners, "start", lambda name: {"sink": "parquet", "out": str(out / name)})
     for _ in range(_FURTHER):
-        runner.batch()
-    runner.engine.ask("stop")
-    # Spark closes windows by what was seen before a batch.
-    expected = further_answer(query, runner.files, _FURTHER, values, lag=0 if runner.target.engine == OURS else 1)
-    rows = read_emitted(out)
-    found = settled(query, rows) if rows is not None else expected.slice(0, 0)
-    check_rows(f"{query.name} on {runner.target.name}", found, expected)
-    return int(expected.num_rows)
+        _batch_each(runners)
+    _ask_all(runners, "stop")
+    checked = 0
+    for name, runner in runners.items():
+        # Spark closes windows by what was seen before a batch.
+        lag = 0 if runner.target.engine == OURS else 1
+        expected = further_answer(query, runner.files, _FURTHER, values, lag)
+        rows = read_emitted(out / name)
+        found = settled(query, rows) if rows is not None else expected.slice(0, 0)
+        check_rows(f"{query.name} on {name}", found, expected)
+        checked += expected.num_rows
+    return checked
+
+
+def _ask_all(
+    runners: Mapping[str, Runner], do: str, arguments: Callable[[str], dict[str, str]] = lambda name: {}
+) -> None:
+    for name, runner in runners.items():
+        runner.engine.send(do, **arguments(name))
+    for runner in runners.values():
+        runner.engine.answer()
+
+
+def _batch_each(runners: Mapping[str, Runner]) -> None:
+    """A batch for everyone, side by side."""
+    for runner in runners.values():
+        runner.send()
+    for runner in runners.values():
+        runner.answer()
 
 
 def _kill(runners: Mapping[str, Runner]) -> bool:

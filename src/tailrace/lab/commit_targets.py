@@ -22,6 +22,8 @@ from tailrace.lab.s3a import s3a_confs
 from tailrace.lab.shaping_proxy import ShapingProxy
 
 STORES = ("proxy", "shaped")
+FEWER_REQUESTS = {"spark.hadoop.fs.s3a.performance.flags": "create,mkdir,delete"}
+"""Hadoop's own advice for speed: S3A does not look whether what it writes or deletes is a folder. A fifth fewer."""
 _IN_MEMORY = Path("/dev/shm")
 
 
@@ -84,7 +86,7 @@ class SlowStore:
         if self.s3 is not None and self.proxy is not None:
             environment = self.s3.environment(self.proxy.endpoint)
             if target.remote_logs:
-                given |= s3a_confs(self.proxy.endpoint, REGION, work / target.name)
+                given |= s3a_confs(self.proxy.endpoint, REGION, work / target.name) | FEWER_REQUESTS
                 checkpoint = self.s3.uri(f"{place}/spark", "s3a")
         options = {"commit": target.commit, "stateLocation": self._state(target, place)}
         return EngineProcess(

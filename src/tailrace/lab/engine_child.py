@@ -37,7 +37,8 @@ assert workloads.ALL  # imported so that every name is registered
 
 _BATCH_TIMEOUT_S = 900
 _LAST_EVENTS_S = 10  # a query's events come a moment after its end
-_NOT_OURS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")  # Spark's own, and a page long
+# Spark's own options, and where this machine has its libraries: a page long each, and no help.
+_NOT_OURS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions", "spark.driver.extraClassPath")
 
 
 class _Batches(StreamingQueryListener):
