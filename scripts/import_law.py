@@ -166,7 +166,7 @@ class _Check(ast.NodeVisitor):
             return
         if self.part in LAZY and "# lazy:" in self.lines[node.lineno - 1]:
             return
-        self._tell(node, "import inside a function: move it to the top (cli.py may say why not: `# lazy: ...`)")
+        self._tell(node, "import inside a function: move it to the top (commands may say why not: `# lazy: ...`)")
 
     def _imported(self, node: ast.AST, full: str) -> None:
         if not within(full, PACKAGE):

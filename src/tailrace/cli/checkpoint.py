@@ -1,0 +1,72 @@
+"""``tailrace checkpoint``: look into what a query has left on disk."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.cli.app import checkpoint, out
+
+
+@checkpoint.command(
+    epilog="Examples:  tailrace checkpoint inspect /data/checkpoints/counts  ·  tailrace checkpoint inspect ck --state "
+    "s3://bucket/counts --json"
+)
+def inspect(
+    location: Annotated[
+        str, typer.Argument(help="The query's checkpointLocation: a path, s3://, gs:// or az://.", show_default=False)
+    ],
+    state: Annotated[
+        str | None, typer.Option(help="Its stateLocation, where that is not beside the checkpoint.", show_default=False)
+    ] = None,
+    local: Annotated[
+        str | None, typer.Option(help="Its localLocation, where that was given, on this machine.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Epochs, sizes, acknowledgements and what a restart would do. Changes nothing; the query may be running."""
+    from tailrace.commit.inspect import inspect as look  # lazy: see LAZY
+    from tailrace.commit.spark_folder import spark_epochs  # lazy: see LAZY
+    from tailrace.env.local_copy import copies_of  # lazy: see LAZY
+    from tailrace.env.local_store import LocalStore  # lazy: see LAZY
+    from tailrace.env.objects import is_far, open_store  # lazy: see LAZY
+
+    spark = open_store(location)
+    if isinstance(spark, LocalStore) and not spark.root.is_dir():
+        raise typer.BadParameter(f"there is no folder {location}", param_hint="LOCATION")
+    store = open_store(state or f"{location.rstrip('/')}/tailrace")
+    copies = copies_of(store, local, sweep=False) if is_far(store) else None
+    found = look(store, spark_epochs(spark, "commits"), spark_epochs(spark, "offsets"), copies)
+    if as_json:
+        print(json.dumps(found.to_json()))
+        return
+    table = Table(title=f"The log at {found.state}", title_justify="left")
+    for name, justify in (("entry", "right"), ("what", "left"), ("run", "left"), ("objects", "right"), ("MB", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for entry in found.to_json()["log"]:
+        durable = entry["kind"] == "durable"
+        what = f"epoch {entry['epoch']}, try {entry['try']}: durable" if durable else entry["kind"]
+        if entry["kind"] == "fence":
+            what = f"start on {entry['host']}, {entry['at']}"
+        sizes = (f"{entry['objects']}", f"{entry['bytes'] / 1e6:,.1f}") if durable else ("", "")
+        table.add_row(str(entry["number"]), what, entry.get("run", ""), *sizes)
+    out.print(table)
+    table = Table(title="Epochs, and who has acknowledged what of them", title_justify="left")
+    for name in ("epoch", "Spark", "saved here, MB", "in the store, MB", "durable by entry"):
+        table.add_column(name, justify="left" if name == "Spark" else "right")
+    for each in found.epochs:
+        by_spark = "committed" if each.committed else "planned" if each.planned else ""
+        megabytes = ("" if size is None else f"{size / 1e6:,.3f}" for size in (each.saved, each.uploaded))
+        table.add_row(str(each.epoch), by_spark, *megabytes, "" if each.entry is None else str(each.entry))
+    out.print(table)
+    newest = {log: max(epochs, default=None) for log, epochs in found.to_json()["spark"].items()}
+    out.print(f"Spark: newest commit {newest['commits']}, newest offset {newest['offsets']}")
+    out.print(
+        f"Objects: {len(found.objects)}, {sum(found.objects.values()) / 1e6:,.1f} MB; {len(found.orphans)} that no "
+        f"durable epoch lists; {len(found.missing)} missing"
+    )
+    out.print(Text(found.verdict(), style="bold"))
