@@ -24,7 +24,7 @@ from tailrace.lab.record import Recording
 from tailrace.lab.record_bench import end_bench
 from tailrace.lab.registry import ParameterError, UnknownNameError
 from tailrace.lab.report import page
-from tailrace.lab.report_commit import commit_charts
+from tailrace.lab.report_commit import HEADS, commit_charts, percentile_rows
 from tailrace.lab.report_panels import panels
 
 assert workloads.ALL
@@ -142,6 +142,9 @@ def test_a_record_becomes_a_page_with_the_paper_beside_it() -> None:
     text = page([told])
     assert "Beside the paper" in text and "lr4, async: epochs and their commits" in text
     (panel,) = panels([told])
+    rows = {row[1]: dict(zip(HEADS, row, strict=True)) for row in percentile_rows(panel.newest.summary)}
+    assert rows["async"]["paper's kB/s"] == 1_000.939 and rows["sync"]["paper's kB/s"] is None
+    assert rows["spark-rocksdb"]["p50 ms"] == 1_049.5 and rows["async"]["behind"] == 200
     titles = [chart.title for chart in commit_charts(panel.newest.summary)]
     assert len(titles) == len(set(titles)) == 7
 
@@ -153,6 +156,7 @@ def test_a_damaged_record_is_no_error() -> None:
         "timelines": {"<b>": {"async": [[1, 2, 3, 4], "what", [1, "<s>", 0, 1]]}},
         "p99_ratio": 5,
     }
+    assert percentile_rows(odd) == [["<b>", "<i>", *[None] * (len(HEADS) - 2)]]
     figures = json.dumps([chart.figure for chart in commit_charts(odd)])
     assert "<i>" not in figures and "<s>" not in figures
 

@@ -18,6 +18,7 @@ from plotly.offline import get_plotlyjs
 from tailrace.errors import TailraceError
 from tailrace.lab.record import Record
 from tailrace.lab.report_charts import charts, colour, number
+from tailrace.lab.report_commit import HEADS, percentile_rows
 from tailrace.lab.report_figures import Chart
 from tailrace.lab.report_panels import Panel, RatioNumbers, panels
 
@@ -91,7 +92,7 @@ def _panel(panel: Panel, name: str, figures: dict[str, Any]) -> str:
     for at, chart in enumerate(charts(panel)):
         figures[f"{name}-{at}"] = chart.figure
         parts.append(_figure(chart, f"{name}-{at}"))
-    parts += ["</div>", _numbers(panel), _facts(panel), "</section>"]
+    parts += ["</div>", _commits(panel), _numbers(panel), _facts(panel), "</section>"]
     return "\n".join(parts)
 
 
@@ -125,6 +126,16 @@ def _numbers(panel: Panel) -> str:
         for one in panel.engines
     ]
     return _table(["engine", "median ms", "p99 ms", "spread", "rows/s", "epochs", "answer"], rows, numeric=range(1, 6))
+
+
+def _commits(panel: Panel) -> str:
+    """The percentiles of ``bench commit``, query by query, the paper's beside them."""
+    rows = percentile_rows(panel.newest.summary)
+    cells = [
+        ["" if cell is None else number(cell) if isinstance(cell, float | int) else _safe(cell) for cell in row]
+        for row in rows
+    ]
+    return _table(list(HEADS), cells, numeric=range(2, len(HEADS))) if rows else ""
 
 
 def _answer(record: Record) -> str:

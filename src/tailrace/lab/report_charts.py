@@ -43,9 +43,10 @@ def _scale(unit: str) -> dict[str, Any]:
 
 def charts(panel: Panel) -> list[Chart]:
     made = []
-    if panel.ratios:
+    commits = commit_charts(panel.newest.summary)
+    if panel.ratios and not commits:  # those of commits are beside the paper's
         made.append(_ratios(panel))
-    sweeps = sweep_charts(panel.newest.summary.get("sweeps")) or commit_charts(panel.newest.summary)
+    sweeps = sweep_charts(panel.newest.summary.get("sweeps")) or commits
     if sweeps:  # settings of one engine: what they are is told by more than their times
         return [*made, *sweeps, *([_history(panel)] if panel.ratios and len(panel.history) > 1 else [])]
     made.append(_medians(panel))

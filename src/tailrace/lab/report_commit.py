@@ -21,6 +21,9 @@ _COLOURS = {
     "async-remote-logs": "#65a30d",
     "async-free-store": "#94a3b8",
 }
+_STEP_COLOURS = {"snapshot": "#f43f5e", "plan": "#cbd5e1"}
+_OF_THE_PAPER = {"spark-rocksdb": "Baseline", "buffered": "zStream", "async-checkpoint": "Async.Ckp", "async": "MiSA"}
+"""What a target stands for."""
 _BEHIND = ("seal", "local", "upload", "log", "snapshot")
 _HEIGHT_PX, _ROW_PX = 320, 26
 _DRAWN = ("sync", "async-checkpoint", "async")
@@ -43,16 +46,42 @@ PAPER_RATIOS = {
 
 def commit_charts(summary: Mapping[str, Any]) -> list[Chart]:
     series = _by_query(summary.get("query_series_ms"), _is_series)
-    made: list[Chart] = []
+    made = [_beside(summary)] if series else []
     for query, told in series.items():
         made += [_series(query, told), _cdf(query, told)]
         made += _percentiles(query, summary)
         made += _throughput(query, summary)
         made += _commits(query, summary)
         made += _timeline(query, summary)
-    if series:
-        made.append(_beside(summary))
     return made
+
+
+HEADS: tuple[str, ...] = (
+    *("query", "target", "p50 ms", "p95 ms", "p99 ms", "paper's p99", "kB/s", "paper's kB/s"),
+    *("commit, waited for", "behind", "requests", "CPU %", "memory %"),
+)
+_TOLD = (
+    *("query_p50_ms", "query_p95_ms", "query_p99_ms", "throughput_kb_s"),
+    *("commit_on_path_ms", "commit_behind_ms", "store_requests", "cpu_percent", "memory_percent"),
+)
+
+
+def percentile_rows(summary: Mapping[str, Any]) -> list[list[str | float | None]]:
+    """One row a query and target, in the order of ``HEADS``; the paper's own numbers where its text has them."""
+    rows: list[list[str | float | None]] = []
+    for query, told in _by_query(summary.get("query_series_ms"), _is_series).items():
+        for target in told:
+            ours = {name: _numbers(summary, name, query).get(target) for name in _TOLD}
+            paper = _OF_THE_PAPER.get(target, "")
+            beside = {
+                "query_p99_ms": PAPER_P99_MS.get(query, {}).get(paper),
+                "throughput_kb_s": PAPER_THROUGHPUT_KB_S.get(query, {}).get(paper),
+            }
+            row: list[str | float | None] = [query, target]
+            for name in _TOLD:
+                row += [ours[name], beside[name]] if name in beside else [ours[name]]
+            rows.append(row)
+    return rows
 
 
 def _by_query(told: object, fits: Any) -> dict[str, dict[str, Any]]:
@@ -165,7 +194,7 @@ def _picture(query: str, target: str, steps: Sequence[Any]) -> Chart:
                 "y": [f"{row} {int(step[0])}" for step in mine],
                 "base": [1e3 * step[2] for step in mine],
                 "x": [max(0.0, 1e3 * (step[3] - step[2])) for step in mine],
-                "marker": {"color": PARTS[at % len(PARTS)]},
+                "marker": {"color": _STEP_COLOURS.get(name) or PARTS[at % len(PARTS)]},
                 "hovertemplate": f"{html.escape(name)} %{{x:,.1f}} ms, from %{{base:,.0f}} ms<extra></extra>",
             }
         )
