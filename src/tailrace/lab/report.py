@@ -132,10 +132,14 @@ def _commits(panel: Panel) -> str:
     """The percentiles of ``bench commit``, query by query, the paper's beside them."""
     rows = percentile_rows(panel.newest.summary)
     cells = [
-        ["" if cell is None else number(cell) if isinstance(cell, float | int) else _safe(cell) for cell in row]
+        ["" if cell is None else number(cell) if isinstance(cell, float | int) else _one_line(cell) for cell in row]
         for row in rows
     ]
     return _table(list(HEADS), cells, numeric=range(2, len(HEADS))) if rows else ""
+
+
+def _one_line(text: str) -> str:
+    return f"<span style='white-space:nowrap'>{_safe(text)}</span>"
 
 
 def _answer(record: Record) -> str:

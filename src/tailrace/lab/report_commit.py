@@ -58,7 +58,7 @@ def commit_charts(summary: Mapping[str, Any]) -> list[Chart]:
 
 HEADS: tuple[str, ...] = (
     *("query", "target", "p50 ms", "p95 ms", "p99 ms", "paper's p99", "kB/s", "paper's kB/s"),
-    *("commit, waited for", "behind", "requests", "CPU %", "memory %"),
+    *("waited for", "behind", "requests", "CPU %", "memory %"),
 )
 _TOLD = (
     *("query_p50_ms", "query_p95_ms", "query_p99_ms", "throughput_kb_s"),
