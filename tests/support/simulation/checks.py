@@ -89,7 +89,9 @@ class Checks:
         wanted = STATES[self._end(landing.epoch)]
         found = fleet.state()
         if found != wanted:
-            raise Violation(f"a start lands on epoch {landing.epoch} with another state: {_difference(found, wanted)}")
+            raise self._failed(
+                f"a start lands on epoch {landing.epoch} with other sums: {_difference(found, wanted)}"
+            )
 
     def released(self, batch: Batch, rows: Sunk, mode: CommitMode) -> None:
         """The sink gets an epoch's rows."""
@@ -97,24 +99,24 @@ class Checks:
         newest = self._history().newest
         durable = newest.epoch if newest is not None else -1
         if durable < (epoch if mode is CommitMode.SYNC else epoch - 1):
-            raise Violation(f"epoch {epoch} reaches the sink in mode {mode} and epoch {durable} is durable")
+            raise self._failed(f"epoch {epoch} reaches the sink in mode {mode} and epoch {durable} is durable")
         way = next(iter(rows.values()))[1] if rows else 0
         wanted = emitted(batch.start, batch.end, way)
         if rows != wanted:
-            raise Violation(f"epoch {epoch} reaches the sink with other rows: {_difference(rows, wanted)}")
+            raise self._failed(f"epoch {epoch} reaches the sink with other rows: {_difference(rows, wanted)}")
         before = self.sink.get(epoch - 1)
         if batch.start != (before[0].end if before is not None else 0):
-            raise Violation(f"epoch {epoch} begins at row {batch.start} of the source, and the one before: {before}")
+            raise self._failed(f"epoch {epoch} begins at row {batch.start} of the source, and the one before: {before}")
         if self.sink.setdefault(epoch, (batch, rows)) != (batch, rows):
-            raise Violation(f"epoch {epoch} reaches the sink again, as {batch} {rows}; it was {self.sink[epoch]}")
+            raise self._failed(f"epoch {epoch} reaches the sink again, as {batch} {rows}; it was {self.sink[epoch]}")
 
     def at_end(self) -> None:
         """A driver says that all is done."""
         reached = self.sink[max(self.sink)][0].end if self.sink else 0
         if sorted(self.sink) != list(range(len(self.sink))) or reached != self._world.rows:
-            raise Violation(f"the query has ended and the sink has epochs {sorted(self.sink)}, rows up to {reached}")
+            raise self._failed(f"the query has ended and the sink has epochs {sorted(self.sink)}, rows up to {reached}")
         if self._acknowledged != max(self.sink, default=-1):
-            raise Violation(f"the query has ended and only epoch {self._acknowledged} is durable")
+            raise self._failed(f"the query has ended and only epoch {self._acknowledged} is durable")
 
     def recoverable(self) -> None:
         """If everything stopped now, a start would land, on exactly the rows up to its epoch."""
@@ -122,23 +124,26 @@ class Checks:
         durable = history.newest.epoch if history.newest is not None else -1
         commits, offsets = self._spark_epochs()
         if durable < self._acknowledged:
-            raise Violation(f"epoch {self._acknowledged} was durable, and the log's newest is {durable}")
+            raise self._failed(f"epoch {self._acknowledged} was durable, and the log's newest is {durable}")
         if max(commits, default=-1) > durable + 1:
-            raise Violation(f"Spark has committed epoch {max(commits)}, and only {durable} is durable")
+            raise self._failed(f"Spark has committed epoch {max(commits)}, and only {durable} is durable")
         fenced = History((*history.numbers, -1), history.entries)  # a start fences before it decides
         try:
             wanted = decide(commits, offsets, fenced, "the state", reread=True)
         except (CheckpointError, CorruptionError) as error:
-            raise Violation(f"a start would be refused: {error}") from None
+            raise self._failed(f"a start would be refused: {error}") from None
         manifest = wanted.manifest
         if manifest is None:
             entry = self._entry(wanted.parent)
             if not isinstance(entry, Manifest) or entry.epoch != wanted.epoch:
-                raise Violation(f"a start would need epoch {wanted.epoch} in entry {wanted.parent}: {entry}")
+                raise self._failed(f"a start would need epoch {wanted.epoch} in entry {wanted.parent}: {entry}")
             manifest = entry
         for ref in manifest.objects:
             if self._world.stored(ref.name) != self._objects[ref.name][0]:
-                raise Violation(f"a start would land on epoch {manifest.epoch}, and {ref.name} is gone or damaged")
+                raise self._failed(f"a start would land on epoch {manifest.epoch}, and {ref.name} is gone or damaged")
+
+    def _failed(self, why: str) -> Violation:
+        return self._world.scheduler.failed(why)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -152,17 +157,19 @@ class Checks:
         if name in self._deleted:
             return  # a put that was sent twice has come again: what a start makes of it, ``recoverable`` says
         if self._log.setdefault(name, data) != data:
-            raise Violation(f"{name} was put over another entry")
+            raise self._failed(f"{name} was put over another entry")
         entry = self._entry(number)
         if not isinstance(entry, Manifest):
             return
         fences = {at: each for at in self._numbers() if isinstance(each := self._entry(at), Fence)}
         last = fences[max(fences)]
         if last.run != entry.run or last.number > number:
-            raise Violation(f"run {entry.run} has put {name} behind the fence {last.number} of run {last.run}")
+            raise self._failed(f"run {entry.run} has put {name} behind the fence {last.number} of run {last.run}")
         found, wanted = self._state(entry), STATES[self._end(entry.epoch)]
         if found != wanted:
-            raise Violation(f"entry {number} of epoch {entry.epoch} lists another state: {_difference(found, wanted)}")
+            raise self._failed(
+                f"entry {number} of epoch {entry.epoch} lists other sums: {_difference(found, wanted)}"
+            )
 
     def _spark_epochs(self) -> tuple[list[int], list[int]]:
         if self._spark is None:
@@ -212,14 +219,16 @@ class Checks:
     def _records(self, ref: ObjectRef, manifest: Manifest) -> dict[int, State]:
         data = self._world.stored(ref.name)
         if data is None:
-            raise Violation(f"entry {manifest.number} of epoch {manifest.epoch} lists {ref.name}, which is not there")
+            raise self._failed(
+                f"entry {manifest.number}, epoch {manifest.epoch}, lists {ref.name}, which is not there"
+            )
         known = self._objects.get(ref.name)
         if known is None or known[0] != data:
             try:
                 reader = open_object(_Bytes(ref.name, data), ref)
                 by_shard = {shard: reader.section(OPERATOR, shard) for shard in ranges.members(ref.shards)}
             except CorruptionError as error:
-                raise Violation(f"entry {manifest.number} lists {ref.name}: {error}") from None
+                raise self._failed(f"entry {manifest.number} lists {ref.name}: {error}") from None
             known = data, {shard: _joined(batches) for shard, batches in by_shard.items()}
             self._objects[ref.name] = known
         return known[1]
@@ -227,7 +236,7 @@ class Checks:
     def _end(self, epoch: int) -> int:
         """Up to which row of the source an epoch goes, as Spark has planned it last."""
         if epoch >= 0 and epoch not in self._ends:
-            raise Violation(f"epoch {epoch} is durable, and Spark has not planned it")
+            raise self._failed(f"epoch {epoch} is durable, and Spark has not planned it")
         return self._ends.get(epoch, 0)
 
 

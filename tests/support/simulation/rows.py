@@ -16,8 +16,8 @@ import pyarrow as pa
 from tailrace.ids import MIN_MICROS
 
 ROWS_MAX = 64
-KEYS = 12
-SHARDS = 6
+KEYS = 6
+SHARDS = 4
 OPERATOR = "sums"
 State = dict[int, int]
 SCHEMA = pa.schema([pa.field("key", pa.int64()), pa.field("value", pa.int64())])

@@ -23,7 +23,7 @@ from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-LINES_KEPT = 4000
+LINES_KEPT = 2000
 SWITCH = 0.25
 """How often a point lets another task go first."""
 SLOW = 0.02
@@ -183,6 +183,14 @@ class Scheduler:
     def say(self, process: str, task: str, what: str) -> None:
         self.lines.append((self.now, process, task, what))
         self.trace = zlib.crc32(f"{process} {task} {what}".encode(), self.trace)
+
+    def failed(self, why: str) -> Violation:
+        """For who finds that something is wrong, to raise: the process in which it happens does nothing more."""
+        violation = Violation(why)
+        self.violation = self.violation or violation
+        if self.current is not None:
+            self.current.process.dead = True
+        return violation
 
     # The hub ---------------------------------------------------------------------------------------------------------
 

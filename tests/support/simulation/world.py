@@ -40,6 +40,7 @@ from tailrace.env.local_store import LocalStore
 from tailrace.env.store import ObjectStore
 
 LIMIT_S = 3600.0
+STARTS_MAX = 60
 FAULTS_MAX = 6
 FAULT_STEPS = 200
 """Between two faults there are up to so many steps."""
@@ -159,6 +160,8 @@ class World:
 
     def _start_driver(self) -> None:
         self._starting = False
+        if len(self.drivers) == STARTS_MAX:
+            raise Violation(f"it hangs: {STARTS_MAX} starts have not come to the end")
         driver = Driver(self, f"d{len(self.drivers)}")
         self.drivers.append(driver)
         driver.process.at_death.append(lambda: self._over(driver))

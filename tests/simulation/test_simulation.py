@@ -1,0 +1,72 @@
+"""Thousands of seeds of the simulated commit, none of which breaks an invariant; and the same seed twice is the same.
+
+``TAILRACE_SIM_SEED=... pytest tests/simulation`` runs one seed; ``TAILRACE_SIM_SEEDS=...`` says how many.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.simulation.seeds import Failed, run_seed, run_seeds
+from support.simulation.world import simulated
+
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
+SEEDS = int(os.environ.get("TAILRACE_SIM_SEEDS", 10_000 if LONG else 1_200))
+TWICE = 20
+
+
+@pytest.mark.timeout(3600)
+def test_no_seed_breaks_an_invariant() -> None:
+    given = os.environ.get("TAILRACE_SIM_SEED")
+    seeds = [int(given)] if given else random.sample(range(2**32), SEEDS)
+    told = run_seeds(seeds)
+    print(told)
+    assert given or told.faults > len(seeds), "hardly anything went wrong in these seeds"
+
+
+def test_a_seed_is_the_same_every_time() -> None:
+    seeds = random.sample(range(2**32), TWICE)
+    print(f"seeds {seeds}")
+    with simulated():
+        once = [run_seed(seed) for seed in seeds]
+        again = [run_seed(seed) for seed in reversed(seeds)]
+    assert once == again[::-1]
+    assert len({each.trace for each in once}) == TWICE
+
+
+def test_a_seed_is_the_same_in_another_process() -> None:
+    """Whose hashes of text, and so whose order of sets, are others."""
+    seeds = random.sample(range(2**32), TWICE)
+    print(f"seeds {seeds}")
+    with simulated():
+        here = [run_seed(seed) for seed in seeds]
+    there = subprocess.run(
+        [sys.executable, "-m", "support.simulation.seeds", *map(str, seeds)],
+        cwd=Path(__file__).parent.parent,
+        env={**os.environ, "PYTHONHASHSEED": str(random.randrange(2**32))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert there.returncode == 0, there.stderr
+    assert there.stdout.splitlines() == [str(each) for each in here]
+
+
+def test_a_failure_says_its_seed_and_what_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    from support.simulation.broken import no_gate
+
+    no_gate(monkeypatch)
+    with pytest.raises(Failed, match=r"TAILRACE_SIM_SEED=\d+") as caught:
+        run_seeds(range(100))
+    again = str(caught.value)
+    seed = int(again.split("TAILRACE_SIM_SEED=")[1].split()[0])
+    assert "reaches the sink" in again and "sink" in again.splitlines()[-1]
+    with pytest.raises(Failed) as replayed:
+        run_seeds([seed])
+    assert str(replayed.value) == again

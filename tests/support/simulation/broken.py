@@ -1,0 +1,170 @@
+"""Each rule of the commit, taken away: what the simulator must notice, or it proves nothing.
+
+A variant changes the code under test, or the disk, and nothing of the simulator's checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from support.simulation.disk import SimDisk
+from support.simulation.store import SimStore
+from tailrace.commit import controller as controllers
+from tailrace.commit.controller import Controller
+from tailrace.commit.landing import Landing
+from tailrace.commit.log import CommitLog
+from tailrace.commit.manifest import Manifest
+from tailrace.commit.phases import Phases
+from tailrace.ids import NO_EPOCH, Attempt
+from tailrace.log import filenames
+from tailrace.server.engine import Engine
+from tailrace.spark.commits import Commits
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def no_gate(patch: pytest.MonkeyPatch) -> None:
+    """Rows reach the sink whatever is durable. Also without the check at run time, which would stop it at once."""
+    patch.setattr(Phases, "_check_begin", lambda *_: None)
+    patch.setattr(Commits, "gate", lambda *_: None)
+
+
+def told_before_it_is_synced(patch: pytest.MonkeyPatch) -> None:
+    """A write that is told to be durable, and that a loss of power may still take."""
+    patch.setattr(SimDisk, "sync_file", lambda *_: None)
+    patch.setattr(SimDisk, "sync_folder", lambda *_: None)
+
+
+def folder_not_synced(patch: pytest.MonkeyPatch) -> None:
+    """The bytes last, and the name may not."""
+    patch.setattr(SimDisk, "sync_folder", lambda *_: None)
+
+
+def told_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
+    """An upload that is told to be in the store while it is still on its way."""
+
+    def put(self: SimStore, name: str, parts: Any) -> int:
+        data = b"".join(bytes(part) for part in parts)
+        self._scheduler.point(f"put {name}")
+
+        def arrives() -> None:
+            self.objects[name] = data
+            self._changed(name)
+
+        self._scheduler.later(self._scheduler.random.random(), arrives)
+        return len(data)
+
+    patch.setattr(SimStore, "put", put)
+
+
+def put_over_others(patch: pytest.MonkeyPatch) -> None:
+    """Log entries are put whether or not their number is free."""
+
+    def put(self: CommitLog, number: int, data: bytes) -> bool:
+        self._store.put(filenames.entry_name(number), [data])
+        return True
+
+    patch.setattr(CommitLog, "_put", put)
+
+
+def not_behind_the_fence(patch: pytest.MonkeyPatch) -> None:
+    """A run appends at whatever number is free, past the fence of a newer one."""
+    append = CommitLog.append_durable
+
+    def anywhere(self: CommitLog, run: str, manifest: Manifest) -> Manifest:
+        self._next = max(self.numbers()) + 1
+        return append(self, run, manifest)
+
+    patch.setattr(CommitLog, "append_durable", anywhere)
+
+
+def commits_moved_first(patch: pytest.MonkeyPatch) -> None:
+    land = controllers.land
+
+    def backwards(*args: Any) -> Landing:
+        landing = land(*args)
+        return replace(landing, rewind=landing.rewind[::-1])
+
+    patch.setattr(controllers, "land", backwards)
+
+
+def no_rewind(patch: pytest.MonkeyPatch) -> None:
+    land = controllers.land
+    patch.setattr(controllers, "land", lambda *args: replace(land(*args), rewind=()))
+
+
+def one_version_kept(patch: pytest.MonkeyPatch) -> None:
+    """Cleaning passes the epoch that Spark has committed."""
+    start = Controller.start.__func__  # type: ignore[attr-defined]
+
+    def fewer(cls: type[Controller], *args: Any, **more: Any) -> Controller:
+        made: Controller = start(cls, *args, **{**more, "retain": 2})
+        made._retain = 1
+        return made
+
+    patch.setattr(Controller, "start", classmethod(fewer))
+
+
+def sealed_too_late(patch: pytest.MonkeyPatch) -> None:
+    """The delta is taken when it is written: the next epoch may have changed the state by then."""
+    seal = Engine._seal
+
+    def open_still(self: Engine, at: Attempt) -> Any:
+        sealed = replace(seal(self, at), sections=_Now(self, at))
+        self._sealed[at] = sealed
+        return sealed
+
+    patch.setattr(Engine, "_seal", open_still)
+
+
+class _Now(Mapping[str, Any]):
+    """Deltas as they are at the moment."""
+
+    def __init__(self, engine: Engine, at: Attempt) -> None:
+        self._engine = engine
+        self._at = at
+
+    def __getitem__(self, name: str) -> Any:
+        return self._engine._seats[name].operator.delta(self._at.epoch)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._engine._seats)
+
+    def __len__(self) -> int:
+        return len(self._engine._seats)
+
+
+def applied_twice(patch: pytest.MonkeyPatch) -> None:
+    """A start lands one epoch too late and replays what is in the state already."""
+    decide = controllers.decide
+
+    def late(commits: Sequence[int], offsets: Sequence[int], *rest: Any) -> Any:
+        wanted = decide(commits, offsets, *rest)
+        if wanted.replay is not None and wanted.epoch != NO_EPOCH:
+            return replace(wanted, manifest=replace(wanted.replay, epoch=wanted.epoch))
+        return wanted
+
+    patch.setattr(controllers, "decide", late)
+
+
+def no_record(patch: pytest.MonkeyPatch) -> None:
+    """What an epoch goes by is not known to the run that replays it."""
+    patch.setattr(Commits, "record", lambda *_: None)
+
+
+def objects_deleted_first(patch: pytest.MonkeyPatch) -> None:
+    """Cleaning takes the objects of the manifest before the newest."""
+    clean = Controller.clean
+
+    def too_much(self: Controller) -> None:
+        clean(self)
+        chain = self._chain()
+        if len(chain) > 1:
+            gone = {ref.name for ref in chain[1].objects} - {ref.name for ref in chain[0].objects}
+            self._store.delete(sorted(gone))
+
+    patch.setattr(Controller, "clean", too_much)
