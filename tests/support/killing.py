@@ -1,8 +1,8 @@
 """When to kill: points of an epoch that can be seen from outside, by the files that appear.
 
 An epoch leaves this trail: Spark's ``offsets/N``; the server's delta, saved on its machine and then in the store; the
-durable log entry; the sink's file; Spark's ``commits/N``. A point waits for one of these, then a random delay of up to ``jitter`` seconds, so that the kill falls
-into the step after it.
+durable log entry; the sink's file; Spark's ``commits/N``. A point waits for one of these, then a random delay of up to
+``jitter`` seconds, so that the kill falls into the step after it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tailrace.cli.app import app, err, out
 from tailrace.cli.options import Commit, Conf, OutFile, Records, Rows, Seed, Work, spark_confs
-from tailrace.cli.showing import give, show_table, work_folder
+from tailrace.cli.showing import epoch_watcher, give, show_table, work_folder
 from tailrace.errors import TailraceError
 
 
