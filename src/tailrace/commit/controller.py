@@ -242,6 +242,7 @@ class Controller:
         self._landing = land(wanted, manifest, self._store.uri)
         self._phases = Phases(self._landing.epoch)
         for step in self._landing.rewind:
+            self._log.check_newest(self._run)  # one that has slept must not rewind a newer one's epochs
             spark_logs.move_aside(step.log, step.epoch)
         self._counts = self._kept_counts()
         self._newest = history.newest

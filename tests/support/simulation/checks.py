@@ -89,9 +89,7 @@ class Checks:
         wanted = STATES[self._end(landing.epoch)]
         found = fleet.state()
         if found != wanted:
-            raise self._failed(
-                f"a start lands on epoch {landing.epoch} with other sums: {_difference(found, wanted)}"
-            )
+            raise self._failed(f"a start lands on epoch {landing.epoch} with other sums: {_difference(found, wanted)}")
 
     def released(self, batch: Batch, rows: Sunk, mode: CommitMode) -> None:
         """The sink gets an epoch's rows."""
@@ -167,9 +165,7 @@ class Checks:
             raise self._failed(f"run {entry.run} has put {name} behind the fence {last.number} of run {last.run}")
         found, wanted = self._state(entry), STATES[self._end(entry.epoch)]
         if found != wanted:
-            raise self._failed(
-                f"entry {number} of epoch {entry.epoch} lists other sums: {_difference(found, wanted)}"
-            )
+            raise self._failed(f"entry {number} of epoch {entry.epoch} lists other sums: {_difference(found, wanted)}")
 
     def _spark_epochs(self) -> tuple[list[int], list[int]]:
         if self._spark is None:
@@ -219,9 +215,7 @@ class Checks:
     def _records(self, ref: ObjectRef, manifest: Manifest) -> dict[int, State]:
         data = self._world.stored(ref.name)
         if data is None:
-            raise self._failed(
-                f"entry {manifest.number}, epoch {manifest.epoch}, lists {ref.name}, which is not there"
-            )
+            raise self._failed(f"entry {manifest.number}, epoch {manifest.epoch}, lists {ref.name}, which is not there")
         known = self._objects.get(ref.name)
         if known is None or known[0] != data:
             try:
