@@ -1,4 +1,4 @@
-"""One behaviour suite for every object store: local files, a simulated disk, memory, and a real S3 server.
+"""One behaviour suite for every object store: local files, a simulated disk, memory, a real S3 server, real HDFS.
 
 The S3 server is the lab's; where it cannot start, tests fail. A bad way to it: ``test_store_faults``.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from support.hdfs_cluster import HdfsCluster
 from support.spark_logs import spark_logs
 from tailrace.cli import app
 from tailrace.commit.controller import Controller
@@ -35,7 +37,13 @@ def s3_options(s3: S3Server) -> dict[str, str]:
     return s3.options()
 
 
-@pytest.fixture(params=["local", "simulated", "memory", "s3"])
+@pytest.fixture(scope="session")
+def hdfs() -> Iterator[HdfsCluster]:
+    with HdfsCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["local", "simulated", "memory", "s3", pytest.param("hdfs", marks=pytest.mark.long)])
 def store(request, tmp_path) -> ObjectStore:
     if request.param == "local":
         return open_store(str(tmp_path / "state"))
@@ -43,6 +51,8 @@ def store(request, tmp_path) -> ObjectStore:
         return LocalStore(tmp_path, SimulatedDisk(seed=0))
     if request.param == "memory":
         return open_store(f"memory://{short_id()}")
+    if request.param == "hdfs":
+        return open_store(request.getfixturevalue("hdfs").uri(short_id()))
     return open_store(f"s3://state/{short_id()}", request.getfixturevalue("s3_options"))
 
 
@@ -209,7 +219,12 @@ def test_addresses(tmp_path) -> None:
     assert open_store(f"file://{tmp_path}/a%20b").uri == f"{tmp_path}/a b"
     assert open_store(f"file:{tmp_path}/c").uri == f"{tmp_path}/c"
     assert open_store("s3a://bucket/x", {"region": "us-east-1"}).uri == "s3://bucket/x"
-    for bad, said in (("hdfs://x/y", "hdfs"), ("file://other/x", "another machine"), ("", "empty")):
+    for bad, said in (
+        ("ftp://x/y", "ftp"),
+        ("hdfs:///y", "no host"),
+        ("file://other/x", "another machine"),
+        ("", "empty"),
+    ):
         with pytest.raises(CheckpointError, match=said):
             open_store(bad)
 

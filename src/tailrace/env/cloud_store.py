@@ -16,7 +16,6 @@ Safe from any thread.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -25,8 +24,8 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PreconditionError
 from obstore.store import MemoryStore, from_url
 
-from tailrace.env import clock
 from tailrace.env.cloud_errors import explained, is_bucket_gone, may_pass
+from tailrace.env.retrying import FIRST_PAUSE_S, PAUSE_S_MAX, keep_trying
 from tailrace.env.store import StoredObject, check_name, check_prefix
 from tailrace.errors import CheckpointError
 
@@ -43,7 +42,6 @@ SINGLE_PUT_BYTES_MAX = 8 << 20
 """Objects up to this size go out in one request; larger ones in parts, which costs two requests more."""
 
 DELETED_AT_ONCE = 1000
-_FIRST_PAUSE_S, _PAUSE_S_MAX = 0.05, 2.0
 _WHOLE_READ_S = 3600.0
 _UPLOAD_STEPS = (256 << 10, 1 << 20, PART_BYTES, SINGLE_PUT_BYTES_MAX)
 
@@ -186,23 +184,16 @@ class CloudStore:
 
     def _ask(self, verb: str, name: str, work: Callable[[], _Answer]) -> _Answer:
         """The answer, of the first request that gets one. ``FileNotFoundError`` where the object is missing."""
-        began = clock.monotonic()
-        sent = 0
-        while True:
-            sent += 1
-            try:
-                return work()
-            except (BaseError, OSError) as error:
-                missing = isinstance(error, FileNotFoundError | NotFoundError) and not is_bucket_gone(error)
-                if missing and verb != "write":
-                    raise FileNotFoundError(f"no such object: {self._place(name)}") from None
-                spent = clock.monotonic() - began
-                again = may_pass(error)
-                if not again or spent >= self._retry_s:
-                    tried = f"{sent} requests in {spent:.0f} s had no success" if again else ""
-                    raise explained(error, verb, self._place(name), tried) from error
-            pause = min(_PAUSE_S_MAX, _FIRST_PAUSE_S * 2 ** min(sent - 1, 10)) * random.uniform(0.5, 1.0)
-            clock.sleep(min(pause, max(0.0, self._retry_s - spent)))
+
+        def told(error: Exception, tried: str) -> Exception:
+            if not isinstance(error, BaseError | OSError):
+                return error
+            missing = isinstance(error, FileNotFoundError | NotFoundError) and not is_bucket_gone(error)
+            if missing and verb != "write":
+                return FileNotFoundError(f"no such object: {self._place(name)}")
+            return explained(error, verb, self._place(name), tried)
+
+        return keep_trying(work, may_pass, told, self._retry_s)
 
     def _put_whole(self, name: str, data: bytes) -> None:
         writer = self._client(self._upload_s(len(data)))
@@ -228,8 +219,8 @@ class CloudStore:
         if timeout_s == _WHOLE_READ_S:
             times["read_timeout"] = timedelta(seconds=self._stall_s)  # of an upload it would count the sending too
         pauses = {
-            "init_backoff": timedelta(seconds=_FIRST_PAUSE_S),
-            "max_backoff": timedelta(seconds=_PAUSE_S_MAX),
+            "init_backoff": timedelta(seconds=FIRST_PAUSE_S),
+            "max_backoff": timedelta(seconds=PAUSE_S_MAX),
             "base": 2,
         }
         try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from tailrace.env.cloud_store import CloudStore
+from tailrace.env.hdfs_store import HdfsStore
 from tailrace.env.local_store import LocalStore
 from tailrace.env.shaped import SCHEME, shaped
 from tailrace.env.store import ObjectStore, StoredObject, locate
@@ -15,12 +16,13 @@ from tailrace.errors import CheckpointError
 __all__ = ["LocalStore", "ObjectStore", "StoredObject", "is_far", "locate", "open_store", "probe_put_if_absent"]
 
 CLOUD_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
+HDFS_SCHEMES = ("hdfs", "webhdfs")
 PROBE_NAME = "probe"
 """Written once by the start-up probe, never deleted."""
 
 
 def open_store(uri: str, options: Mapping[str, str] | None = None) -> ObjectStore:
-    """The store at ``uri``: a local path, ``file:``, ``s3://``, ``gs://`` or ``az://``.
+    """The store at ``uri``: a local path, ``file:``, ``s3://``, ``gs://``, ``az://`` or ``hdfs://``.
 
     In tests and benches also ``memory://`` and ``shaped:``, which stands for a slow store.
 
@@ -39,10 +41,12 @@ def open_store(uri: str, options: Mapping[str, str] | None = None) -> ObjectStor
         if parts.netloc not in ("", "localhost"):
             raise CheckpointError(f"{uri} names another machine ({parts.netloc}): write file:///path for a local path.")
         return LocalStore(Path(unquote(parts.path)).absolute())
+    if scheme in HDFS_SCHEMES:
+        return HdfsStore(uri, options or {})
     if scheme not in CLOUD_SCHEMES:
         raise CheckpointError(
             f"The state location {uri} has the scheme {scheme!r}, which Tailrace cannot use. "
-            "Give a local path, file:, s3://, gs:// or az:// with the option stateLocation."
+            "Give a local path, file:, s3://, gs://, az:// or hdfs:// with the option stateLocation."
         )
     if scheme == "s3a":  # Hadoop's name for the same thing
         uri = "s3" + uri[3:]
