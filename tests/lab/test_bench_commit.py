@@ -119,6 +119,7 @@ def test_the_numbers_of_a_run() -> None:
     assert found["p99_ratio"]["lr4"] == pytest.approx(1_098 / 101, rel=0.001)
     assert found["p99_over_free_store"] == {"lr4": 1.01}
     assert found["p99_ratio_without_logs"]["lr4"] == pytest.approx(1_068 / 71, rel=0.001)
+    assert found["p99_ratio_with_source"]["lr4"] == pytest.approx(1_103 / 106, rel=0.001)
     assert found["commit_on_path_ms"]["lr4"] == {
         "spark-rocksdb": 130.0,
         "sync": 280.0,

@@ -235,8 +235,8 @@ def commit(
     targets: Annotated[
         str | None, typer.Option(help="What to compare, separated by commas; else all of it.", show_default=False)
     ] = None,
-    batches: Batches = 40,
-    warmup: Warmup = 25,
+    batches: Batches = 36,
+    warmup: Warmup = 20,
     rate: Annotated[int, typer.Option(min=1, help="Records of a second; the paper has 1500 and 2500.")] = 1_500,
     store: Annotated[
         Literal["proxy", "shaped"],

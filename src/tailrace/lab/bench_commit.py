@@ -58,9 +58,9 @@ _DRAWN = 4
 class CommitOptions:
     queries: tuple[str, ...] = tuple(QUERIES)
     targets: tuple[str, ...] = tuple(TARGETS)
-    batches: int = 40
+    batches: int = 36
     """Rounds measured."""
-    warmup: int = 25
+    warmup: int = 20
     """Rounds before that, in which all targets run side by side."""
     rate: int = 1_500
     batch_s: int = traffic.BATCH_S
