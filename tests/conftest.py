@@ -23,6 +23,7 @@ pytest.register_assert_rewrite("support")
 
 from support.class_archive import use_archive  # noqa: E402
 from support.draw import DRAW  # noqa: E402
+from support.hdfs_cluster import HdfsCluster  # noqa: E402
 from support.processes import MARK  # noqa: E402
 from support.session import session_builder  # noqa: E402
 from tailrace.lab.s3_server import S3Server  # noqa: E402
@@ -92,3 +93,10 @@ def proxy(s3: S3Server) -> Iterator[ShapingProxy]:
     """A way to it that tests may make bad, and make good again."""
     with ShapingProxy(s3.port) as way:
         yield way
+
+
+@pytest.fixture(scope="session")
+def hdfs() -> Iterator[HdfsCluster]:
+    """A real name node and data node. Takes some seconds to start: for tests of the long profile."""
+    with HdfsCluster() as cluster:
+        yield cluster

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from support.hdfs_cluster import HdfsCluster
 from support.spark_logs import spark_logs
 from tailrace.cli import app
 from tailrace.commit.controller import Controller
@@ -35,12 +33,6 @@ from tailrace.log.filenames import delta_name
 @pytest.fixture(scope="session")
 def s3_options(s3: S3Server) -> dict[str, str]:
     return s3.options()
-
-
-@pytest.fixture(scope="session")
-def hdfs() -> Iterator[HdfsCluster]:
-    with HdfsCluster() as cluster:
-        yield cluster
 
 
 @pytest.fixture(params=["local", "simulated", "memory", "s3", pytest.param("hdfs", marks=pytest.mark.long)])
