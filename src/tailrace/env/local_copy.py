@@ -39,7 +39,7 @@ class CopiedStore:
         return self._store.uri
 
     def saved(self, name: str) -> bool:
-        return (self.copies.root / name).is_file()
+        return self.copies.has(name)
 
     def upload(self, name: str) -> int:
         """Put the object that was saved; ``FileNotFoundError`` where there is no copy."""

@@ -63,6 +63,9 @@ class LocalStore:
         with self._explained("read", name):
             return self._disk.read_range(self.root / check_name(name), start, length)
 
+    def has(self, name: str) -> bool:
+        return self._disk.exists(self.root / check_name(name))
+
     def list(self, prefix: str) -> list[StoredObject]:
         folder = self.root / check_prefix(prefix)
         hidden = self.root / TEMPORARY

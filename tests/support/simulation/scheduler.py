@@ -54,7 +54,6 @@ class Task:
     def __init__(self, process: Process, name: str, call: Callable[[], None], hub: greenlet) -> None:
         self.process = process
         self.name = name
-        self.line = zlib.crc32(f"{process.name} {name}".encode())
         self.greenlet = greenlet(call, hub)
         self.waits = 0  # how often it has waited: tells a wake-up for an earlier wait
         self.waiting = False
