@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from py4j.java_gateway import JavaMember
+from py4j.protocol import STATIC_PREFIX
 from pyspark.sql import DataFrame, SparkSession
 
 import tailrace as tr
@@ -47,9 +49,12 @@ def forget(spark: SparkSession, config: dict[str, Any]) -> None:
     settings = jvm.java.util.Properties()
     settings.setProperty("bootstrap.servers", config["bootstrap"])
     before = jvm.java.util.HashMap()
+    # Named by hand: py4j does not find a static method that has a namesake which is not.
+    kind = f"{STATIC_PREFIX}org.apache.kafka.clients.admin.RecordsToDelete"
+    before_offset = JavaMember("beforeOffset", None, kind, jvm._gateway_client)
     for partition, offset in config["forget"].items():
         place = kafka.common.TopicPartition(config["topic"], int(partition))
-        before.put(place, kafka.clients.admin.RecordsToDelete.beforeOffset(offset))
+        before.put(place, before_offset(offset))
     admin = kafka.clients.admin.AdminClient.create(settings)
     admin.deleteRecords(before).all().get()
     admin.close()
