@@ -77,14 +77,14 @@ def at_epoch(query: Scripted, epoch: int, do: Any) -> None:
 
 def stops_and_continues(query: Scripted, options: dict[str, str], begin: Any, end: Any, said: str) -> None:
     """Goes bad in the middle of a run; the next one has more to do than that one had left."""
-    every = batches(7)
-    query.feed(every[:5])
+    every = batches(6)
+    query.feed(every[:4])
     at_epoch(query, 2, begin)
     with pytest.raises(TailraceError, match=said):
         query.run(**options)
     nothing_is_left()
     end()
-    query.feed(every[5:])
+    query.feed(every[4:])
     query.run(**options)
     query.check()
     nothing_is_left()
@@ -100,10 +100,10 @@ def test_a_store_that_fails_a_fifth_of_its_requests(
     print("TAILRACE_SEED", seed)
     query = Scripted(spark, tmp_path, WINDOWED)
     options = far(s3, mode)
-    every = batches(8)
+    every = batches(6)
     way.change(errors=0.2, seed=seed)
     before = way.counts()
-    for part in (every[:5], every[5:]):
+    for part in (every[:4], every[4:]):
         query.feed(part)
         query.run(**options)
     query.check()
