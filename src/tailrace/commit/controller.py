@@ -117,7 +117,7 @@ class Controller:
         found = put_decisions(self._store, epoch, decisions)
         # A run that was replaced finds the name free where the newer run has made the epoch durable and deleted its own
         # record. If nobody has fenced by now, whoever does later reads this one.
-        self._log.check_newest(self._run)
+        self._log.check_newest(self._run, appending=True)
         return found
 
     def decided(self, epoch: int) -> Mapping[str, Any] | None:

@@ -7,7 +7,7 @@ An entry is ``durable`` (an epoch's manifest) or ``fence`` (a run has started). 
   however long it slept, can never find its next number free again: it can publish nothing.
 - Durable entries may be deleted; a later start finds its way by the ``parent`` numbers inside them.
 
-One thread at a time, but for ``check_newest``.
+One thread at a time, but for ``check_newest`` where that says so.
 """
 
 from __future__ import annotations
@@ -109,21 +109,22 @@ class CommitLog:
         passed, self._passed = self._passed, []
         return passed
 
-    def check_newest(self, run: str) -> None:
-        """Raise ``FencedError`` where another run has fenced since. From any thread, also while another one appends."""
+    def check_newest(self, run: str, *, appending: bool = False) -> None:
+        """Raise ``FencedError`` where another run has fenced since. ``appending``: another thread may, meanwhile."""
         if self._next is None:
             raise RuntimeError("a run is the newest only after its fence")
-        number = self._next
-        while True:
+        # The entry after our last one is the next run's fence, for ever. Our last one may be the one that is just being
+        # put: then the fence is a number further on, and the newer run may have deleted ours by now.
+        first = self._next
+        for number in (first, first + 1) if appending else (first,):
             try:
                 entry = self.entry(number)
             except FileNotFoundError:
-                return
+                continue
             if isinstance(entry, Damaged):
                 raise entry.error
             if entry.run != run:
                 raise FencedError(self._fenced(run, entry))
-            number += 1
 
     def read(self) -> History:
         """Entries from the newest down to the newest durable one."""
