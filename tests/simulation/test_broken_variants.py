@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from support.simulation import broken
 from support.simulation.seeds import Failed, run_seeds
@@ -27,10 +28,17 @@ SEEDS_MAX: dict[broken.Break, int] = {
     broken.sealed_too_late: 800,
     broken.applied_twice: 250,
     broken.no_record: 100,
+    broken.old_record_overlooked: 6_000,
+    broken.record_put_by_a_sleeper: 6_000,
 }
+LONG_FROM = 1_000
 
 
-@pytest.mark.parametrize("break_it", [pytest.param(each, id=each.__name__) for each in SEEDS_MAX])
+def _case(each: broken.Break) -> ParameterSet:
+    return pytest.param(each, id=each.__name__, marks=pytest.mark.long if SEEDS_MAX[each] > LONG_FROM else ())
+
+
+@pytest.mark.parametrize("break_it", [_case(each) for each in SEEDS_MAX])
 def test_a_broken_rule_is_noticed(monkeypatch: pytest.MonkeyPatch, break_it: broken.Break) -> None:
     break_it(monkeypatch)
     seeds = random.sample(range(2**32), SEEDS_MAX[break_it])

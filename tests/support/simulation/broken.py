@@ -15,6 +15,7 @@ from support.simulation.disk import SimDisk
 from support.simulation.store import SimStore
 from tailrace.commit import controller as controllers
 from tailrace.commit.controller import Controller
+from tailrace.commit.decisions import put_decisions
 from tailrace.commit.landing import Landing
 from tailrace.commit.log import CommitLog
 from tailrace.commit.manifest import Manifest
@@ -154,6 +155,30 @@ def applied_twice(patch: pytest.MonkeyPatch) -> None:
 def no_record(patch: pytest.MonkeyPatch) -> None:
     """What an epoch goes by is not known to the run that replays it."""
     patch.setattr(Commits, "record", lambda *_: None)
+
+
+def old_record_overlooked(patch: pytest.MonkeyPatch) -> None:
+    """What an earlier run has recorded is read for epochs that are replayed, not for one that a rewind took back."""
+
+    def recorded(self: Commits, epoch: int) -> Any:
+        return self._controller.decided(epoch) if epoch <= self._controller.landing.planned else None
+
+    patch.setattr(Commits, "recorded", recorded)
+    patch.setattr(Commits, "record", _record_if_other)
+
+
+def record_put_by_a_sleeper(patch: pytest.MonkeyPatch) -> None:
+    """A run records what an epoch goes by, and does not look whether it was replaced."""
+
+    def put(self: Controller, epoch: int, decisions: Any, before: Any) -> Any:
+        return decisions if decisions == before else put_decisions(self._store, epoch, decisions)
+
+    patch.setattr(Controller, "decide", put)
+
+
+def _record_if_other(self: Commits, epoch: int, decisions: Any, before: Any) -> None:
+    if self.after_sink:
+        self._recorded = self._recorder.submit(self._record, epoch, dict(decisions), dict(before))
 
 
 def objects_deleted_first(patch: pytest.MonkeyPatch) -> None:
