@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tailrace.commit.counts import put_counts, read_counts
+from tailrace.commit.counts import put_counts, take_counts
 from tailrace.commit.decisions import forget_decisions, put_decisions, read_decisions
 from tailrace.commit.landing import Landing, SparkLogs, decide, land
 from tailrace.commit.lock import QueryLock
@@ -57,6 +57,7 @@ class Controller:
         self._phases = Phases(NO_EPOCH)
         self._guard = threading.Lock()
         self._decided: list[int] = []  # epochs with a record of what they go by
+        self._fence = -1  # its number in the log
         self._counts: dict[int, int] = {}  # rows by epoch, of the newest two
         self._floor = 0
         self._known: dict[int, Manifest] = {}  # durable entries that are in the log, by number
@@ -131,7 +132,7 @@ class Controller:
     def count(self, epoch: int, rows: int) -> None:
         """Record how many rows the epoch has. One thread at a time."""
         self._counts = {each: n for each, n in self._counts.items() if each == epoch - 1} | {epoch: rows}
-        put_counts(self._store, self._counts)
+        put_counts(self._store, self._fence, self._counts)
 
     def begin(self, epoch: int, try_: int) -> None:
         """The deltas of this try are sealed, or will be before the next epoch changes anything."""
@@ -233,7 +234,8 @@ class Controller:
     ) -> None:
         probe_put_if_absent(self._store)
         self._check_plan(self._log.read(), fingerprint, compare)
-        self.fence_name = filenames.entry_name(self._log.fence(self._run))
+        self._fence = self._log.fence(self._run)
+        self.fence_name = filenames.entry_name(self._fence)
         history = self._log.read()
         self._check_plan(history, fingerprint, compare)
         commits, offsets = spark_logs.epochs("commits"), spark_logs.epochs("offsets")
@@ -254,11 +256,8 @@ class Controller:
 
     def _kept_counts(self) -> dict[int, int]:
         """What was counted of an epoch that Spark replays. Of later ones nothing: they are planned afresh."""
-        found, replayed = read_counts(self._store), self.landing.epoch + 1
-        kept = {epoch: rows for epoch, rows in found.items() if epoch == replayed <= self.landing.planned}
-        if kept != found:
-            put_counts(self._store, kept)
-        return kept
+        replayed = self.landing.epoch + 1
+        return take_counts(self._store, self._fence, lambda epoch: epoch == replayed <= self.landing.planned)
 
     def _check_plan(self, history: History, fingerprint: Mapping[str, Any], compare: ComparePlans) -> None:
         """Only where there is state: a plan that never made an epoch durable binds nobody."""

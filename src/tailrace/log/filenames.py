@@ -13,7 +13,7 @@ OBJECT_PREFIX = "objects/"
 LATE_PREFIX = "late/"
 DECISIONS_PREFIX = "decisions/"
 PLAN_NAME = "plan.json"
-COUNTS_NAME = "counts.json"
+COUNTS_PREFIX = "counts/"
 
 _ENTRY = re.compile(r"log/(\d{20})\.json")
 _DELTA = re.compile(r"objects/(\d{20})-[0-9a-f]{16}-\d{4}-.+\.delta")
@@ -71,6 +71,11 @@ def decisions_epoch(name: str) -> int | None:
     """The epoch of such a record; ``None`` where the name is not one."""
     found = _DECISIONS.fullmatch(name)
     return int(found.group(1)) if found else None
+
+
+def counts_name(fence: int) -> str:
+    """How many rows epochs had, as the run counts them whose fence has this number."""
+    return f"{COUNTS_PREFIX}{fence:020d}.json"
 
 
 def _checked(run: str, server: str | int) -> str:

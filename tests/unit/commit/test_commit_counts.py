@@ -11,6 +11,7 @@ from tailrace.commit.controller import Controller
 from tailrace.commit.counts import put_counts, read_counts
 from tailrace.env.local_store import LocalStore
 from tailrace.errors import CorruptionError
+from tailrace.log.filenames import counts_name
 
 
 def landed(store: LocalStore, commits: int, offsets: int) -> Controller:
@@ -46,7 +47,7 @@ def test_a_start_keeps_the_count_of_the_epoch_that_is_replayed(
 ) -> None:
     store = LocalStore(tmp_path)
     durable_up_to(store, 2)
-    put_counts(store, {3: 33, 4: 44})
+    put_counts(store, 0, {3: 33, 4: 44})
     for _ in range(2):  # a start that crashes changes nothing for the next
         controller = landed(store, commits, offsets)
         assert controller.counted(3) == kept.get(3)
@@ -58,7 +59,21 @@ def test_a_start_keeps_the_count_of_the_epoch_that_is_replayed(
 def test_a_damaged_record_is_told(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     durable_up_to(store, 2)
-    put_counts(store, {3: 33})
-    store.put("counts.json", [store.get("counts.json")[:-3]])
-    with pytest.raises(CorruptionError, match=r"counts\.json"):
+    put_counts(store, 0, {3: 33})
+    store.put(counts_name(0), [store.get(counts_name(0))[:-3]])
+    with pytest.raises(CorruptionError, match=r"counts/0+\.json"):
         landed(store, 2, 3)
+
+
+def test_a_replaced_run_does_not_change_what_its_successor_has_counted(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    durable_up_to(store, 2)
+    replaced = landed(store, 2, 2)
+    replaced.close()
+    successor = landed(store, 2, 3)
+    successor.count(3, 33)
+    successor.close()
+    replaced.count(3, 44)
+    after = landed(store, 3, 3)
+    assert after.counted(3) == 33
+    after.close()
