@@ -67,6 +67,14 @@ def test_after_a_slow_while_the_backlog_is_worked_off_in_larger_batches() -> Non
     assert max(sizes) > 3 and policy.backlog_s < 3
 
 
+def test_what_was_measured_before_can_be_forgotten() -> None:
+    policy = Buffering(3.0, rows)
+    follow(policy, lambda n: 20.0, 5)
+    policy.forget()
+    assert policy.backlog_s == 0
+    assert [until - first for first, until in follow(policy, lambda n: 0.2, 5)] == [3] * 5
+
+
 @given(st.floats(0.1, 5), st.floats(0, 4), st.floats(0, 0.003), st.integers(1, 40))
 def test_every_second_of_traffic_is_taken_once(deadline: float, price: float, a_row: float, batches: int) -> None:
     taken = follow(Buffering(deadline, rows), lambda n: price + a_row * n, batches)

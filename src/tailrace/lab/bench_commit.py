@@ -155,7 +155,9 @@ class Stream:
             self._make(until)
             table = pa.concat_tables(self._made[first:until]).combine_chunks()
             name = f"{first:06d}-{until:06d}"
-            self._files[first, until] = write_batch(table, self._folder, name, measure.cores())
+            path = write_batch(table, self._folder, name, measure.cores())
+            os.utime(path, (traffic.START_S + until,) * 2)  # Spark takes files in this order
+            self._files[first, until] = path
         return self._files[first, until]
 
     def _make(self, until: int) -> None:
@@ -178,24 +180,38 @@ class Runner:
 
     def send(self) -> None:
         """Gives the engine its next batch; ``answer`` waits for it."""
+        self.engine.send("batch", file=self._next())
+
+    def answer(self) -> dict[str, Any]:
+        return self._told(self.engine.answer(), self._rows)
+
+    def turn(self, batches: int) -> list[dict[str, Any]]:
+        """So many batches. Where the engine need not be asked how long one took, it gets all at once, so that each
+        follows the one before without a pause."""
+        if self._buffering is not None or batches == 1:
+            return [self._told(self.engine.ask("batch", file=self._next()), self._rows) for _ in range(batches)]
+        files, rows = zip(*((self._next(), self._rows) for _ in range(batches)), strict=True)
+        told = self.engine.ask("several", files=files)["batches"]
+        return [self._told(each, count) for each, count in zip(told, rows, strict=True)]
+
+    def measure_from_here(self) -> None:
+        if self._buffering is not None:
+            self._buffering.forget()
+
+    def _next(self) -> str:
         if self._buffering is not None:
             first, until = self._buffering.next_batch()
         else:
             first, until = self._second, self._second + self._batch_s
         self._second, self._rows = until, self._stream.rows(first, until)
         self.files.append(self._stream.file(first, until))
-        self.engine.send("batch", file=str(self.files[-1]))
+        return str(self.files[-1])
 
-    def answer(self) -> dict[str, Any]:
-        told = self.engine.answer()
+    def _told(self, told: dict[str, Any], rows: int) -> dict[str, Any]:
         ms = max(1.0, told["ms"] - sum(told["durations_ms"].get(part, 0) for part in _OF_THE_SOURCE))
         if self._buffering is not None:
-            self._buffering.done(self._rows, ms / 1e3)
-        return {**told, "trigger_ms": told["ms"], "ms": ms, "rows": self._rows}
-
-    def batch(self) -> dict[str, Any]:
-        self.send()
-        return self.answer()
+            self._buffering.done(rows, ms / 1e3)
+        return {**told, "trigger_ms": told["ms"], "ms": ms, "rows": rows}
 
 
 def _run_query(
@@ -218,6 +234,8 @@ def _run_query(
         for number in range(options.warmup):
             tell("warming up", number)
             _batch_each(runners)
+        for runner in runners.values():
+            runner.measure_from_here()
         began = time.perf_counter()
         cpu = {name: runner.engine.cpu_s() for name, runner in runners.items()}
         _measure(runners, options, store, lambda number: tell("measuring", options.warmup + number))
@@ -251,7 +269,7 @@ def _measure(
             os.sync()  # what others left to be written is not this one's to wait for
             time.sleep(options.gap_s)
             before, began = store.counts(), time.perf_counter()
-            told = [runners[name].batch() for _ in range(options.turn)]
+            told = runners[name].turn(options.turn)
             after = store.counts()
             asked = {
                 f"store_{what}": (after[what] - before[what]) / len(told)
@@ -266,8 +284,7 @@ def _measure(
 
 def _timeline(runner: Runner) -> list[Any]:
     """Of a few more batches, one right after the other: so the picture shows what overlaps."""
-    for _ in range(_DRAWN):
-        runner.batch()
+    runner.turn(_DRAWN)
     steps: list[Any] = runner.engine.ask("timeline", epochs=_DRAWN)["steps"]
     return steps
 

@@ -69,6 +69,11 @@ class Buffering:
         self._buffers_since = self._now  # the next batch has buffered since this one began
         self._now += time_s
 
+    def forget(self) -> None:
+        """Begin anew from here: what was measured while an engine started up says nothing of it."""
+        self._times = BatchTimes()
+        self._now = self._buffers_since = float(self._taken)
+
     @property
     def backlog_s(self) -> float:
         """How far behind the traffic it is."""

@@ -111,15 +111,29 @@ class _Child:
 
     def batch(self, file: str) -> dict[str, Any]:
         """Lets the query see one more file and waits until the batch with it is committed."""
+        return self.batches_of([file])[0]
+
+    def several(self, files: list[str]) -> dict[str, Any]:
+        """As ``batch``, for files that it takes in the order of their times, one right after the other."""
+        told = self.batches_of(files)
+        return next((each for each in told if "error" in each), {"batches": told})
+
+    def batches_of(self, files: list[str]) -> list[dict[str, Any]]:
+        """The batches with these files, up to one that fails."""
         (name,) = self.workload.feeds  # two feeds would be seen one after the other, in two batches
         shown = time.perf_counter()
-        os.link(file, self.feed / name / Path(file).name)
-        try:
-            progress = self.batches.seen.get(timeout=_BATCH_TIMEOUT_S)
-        except queue.Empty:
-            return {"error": f"no batch within {_BATCH_TIMEOUT_S} s"}
-        if "error" in progress:
-            return {"error": progress["error"]}
+        for file in files:
+            os.link(file, self.feed / name / Path(file).name)
+        told: list[dict[str, Any]] = []
+        while len(told) < len(files) and not (told and "error" in told[-1]):
+            try:
+                progress = self.batches.seen.get(timeout=_BATCH_TIMEOUT_S)
+            except queue.Empty:
+                progress = {"error": f"no batch within {_BATCH_TIMEOUT_S} s"}
+            told.append({"error": progress["error"]} if "error" in progress else self._measured(progress, shown))
+        return told
+
+    def _measured(self, progress: dict[str, Any], shown: float) -> dict[str, Any]:
         return {
             "epoch": progress["batchId"],
             "rows": progress["numInputRows"],
@@ -132,7 +146,7 @@ class _Child:
 
     def _own(self, progress: dict[str, Any]) -> dict[str, Any]:
         """What Tailrace itself says: where the epoch's time went, what state there is. Spark has said all it knows."""
-        own = progress_dict(self.query.lastProgress) if self.engine.name == registry.OURS else {}
+        own = self._own_report(progress["batchId"])
         batch = Batch.of(progress, own)
         return {
             "own_ms": own.get("durationMs", {}),
@@ -140,6 +154,11 @@ class _Child:
             "state_bytes": batch.state_bytes,
             "late_rows": batch.late_rows,
         }
+
+    def _own_report(self, epoch: int) -> dict[str, Any]:
+        """Tailrace's report of an epoch: it knows more of its state than Spark does."""
+        told = self.query.recentProgress if self.engine.name == registry.OURS else []
+        return next((progress_dict(one) for one in reversed(told) if one["batchId"] == epoch), {})
 
     def run(self, events: str, sink: str, out: str, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Runs through all files of the folder and ends; tells of each batch as soon as it is committed."""
@@ -168,13 +187,7 @@ class _Child:
         return {"wall_s": wall_s}
 
     def _told(self, progress: dict[str, Any]) -> dict[str, Any]:
-        own: dict[str, Any] = {}
-        if self.engine.name == registry.OURS:  # it knows more of its state than Spark does
-            for one in reversed(self.query.recentProgress):
-                if one["batchId"] == progress["batchId"]:
-                    own = progress_dict(one)
-                    break
-        batch = Batch.of(progress, own)
+        batch = Batch.of(progress, self._own_report(progress["batchId"]))
         state_rows = batch.state_rows if counts_state_rows(self.engine) else None
         return {"epoch": batch.epoch, "rows": batch.rows, "ms": batch.ms, "state_rows": state_rows}
 
@@ -212,6 +225,7 @@ def main() -> None:
     acts: dict[str, Callable[..., dict[str, Any]]] = {
         "start": child.start,
         "batch": child.batch,
+        "several": child.several,
         "timeline": child.timeline,
         "stop": child.stop,
         "run": partial(child.run, tell=say),
