@@ -215,8 +215,11 @@ def _picture(query: str, target: str, steps: Sequence[Any]) -> Chart:
             },
         },
     }
-    caption = "Batches one right after the other. Below each epoch its commit: what stands under the next one's steps "
-    return Chart(f"{query}, {target}: epochs and their commits", caption + "overlaps them.", figure, wide=True)
+    caption = (
+        "Batches one right after the other. Below each epoch its commit: what overlaps stands one above the other. "
+        "Between two epochs Spark commits the one and plans the next."
+    )
+    return Chart(f"{query}, {target}: epochs and their commits", caption, figure, wide=True)
 
 
 def _beside(summary: Mapping[str, Any]) -> Chart:
