@@ -132,20 +132,25 @@ def test_an_offset_that_was_planned_behind_the_lost_epoch_is_planned_afresh(
     query.check()
 
 
-def run_with_a_server_lost_behind_epoch_2(query: Scripted, **options: str) -> Seen:
-    """Killed once Spark has committed epoch 2, whose log entry takes a while longer."""
+def run_with_a_server_lost_behind_epoch_2(query: Scripted, saved: Path | None = None, **options: str) -> Seen:
+    """Killed once Spark has committed epoch 2, whose log entry takes a while longer.
+
+    ``saved``: where its delta must be before that.
+    """
     query.feed(batches(5))
     killed: list[int] = []
 
     def kill_once() -> None:
         wait_until("Spark's commit of epoch 2", lambda: (query.checkpoint / "commits" / "2").exists(), 60)
+        if saved is not None:
+            wait_until("the copy of its delta", lambda: any(saved.glob(f"*/objects/{2:020d}-*.delta")), 60)
         killed.extend(server.pid for server in session_servers() if kill(server.pid))
 
     killer = threading.Thread(target=kill_once)
     killer.start()
     seen = Seen(query)
     query.output.save = seen.save  # type: ignore[method-assign]
-    query.run(commit="async", **slow(query, 200), **options)
+    query.run(commit="async", **slow(query, 400), **options)
     killer.join()
     assert len(killed) == 1
     return seen
@@ -164,7 +169,7 @@ def test_a_server_lost_with_an_epoch_that_spark_has_committed_restarts_the_query
 def test_what_a_lost_server_had_saved_is_uploaded_by_the_next(spark: SparkSession, tmp_path: Path) -> None:
     query = Scripted(spark, tmp_path, ROLLING)
     local = tmp_path / "local"
-    seen = run_with_a_server_lost_behind_epoch_2(query, localLocation=str(local))
+    seen = run_with_a_server_lost_behind_epoch_2(query, local, localLocation=str(local))
     assert seen.again == [], "no epoch was lost with it"
     assert not (query.checkpoint / ASIDE).exists()
     query.check()
