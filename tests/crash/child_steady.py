@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,19 @@ import psutil
 from pyspark.sql import DataFrame
 
 import tailrace as tr
-from support.processes import SERVER_MODULE
+from support.processes import servers_among
 from support.session import session_builder
 
 
 def held(root: Path) -> dict[str, int]:
     """Files and objects, and what processes of this query hold."""
     me = psutil.Process()
-    servers = [each for each in me.children(recursive=True) if SERVER_MODULE in each.cmdline()]
-    (server,) = servers
+    (server,) = servers_among(me.children(recursive=True))
     return {
-        "objects": sum(path.is_file() for path in (root / "state").rglob("*")),
-        "object bytes": sum(path.stat().st_size for path in (root / "state").rglob("*") if path.is_file()),
-        "local files": sum(path.is_file() for path in (root / "local").rglob("*")),
-        "spark files": sum(path.is_file() for path in (root / "check").rglob("*")),
+        "objects": len(sizes(root / "state")),
+        "object bytes": sum(sizes(root / "state")),
+        "local files": len(sizes(root / "local")),
+        "spark files": len(sizes(root / "check")),
         "server memory": server.memory_info().rss,
         "server files": server.num_fds(),
         "server threads": server.num_threads(),
@@ -33,6 +33,16 @@ def held(root: Path) -> dict[str, int]:
         "driver files": me.num_fds(),
         "driver threads": me.num_threads(),
     }
+
+
+def sizes(folder: Path) -> list[int]:
+    """Of every file below the folder that is not just going."""
+    found = []
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            if path.is_file():
+                found.append(path.stat().st_size)
+    return found
 
 
 def main() -> None:

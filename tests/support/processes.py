@@ -82,7 +82,7 @@ class Sandbox:
 
     def servers(self) -> list[psutil.Process]:
         """The state servers among them."""
-        return _servers(self.living())
+        return servers_among(self.living())
 
     def gone_within(self, seconds: float) -> list[str]:
         """What still lives after that time, in words."""
@@ -105,7 +105,7 @@ class Sandbox:
 
 def session_servers() -> list[psutil.Process]:
     """The living state servers of the shared Spark session."""
-    return _servers(_marked(os.environ[MARK]))
+    return servers_among(_marked(os.environ[MARK]))
 
 
 def session_server_folders() -> list[str]:
@@ -128,7 +128,7 @@ def _marked(mark: str) -> list[psutil.Process]:
     return found
 
 
-def _servers(processes: list[psutil.Process]) -> list[psutil.Process]:
+def servers_among(processes: list[psutil.Process]) -> list[psutil.Process]:
     found = []
     for process in processes:
         try:
