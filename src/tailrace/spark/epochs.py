@@ -111,6 +111,7 @@ class Epochs:
         started = clock.now()
         basis = self._basis(epoch, started)
         for try_ in range(self._plan.epoch_tries):
+            given_up = self._fleet.given_up
             try:
                 if try_:
                     self._fleet.recover(self._commits.base(epoch), try_)
@@ -118,7 +119,8 @@ class Epochs:
                 failed_ms = (clock.monotonic() - began) * 1e3 if try_ else 0.0
                 return self._try(batch, epoch, try_, basis, started, failed_ms)
             except Exception as error:
-                lost = isinstance(error, StateServerError) or not self._fleet.all_alive()
+                lost = isinstance(error, StateServerError) or self._fleet.given_up > given_up
+                lost = lost or not self._fleet.all_alive()
                 # A function of the user that fails, or never ends, would do so again.
                 final = isinstance(error, UserFunctionError | RewindNeeded | QueryStopped)
                 if not lost or final or try_ + 1 == self._plan.epoch_tries:

@@ -17,6 +17,7 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from tailrace.commit.manifest import Manifest
+from tailrace.env.disk import host_name
 from tailrace.errors import StateServerError
 from tailrace.server.client import StateClient, connect, disconnect
 from tailrace.server.launch import end_unheard
@@ -113,7 +114,13 @@ class Fleet:
         _log.warning("%s: it is given up", error)
         self._silent[server.server] = error
         end_unheard(server)  # where it is of this machine, calls to it end with it
-        self.on_silent()
+        if server.host not in ("localhost", "127.0.0.1", host_name()):
+            self.on_silent()
+
+    @property
+    def given_up(self) -> int:
+        """How many servers were given up so far. Who gives one up may end a job of Spark's that waited for it."""
+        return len(self._silent)
 
     def _load(self, manifest: Manifest, try_: int, call: Callable[..., object]) -> None:
         def load(route: tuple[ServerAddress, int, int]) -> None:
