@@ -73,8 +73,9 @@ class Sandbox:
         return self.root / "log"
 
     def log_tail(self, lines: int = 40) -> str:
+        """The end of what children have said, without the stacks of Java."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return "\n".join(text.splitlines()[-lines:])
+        return "\n".join([line for line in text.splitlines() if not line.lstrip().startswith("at ")][-lines:])
 
     def living(self) -> list[psutil.Process]:
         """All processes that carry the mark, zombies not counted."""
