@@ -7,6 +7,7 @@ all of them with it, each at another point, and a JVM that starts is what these 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Collection, Mapping
@@ -62,7 +63,8 @@ class KillRun:
 
     def server(self, name: str) -> int | None:
         """The pid of a query's server, if one listens at this moment."""
-        folders = self.sandbox.temporary.glob(f"tailrace-*/{self.trails[name].run()}-*")
+        # By its own name: other folders there come and go while they are looked into.
+        folders = (self.sandbox.temporary / f"tailrace-{os.getuid()}").glob(f"{self.trails[name].run()}-*")
         for folder in folders:
             try:
                 return int(json.loads((folder / "address.json").read_text())["pid"])
