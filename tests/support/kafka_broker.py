@@ -1,7 +1,6 @@
 """A Kafka broker for a test: a real one, from Maven's artifacts, in a process and a temporary folder of its own.
 
-A single node that is its own controller, on free loopback ports; topics are made when they are first written to. The
-broker also goes when the test's process is killed: ``lab/guard.py`` watches it. Where it does not start, tests fail.
+A single node that is its own controller, on free loopback ports; topics are made when they are first written to.
 
 ``python tests/support/kafka_broker.py`` fetches what is needed into the virtual environment, where it is kept; with an
 argument it also serves, until it is killed.
@@ -9,22 +8,16 @@ argument it also serves, until it is killed.
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from tailrace.lab import guard
-from tailrace.lab.maven import Artifact, fetched, java, up_to_spark
+from support.java_server import JavaServer
+from tailrace.lab.maven import Artifact, fetched, up_to_spark
 
 PARTITIONS = 2
 """Of each topic."""
-_START_S = 60.0
-_JVM = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
 
 
 def broker_jars() -> list[Path]:
@@ -47,39 +40,21 @@ def connector_jars() -> list[Path]:
     )
 
 
-class KafkaBroker:
+class KafkaBroker(JavaServer):
     """``with KafkaBroker() as kafka:`` then ``kafka.bootstrap``."""
 
-    def __enter__(self) -> KafkaBroker:
-        jars = broker_jars()
-        self._folder = Path(tempfile.mkdtemp(prefix="tr-kafka-"))
-        try:
-            self._start(jars)
-            self._wait()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+    jvm = ("-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
-    def __exit__(self, *_: object) -> None:
-        started: subprocess.Popen[bytes] | None = getattr(self, "_guard", None)
-        if started is not None:
-            assert started.stdin is not None
-            started.stdin.close()
-            started.wait(30)
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def jars(self) -> list[Path]:
+        return broker_jars()
 
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self._port}"
 
-    @property
-    def guard_pid(self) -> int:
-        return self._guard.pid
-
-    def _start(self, jars: list[Path]) -> None:
+    def command(self) -> list[str]:
         self._port, controller = _free_ports(2)
-        data = self._folder / "data"
+        data = self.folder / "data"
         data.mkdir()
         properties = {
             "process.roles": "broker,controller",
@@ -97,7 +72,7 @@ class KafkaBroker:
             "group.initial.rebalance.delay.ms": "0",
             "log.cleaner.dedupe.buffer.size": "2000000",
         }
-        config = self._folder / "server.properties"
+        config = self.folder / "server.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         # What `kafka-storage format` would write, without another JVM: ids of 16 bytes, in Base64 without its padding.
         identity = {"version": "1", "cluster.id": "dGFpbHJhY2UtdGVzdHMtMQ", "node.id": "1"}
@@ -106,29 +81,11 @@ class KafkaBroker:
                 f"{name}={value}\n" for name, value in {**identity, "directory.id": "dGFpbHJhY2UtZm9sZGVyLQ"}.items()
             )
         )
-        broker = [java(), *_JVM, "-cp", os.pathsep.join(map(str, jars)), "kafka.Kafka", str(config)]
-        self._log = self._folder / "log"
-        with self._log.open("wb") as log:
-            self._guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", guard.__file__, str(self._folder), *broker],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        return ["kafka.Kafka", str(config)]
 
-    def _wait(self) -> None:
-        deadline = time.monotonic() + _START_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self._port), 2).close()
-                return
-            except OSError:
-                if self._guard.poll() is not None or time.monotonic() > deadline:
-                    raise AssertionError(
-                        f"the broker did not start; its log ends:\n{self._log.read_text(errors='replace')[-3000:]}"
-                    ) from None
-                time.sleep(0.05)
+    def serves(self) -> bool:
+        socket.create_connection(("127.0.0.1", self._port), 2).close()
+        return True
 
 
 def _free_ports(count: int) -> list[int]:

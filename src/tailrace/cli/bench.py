@@ -262,7 +262,7 @@ def commit(
 ) -> None:
     """What a commit to a slow store costs: Tailrace's modes and Spark's RocksDB store on Linear Road and others.
 
-    Batches of three seconds of traffic, in turns. Under 25 minutes on two cores with all queries and targets.
+    Batches of three seconds of traffic, in turns. About 37 minutes on two cores with all queries and targets.
     """
     from tailrace.lab import bench_commit, registry, workloads  # lazy: see LAZY
     from tailrace.lab.bench_sinks import SINKS  # lazy: see LAZY

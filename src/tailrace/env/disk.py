@@ -213,3 +213,8 @@ def process_id() -> int:
 
 def host_name() -> str:
     return socket.gethostname()
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a host's name is surely this machine's. Others may be, under names that it does not know."""
+    return host in ("localhost", "127.0.0.1", host_name())

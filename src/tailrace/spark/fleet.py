@@ -17,7 +17,7 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from tailrace.commit.manifest import Manifest
-from tailrace.env.disk import host_name
+from tailrace.env.disk import is_this_machine
 from tailrace.errors import StateServerError
 from tailrace.server.client import StateClient, connect, disconnect
 from tailrace.server.launch import end_unheard
@@ -114,7 +114,7 @@ class Fleet:
         _log.warning("%s: it is given up", error)
         self._silent[server.server] = error
         end_unheard(server)  # where it is of this machine, calls to it end with it
-        if server.host not in ("localhost", "127.0.0.1", host_name()):
+        if not is_this_machine(server.host):
             self.on_silent()
 
     @property

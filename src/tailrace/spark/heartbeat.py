@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tailrace.env import clock, processes, tasks
-from tailrace.env.disk import host_name
+from tailrace.env.disk import is_this_machine
 from tailrace.server.protocol import ServerAddress
 
 _log = logging.getLogger("tailrace")
@@ -93,6 +93,6 @@ class Heartbeat:
 
 def _cpu_seconds(server: ServerAddress) -> float | None:
     """Processor time of a server of this machine; None where it cannot be known."""
-    if server.host not in ("localhost", "127.0.0.1", host_name()):
+    if not is_this_machine(server.host):
         return None
     return processes.cpu_seconds(server.pid) if processes.alive(server.pid, server.started) else None

@@ -160,9 +160,7 @@ def test_where_the_store_is_far_an_epoch_is_durable_only_when_it_is_uploaded(
     assert listed == fleet.uploaded == {"objects/0-0", "objects/1-0", "objects/2-0"}
 
 
-@pytest.mark.parametrize("mode", [CommitMode.ASYNC, CommitMode.ASYNC_CHECKPOINT])
-def test_a_server_lost_between_saving_and_uploading_costs_no_epoch(controller: Controller, mode: CommitMode) -> None:
-    """The first of the paper's two cases: what it had saved is there, and the one that follows it uploads that."""
+def lost_after_saving_epoch_1(controller: Controller, mode: CommitMode) -> tuple[Fleet, Commits]:
     fleet = Fleet(far=True)
     commits = Commits(controller, fleet, mode)  # type: ignore[arg-type]
     epoch(commits, 0)
@@ -170,6 +168,13 @@ def test_a_server_lost_between_saving_and_uploading_costs_no_epoch(controller: C
     fleet.lost = True
     epoch(commits, 1)
     commits.settle()
+    return fleet, commits
+
+
+@pytest.mark.parametrize("mode", [CommitMode.ASYNC, CommitMode.ASYNC_CHECKPOINT])
+def test_a_server_lost_between_saving_and_uploading_costs_no_epoch(controller: Controller, mode: CommitMode) -> None:
+    """The first of the paper's two cases: what it had saved is there, and the one that follows it uploads that."""
+    fleet, commits = lost_after_saving_epoch_1(controller, mode)
     with pytest.raises(StateServerError):
         commits.begin(order(2))
     assert controller.durable == 0
@@ -186,13 +191,7 @@ def test_a_copy_that_is_gone_with_its_machine_has_the_query_start_again(
     controller: Controller, mode: CommitMode
 ) -> None:
     """The second case: nobody has what was saved."""
-    fleet = Fleet(far=True)
-    commits = Commits(controller, fleet, mode)  # type: ignore[arg-type]
-    epoch(commits, 0)
-    commits.base(1)
-    fleet.lost = True
-    epoch(commits, 1)
-    commits.settle()
+    fleet, commits = lost_after_saving_epoch_1(controller, mode)
     fleet.saved.clear()
     with pytest.raises(RewindNeeded, match="epoch 1 was not durable"):
         commits.base(2)
