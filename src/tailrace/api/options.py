@@ -106,7 +106,7 @@ class Options:
     watermark: WatermarkRule = WatermarkRule.TAILRACE
     memory_bytes: int = 1 << 30  # of each state server
     transport: Transport = Transport.AUTO
-    commit: CommitMode = CommitMode.SYNC
+    commit: CommitMode = CommitMode.ASYNC
     retain: int = 2  # durable versions kept
     epoch_tries: int = 3  # of one epoch inside one run
     function_timeout: Micros = FUNCTION_TIMEOUT  # of one call of a function of the user's in a state server

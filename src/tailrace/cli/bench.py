@@ -40,7 +40,7 @@ def rmw(
     engines: Engines = "spark-rocksdb,spark-memory,tailrace,shuffle-floor,transfer-floor",
     seed: Seed = 1,
     check: Check = True,
-    commit: Commit = "sync",
+    commit: Commit = "async",
     conf: Conf = None,
     out_file: OutFile = None,
     records: Records = None,
@@ -82,7 +82,7 @@ def overhead(
     ] = "collect",
     seed: Seed = 1,
     check: Check = True,
-    commit: Commit = "sync",
+    commit: Commit = "async",
     conf: Conf = None,
     out_file: OutFile = None,
     records: Records = None,
@@ -127,7 +127,7 @@ def nexmark(
     given: Annotated[
         list[str] | None, typer.Option("--set", help="A parameter of the workloads, as rate=1000. May be repeated.")
     ] = None,
-    commit: Commit = "sync",
+    commit: Commit = "async",
     conf: Conf = None,
     out_file: OutFile = None,
     records: Records = None,

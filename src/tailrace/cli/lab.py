@@ -42,7 +42,7 @@ def run(
     given: Annotated[
         list[str] | None, typer.Option("--set", help="A parameter of the workload, as name=value. May be repeated.")
     ] = None,
-    commit: Commit = "sync",
+    commit: Commit = "async",
     conf: Conf = None,
     out_file: OutFile = None,
     records: Records = None,

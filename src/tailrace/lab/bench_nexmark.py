@@ -63,7 +63,7 @@ class NexmarkOptions:
     given: tuple[str, ...] = ()
     """Parameters of the workloads, as ``name=value``."""
     confs: Mapping[str, str] = field(default_factory=dict)
-    commit: str = "sync"
+    commit: str = "async"
     """Of Tailrace."""
 
     @property

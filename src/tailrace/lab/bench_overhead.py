@@ -30,7 +30,7 @@ class OverheadOptions:
     seed: int = 1
     check: bool = True
     confs: dict[str, str] = field(default_factory=dict)
-    commit: str = "sync"  # of Tailrace
+    commit: str = "async"  # of Tailrace
 
 
 def run_overhead(options: OverheadOptions, work: Path, report: Report) -> dict[str, Any]:

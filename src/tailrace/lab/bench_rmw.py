@@ -44,7 +44,7 @@ class RmwOptions:
     seed: int = 1
     check: bool = True
     confs: dict[str, str] = field(default_factory=dict)
-    commit: str = "sync"  # of Tailrace
+    commit: str = "async"  # of Tailrace
     turn: int = 3  # batches that an engine is given before the next one's turn; where several, the first is not counted
 
     @property
@@ -66,7 +66,7 @@ def engines_running(
     sink: str = "noop",
     workload: str = keyed_sums.NAME,
     values: Mapping[str, Value] | None = None,
-    commit: str = "sync",
+    commit: str = "async",
 ) -> Iterator[dict[str, EngineProcess]]:
     """The engines, each with its query started; all are ended on the way out, whatever happened."""
     running: dict[str, EngineProcess] = {}

@@ -41,7 +41,7 @@ class RunOptions:
     check: bool = True
     values: Mapping[str, Value] = field(default_factory=dict)
     confs: Mapping[str, str] = field(default_factory=dict)
-    commit: str = "sync"
+    commit: str = "async"
     """Of Tailrace."""
 
 
