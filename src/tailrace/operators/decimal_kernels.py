@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.compiled import kernel
+from tailrace.env.compiled import kernel
 
 
 @kernel

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.compiled import inlined, kernel
+from tailrace.env.compiled import inlined, kernel
 from tailrace.state.layout import HASH, VALID
 from tailrace.state.table_kernels import bytes_length
 

@@ -11,7 +11,7 @@ Threads: kernels write only to the arrays that they are given for it.
 
 from __future__ import annotations
 
-from tailrace.state.compiled import inlined, kernel
+from tailrace.env.compiled import inlined, kernel
 from tailrace.state.layout import K_FLOAT64, VALID
 from tailrace.state.table_kernels import compare_values
 

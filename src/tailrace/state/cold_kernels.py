@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.compiled import inlined, kernel, prefetch
+from tailrace.env.compiled import inlined, kernel, prefetch
 from tailrace.state.layout import HASH, PANE
 from tailrace.state.table_kernels import (
     EMPTY_PANE,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.compiled import inlined, kernel
+from tailrace.env.compiled import inlined, kernel
 from tailrace.state.layout import HASH, PANE
 from tailrace.state.run_kernels import compare_keys
 

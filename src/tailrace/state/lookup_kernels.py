@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.compiled import kernel, prefetch
+from tailrace.env.compiled import kernel, prefetch
 from tailrace.state.layout import HASH, PANE
 from tailrace.state.table_kernels import find, tag_of
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.compiled import kernel, prefetch
+from tailrace.env.compiled import kernel, prefetch
 from tailrace.state.layout import HASH, PANE, VALID
 from tailrace.state.table_kernels import find, same_key, tag_of
 

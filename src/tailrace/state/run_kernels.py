@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.compiled import inlined, kernel, prefetch
+from tailrace.env.compiled import inlined, kernel, prefetch
 from tailrace.state.layout import HASH, PANE, VALID
 from tailrace.state.table_kernels import bytes_length, compare_bytes, copy_bytes
 

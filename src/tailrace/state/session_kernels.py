@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.compiled import inlined, kernel
+from tailrace.env.compiled import inlined, kernel
 from tailrace.state.layout import PANE
 from tailrace.state.table_kernels import find
 

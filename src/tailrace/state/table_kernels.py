@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.compiled import inlined, kernel, prefetch
+from tailrace.env.compiled import inlined, kernel, prefetch
 from tailrace.state.layout import (
     ADD_FLOAT,
     ADD_INT,

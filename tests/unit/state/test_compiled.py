@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tailrace.env.compiled import KERNELS
 from tailrace.operators.frame import Frame
 from tailrace.operators.lift import Lifter
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
 from tailrace.operators.warm_up import warm_up
 from tailrace.operators.window_aggregate import WindowAggregate
-from tailrace.state.compiled import KERNELS
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DataType, Field
 
