@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 
@@ -38,3 +39,20 @@ class Timed(Protocol):
 
     def set_times(self, now: int, forget_before: int) -> None:
         """Before ``apply``: when the epoch began, and up to which last update records are forgotten by it."""
+
+
+@runtime_checkable
+class Hinted(Protocol):
+    """An operator whose state may be cold, and that fetches what it is told will be asked for.
+
+    Hints may be dropped and change no answer. Any thread, also beside a step of the operator.
+    """
+
+    def wants_hints(self) -> bool:
+        """Whether any state is cold: else hints cost and bring nothing."""
+
+    def hint_rows(self, rows: np.ndarray, heap: np.ndarray, time: int) -> None:
+        """Rows of a staged frame (words of the operator's layout), and the event time at which they are expected."""
+
+    def hint_keys(self, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None) -> None:
+        """Hashes of keys that are on their way, each with its event time; the key columns where the spec asks."""

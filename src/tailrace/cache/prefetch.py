@@ -1,0 +1,216 @@
+"""The prefetching manager: fetches what hints foretell, before it is asked for.
+
+Invariants
+- The buffer has at most one entry for an id, with the latest time that a hint gave it. An entry is *unprocessed* until
+  a worker takes it, *in flight* while it is fetched, and gone when what was fetched is kept elsewhere.
+- Nobody fetches an id that is in flight: who needs it waits (``wait_for``). Who needs an unprocessed one takes it out,
+  and fetches it with all else that is missing.
+- A fetch that fails leaves nothing: whoever needs the id fetches it again and meets the error where it can be told.
+- The buffer is bounded; hints beyond its room are dropped, and counted.
+
+Threads: any. One lock, never held over a fetch. Workers start with the first hint and end with ``close``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tailrace.cache.id_table import IdTable
+from tailrace.env import clock
+
+_UNPROCESSED, _IN_FLIGHT = 0, 1
+_FETCHES_KEPT = 512
+_ROOM = 1 << 20
+
+Fetch = Callable[[np.ndarray, Any], Any]
+"""What is stored under these ids, in any form; beside them what ``hint`` was given for them."""
+Keep = Callable[[np.ndarray, Any, np.ndarray], None]
+"""Put away what was fetched: ids, what ``Fetch`` gave, event times."""
+
+
+class Prefetcher:
+    def __init__(
+        self, fetch: Fetch, keep: Keep, *, threads: int = 2, batch: int = 512, room: int = _ROOM, name: str = "prefetch"
+    ) -> None:
+        """``batch``: ids in one fetch at most, so that several workers share a burst."""
+        self._fetch, self._keep = fetch, keep
+        self._threads, self._batch, self._room, self._name = threads, batch, room, name
+        self._changed = threading.Condition()
+        self._table = IdTable()
+        self._times = np.zeros(self._table.room, np.int64)
+        self._stages = np.zeros(self._table.room, np.int8)
+        self._pieces = np.zeros(self._table.room, np.int64)  # which call of ``hint`` an entry's keys came with
+        self._keys: deque[tuple[int, Callable[[np.ndarray], Any]]] = deque()
+        self._piece = 0
+        self._next = 0  # no entry before this number is unprocessed
+        self._workers: list[threading.Thread] = []
+        self._closed = False
+        self.received = self.dropped = self.fetched = self.failed = 0
+        self._fetch_ms: deque[float] = deque(maxlen=_FETCHES_KEPT)
+
+    def hint(self, ids: np.ndarray, times: np.ndarray, keys: Callable[[np.ndarray], Any] | None = None) -> None:
+        """These ids will be asked for. ``keys`` gives what ``fetch`` needs for some of them, by their places here."""
+        with self._changed:
+            if self._closed or not len(ids):
+                return
+            self.received += len(ids)
+            room = max(0, self._room - len(self._table))
+            if len(ids) > room:
+                self.dropped += len(ids) - room
+                ids, times = ids[:room], times[:room]
+            self._piece += 1
+            before = self._table.end
+            numbers = self._table.add(ids)
+            self._make_room()
+            new = slice(before, self._table.end)
+            self._times[new] = times.min(initial=0)
+            np.maximum.at(self._times, numbers, times)
+            self._stages[new] = _UNPROCESSED
+            # The place of each new entry's first mention among the ids of this call.
+            places = np.full(self._table.end - before, len(ids), np.int64)
+            fresh = numbers >= before
+            np.minimum.at(places, numbers[fresh] - before, np.flatnonzero(fresh))
+            self._pieces[new] = (self._piece << 32) | places
+            if keys is not None:
+                self._keys.append((self._piece, keys))
+            if self._table.end > before:
+                self._start_workers()
+                self._changed.notify_all()
+
+    def wait_for(self, ids: np.ndarray) -> None:
+        """After this none of these ids is in flight, nor foretold any more: ask where fetched ones are kept."""
+        with self._changed:
+            numbers = self._entries(ids)
+            self._table.drop(numbers[self._stages[numbers] == _UNPROCESSED])
+            while not self._closed and len(numbers := self._entries(ids)):
+                self._changed.wait()
+
+    def drop_before(self, time: int) -> None:
+        """Hints for rows older than this are of no use."""
+        with self._changed:
+            living = self._table.living()
+            old = living[(self._times[living] < time) & (self._stages[living] == _UNPROCESSED)]
+            self.dropped += len(old)
+            self._table.drop(old)
+
+    def forget(self) -> None:
+        """Ids have become invalid: what is foretold means nothing, and after this nothing is in flight."""
+        with self._changed:
+            living = self._table.living()
+            self._table.drop(living[self._stages[living] == _UNPROCESSED])
+            while not self._closed and len(self._table):
+                self._changed.wait()
+
+    def settle(self) -> None:
+        """Wait until everything foretold is fetched; for tests and benches."""
+        with self._changed:
+            while not self._closed and len(self._table):
+                self._changed.wait()
+
+    def fetch_ms(self, share: float) -> float:
+        """A percentile of what the last fetches took."""
+        with self._changed:
+            kept = list(self._fetch_ms)
+        return float(np.quantile(kept, share)) if kept else 0.0
+
+    def timed(self, fetch: Callable[[], Any]) -> Any:
+        """A fetch that was made because nobody had foretold it: its time counts too."""
+        began = clock.monotonic()
+        found = fetch()
+        with self._changed:
+            self._fetch_ms.append((clock.monotonic() - began) * 1e3)
+        return found
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for worker in self._workers:
+            worker.join()
+
+    # -- workers ------------------------------------------------------------------------------------------------------
+
+    def _start_workers(self) -> None:
+        while len(self._workers) < self._threads:
+            number = len(self._workers)
+            worker = threading.Thread(target=self._work, name=f"tailrace-{self._name}-{number}", daemon=True)
+            self._workers.append(worker)
+            worker.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._closed and not len(picked := self._unprocessed()):
+                    self._changed.wait()
+                if self._closed:
+                    return
+                self._stages[picked] = _IN_FLIGHT
+                ids, keys = self._table.ids[picked].copy(), self._keys_of(picked)
+            found, failed = None, False
+            began = clock.monotonic()
+            try:
+                found = self._fetch(ids, keys)
+            except Exception:  # whoever needs the rows fetches them again, and meets what is wrong
+                failed = True
+            took_ms = (clock.monotonic() - began) * 1e3
+            with self._changed:
+                numbers = self._table.find(ids)
+                times = self._times[numbers]
+                if failed:
+                    self.failed += len(ids)
+                else:
+                    self._fetch_ms.append(took_ms)
+                    self.fetched += len(ids)
+            if not failed:
+                self._keep(ids, found, times)
+            with self._changed:
+                self._table.drop(self._table.find(ids))
+                self._tidy()
+                self._changed.notify_all()
+
+    # -- under the lock -----------------------------------------------------------------------------------------------
+
+    def _entries(self, ids: np.ndarray) -> np.ndarray:
+        numbers = self._table.find(ids)
+        entries: np.ndarray = np.unique(numbers[numbers >= 0])
+        return entries
+
+    def _unprocessed(self) -> np.ndarray:
+        """The next entries to fetch, of one call of ``hint``, in the order in which they came."""
+        end = self._table.end
+        open_ = self._table.alive[self._next : end] & (self._stages[self._next : end] == _UNPROCESSED)
+        found = self._next + np.flatnonzero(open_)
+        self._next = int(found[0]) if len(found) else end
+        found = found[: self._batch]
+        picked: np.ndarray = found[self._pieces[found] >> 32 == self._pieces[found[0]] >> 32] if len(found) else found
+        return picked
+
+    def _keys_of(self, picked: np.ndarray) -> Any:
+        piece = int(self._pieces[picked[0]] >> 32)
+        for number, keys in self._keys:
+            if number == piece:
+                return keys(self._pieces[picked] & 0xFFFFFFFF)
+        return None
+
+    def _make_room(self) -> None:
+        room = self._table.room
+        if len(self._times) < room:
+            self._times = np.concatenate([self._times, np.zeros(room - len(self._times), np.int64)])
+            self._stages = np.concatenate([self._stages, np.zeros(room - len(self._stages), np.int8)])
+            self._pieces = np.concatenate([self._pieces, np.zeros(room - len(self._pieces), np.int64)])
+
+    def _tidy(self) -> None:
+        if 2 * self._table.dead <= self._table.end:
+            return
+        kept = self._table.compact()
+        for column in (self._times, self._stages, self._pieces):
+            column[: len(kept)] = column[kept]
+        self._next = 0
+        oldest = int(self._pieces[: len(kept)].min(initial=self._piece << 32) >> 32) if len(kept) else self._piece + 1
+        while self._keys and self._keys[0][0] < oldest:
+            self._keys.popleft()

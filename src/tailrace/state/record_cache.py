@@ -1,0 +1,155 @@
+"""Clean copies of records that live elsewhere, by a 64-bit id, within so many bytes.
+
+Invariants
+- Every entry is a copy: who drops one loses nothing. An id stands for one record that does not change; whoever lets it
+  change drops the id.
+- Beyond ``capacity_bytes`` entries leave in bulk, until at most three quarters are taken; the policy says who. So the
+  work of leaving is spread over the entries that come.
+- ``wasted`` counts entries that were foretold and left without having been used.
+
+Threads: any; one lock.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from tailrace.cache.id_table import ENTRY_BYTES, IdTable
+from tailrace.cache.policies import NEVER, policy_of
+from tailrace.state import run_kernels as rk
+from tailrace.state.layout import RecordLayout
+from tailrace.state.runs import no_rows, plain, take
+from tailrace.state.table import Rows
+
+_FIRST_HEAP = 1024
+
+
+class RecordCache:
+    def __init__(self, layout: RecordLayout, capacity_bytes: int, policy: str = "timestamp") -> None:
+        self._layout = layout
+        self._capacity_bytes = capacity_bytes
+        self._policy = policy_of(policy)
+        self._lock = threading.Lock()
+        self._table = IdTable()
+        self._ranks = np.full(self._table.room, NEVER, np.int64)
+        self._foretold = np.zeros(self._table.room, bool)
+        self._words = np.empty((self._table.room, layout.words), np.int64)
+        self._heap = np.empty(_FIRST_HEAP if layout.has_bytes else 0, np.uint8)
+        self._heap_end = 0
+        self._entry_bytes = 8 * layout.words + ENTRY_BYTES + 9
+        self.hits = self.misses = self.wasted = self.evicted = 0
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def nbytes(self) -> int:
+        return self._table.end * self._entry_bytes + self._heap_end
+
+    def get(self, ids: np.ndarray, time: int) -> tuple[Rows, np.ndarray]:
+        """Copies of the entries that are there, in the order of ``ids``, and which of the ids have one."""
+        with self._lock:
+            numbers = self._table.find(ids)
+            there = numbers >= 0
+            found = numbers[there]
+            self._policy.use(self._ranks, found, np.full(len(found), time, np.int64))
+            self._foretold[found] = False
+            self.hits += len(found)
+            self.misses += len(ids) - len(found)
+            return take(self._rows(), found, self._layout), there
+
+    def hint(self, ids: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """These will be used, at these event times; tells which are there."""
+        with self._lock:
+            numbers = self._table.find(ids)
+            there: np.ndarray = numbers >= 0
+            self._policy.use(self._ranks, numbers[there], times[there])
+            return there
+
+    def put(self, ids: np.ndarray, rows: Rows, times: np.ndarray, *, foretold: bool = False) -> None:
+        """Entries in place of what these ids had; each id is named once. ``foretold``: nobody has used them yet."""
+        if not len(ids):
+            return
+        own = take(plain(rows), np.arange(len(rows), dtype=np.int64), self._layout)
+        with self._lock:
+            old = self._table.find(ids)
+            self._table.drop(old[old >= 0])
+            numbers = self._table.add(ids)
+            self._make_room(len(own.heap))
+            rk.shift_strings(own.words, self._layout.bytes_words, self._heap_end)
+            self._words[numbers] = own.words
+            self._heap[self._heap_end : self._heap_end + len(own.heap)] = own.heap
+            self._heap_end += len(own.heap)
+            self._ranks[numbers] = NEVER
+            self._foretold[numbers] = foretold
+            self._policy.use(self._ranks, numbers, times)
+            self._hold_capacity()
+
+    def drop(self, ids: np.ndarray) -> None:
+        """Forget these, where they are there; each is named once."""
+        with self._lock:
+            numbers = self._table.find(ids)
+            self._table.drop(numbers[numbers >= 0])
+            if 2 * self._table.dead > self._table.end:
+                self._compact()
+
+    def keep_only(self, wanted: np.ndarray) -> None:
+        """Forget every entry whose id, shifted right by 32 bits, is none of these: what they were copies of is gone."""
+        with self._lock:
+            living = self._table.living()
+            self._table.drop(living[~np.isin(self._table.ids[living] >> 32, wanted)])
+            if 2 * self._table.dead > self._table.end:
+                self._compact()
+
+    def clear(self) -> None:
+        with self._lock:
+            self._table.drop(self._table.living())
+            self._compact()
+
+    # -- under the lock -----------------------------------------------------------------------------------------------
+
+    def _rows(self) -> Rows:
+        return Rows(self._words, self._heap)
+
+    def _hold_capacity(self) -> None:
+        if self.nbytes <= self._capacity_bytes:
+            return
+        self._compact()
+        excess = self.nbytes - (self._capacity_bytes - self._capacity_bytes // 4)
+        if self.nbytes <= self._capacity_bytes or not len(self._table):
+            return
+        end = self._table.end
+        wanted = min(end, -(-end * excess // self.nbytes))
+        going = self._policy.victims(self._ranks[:end], self._table.alive[:end], wanted)
+        self.evicted += len(going)
+        self.wasted += int(self._foretold[going].sum())
+        self._table.drop(going)
+        self._compact()
+
+    def _make_room(self, heap_bytes: int) -> None:
+        room = self._table.room
+        if len(self._words) < room:
+            grown = np.empty((room, self._layout.words), np.int64)
+            grown[: len(self._words)] = self._words
+            ranks, foretold = np.full(room, NEVER, np.int64), np.zeros(room, bool)
+            ranks[: len(self._ranks)], foretold[: len(self._foretold)] = self._ranks, self._foretold
+            self._words, self._ranks, self._foretold = grown, ranks, foretold
+        if self._heap_end + heap_bytes > len(self._heap):
+            heap = np.empty(max(2 * len(self._heap), self._heap_end + heap_bytes), np.uint8)
+            heap[: self._heap_end] = self._heap[: self._heap_end]
+            self._heap = heap
+
+    def _compact(self) -> None:
+        """Let go of the room of entries that are gone."""
+        if not self._table.dead:
+            return
+        kept = self._table.compact()
+        self._policy.renumbered(kept)
+        rows = take(self._rows(), kept, self._layout) if len(kept) else no_rows(self._layout)
+        self._words[: len(kept)] = rows.words
+        self._ranks[: len(kept)] = self._ranks[kept]
+        self._foretold[: len(kept)] = self._foretold[kept]
+        self._heap_end = len(rows.heap)
+        self._heap[: self._heap_end] = rows.heap
