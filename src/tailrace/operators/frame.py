@@ -1,12 +1,12 @@
 """A frame: what a task sends to a server. Partials as packed words, sorted by shard.
 
-On the wire a frame is an Arrow record batch of one row with three binary cells, so that it is received without a copy.
+On the wire a frame is an Arrow record batch of one row with four binary cells, so that it is received without a copy.
 A frame never leaves the machines of one run; its layout follows the operator's ``RecordLayout`` and needs no version.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -17,20 +17,24 @@ from tailrace.state.layout import RecordLayout
 from tailrace.state.table import Rows
 from tailrace.state.upkeep_kernels import copy_out, heap_needed
 
-FRAME_SCHEMA = pa.schema(
-    [pa.field("rows", pa.large_binary()), pa.field("heap", pa.large_binary()), pa.field("bounds", pa.large_binary())]
-)
+FRAME_SCHEMA = pa.schema([pa.field(name, pa.large_binary()) for name in ("rows", "heap", "bounds", "arrivals")])
 
+_DTYPES = (np.int64, np.uint8, np.int64, np.int64)
+_NOT_KEPT = np.empty(0, np.int64)
 _SAME_PANES = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
 class Frame:
-    """``rows[bounds[s]:bounds[s + 1]]`` are the partials of shard ``s``."""
+    """``rows[bounds[s]:bounds[s + 1]]`` are the partials of shard ``s``.
+
+    ``arrivals``: of each row its place before it was sorted, for who records accesses in their order; else empty.
+    """
 
     rows: np.ndarray  # int64[n, words]
     heap: np.ndarray  # uint8[m]
     bounds: np.ndarray  # int64[shards + 1]
+    arrivals: np.ndarray = field(default_factory=lambda: _NOT_KEPT)  # int64[n] or int64[0]
 
     @property
     def n(self) -> int:
@@ -38,24 +42,30 @@ class Frame:
 
     @property
     def nbytes(self) -> int:
-        return int(self.rows.nbytes + self.heap.nbytes + self.bounds.nbytes)
+        return int(sum(cell.nbytes for cell in self.cells))
+
+    @property
+    def cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """As they travel."""
+        return self.rows, self.heap, self.bounds, self.arrivals
 
     def checksum(self) -> int:
         """64 bits over every byte, order included."""
         words = np.ascontiguousarray(self.rows).reshape(-1)
-        return int(mix_words(words, mix_bytes(self.heap, mix_words(self.bounds, 0))))
+        seed = mix_words(self.arrivals, 0) if len(self.arrivals) else 0
+        return int(mix_words(words, mix_bytes(self.heap, mix_words(self.bounds, seed))))
 
     def parts(self) -> tuple[Rows, np.ndarray]:
         return Rows(self.rows, self.heap), self.bounds
 
     def to_batch(self) -> pa.RecordBatch:
-        cells = [_cell(part) for part in (self.rows, self.heap, self.bounds)]
+        cells = [_cell(part) for part in self.cells]
         return pa.RecordBatch.from_arrays(cells, schema=FRAME_SCHEMA)
 
     @classmethod
     def from_batch(cls, batch: pa.RecordBatch, words: int) -> Frame:
-        rows, heap, bounds = (_array(batch.column(i), dtype) for i, dtype in enumerate((np.int64, np.uint8, np.int64)))
-        return cls(rows.reshape(-1, words), heap, bounds)
+        rows, heap, bounds, arrivals = (_array(batch.column(i), dtype) for i, dtype in enumerate(_DTYPES))
+        return cls(rows.reshape(-1, words), heap, bounds, arrivals)
 
 
 def _cell(part: np.ndarray) -> pa.Array:
@@ -89,14 +99,19 @@ def split(frame: Frame, layout: RecordLayout, ranges: list[tuple[int, int]]) -> 
             rows = own_rows
         elif stop == start:
             heap = np.empty(0, np.uint8)
-        out.append(Frame(rows, heap, bounds))
+        out.append(Frame(rows, heap, bounds, frame.arrivals[start:stop]))
     return out
 
 
-def by_shard(rows: Rows, shards: int) -> Frame:
+def by_shard(rows: Rows, shards: int, *, keep_arrivals: bool = False) -> Frame:
     """Sort partials by shard; inside a shard their order stays."""
     order, bounds = np.empty(len(rows), np.int64), np.zeros(shards + 1, np.int64)
     shard_order(rows.words, shards, order, bounds)
     out = np.empty_like(rows.words)
     take_rows(rows.words, order, out)
-    return Frame(out, rows.heap, bounds)
+    return Frame(out, rows.heap, bounds, order if keep_arrivals else _NOT_KEPT)
+
+
+def arrival_order(frame: Frame) -> np.ndarray:
+    """Positions of the frame's rows in the order in which they came, as far as it is known."""
+    return np.argsort(frame.arrivals, kind="stable") if len(frame.arrivals) else np.arange(frame.n)

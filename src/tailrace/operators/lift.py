@@ -49,6 +49,7 @@ class Lifter:
         self._combine = combine
         self._types = input_types
         self.counts = LiftCounts()
+        self.keep_arrivals = False
         self._placer = Placer(spec, late_before, epoch, self.counts)
 
     def frame(self, batches: Sequence[pa.RecordBatch]) -> Frame:
@@ -60,7 +61,7 @@ class Lifter:
         if self._combine and len(rows):
             rows = self._combined(rows)
         self.counts.partials += len(rows)
-        return by_shard(rows, self._spec.shards)
+        return by_shard(rows, self._spec.shards, keep_arrivals=self.keep_arrivals)
 
     def _lift(self, batch: pa.RecordBatch) -> Rows:
         spec, layout, counts = self._spec, self._layout, self.counts

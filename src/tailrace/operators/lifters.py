@@ -26,6 +26,8 @@ from tailrace.types import DataType
 
 class AnyLifter(Protocol):
     counts: LiftCounts
+    keep_arrivals: bool
+    """Whether frames tell in which order their rows came: for who records accesses."""
 
     def frame(self, batches: Sequence[pa.RecordBatch]) -> Frame:
         """The rows of these batches that are not late, sorted by shard."""

@@ -28,6 +28,7 @@ class ProcessLifter:
         self._hash_program = hash_program(self._layout)
         self._late_before = late_before
         self.counts = LiftCounts()
+        self.keep_arrivals = False
 
     def frame(self, batches: Sequence[pa.RecordBatch]) -> Frame:
         """The rows of these batches, sorted by shard."""
@@ -35,7 +36,7 @@ class ProcessLifter:
         whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
         rows = concat_rows([self._lift(batch) for batch in whole], self._layout)
         self.counts.partials += len(rows)
-        return by_shard(rows, self._spec.shards)
+        return by_shard(rows, self._spec.shards, keep_arrivals=self.keep_arrivals)
 
     def _lift(self, batch: pa.RecordBatch) -> Rows:
         spec, layout = self._spec, self._layout

@@ -42,6 +42,7 @@ class AnyRowLifter:
         self._layout = sent.layout()
         self._hash_program = hash_program(self._layout, len(sent.keys))
         self.counts = LiftCounts()
+        self.keep_arrivals = False
 
     def _in_time(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray | None]:
         """The rows that are not late, and their panes."""
@@ -57,7 +58,7 @@ class AnyRowLifter:
         whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
         rows = self._chosen(concat_rows([self._lift(batch) for batch in whole], self._layout))
         self.counts.partials += len(rows)
-        return by_shard(rows, self._sent.shards)
+        return by_shard(rows, self._sent.shards, keep_arrivals=self.keep_arrivals)
 
     def _lift(self, batch: pa.RecordBatch) -> Rows:
         self.counts.rows += len(batch)

@@ -24,7 +24,7 @@ ACTION = "stage_file"
 
 @dataclass(frozen=True)
 class StagedFile:
-    """What a file holds. ``sizes``: bytes of the rows, the heap and the bounds of each frame in turn."""
+    """What a file holds. ``sizes``: bytes of the cells of each frame in turn."""
 
     key: StageKey
     name: str
@@ -54,7 +54,7 @@ class FileStageWriter:
     def write(self, frame: Frame) -> None:
         if self._file is None:
             self._file = HandedFile(self._folder, self._key.epoch)
-        parts = (frame.rows, frame.heap, frame.bounds)
+        parts = frame.cells
         self._file.write(parts)
         self._sizes += [part.nbytes for part in parts]
         self._receipt = self._receipt.after(frame.n, frame.nbytes, frame.checksum())
@@ -87,7 +87,10 @@ def frames_in(folder: str, staged: StagedFile) -> list[pa.RecordBatch]:
     if not spans or spans[-1][1] > memory.size:
         raise ValueError(f"{staged.name} holds {memory.size} bytes and not what {staged.sizes} says")
     cells = [_cell(memory.slice(low, high - low)) for low, high in spans]
-    return [pa.RecordBatch.from_arrays(cells[at : at + 3], schema=FRAME_SCHEMA) for at in range(0, len(cells), 3)]
+    width = len(FRAME_SCHEMA)
+    return [
+        pa.RecordBatch.from_arrays(cells[at : at + width], schema=FRAME_SCHEMA) for at in range(0, len(cells), width)
+    ]
 
 
 def _cell(data: pa.Buffer) -> pa.Array:
