@@ -51,5 +51,9 @@ class UserFunctionError(TailraceError):
     """A function of the user failed in a state server: the user mends it and starts the query again."""
 
 
+class TableError(TailraceError):
+    """A lookup table cannot be read, or holds what it may not: the user mends that and starts the query again."""
+
+
 class ReplayError(TailraceError):
     """A replayed epoch does not carry the rows recorded for it: the source or a transform is not repeatable."""

@@ -4,9 +4,9 @@ Invariants
 - Steps go prepared -> applied -> advanced, each at most once per (epoch, try); a repeated step returns what the first
   one returned.
 - ``undoable`` are the applied epochs whose undo the operator still keeps, ascending.
-- A sum that overflows, or a user's function that fails, undoes its epoch before the error leaves: the operator is then
-  as before that epoch. Where that undo fails, or a step fails in any other way, nobody knows the state any more, and
-  ``StateLost`` says so.
+- A sum that overflows, a user's function that fails, or a table that cannot be read undoes its epoch before the error
+  leaves: the operator is then as before that epoch. Where that undo fails, or a step fails in any other way, nobody
+  knows the state any more, and ``StateLost`` says so.
 
 Threading: none of its own. The engine holds its lock around every call, because an operator takes one call at a time.
 """
@@ -20,7 +20,7 @@ from enum import IntEnum
 import pyarrow as pa
 
 from tailrace.env.clock import Clock
-from tailrace.errors import StateServerError, SumOverflowError, UserFunctionError
+from tailrace.errors import StateServerError, SumOverflowError, TableError, UserFunctionError
 from tailrace.ids import MIN_MICROS, NO_EPOCH, Attempt
 from tailrace.operators.metrics import metrics_of
 from tailrace.operators.operator import Operator, Timed
@@ -170,7 +170,7 @@ class Seat:
         """
         try:
             yield
-        except (SumOverflowError, UserFunctionError):
+        except (SumOverflowError, UserFunctionError, TableError):
             self.at, self.step = _NOWHERE, Step.NONE
             self.undoable = [epoch for epoch in self.undoable if epoch != at.epoch]
             self._undo(at.epoch)

@@ -33,6 +33,7 @@ from tailrace.errors import (
     ReplayError,
     RewindNeeded,
     StateServerError,
+    TableError,
     UserFunctionError,
 )
 from tailrace.operators.output import output_schema as arrow_output_schema
@@ -121,8 +122,8 @@ class Epochs:
             except Exception as error:
                 lost = isinstance(error, StateServerError) or self._fleet.given_up > given_up
                 lost = lost or not self._fleet.all_alive()
-                # A function of the user that fails, or never ends, would do so again.
-                final = isinstance(error, UserFunctionError | RewindNeeded | QueryStopped)
+                # A function of the user that fails, or never ends, would do so again; a table was waited for already.
+                final = isinstance(error, UserFunctionError | TableError | RewindNeeded | QueryStopped)
                 if not lost or final or try_ + 1 == self._plan.epoch_tries:
                     raise
                 _log.warning("epoch %d: try %d has lost a state server, trying again: %s", epoch, try_, error)
