@@ -1,0 +1,165 @@
+"""Where hints for an operator come from: the decisions, made by the driver after each epoch from what was seen.
+
+Candidates are points that rows pass, from the source to the operator; the last one is the operator's own staging area,
+whose hints cost nothing. Earlier ones give more time; later ones are surer to see the keys that the operator will ask
+for. A candidate's *slack* is how long before the operator begins to work on an epoch's rows a hint for them arrives.
+
+The rule
+- Until the operator has waited for cold state, nothing is sent ahead of staging; nor after many epochs in which it
+  has asked for none.
+- Else the latest candidate wins whose slack (that of all hints but the slowest hundredth) is at least the time of a
+  fetch (p99) and a margin. If none is known to have so much, the earliest one, which has the most.
+- A candidate whose fetched entries went unused, beyond a share, is discarded with all before it: it sees other keys.
+  Staging never is.
+
+Pure: no clock, no threads; every step gives a new ``Lookahead``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+STAGING = "staging"
+
+Sample = tuple[float, float]
+"""Milliseconds of slack, and how many rows had it."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The numbers of the rule. ``waste_max``: which share of fetched entries may go unused."""
+
+    margin_ms: float = 2.0
+    waste_max: float = 0.0
+    epochs_kept: int = 16  # of slack: what is older counts no more, and candidates without any are measured again
+    epochs_idle: int = 16  # without a cold record, after which nothing is sent ahead any more
+    epochs_settling: int = 2  # after a move, in which unused entries may be those of the candidate before
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What an epoch has shown of one operator, on all servers. Counts are of this epoch.
+
+    ``slack``: of candidates that were measured. ``fetch_ms_p99``: of the newest fetches.
+    """
+
+    cold: int = 0  # records on disk, or elsewhere, that were asked for
+    misses: int = 0  # of these, those that were waited for
+    fetch_ms_p99: float = 0.0
+    slack: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
+    used: int = 0  # fetched entries that were used
+    wasted: int = 0  # and those that went unused
+
+
+@dataclass(frozen=True)
+class Decision:
+    """``candidate`` sends hints in the next epoch; where ``measured``, all of them tell when rows pass."""
+
+    candidate: str = STAGING
+    measured: bool = False
+    reason: str = "no cold state was waited for"
+
+
+@dataclass(frozen=True)
+class Lookahead:
+    """One operator's candidates and what is known of them. ``candidates``: from the source on, staging last."""
+
+    candidates: tuple[str, ...]
+    rule: Rule = Rule()
+    decision: Decision = Decision()
+    discarded: int = 0  # of the candidates, so many from the source on
+    slack: tuple[Mapping[str, Sequence[Sample]], ...] = ()  # of the newest epochs
+    fetch_ms_p99: float = 0.0
+    on: bool = False
+    idle: int = 0  # epochs since cold state was last asked for
+    since_move: int = 0
+    used: int = 0  # since the move has settled
+    wasted: int = 0
+
+    def __post_init__(self) -> None:
+        assert self.candidates and self.candidates[-1] == STAGING, self.candidates
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        return self.candidates[self.discarded :]
+
+    def slack_ms(self, candidate: str) -> float | None:
+        """What all hints but the slowest hundredth had; None where it is not known."""
+        return low_percentile([sample for seen in self.slack for sample in seen.get(candidate, ())])
+
+    def after(self, seen: Seen) -> Lookahead:
+        """What is known, and decided, after one more epoch."""
+        rule = self.rule
+        known = replace(
+            self,
+            slack=(*self.slack, seen.slack)[-rule.epochs_kept :],
+            fetch_ms_p99=seen.fetch_ms_p99 or self.fetch_ms_p99,
+            idle=0 if seen.cold else self.idle + 1,
+            on=self.on or seen.misses > 0,
+            since_move=self.since_move + 1,
+        )
+        if len(self.candidates) == 1:
+            return replace(known, decision=Decision(reason="there is no earlier point that knows the key"))
+        if known.on and known.idle >= rule.epochs_idle:
+            known = replace(known, on=False)
+        if not known.on:
+            asked = f"no cold state was asked for in {known.idle} epochs" if known.idle else Decision().reason
+            return known._moved(Decision(reason=asked))
+        return known._judged(seen)._chosen()
+
+    def _judged(self, seen: Seen) -> Lookahead:
+        """Without the candidate that has sent hints, and those before it, where too many of them were for nothing."""
+        current = self.decision.candidate
+        if current == STAGING or self.since_move <= self.rule.epochs_settling:
+            return self
+        counted = replace(self, used=self.used + seen.used, wasted=self.wasted + seen.wasted)
+        if counted.wasted <= self.rule.waste_max * (counted.used + counted.wasted):
+            return counted
+        return replace(counted, discarded=self.candidates.index(current) + 1)
+
+    def _chosen(self) -> Lookahead:
+        kept, rule = self.kept, self.rule
+        slack = {name: self.slack_ms(name) for name in kept}
+        needed = self.fetch_ms_p99 + rule.margin_ms
+        winner = latest_with(kept, slack, needed)
+        unknown = [name for name in kept if slack[name] is None]
+        fetch = f"a fetch of {self.fetch_ms_p99:.1f} ms and a margin of {rule.margin_ms:g} ms"
+        if winner is not None:
+            reason = f"the latest with enough slack: {slack[winner]:.1f} ms, for {fetch}"
+        elif unknown:
+            winner, reason = kept[0], "the first, until the slack of all is known"
+        else:
+            winner = kept[0]
+            reason = f"the first, since none has slack for {fetch}: it has {slack[winner]:.1f} ms"
+        if self.discarded:
+            before = ", ".join(self.candidates[: self.discarded])
+            reason += f"; discarded, since what they hinted went unused: {before}"
+        return self._moved(Decision(winner, winner != STAGING and bool(unknown), reason))
+
+    def _moved(self, decision: Decision) -> Lookahead:
+        if decision.candidate == self.decision.candidate:
+            return replace(self, decision=decision)
+        return replace(self, decision=decision, since_move=0, used=0, wasted=0)
+
+
+def latest_with(kept: Sequence[str], slack: Mapping[str, float | None], needed_ms: float) -> str | None:
+    """The latest candidate that is known to have so much slack."""
+    for name in reversed(kept):
+        known = slack[name]
+        if known is not None and known >= needed_ms:
+            return name
+    return None
+
+
+def low_percentile(samples: Sequence[Sample], share: float = 0.01) -> float | None:
+    """The slack that all rows but this share of them have at least."""
+    total = sum(rows for _, rows in samples)
+    if not total:
+        return None
+    below = 0.0
+    for slack_ms, rows in sorted(samples):
+        below += rows
+        if below > share * total:
+            return slack_ms
+    raise AssertionError("the shares of all samples are all of them")
