@@ -85,6 +85,8 @@ class Prefetcher:
     def wait_for(self, ids: np.ndarray) -> None:
         """After this none of these ids is in flight, nor foretold any more: ask where fetched ones are kept."""
         with self._changed:
+            if not len(self._table):
+                return
             numbers = self._entries(ids)
             self._table.drop(numbers[self._stages[numbers] == _UNPROCESSED])
             while not self._closed and len(numbers := self._entries(ids)):

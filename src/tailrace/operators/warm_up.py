@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from tailrace.cache.warm_up import warm_up_cache
 from tailrace.env.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.frame import split
@@ -51,6 +52,7 @@ def _spec(emit_changed: bool) -> AggregateSpec:
 
 
 def warm_up() -> None:
+    warm_up_cache()
     warm_up_rows()
     warm_up_keyed()
     batch = pa.RecordBatch.from_pydict(

@@ -1,5 +1,8 @@
 """The cold records of a read-modify-write store: segments on disk, found through their indexes in memory.
 
+Records that leave the tables become a segment in memory, the *eviction buffer*: found there as on disk, and taken back
+from there, until a thread in the background has written it. There is one such segment at most: who makes another waits.
+
 Invariants
 - A record is in its shard's table or live in exactly one segment, never both. A batch *takes* what it touches: the
   record's dead bit is set and the record goes to the table as one that the open epoch has made. Undoing the epoch takes
@@ -14,12 +17,14 @@ Invariants
 Memory: four bytes for a record and 40 for a cell (see ``cold_segment``). Rewriting holds one shard of the segments that
 it works on, and eight bytes for each of their records while an epoch can be undone that has taken some.
 
-Threads: ``take``, ``lookup`` and ``rows_of`` may run for different shards at once, all else alone.
+Threads: ``take``, ``lookup`` and ``rows_of`` may run for different shards at once, all else alone. One thread of
+its own writes the buffer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -28,12 +33,14 @@ import numpy as np
 from tailrace.env import clock
 from tailrace.state import cold_kernels as ck
 from tailrace.state import metrics
+from tailrace.state.cold_reads import ColdReads
 from tailrace.state.cold_segment import ColdSegment, SegmentWriter
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.runs import no_rows, row_numbers
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tiers import newest_to_merge
+from tailrace.state.tuning import USUAL_COLD, ColdTuning
 
 PIECE_BYTES = 8 << 20
 
@@ -55,7 +62,16 @@ class Found:
 
 
 class ColdRecords:
-    def __init__(self, layout: RecordLayout, folder: str, max_space_amplification: float = 1.5) -> None:
+    def __init__(
+        self,
+        layout: RecordLayout,
+        folder: str,
+        max_space_amplification: float = 1.5,
+        *,
+        memory_bytes: int = 0,
+        tuning: ColdTuning = USUAL_COLD,
+    ) -> None:
+        """``memory_bytes``: of the whole store, of which what is read ahead has a share."""
         if max_space_amplification <= 1:
             raise ValueError(f"max_space_amplification is {max_space_amplification}: it must be more than 1")
         self._layout = layout
@@ -63,6 +79,9 @@ class ColdRecords:
         self._amplification_max = max_space_amplification
         self._segments: list[ColdSegment] = []
         self._taken: dict[int, list[_Taken]] = {}  # by epoch
+        self.reads = ColdReads(layout, memory_bytes, tuning)
+        self._writer: ThreadPoolExecutor | None = None
+        self._writing: Future[None] | None = None
         self.compactions = 0
         self.compaction_cpu_s = 0.0
 
@@ -75,8 +94,18 @@ class ColdRecords:
     @property
     def nbytes(self) -> int:
         """Bytes of memory."""
+        return self.index_bytes + self.buffered_bytes + self.reads.nbytes
+
+    @property
+    def index_bytes(self) -> int:
+        """Of what finds the records."""
         taken = sum(part.at.nbytes for parts in self._taken.values() for part in parts)
-        return taken + sum(segment.nbytes for segment in self._segments)
+        return taken + sum(segment.index_bytes for segment in self._segments)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Of records on their way to disk."""
+        return sum(segment.buffered_bytes for segment in self._segments)
 
     @property
     def disk_bytes(self) -> int:
@@ -90,6 +119,8 @@ class ColdRecords:
             metrics.COMPACTION_CPU_MS: self.compaction_cpu_s * 1e3,
             metrics.DISK_BYTES: self.disk_bytes,
             metrics.DISK_LIVE_BYTES: sum(float(segment.live.sum()) * segment.row_bytes for segment in self._segments),
+            "evictionBufferBytes": self.buffered_bytes,
+            **self.reads.metrics(),
         }
 
     # Epochs ----------------------------------------------------------------------------------------------------------
@@ -100,17 +131,31 @@ class ColdRecords:
         for segment in reversed(self._segments):
             if not len(chosen):
                 return
-            pair_rows, pair_at = segment.find(shard, rows, chosen, horizon)
-            if not len(pair_at):
+            pairs = segment.find(self.reads, shard, rows, chosen, horizon, keep=False)
+            if not len(pairs):
                 continue
-            at = pair_at[np.append(True, pair_at[1:] != pair_at[:-1])]
-            found = segment.read(at)
+            at, found = pairs.distinct(self._layout)
             taken.append(_Taken(segment, at))
             segment.mark(at, dead=True)
+            self.reads.used_up(segment, at)
             yield found
             still = np.ones(len(chosen), bool)
-            still[np.searchsorted(chosen, pair_rows)] = False
+            still[np.searchsorted(chosen, pairs.rows)] = False
             chosen = chosen[still]
+
+    def hint(self, shard: int, rows: Rows, chosen: np.ndarray, horizon: int, time: int) -> None:
+        """The chosen rows will be asked for: begin to read the records that they may want."""
+        for segment in self._segments:
+            _, at = segment.candidates(shard, rows, chosen, horizon)
+            self.reads.hint(segment, np.unique(at), time)
+
+    def may_hold(self, shard: int, rows: Rows, chosen: np.ndarray, horizon: int) -> np.ndarray:
+        """Which of the chosen rows, ascending, may have a record here, by all that memory tells."""
+        found = np.zeros(len(chosen), bool)
+        for segment in self._segments:
+            pair_rows, _ = segment.candidates(shard, rows, chosen, horizon)
+            found[np.searchsorted(chosen, pair_rows)] = True
+        return found
 
     def take_found(self, epoch: int, found: Found, chosen: np.ndarray) -> Rows:
         """Some of what ``with_hashes`` has found, from now on owned by the caller."""
@@ -130,7 +175,7 @@ class ColdRecords:
         for part in self._taken.get(epoch, ()):
             if part.removed:
                 own = part.segment.shards_of(part.at)
-                rows.append(part.segment.read(part.at[own >= 0]))
+                rows.append(part.segment.copied(part.at[own >= 0]))
                 shards.append(own[own >= 0])
         return concat_rows(rows, self._layout), np.concatenate(shards)
 
@@ -147,10 +192,10 @@ class ColdRecords:
         """Copies of the records with the key and pane of the chosen rows, and the row that wanted each."""
         parts, numbers = [], []
         for segment in self._segments:
-            pair_rows, pair_at = segment.find(shard, wanted, chosen, horizon)
-            if len(pair_at):
-                parts.append(segment.read(pair_at))
-                numbers.append(pair_rows)
+            pairs = segment.find(self.reads, shard, wanted, chosen, horizon)
+            if len(pairs):
+                parts.append(pairs.paired(self._layout))
+                numbers.append(pairs.rows)
         return concat_rows(parts, self._layout), np.concatenate(numbers) if numbers else np.empty(0, np.int64)
 
     def with_hashes(
@@ -166,24 +211,23 @@ class ColdRecords:
             wanted[:, PANE] = panes
         everyone = np.arange(len(hashes), dtype=np.int64)
         for segment in self._segments:
-            _, at = segment.find(shard, Rows(wanted, np.empty(0, np.uint8)), everyone, horizon, by_hash=True)
-            if len(at):
-                yield Found(segment, at, segment.read(at))
+            rows = Rows(wanted, np.empty(0, np.uint8))
+            pairs = segment.find(self.reads, shard, rows, everyone, horizon, by_hash=True)
+            if len(pairs):
+                yield Found(segment, *pairs.distinct(self._layout))
 
     def find(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> Iterator[Found]:
         """As ``lookup``, but each record once, however many rows want it, and with its place."""
         for segment in self._segments:
-            _, at = segment.find(shard, wanted, chosen, horizon)
-            if len(at):
-                at = at[np.append(True, at[1:] != at[:-1])]
-                yield Found(segment, at, segment.read(at))
+            pairs = segment.find(self.reads, shard, wanted, chosen, horizon)
+            if len(pairs):
+                yield Found(segment, *pairs.distinct(self._layout))
 
     def holds(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> np.ndarray:
         """Those of the chosen rows that have a record with their key and pane."""
         found = [np.empty(0, np.int64)]
         for segment in self._segments:
-            found.append(segment.find(shard, wanted, chosen, horizon)[0])
-            segment.release()
+            found.append(segment.find(self.reads, shard, wanted, chosen, horizon).rows)
         return np.concatenate(found)
 
     def panes(self, shard: int, first: int, end: int) -> np.ndarray:
@@ -211,24 +255,50 @@ class ColdRecords:
             numbers = cells.start + np.flatnonzero(np.isin(segment.panes[cells], panes))
             at = segment.live_in(numbers, first_tag, end_tag)
             if len(at):
-                parts.append(segment.read(at))
+                parts.append(segment.copied(at))
         return concat_rows(parts, self._layout) if parts else no_rows(self._layout)
 
     # Records that come -----------------------------------------------------------------------------------------------
 
     def put(self, parts: Iterable[tuple[int, Rows]]) -> None:
-        """Records of some shards, ascending, as a new segment. A part is used up before the next one is asked for."""
-        writer = SegmentWriter(self._layout, self._folder)
-        try:
-            for shard, rows in parts:
-                at = np.arange(len(rows), dtype=np.int64)
-                writer.add(shard, [(rows, at, np.zeros(len(rows), bool))])
-            segment = writer.finish()
-        except BaseException:
-            writer.close()
-            raise
+        """Records of some shards, ascending, as a new segment, in the eviction buffer."""
+        self._finish_writing()
+        writer = SegmentWriter(self._layout, None)
+        for shard, rows in parts:
+            at = np.arange(len(rows), dtype=np.int64)
+            writer.add(shard, [(rows, at, np.zeros(len(rows), bool))])
+        segment = writer.finish()
         if segment is not None:
             self._segments.append(segment)
+
+    def write_buffer(self) -> None:
+        """Begin to write what ``put`` has left in memory."""
+        segment = self._segments[-1] if self._segments else None
+        if segment is None or not segment.buffered_bytes or self._writing is not None:
+            return
+        if self._writer is None:
+            self._writer = ThreadPoolExecutor(1, "tailrace-evict")
+        self._writing = self._writer.submit(segment.write_out, self._folder)
+
+    def wait_for_writes(self) -> None:
+        """Until the buffer is written, or cannot be."""
+        if self._writing is not None:
+            self._writing.exception()
+
+    def tell_failed_write(self) -> None:
+        """Try once more what could not be written, and raise what keeps it from the disk."""
+        if self._writing is not None and self._writing.done():
+            self._finish_writing()
+
+    def _finish_writing(self) -> None:
+        """The buffer is empty after this. What could not be written stays in memory, and a full disk raises here."""
+        if self._writing is not None:
+            with suppress(OSError):
+                self._writing.result()
+            self._writing = None
+        for segment in self._segments:
+            if segment.buffered_bytes:
+                segment.write_out(self._folder)
 
     def take_back(self, shards: Sequence[int]) -> None:
         """What the newest segment got of these shards stays where it was."""
@@ -252,6 +322,7 @@ class ColdRecords:
         with suppress(OSError):  # a disk that is full stops rewriting, which is all or nothing, and nothing else
             self._tidy()
         self.compaction_cpu_s += clock.thread_cpu() - started
+        self.reads.keep_only([segment.uid for segment in self._segments])
 
     def _tidy(self) -> None:
         count = newest_to_merge([segment.disk_bytes for segment in self._segments])
@@ -266,8 +337,11 @@ class ColdRecords:
 
     def close(self) -> None:
         """Nothing is left, on disk neither."""
+        self.reads.close()
         for segment in self._segments:
             segment.close()
+        if self._writer is not None:
+            self._writer.shutdown()
         self._segments, self._taken = [], {}
 
     def _still_undoable(self, segment: ColdSegment) -> np.ndarray:

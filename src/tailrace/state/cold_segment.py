@@ -1,24 +1,30 @@
-"""A segment of cold records on disk, and its index in memory.
+"""A segment of cold records, and its index in memory: first in the eviction buffer, then on disk.
 
 Invariants
+- A segment may be born in memory: its records are read there until ``write_out`` has put them on disk.
 - Records lie by (shard, pane, hash): those of one shard and pane are a *cell*, sorted by hash. A segment is immutable
   but for the dead bits of its tags, the counts of live records that follow from them, and the list of its cells.
 - In memory a record costs four bytes, its tag (see ``cold_kernels``); a cell costs ``CELL_BYTES``. The record at a
   position has the tag at that position.
 - What was read of the files leaves this process's memory again with ``release``, which follows every read of a shard.
 
-Threads: one at a time for each shard; different shards may be used at once.
+Threads: one at a time for each shard; different shards may be used at once. ``write_out`` and ``copied`` may run beside
+all else.
 """
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from tailrace.env.scratch import ScratchFile
 from tailrace.state import cold_kernels as ck
 from tailrace.state import run_kernels as rk
+from tailrace.state.cold_reads import ColdReads
 from tailrace.state.layout import RecordLayout
 from tailrace.state.runs import Slices, by_hash, no_rows, row_numbers, take
 from tailrace.state.table import Rows
@@ -28,6 +34,7 @@ TAGS = ck.DEAD
 """Tags are numbers below this."""
 _DEAD = np.uint32(ck.DEAD)
 _NO_KEYS = np.empty((0, 2), np.int64)
+_UIDS = itertools.count(1)
 
 
 def tags_of(hashes: np.ndarray) -> np.ndarray:
@@ -39,22 +46,56 @@ class ColdSegment:
     """Made by ``SegmentWriter``. The arrays of cells are by (shard, pane), ascending."""
 
     def __init__(
-        self, layout: RecordLayout, words: ScratchFile, heap: ScratchFile, tags: np.ndarray, cells: np.ndarray
+        self,
+        layout: RecordLayout,
+        rows: Rows,
+        tags: np.ndarray,
+        cells: np.ndarray,
+        files: tuple[ScratchFile, ScratchFile] | None,
     ) -> None:
+        """``files``: where the rows are mapped from; None while they lie in memory."""
+        self.uid = next(_UIDS)
         self._layout = layout
-        self._words, self._heap = words, heap
-        self.disk_bytes = words.nbytes + heap.nbytes
-        (word,) = words.sealed((np.int64, 0, layout.words * len(tags)))
-        (text,) = heap.sealed((np.uint8, 0, heap.nbytes))
-        self.rows = Rows(word.reshape(-1, layout.words), text)
+        self._files = files
+        self._closed = False
+        self._swapping = threading.Lock()
+        self.rows = rows
+        self.disk_bytes = rows.words.nbytes + rows.heap.nbytes
         self.tags = tags
         self.shards, self.panes, self.lo, self.hi = (np.ascontiguousarray(column) for column in cells)
         dead = np.concatenate([[0], np.cumsum(tags >= _DEAD)])
         self.live: np.ndarray = self.hi - self.lo - (dead[self.hi] - dead[self.lo])
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
+    def in_memory(self) -> bool:
+        return self._files is None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Of records that are not on disk yet."""
+        return self.disk_bytes if self._files is None and not self._closed else 0
+
+    def write_out(self, folder: str) -> None:
+        """Put the records on disk. Where the disk is full they stay in memory, and it can be tried again."""
+        files = ScratchFile(folder), ScratchFile(folder)
+        try:
+            files[0].write(self.rows.words, 0)
+            files[1].write(self.rows.heap, 0)
+            rows = _mapped(files, len(self.tags), self._layout)
+        except BaseException:
+            for file in files:
+                file.close()
+            raise
+        with self._swapping:
+            if self._closed:
+                for file in files:
+                    file.close()
+            else:
+                self.rows, self._files = rows, files
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of memory that finding its records takes."""
         return int(self.tags.nbytes + CELL_BYTES * len(self.panes))
 
     @property
@@ -87,7 +128,7 @@ class ColdSegment:
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
-    def read(self, at: np.ndarray) -> Rows:
+    def copied(self, at: np.ndarray) -> Rows:
         """A copy of the records at these positions, and the files' pages are let go."""
         found = take(self.rows, at, self._layout)
         self.release()
@@ -102,15 +143,13 @@ class ColdSegment:
         return np.where(inside, self.shards[cell], -1)
 
     def release(self) -> None:
-        self._words.release()
-        self._heap.release()
+        for file in self._files or ():
+            file.release()
 
-    def find(
-        self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int, *, by_hash: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Live records that have the key and pane of the chosen rows: (rows of ``wanted``, positions), by position.
+    def candidates(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+        """Live records that have the pane and the tag of the chosen rows: (rows of ``wanted``, positions), by position.
 
-        ``by_hash``: those that have the hash and the pane, whatever the key.
+        Of the files only what tags cannot tell apart is looked at, and that hardly ever.
         """
         cells = self.cells_of(shard)
         first = cells.start + int(np.searchsorted(self.panes[cells], horizon))
@@ -125,17 +164,37 @@ class ColdSegment:
                 wanted.words, chosen, done, self.panes[cells], self.lo[cells], self.hi[cells], self.tags,
                 self.rows.words, pair_rows, pair_at, count,
             )  # fmt: skip
-            order = np.argsort(pair_at[: count[0]], kind="stable")
-            some_rows, some_at = pair_rows[order], pair_at[order]
-            how = (_NO_KEYS, 0) if by_hash else (self._layout.key_words, self._layout.key_mask)
-            same = ck.matches(wanted.words, wanted.heap, some_rows, some_at, self.rows.words, self.rows.heap, *how)
-            found_rows.append(some_rows[:same])
-            found_at.append(some_at[:same])
-        if len(found_at) == 1:
-            return found_rows[0], found_at[0]
+            found_rows.append(pair_rows[: count[0]].copy())
+            found_at.append(pair_at[: count[0]].copy())
         rows, at = np.concatenate(found_rows), np.concatenate(found_at)
         order = np.argsort(at, kind="stable")
         return rows[order], at[order]
+
+    def find(
+        self,
+        reads: ColdReads,
+        shard: int,
+        wanted: Rows,
+        chosen: np.ndarray,
+        horizon: int,
+        *,
+        by_hash: bool = False,
+        keep: bool = True,
+    ) -> Matches:
+        """Live records that have the key and pane of the chosen rows, by position.
+
+        ``by_hash``: those that have the hash and the pane, whatever the key. ``keep``: they may be asked for again.
+        """
+        pair_rows, pair_at = self.candidates(shard, wanted, chosen, horizon)
+        if not len(pair_at):
+            return Matches(pair_rows, pair_at, no_rows(self._layout), pair_at)
+        new = np.append(True, pair_at[1:] != pair_at[:-1])
+        copies = reads.read(self, pair_at[new], keep=keep)
+        places = np.cumsum(new) - 1
+        how = (_NO_KEYS, 0) if by_hash else (self._layout.key_words, self._layout.key_mask)
+        same = ck.matches(wanted.words, wanted.heap, pair_rows, places, copies.words, copies.heap, *how)
+        pair_rows, places = pair_rows[:same], places[:same]
+        return Matches(pair_rows, pair_at[new][places], copies, places)
 
     def live_in(self, cells: np.ndarray, first_tag: int = 0, end_tag: int = ck.DEAD) -> np.ndarray:
         """Positions of the live records of these cells (numbers) with tags in a range, cell by cell."""
@@ -145,22 +204,66 @@ class ColdSegment:
         return found
 
     def close(self) -> None:
-        self.rows = no_rows(self._layout)
-        self._words.close()
-        self._heap.close()
+        with self._swapping:
+            self._closed = True
+            self.rows = no_rows(self._layout)
+            for file in self._files or ():
+                file.close()
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Pairs of a row and the record that it wants, by the record's position.
+
+    ``at`` are positions; row ``places[i]`` of ``copies`` is a copy of pair ``i``'s record. Copies that no pair names
+    are of records that only seemed to match.
+    """
+
+    rows: np.ndarray
+    at: np.ndarray
+    copies: Rows
+    places: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def distinct(self, layout: RecordLayout) -> tuple[np.ndarray, Rows]:
+        """Each record once: positions, and copies."""
+        new = np.append(True, self.at[1:] != self.at[:-1]) if len(self.at) else np.empty(0, bool)
+        return self.at[new], self._taken(self.places[new], layout)
+
+    def paired(self, layout: RecordLayout) -> Rows:
+        """A copy of the record for every pair."""
+        return self._taken(self.places, layout)
+
+    def _taken(self, places: np.ndarray, layout: RecordLayout) -> Rows:
+        if len(places) == len(self.copies) and (places == np.arange(len(places))).all():
+            return self.copies
+        return take(self.copies, places, layout)
+
+
+def _mapped(files: tuple[ScratchFile, ScratchFile], count: int, layout: RecordLayout) -> Rows:
+    words, heap = files
+    (word,) = words.sealed((np.int64, 0, layout.words * count))
+    (text,) = heap.sealed((np.uint8, 0, heap.nbytes))
+    return Rows(word.reshape(-1, layout.words), text)
 
 
 class SegmentWriter:
-    """Writes a segment shard by shard, ascending: memory is bounded by what one shard adds."""
+    """Makes a segment shard by shard, ascending: on disk, with one shard in memory at a time, or in memory."""
 
-    def __init__(self, layout: RecordLayout, folder: str) -> None:
+    def __init__(self, layout: RecordLayout, folder: str | None) -> None:
+        """Without a ``folder`` the segment is in memory."""
         self._layout = layout
-        self._words = ScratchFile(folder)
-        try:
-            self._heap = ScratchFile(folder)
-        except BaseException:
-            self._words.close()
-            raise
+        self._files: tuple[ScratchFile, ScratchFile] | None = None
+        if folder is not None:
+            words = ScratchFile(folder)
+            try:
+                self._files = words, ScratchFile(folder)
+            except BaseException:
+                words.close()
+                raise
+        self._parts: list[Rows] = []
         self._count = self._heap_end = 0
         self._tags: list[np.ndarray] = []
         self._cells: list[np.ndarray] = []
@@ -181,8 +284,11 @@ class SegmentWriter:
         self._cells.append(np.stack([np.full(len(starts), shard, np.int64), starts, hi - counts, hi]))
         self._tags.append(tags)
         rk.shift_strings(rows.words, self._layout.bytes_words, self._heap_end)
-        self._words.write(rows.words, 8 * self._layout.words * self._count)
-        self._heap.write(rows.heap, self._heap_end)
+        if self._files is None:
+            self._parts.append(rows)
+        else:
+            self._files[0].write(rows.words, 8 * self._layout.words * self._count)
+            self._files[1].write(rows.heap, self._heap_end)
         positions = np.empty(len(rows), np.int64)
         positions[order] = np.arange(self._count, self._count + len(rows))
         self._count += len(rows)
@@ -194,9 +300,14 @@ class SegmentWriter:
         if not self._count:
             self.close()
             return None
-        cells = np.concatenate(self._cells, axis=1)
-        return ColdSegment(self._layout, self._words, self._heap, np.concatenate(self._tags), cells)
+        cells, tags = np.concatenate(self._cells, axis=1), np.concatenate(self._tags)
+        if self._files is not None:
+            rows = _mapped(self._files, self._count, self._layout)
+        else:
+            words, heaps = [part.words for part in self._parts], [part.heap for part in self._parts]
+            rows = Rows(np.concatenate(words), np.concatenate(heaps))
+        return ColdSegment(self._layout, rows, tags, cells, self._files)
 
     def close(self) -> None:
-        self._words.close()
-        self._heap.close()
+        for file in self._files or ():
+            file.close()

@@ -7,9 +7,10 @@ Invariants
   of an earlier pane is gone) it carries a restored copy from one epoch to the next. A store that ``removes`` single
   records writes a tombstone for each: the key, and no accumulator. Such a store must never keep a record like that.
 - Memory: with ``memory_bytes``, what the tables and the index of cold records take is held at that, plus what the
-  epochs that can be undone have changed. Beyond, the records changed longest ago leave for disk (see ``cold``), a
-  quarter of the budget at a time, but none that such an epoch has changed. A batch brings in the cold records that it
-  touches, and only those. Who reads ``tables`` must read ``cold`` too.
+  epochs that can be undone have changed. The tables are a write-back cache of what is on disk: beyond the budget
+  records leave (see ``cold``), a quarter at a time, but none that such an epoch has changed; the policy says which.
+  What leaves is in the eviction buffer until it is written: tables, buffer and what was read ahead together hold the
+  budget. A batch brings in the cold records that it touches, and only those. Who reads ``tables`` must read ``cold``.
 
 Threads: one at a time; inside, different shards are merged at once by a small pool.
 """
@@ -30,6 +31,7 @@ from tailrace.state.cold import ColdRecords
 from tailrace.state.layout import HASH, PANE, VALID, RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.table import Rows, Table
+from tailrace.state.tuning import USUAL_COLD, ColdTuning
 
 _PARALLEL_ROWS = 20_000
 _FOREVER = 2**63 - 1
@@ -57,6 +59,7 @@ class ReadModifyWriteStore:
         memory_bytes: int | None = None,
         folder: str | None = None,
         max_space_amplification: float = 1.5,
+        tuning: ColdTuning = USUAL_COLD,
     ) -> None:
         """Without ``memory_bytes`` everything is kept in memory; with it, ``folder`` is where the rest goes.
 
@@ -65,8 +68,13 @@ class ReadModifyWriteStore:
         if memory_bytes is not None and folder is None:
             raise ValueError("a budget of memory needs a folder for what does not fit")
         self.layout = layout
-        self.cold = ColdRecords(layout, folder or "", max_space_amplification)
+        self.cold = ColdRecords(
+            layout, folder or "", max_space_amplification, memory_bytes=memory_bytes or 0, tuning=tuning
+        )
         self._memory_bytes = memory_bytes
+        # Of this a quarter leaves at once, into the buffer: both together are what the cache leaves.
+        self._hot_bytes = ((memory_bytes or 0) - self.cold.reads.cache_bytes) * 4 // 5
+        self._policy = tuning.policy
         self._removes = removes
         self.horizon: int = MIN_MICROS
         self._tables = {shard: Table(layout, stagger=shard) for shard in shards}
@@ -197,6 +205,7 @@ class ReadModifyWriteStore:
         if self._epochs and self._epochs[-1][0] >= epoch:
             raise ValueError(f"epoch {epoch} is already applied; undo it first")
         self._changed = None
+        self.cold.reads.time = epoch
         while len(self._epochs) >= self._undo_epochs:
             self._forget_oldest()
         self._epochs.append((epoch, [], self.horizon))
@@ -256,11 +265,12 @@ class ReadModifyWriteStore:
         """Write records to disk where memory is beyond its budget. Row numbers change."""
         if self._memory_bytes is None:
             return
+        self.cold.tell_failed_write()
         self.cold.settle(self._epochs[0][2] if self._epochs else self.horizon)
         # A quarter at once, so that segments do not get small; all that may go, where that is not enough.
-        for target in (self._memory_bytes - self._memory_bytes // 4, 0):
-            held = self.nbytes
-            if held > self._memory_bytes:
+        for target in (self._hot_bytes - self._hot_bytes // 4, 0):
+            held = sum(table.nbytes for table in self._tables.values()) + self.cold.index_bytes
+            if held > self._hot_bytes:
                 self._shed(held - target)
 
     def _try_to_hold_budget(self) -> None:
@@ -286,6 +296,7 @@ class ReadModifyWriteStore:
             except BaseException:
                 self.cold.take_back([shard for shard, _, _ in going[number:]])
                 raise
+        self.cold.write_buffer()
 
     # Reading ---------------------------------------------------------------------------------------------------------
 

@@ -51,6 +51,9 @@ class RecordCache:
     def get(self, ids: np.ndarray, time: int) -> tuple[Rows, np.ndarray]:
         """Copies of the entries that are there, in the order of ``ids``, and which of the ids have one."""
         with self._lock:
+            if not len(self._table):
+                self.misses += len(ids)
+                return no_rows(self._layout), np.zeros(len(ids), bool)
             numbers = self._table.find(ids)
             there = numbers >= 0
             found = numbers[there]
@@ -90,6 +93,8 @@ class RecordCache:
     def drop(self, ids: np.ndarray) -> None:
         """Forget these, where they are there; each is named once."""
         with self._lock:
+            if not len(self._table):
+                return
             numbers = self._table.find(ids)
             self._table.drop(numbers[numbers >= 0])
             if 2 * self._table.dead > self._table.end:

@@ -1,8 +1,27 @@
-"""How stores use the disk: what a user may set for all of them."""
+"""How stores use memory and disk: what a user may set for all of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+PREFETCH_MODES = ("on", "off", "async-io")
+COLD_READS = ("mapped", "direct")
+
+
+@dataclass(frozen=True)
+class ColdTuning:
+    """How records come back from disk, and who leaves memory.
+
+    ``policy``: of ``cache.policies``. ``prefetch``: ``on`` fetches what hints foretell; ``async-io`` fetches when rows
+    are applied, and applies those that need nothing meanwhile; ``off`` waits. ``reads``: ``mapped`` files go through
+    the page cache, ``direct`` ones around it. ``read_s``, ``depth``: see ``env.shaped_reads``.
+    """
+
+    policy: str = "timestamp"
+    prefetch: str = "on"
+    reads: str = "mapped"
+    read_s: float = 0.0
+    depth: int = 32
 
 
 @dataclass(frozen=True)
@@ -14,6 +33,8 @@ class Tuning:
 
     read_batch_ratio: float = 0.02
     max_space_amplification: float = 1.5
+    cold: ColdTuning = field(default_factory=ColdTuning)
 
 
+USUAL_COLD = ColdTuning()
 USUAL = Tuning()

@@ -185,7 +185,7 @@ class Work:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.records = 0
-        self._count(patch, ColdSegment, "read")
+        self._count(patch, ColdSegment, "copied")
         self._count(patch, Table, "words")
         self._count(patch, Table, "copy")
 

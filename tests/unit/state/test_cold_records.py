@@ -217,7 +217,7 @@ def fill(store: ReadModifyWriteStore, numbers: range, epoch: int, pane: int = 0)
 def test_a_cold_record_costs_four_bytes_and_its_share_of_cells() -> None:
     with store_of(0) as store:
         fill(store, range(190), 0)
-        cold = store.cold.nbytes
+        cold = store.cold.index_bytes
         assert cold == 190 * 4 + SHARDS * 40
         assert sum(table.rows for _, table in store.tables()) == 0
         assert store.disk_bytes >= 190 * LAYOUT.words * 8
@@ -283,7 +283,7 @@ def test_records_that_cannot_leave_stay_whole(monkeypatch: pytest.MonkeyPatch, f
     with store_of(60_000) as store:
         for epoch in range(3):
             fill(store, range(190), epoch, epoch)
-        store._memory_bytes = 0
+        store._hot_bytes = 0
         want = content(store)
         victim = dict(store.tables())[failing]
         real = Table.discard
@@ -331,6 +331,7 @@ def test_a_full_disk_is_told_by_the_next_batch(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(ScratchFile, "write", full)
         store.forget(1)
         assert content(store) == want
+        store.cold.wait_for_writes()
         with pytest.raises(OSError, match="no space"):
             store.merge(2, [frame([(150, 0, 1, None)], 1 << 20)])
         monkeypatch.undo()

@@ -1,0 +1,17 @@
+"""Run the cache's kernels once, so that no epoch waits for a compiler."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tailrace.cache.id_table import IdTable
+from tailrace.cache.policies import Clock
+
+
+def warm_up_cache() -> None:
+    table = IdTable()
+    ids = np.arange(table.room + 1, dtype=np.int64)  # one more than there is room for, so that it grows
+    table.drop(table.add(ids)[:1])
+    table.find(ids)
+    table.compact()
+    Clock().victims(np.zeros(2, np.int64), np.ones(2, bool), 1)

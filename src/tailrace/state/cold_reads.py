@@ -1,0 +1,185 @@
+"""How cold records come into memory: out of the eviction buffer, out of the cache of what was foretold, or off disk.
+
+Invariants
+- A record at a position of a segment never changes, so (segment, position) names a copy for as long as the segment
+  lives; ``keep_only`` forgets copies of segments that are gone.
+- What is in flight is waited for and not read twice. Where reading is slow, what was read because nobody had foretold
+  it is kept too: an operator may look at a record before it takes it.
+- ``wait_s`` is the time for which callers of ``read`` had to wait: for reads of their own and for others under way.
+
+Threads: any. Whoever closes a segment sees to it that nobody reads it, but for prefetching: that finds it gone.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+import numpy as np
+
+from tailrace.cache.prefetch import Prefetcher
+from tailrace.env import clock
+from tailrace.env.shaped_reads import ReadDevice
+from tailrace.state.layout import RecordLayout
+from tailrace.state.metrics import Metrics
+from tailrace.state.record_cache import RecordCache
+from tailrace.state.runs import take
+from tailrace.state.table import Rows, concat_rows
+from tailrace.state.tuning import ColdTuning
+
+_POSITION_BITS = 32
+CACHE_SHARE = 8
+"""The cache gets one part in so many of the store's memory."""
+
+
+class Segment(Protocol):
+    """What is read here of ``cold_segment.ColdSegment``."""
+
+    uid: int
+
+    @property
+    def in_memory(self) -> bool: ...
+    @property
+    def rows(self) -> Rows: ...
+    def copied(self, at: np.ndarray) -> Rows: ...
+
+
+class ColdReads:
+    def __init__(self, layout: RecordLayout, memory_bytes: int, tuning: ColdTuning) -> None:
+        self._layout = layout
+        self._device = ReadDevice(tuning.read_s, tuning.depth)
+        self._slow = tuning.read_s > 0 or tuning.reads == "direct"
+        self.async_io = tuning.prefetch == "async-io"
+        self.hinted = tuning.prefetch == "on"
+        self.cache_bytes = memory_bytes // CACHE_SHARE
+        self._cache = RecordCache(layout, self.cache_bytes, tuning.policy)
+        self._prefetcher: Prefetcher | None = None
+        if tuning.prefetch != "off":
+            self._prefetcher = Prefetcher(self._fetch, self._keep, name="cold")
+        self._segments: dict[int, Segment] = {}
+        self._lock = threading.Lock()
+        self.time = 0
+        self.hits = self.misses = 0
+        self.wait_s = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        return self._cache.nbytes
+
+    def read(self, segment: Segment, at: np.ndarray, *, keep: bool) -> Rows:
+        """Copies of the records at these positions, ascending and each once. ``keep``: they may be read again."""
+        if segment.in_memory:
+            return segment.copied(at)
+        ids = _ids(segment, at)
+        began = clock.monotonic()
+        if self._prefetcher is not None:
+            self._prefetcher.wait_for(ids)
+        found, there = self._cache.get(ids, self.time)
+        if not there.all():
+            missing = self._off_disk(segment, at[~there])
+            if keep and self._slow:
+                self._cache.put(ids[~there], missing, np.full(len(missing), self.time, np.int64))
+            found = _woven(found, missing, there, self._layout) if len(found) else missing
+        waited = clock.monotonic() - began
+        with self._lock:  # several shards are read at once
+            self.wait_s += waited
+            self.hits += int(there.sum())
+            self.misses += int(len(at) - there.sum())
+        return found
+
+    def hint(self, segment: Segment, at: np.ndarray, time: int) -> None:
+        """These positions will be read."""
+        if self._prefetcher is None or segment.in_memory or not len(at):
+            return
+        ids = _ids(segment, at)
+        times = np.full(len(ids), time, np.int64)
+        new = ~self._cache.hint(ids, times)
+        with self._lock:
+            self._segments[segment.uid] = segment
+        self._prefetcher.hint(ids[new], times[new])
+
+    def used_up(self, segment: Segment, at: np.ndarray) -> None:
+        """These records live in a table from now on: their copies are of no use."""
+        if not segment.in_memory:
+            self._cache.drop(_ids(segment, at))
+
+    def keep_only(self, segments: list[int]) -> None:
+        """Forget what was read of other segments than these."""
+        with self._lock:
+            for uid in [uid for uid in self._segments if uid not in segments]:
+                del self._segments[uid]
+        self._cache.keep_only(np.array(segments, np.int64))
+
+    def metrics(self) -> Metrics:
+        prefetcher = self._prefetcher
+        told: Metrics = {
+            "coldHits": self.hits,
+            "coldMisses": self.misses,
+            "coldWaitMs": self.wait_s * 1e3,
+            "cacheBytes": self._cache.nbytes,
+        }
+        if prefetcher is not None:
+            told |= {
+                "hintsReceived": prefetcher.received,
+                "hintsDropped": prefetcher.dropped,
+                "hintsFetched": prefetcher.fetched,
+                "hintsWasted": self._cache.wasted,
+                "coldFetchMsP99": prefetcher.fetch_ms(0.99),
+            }
+        return told
+
+    def settle(self) -> None:
+        """Wait for what is foretold; for tests and benches."""
+        if self._prefetcher is not None:
+            self._prefetcher.settle()
+
+    def close(self) -> None:
+        if self._prefetcher is not None:
+            self._prefetcher.close()
+        self._segments.clear()
+        self._cache.clear()
+
+    # -- fetching -----------------------------------------------------------------------------------------------------
+
+    def _off_disk(self, segment: Segment, at: np.ndarray) -> Rows:
+        if self._prefetcher is not None:
+            rows: Rows = self._prefetcher.timed(lambda: self._slowly(segment, at))
+            return rows
+        return self._slowly(segment, at)
+
+    def _slowly(self, segment: Segment, at: np.ndarray) -> Rows:
+        rows = segment.copied(at)
+        self._device.wait(len(at))
+        return rows
+
+    def _fetch(self, ids: np.ndarray, _: object) -> tuple[np.ndarray, Rows]:
+        """Records of several segments, and the order in which they stand."""
+        parts, places = [], []
+        for uid in np.unique(ids >> _POSITION_BITS):
+            mine = np.flatnonzero(ids >> _POSITION_BITS == uid)
+            at = ids[mine] & ((1 << _POSITION_BITS) - 1)
+            order = np.argsort(at)
+            with self._lock:
+                segment = self._segments[int(uid)]
+            parts.append(segment.copied(at[order]))
+            places.append(mine[order])
+        self._device.wait(len(ids))
+        return np.concatenate(places), concat_rows(parts, self._layout)
+
+    def _keep(self, ids: np.ndarray, found: tuple[np.ndarray, Rows], times: np.ndarray) -> None:
+        order, rows = found
+        self._cache.put(ids[order], rows, times[order], foretold=True)
+
+
+def _ids(segment: Segment, at: np.ndarray) -> np.ndarray:
+    ids: np.ndarray = (segment.uid << _POSITION_BITS) | at
+    return ids
+
+
+def _woven(found: Rows, missing: Rows, there: np.ndarray, layout: RecordLayout) -> Rows:
+    """Both parts in one order: the found where ``there``, the missing elsewhere."""
+    order = np.empty(len(there), np.int64)
+    order[there] = np.arange(len(found))
+    order[~there] = len(found) + np.arange(len(missing))
+    both = concat_rows([found, missing], layout)
+    return take(both, order, layout) if layout.has_bytes else Rows(both.words[order], both.heap)
