@@ -60,6 +60,7 @@ class CommitMode(StrEnum):
 CHECKPOINT_LOCATION = "checkpointLocation"
 STATE_LOCATION = "stateLocation"
 LOCAL_LOCATION = "localLocation"
+RECORD_ACCESSES = "recordAccesses"
 SHARDS_MAX = 4096
 MEMORY_BYTES_MIN = 1 << 20
 FUNCTION_TIMEOUT = Micros(600_000_000)
@@ -83,6 +84,7 @@ _NAMES = (
     "commitTimeout",
     "readBatchRatio",
     "maxSpaceAmplification",
+    RECORD_ACCESSES,
 )
 _BY_LOWER = {name.lower(): name for name in _NAMES}
 _SPARK_ONLY = "asyncprogresstracking"
@@ -116,6 +118,7 @@ class Options:
     local_location: str | None = None  # where they lie; the temporary folder by default
     read_batch_ratio: float = 0.02  # of the lists on disk, the share that one look at the index reads ahead
     max_space_amplification: float = 1.5  # bytes on disk to bytes needed, beyond which stores compact
+    record_folder: str | None = None  # where state servers record their accesses; None: they do not
 
 
 def split_options(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -164,6 +167,7 @@ def parse_options(ours: Mapping[str, str]) -> Options:
         commit_timeout=_span(ours, "commitTimeout", default.commit_timeout),
         copies=ours.get(LOCAL_LOCATION, "").strip().lower() != "off",
         local_location=_local(ours),
+        record_folder=_record(ours),
         read_batch_ratio=_number(ours, "readBatchRatio", default.read_batch_ratio, 0, 1),
         max_space_amplification=_number(ours, "maxSpaceAmplification", default.max_space_amplification, 1.05, 1000),
     )
@@ -215,6 +219,19 @@ def _local(ours: Mapping[str, str]) -> str | None:
         raise AnalysisError(
             f"option {LOCAL_LOCATION!r} must be a path on the executors' machines, or 'off' for no copies there, but "
             f"is {ours[LOCAL_LOCATION]!r}"
+        )
+    return given
+
+
+def _record(ours: Mapping[str, str]) -> str | None:
+    """A folder on the machines of the executors, or None."""
+    if RECORD_ACCESSES not in ours:
+        return None
+    given = ours[RECORD_ACCESSES].strip()
+    if not given.startswith("/"):
+        raise AnalysisError(
+            f"option {RECORD_ACCESSES!r} must be the absolute path of a folder on the executors' machines, in which "
+            f"state servers record their accesses, but is {ours[RECORD_ACCESSES]!r}"
         )
     return given
 

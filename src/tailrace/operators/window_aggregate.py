@@ -16,7 +16,7 @@ Threads: one call at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,9 @@ _LOOKUPS_MAX = 1 << 20
 
 
 class WindowAggregate(OverStore[ReadModifyWriteStore]):
+    on_close: Callable[[np.ndarray, np.ndarray], None] | None = None
+    """Where accesses are recorded: told the hashes of keys whose windows close, and where these start."""
+
     def __init__(
         self,
         spec: AggregateSpec,
@@ -103,6 +106,8 @@ class WindowAggregate(OverStore[ReadModifyWriteStore]):
         window = self.spec.pane_windows
         if self.spec.emit_changed:
             emitted = self._changed(window, late_before)
+            if self.on_close is not None and window is not None and self.spec.watermarked:
+                self._closed(window, late_before, watermark)  # only to be told
         else:
             assert window is not None
             emitted = self._closed(window, late_before, watermark)
@@ -170,9 +175,17 @@ class WindowAggregate(OverStore[ReadModifyWriteStore]):
         if watermark <= late_before:
             return []
         if window.tumbling:
-            closed = closed_records(self._store, window, late_before, watermark)
+            closed = self._told(closed_records(self._store, window, late_before, watermark))
             return [batch for rows in closed for batch in self._finish(rows)]
-        return self._merged(self._closed_partials(window, late_before, watermark))
+        return self._merged(self._told(self._closed_partials(window, late_before, watermark)))
+
+    def _told(self, pieces: Iterator[Rows]) -> Iterator[Rows]:
+        """Records whose pane is the start of a window that closes. A piece holds all of its keys and windows."""
+        for rows in pieces:
+            if self.on_close is not None and len(rows):
+                pairs = np.unique(rows.words[:, (HASH, PANE)], axis=0)
+                self.on_close(pairs[:, 0], pairs[:, 1])
+            yield rows
 
     def _closed_partials(self, window: WindowSpec, late_before: int, watermark: int) -> Iterator[Rows]:
         cold = self._store.cold

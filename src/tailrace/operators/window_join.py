@@ -12,7 +12,7 @@ Threads: one call at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +24,15 @@ from tailrace.operators.over_store import OverStore
 from tailrace.operators.specs.join import LEFT, JoinSpec
 from tailrace.operators.window_aggregate import first_open_pane, windows_of
 from tailrace.state.append_aligned import AppendAlignedStore
-from tailrace.state.layout import PANE
+from tailrace.state.layout import HASH, PANE
 from tailrace.state.runs import key_offsets
 from tailrace.state.table import Rows
 
 
 class WindowJoin(OverStore[AppendAlignedStore]):
+    on_close: Callable[[np.ndarray, int], None] | None = None
+    """Where accesses are recorded: told the hashes of keys whose windows close, and where these start."""
+
     def __init__(
         self, spec: JoinSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
     ) -> None:
@@ -76,6 +79,8 @@ class WindowJoin(OverStore[AppendAlignedStore]):
         emission: list[pa.RecordBatch] = []
         for start in np.unique(starts).tolist():
             for piece in self._store.read(start, start + self._window.size):
+                if self.on_close is not None:
+                    self.on_close(piece.words[key_offsets(piece, self._layout)[:-1], HASH], start)
                 emission += self._joined(piece, start)
         self._store.evict(first_open_pane(self._window, watermark))
         return emission

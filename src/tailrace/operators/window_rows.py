@@ -12,7 +12,7 @@ Threads: one call at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,9 @@ _MIX = np.int64(-7046029254386353131)
 
 
 class WindowRows(OverStore[AppendAlignedStore]):
+    on_close: Callable[[np.ndarray, int], None] | None = None
+    """Where accesses are recorded, in append mode: told the hashes of keys whose window closes, and its start."""
+
     def __init__(
         self, spec: AggregateSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
     ) -> None:
@@ -115,6 +118,8 @@ class WindowRows(OverStore[AppendAlignedStore]):
             # A function sees whole windows: what it makes of one belongs to no key.
             hashes = self._appended_in(int(start)) if changed and self._function is None else None
             for piece in self._store.read(int(start), int(start) + window.size):
+                if self.on_close is not None:
+                    self.on_close(piece.words[key_offsets(piece, self._layout)[:-1], HASH], int(start))
                 groups = self._groups(piece, hashes)
                 if not len(groups):
                     continue

@@ -20,6 +20,7 @@ from tailrace.api.relations import (
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.operators.specs.recordable import why_not_recordable
 from tailrace.plan.aggregation import plan_aggregation
 from tailrace.plan.deduplication import narrowed, plan_deduplication
 from tailrace.plan.joining import plan_join
@@ -73,6 +74,7 @@ class PhysicalPlan:
     local_location: str | None
     read_batch_ratio: float
     max_space_amplification: float
+    record_folder: str | None = None  # where servers record the accesses to their state
     commit_reason: str = ""  # why it is not the commit that was asked for
 
     @property
@@ -108,12 +110,16 @@ def plan_query(query: QueryDefinition) -> PhysicalPlan:
 def plan_relation(relation: Relation, output_mode: OutputMode, options: Options) -> PhysicalPlan:
     """The plan of a relation, before a sink and a checkpoint are chosen."""
     stages = _stages(chain(relation), output_mode, options)
+    recording = options.record_folder is not None
+    for wrong in [why_not_recordable(stage.operator) for stage in stages] if recording else []:
+        if wrong is not None:
+            raise AnalysisError(f'{wrong}; remove the option "recordAccesses"')
     return PhysicalPlan(
         stages=stages,
         inputs=_inputs(chain(relation)[0], stages[0].operator),
         watermark_rule=options.watermark,
         route=options.route,
-        combine=options.combine,
+        combine=Combine.OFF if recording else options.combine,  # a partial of many rows would count as one access
         transport=options.transport,
         commit=options.commit,
         memory_bytes=options.memory_bytes,
@@ -126,6 +132,7 @@ def plan_relation(relation: Relation, output_mode: OutputMode, options: Options)
         local_location=options.local_location,
         read_batch_ratio=options.read_batch_ratio,
         max_space_amplification=options.max_space_amplification,
+        record_folder=options.record_folder,
     )
 
 

@@ -7,6 +7,7 @@ operators only by what they do.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import pyarrow as pa
 
@@ -18,9 +19,11 @@ from tailrace.operators.call_limit import set_limit
 from tailrace.operators.catalogue import fold_sections, operator_of
 from tailrace.operators.frame import Frame
 from tailrace.operators.operator import Operator
+from tailrace.operators.recorded import RecordedOperator, recording_metadata
 from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.operators.warm_up import warm_up
+from tailrace.server.access_log import AccessLog
 from tailrace.server.checkpoint import StoreCheckpoint
 from tailrace.server.engine import Engine
 from tailrace.server.protocol import ProcessConfig
@@ -55,7 +58,13 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
         return fold_sections(specs[operator], batches, horizon, complete=complete)
 
     def maker(spec: OperatorSpec) -> Callable[[], Operator]:
-        return lambda: operator_of(spec, (), memory_bytes=state_bytes, folder=spill_folder, tuning=tuning)
+        def plain() -> Operator:
+            return operator_of(spec, (), memory_bytes=state_bytes, folder=spill_folder, tuning=tuning)
+
+        if common.record_folder is None:
+            return plain
+        log = AccessLog(common.record_folder, spec.name, config.server, {"run": common.run, **recording_metadata(spec)})
+        return lambda: cast(Operator, RecordedOperator(plain(), spec, log))
 
     store = open_store(common.store_uri, common.store_options)
     if common.copies and is_far(store):
@@ -70,7 +79,7 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
         operators={name: maker(spec) for name, spec in specs.items()},
         staging=Staging(common.run, spill_folder, common.memory_bytes // STAGING_SHARE, frame_of),
         checkpoint=StoreCheckpoint(store, common.run, config.server, fold),
-        relay=Relay(specs, common.access),
+        relay=Relay(specs, common.access, common.record_folder is not None),
         memory_bytes=common.memory_bytes,
         warm_up_ms=warm_up_ms,
     )

@@ -272,6 +272,7 @@ class ServerConfig:
     start_timeout_s: float = 60.0
     open_timeout_s: float = 300.0  # a server that no driver opens within this ends itself
     function_timeout_s: float = 600.0  # of one call of a user's function
+    record_folder: str | None = None  # on the executors, for records of the accesses to state; None: there are none
 
     @property
     def access(self) -> Access:

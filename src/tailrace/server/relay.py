@@ -25,8 +25,10 @@ from tailrace.server.protocol import Access, Relayed, Request, StageKey
 
 
 class Relay:
-    def __init__(self, specs: Mapping[str, OperatorSpec], access: Access) -> None:
+    def __init__(self, specs: Mapping[str, OperatorSpec], access: Access, recorded: bool = False) -> None:
+        """``recorded``: receivers record accesses, and want to know in which order rows came."""
         self._specs = specs
+        self._recorded = recorded
         self._access = access
 
     def send(self, batches: Sequence[pa.RecordBatch], request: Request) -> Relayed:
@@ -34,6 +36,7 @@ class Relay:
         source, target = self._specs[request.operator], self._specs[request.target]
         # Not combined: partials of a part of the rows would depend on which server holds which shards.
         lifter = lifter_of(target, request.late_before, False, output_types(source), request.epoch)
+        lifter.keep_arrivals = self._recorded
         key = StageKey(self._access.run, target.name, request.epoch, request.try_, request.number, request.number)
         writers = [connect(address, self._access).stage(key) for address, _, _ in request.routes]
         ranges = [(low, high) for _, low, high in request.routes]

@@ -99,6 +99,7 @@ class IngestTask:
     types: tuple[tuple[str, str], ...]  # of the input columns in order, name and type
     access: Access
     late: LatePlace | None = None  # where rows go that are left out; None: nowhere
+    recorded: bool = False  # servers record accesses, and want to know in which order rows came
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -115,6 +116,7 @@ class IngestTask:
         layout = spec.layout()
         types = {name: DataType(type_) for name, type_ in self.types}
         lifter = lifter_of(spec, orders.late_before, orders.combine, types, orders.epoch)
+        lifter.keep_arrivals = self.recorded
         late: LateWriter | None = None
         if self.late is not None:
             late = LateWriter(self.late, LateAttempt(self.access.run, orders.epoch, orders.try_, partition, attempt))

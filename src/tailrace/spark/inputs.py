@@ -37,7 +37,8 @@ def ingested(
     types = tuple((column.name, column.type.name) for column in fields_of(rows.schema))
     # By number: PySpark looks columns up by name there, and a dot or a backtick in a name would part it.
     rows = rows.toDF(*(f"c{number}" for number in range(len(types))))
-    return rows.mapInArrow(IngestTask(_for_tasks(plan.operator).to_json(), types, access, late), RECEIPT_DDL)
+    recorded = plan.record_folder is not None
+    return rows.mapInArrow(IngestTask(_for_tasks(plan.operator).to_json(), types, access, late, recorded), RECEIPT_DDL)
 
 
 def _for_tasks(operator: OperatorSpec) -> OperatorSpec:

@@ -126,6 +126,7 @@ class SparkRuntime:
                 function_timeout_s=plan.function_timeout / 1e6,
                 copies=plan.copies,
                 copies_location=plan.local_location,
+                record_folder=plan.record_folder,
             )
             failure = Failure()
             fleet = Fleet(spark, config, plan.shards, plan.heartbeat_timeout / 1e6)

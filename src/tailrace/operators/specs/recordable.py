@@ -1,0 +1,31 @@
+"""Which operators can record their state accesses one by one, as a store with an entry a key and window sees them.
+
+Of others it is not settled what a single access would be. Plain data.
+"""
+
+from __future__ import annotations
+
+from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.join import JoinKind, JoinSpec
+from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.operators.specs.pattern import Pattern, WindowKind
+
+_CAN = (
+    "aggregates over all time (without a ttl), over tumbling and sliding windows (those of whole groups in append "
+    "mode, on the AAR store) and window joins can be recorded"
+)
+
+
+def why_not_recordable(spec: OperatorSpec) -> str | None:
+    """Why accesses of this operator cannot be recorded, and of which they can; None where they can."""
+    match spec:
+        case JoinSpec(kind=JoinKind.WINDOW):
+            return None
+        case AggregateSpec(ttl=None) if spec.window_kind in (
+            WindowKind.GLOBAL,
+            WindowKind.TUMBLING,
+            WindowKind.SLIDING,
+        ):
+            if spec.pattern is Pattern.RMW or (spec.pattern is Pattern.AAR and not spec.emit_changed):
+                return None
+    return f"accesses of {spec.name} cannot be recorded: {_CAN}"
