@@ -51,7 +51,7 @@ class ByTimestamp:
         np.maximum.at(ranks, at, times)
 
     def victims(self, ranks: np.ndarray, may_go: np.ndarray, wanted: int) -> np.ndarray:
-        return _smallest(ranks, may_go, wanted)
+        return smallest(ranks, may_go, wanted)
 
     def renumbered(self, kept: np.ndarray) -> None:
         """Ranks move with their entries."""
@@ -66,7 +66,7 @@ class LeastRecentlyUsed:
         self._count += len(at)
 
     def victims(self, ranks: np.ndarray, may_go: np.ndarray, wanted: int) -> np.ndarray:
-        return _smallest(ranks, may_go, wanted)
+        return smallest(ranks, may_go, wanted)
 
     def renumbered(self, kept: np.ndarray) -> None:
         """Ranks move with their entries."""
@@ -89,7 +89,7 @@ class Clock:
         self._hand = int(np.searchsorted(kept, self._hand))
 
 
-def _smallest(ranks: np.ndarray, may_go: np.ndarray, wanted: int) -> np.ndarray:
+def smallest(ranks: np.ndarray, may_go: np.ndarray, wanted: int) -> np.ndarray:
     """The entries that may go with the smallest ranks; of equal ones, the first."""
     numbers = np.flatnonzero(may_go)
     if wanted >= len(numbers):

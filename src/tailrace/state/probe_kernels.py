@@ -49,6 +49,13 @@ def number_groups(words, heap, key_words, key_mask, index, numbers, firsts):
 
 
 @kernel
+def same_keys(records, arena, rows, heap, key_words, key_mask, out):
+    """Tell for each row whether the record at its place has the same key."""
+    for i in range(rows.shape[0]):
+        out[i] = same_key(records, i, arena, rows, i, heap, key_words, key_mask)
+
+
+@kernel
 def earliest_rows(words, word, bit, numbers, chosen):
     """Of each group the row with the smallest time, then the first; rows without a time come after all others.
 

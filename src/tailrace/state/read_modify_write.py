@@ -74,10 +74,10 @@ class ReadModifyWriteStore:
         self._memory_bytes = memory_bytes
         # Of this a quarter leaves at once, into the buffer: both together are what the cache leaves.
         self._hot_bytes = ((memory_bytes or 0) - self.cold.reads.cache_bytes) * 4 // 5
-        self._policy = tuning.policy
         self._removes = removes
         self.horizon: int = MIN_MICROS
-        self._tables = {shard: Table(layout, stagger=shard) for shard in shards}
+        self._policy = tuning.policy
+        self._tables = {shard: Table(layout, stagger=shard, policy=tuning.policy) for shard in shards}
         self._pool = ThreadPoolExecutor(threads, "tailrace-state") if threads > 1 else None
         self._undo_epochs = undo_epochs
         self._epochs: list[tuple[int, list[Table], int]] = []  # epoch, tables with a log, horizon before
@@ -140,26 +140,52 @@ class ReadModifyWriteStore:
         if rows_owned != sum(len(rows) for rows, _ in frames):
             raise ValueError("frames hold rows of shards that are not kept here")
         logged = set(map(id, tables))
+        reading = bool(self.cold) and not fresh
+        # Without hints: rows whose records are on disk wait for these, all others go on.
+        aside = self._set_aside(touched, frames) if reading and self.cold.reads.async_io else None
 
         def merge_shard(shard: int) -> None:
             table = self._tables[shard]
             if id(table) not in logged:
                 table.begin(int(counts[shard]))
                 tables.append(table)  # from here on, and not before, the epoch has something to undo in this table
-            if self.cold and not fresh:
-                self._bring_in(epoch, shard, frames)
-            came = 0 if self._noted_word is None else len(table.made_rows())
-            for rows, bounds in frames:
-                lo, hi = int(bounds[shard]), int(bounds[shard + 1])
-                if lo < hi:
-                    table.merge(rows.words, rows.heap, lo, hi, replace=replace)
+            made = [np.empty((0, 2), np.int64)]
+            turns = [frames] if aside is None else aside[shard]
+            for turn in turns:
+                if reading and turn is turns[-1]:
+                    self._bring_in(epoch, shard, turn)
+                came = 0 if self._noted_word is None else len(table.made_rows())
+                for rows, bounds in turn:
+                    lo, hi = int(bounds[shard]), int(bounds[shard + 1])
+                    if lo < hi:
+                        table.merge(rows.words, rows.heap, lo, hi, replace=replace)
+                if self._noted_word is not None:
+                    new = table.made_rows()[came:]
+                    made.append(np.stack([table.word(new, self._noted_word), table.word(new, HASH)], axis=1))
             if self._noted_word is not None:
-                made = table.made_rows()[came:]
-                self.made[shard] = np.stack([table.word(made, self._noted_word), table.word(made, HASH)], axis=1)
+                self.made[shard] = np.concatenate(made)
 
         self._each(merge_shard, touched, rows_owned)
         if hold:
             self.hold_budget()
+
+    def _set_aside(
+        self, touched: Sequence[int], frames: Sequence[tuple[Rows, np.ndarray]]
+    ) -> dict[int, list[list[tuple[Rows, np.ndarray]]]]:
+        """By shard, frames of the rows that need nothing from disk, and of the others, for which reading begins."""
+        turns: dict[int, list[list[tuple[Rows, np.ndarray]]]] = {shard: [[], []] for shard in touched}
+        for shard in touched:
+            for rows, bounds in frames:
+                lo, hi = int(bounds[shard]), int(bounds[shard + 1])
+                chosen = self._tables[shard].missing(rows.words, rows.heap, lo, hi)
+                chosen = chosen[self.cold.may_hold(shard, rows, chosen, self.horizon)]
+                self.cold.hint(shard, rows, chosen, self.horizon, self.cold.reads.time)
+                waits = np.zeros(hi - lo, bool)
+                waits[chosen - lo] = True
+                for turn, mask in zip(turns[shard], (~waits, waits), strict=True):
+                    own = Rows(np.ascontiguousarray(rows.words[lo:hi][mask]), rows.heap)
+                    turn.append((own, np.where(np.arange(len(bounds)) > shard, len(own), 0)))
+        return turns
 
     def _bring_in(self, epoch: int, shard: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
         """Put the cold records that the frames touch into the shard's table, under its open log."""
@@ -178,6 +204,24 @@ class ReadModifyWriteStore:
             if any(bounds[shard] < bounds[shard + 1] for _, bounds in frames):
                 self._logged(table)
                 self._bring_in(epoch, shard, frames)
+
+    # Hints -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def hinted(self) -> bool:
+        """Whether hints bring anything: some records are on disk, and they are to be fetched ahead."""
+        return bool(self.cold) and self.cold.reads.hinted
+
+    def hint(self, rows: Rows, bounds: np.ndarray, epoch: int) -> None:
+        """Rows of a batch that is still to come, sorted by shard: begin to fetch the cold records that it will touch.
+
+        Records in memory that it will touch stay there. Beside no other call but those of ``reads``.
+        """
+        for shard, table in self.tables():
+            lo, hi = int(bounds[shard]), int(bounds[shard + 1])
+            if lo < hi:
+                table.foretell(Rows(rows.words[lo:hi], rows.heap), epoch)
+                self.cold.hint(shard, rows, np.arange(lo, hi, dtype=np.int64), self.horizon, epoch)
 
     def with_hashes(
         self, shard: int, hashes: np.ndarray, wanted: Callable[[np.ndarray], np.ndarray]
@@ -283,7 +327,7 @@ class ReadModifyWriteStore:
         hot = sum(table.nbytes for table in self._tables.values())
         going: list[tuple[int, Table, np.ndarray]] = []
         for shard, table in self.tables():
-            rows = table.idle(-(-table.rows * bytes_ // hot))
+            rows = table.idle(-(-table.rows * bytes_ // hot), self.newest_epoch or 0)
             if len(rows):
                 going.append((shard, table, rows))
         if not going:
@@ -411,7 +455,9 @@ class ReadModifyWriteStore:
         """
         if shard in self._tables:
             self.drop_shard(shard)
-        self._tables[shard] = fill_table(self.layout, shard, batches, horizon, removes=self._removes)
+        self._tables[shard] = fill_table(
+            self.layout, shard, batches, horizon, removes=self._removes, policy=self._policy
+        )
         if look is not None:
             look(self._tables[shard])
         self.horizon = max(self.horizon, horizon)
@@ -442,10 +488,16 @@ class ReadModifyWriteStore:
 
 
 def fill_table(
-    layout: RecordLayout, shard: int, batches: Iterable[pa.RecordBatch], horizon: int, *, removes: bool = False
+    layout: RecordLayout,
+    shard: int,
+    batches: Iterable[pa.RecordBatch],
+    horizon: int,
+    *,
+    removes: bool = False,
+    policy: str = "timestamp",
 ) -> Table:
     """A table holding the newest value of every record in the sections (oldest first) that the horizon leaves."""
-    table = _newest(layout, shard, list(batches), horizon)
+    table = _newest(layout, shard, list(batches), horizon, policy)
     if removes:
         rows = table.rows_of(table.panes(_FOREVER))
         table.begin(0)
@@ -469,9 +521,12 @@ def fold_sections(
     return sections.to_section(table.copy(rows), layout)
 
 
-def _newest(layout: RecordLayout, shard: int, batches: Sequence[pa.RecordBatch], horizon: int) -> Table:
+def _newest(
+    layout: RecordLayout, shard: int, batches: Sequence[pa.RecordBatch], horizon: int, policy: str = "timestamp"
+) -> Table:
     """Of every record, tombstones included, the newest."""
-    table = Table(layout, stagger=shard, rows_expected=max((len(batch) for batch in batches), default=0))
+    expected = max((len(batch) for batch in batches), default=0)
+    table = Table(layout, stagger=shard, rows_expected=expected, policy=policy)
     for batch in batches:
         rows = sections.from_section(batch, layout)
         table.begin(len(rows))

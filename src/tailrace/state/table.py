@@ -27,6 +27,7 @@ from tailrace.state import session_kernels as sk
 from tailrace.state import table_kernels as tk
 from tailrace.state import upkeep_kernels as uk
 from tailrace.state.layout import PANE, VALID, RecordLayout
+from tailrace.state.leaving import Leaving
 
 _FIRST_ROWS = 64
 _STAGGER_STEPS = 16
@@ -87,8 +88,11 @@ def concat_rows(parts: Sequence[Rows], layout: RecordLayout) -> Rows:
 
 
 class Table:
-    def __init__(self, layout: RecordLayout, stagger: int = 0, rows_expected: int = 0) -> None:
+    def __init__(
+        self, layout: RecordLayout, stagger: int = 0, rows_expected: int = 0, policy: str = "timestamp"
+    ) -> None:
         self.layout = layout
+        self._leaving = Leaving(policy)
         rows = int(_FIRST_ROWS * 2 ** (stagger % _STAGGER_STEPS / _STAGGER_STEPS))
         while rows < rows_expected:
             rows *= 2
@@ -113,6 +117,7 @@ class Table:
         self._close_newest()
         used = int(self._counters[tk.ROWS_END])
         fixed = used * (self.layout.words * 8 + 16) + self._index.nbytes + self._panes.nbytes
+        fixed += self._leaving.nbytes
         return fixed + int(self._counters[tk.ARENA_END]) + sum(log.nbytes for log in self._logs)
 
     # Changing --------------------------------------------------------------------------------------------------------
@@ -376,21 +381,22 @@ class Table:
 
     # Leaving ---------------------------------------------------------------------------------------------------------
 
-    def idle(self, count: int) -> np.ndarray:
-        """Row numbers of up to ``count`` records that no log has changed, pane by pane: those changed longest ago."""
+    def foretell(self, rows: Rows, epoch: int) -> None:
+        """These keys and panes will be asked for by an epoch that is still to come."""
+        at = self.locate(rows)
+        self._leaving.foretell(at[at >= 0], epoch, len(self._records))
+
+    def idle(self, count: int, epoch: int = 0) -> np.ndarray:
+        """Row numbers of up to ``count`` records that no log has changed, pane by pane: those that the policy names.
+
+        ``epoch``: the newest that was applied.
+        """
         rows: np.ndarray = self.rows_of(self.panes(_FOREVER))
         stamps = self._records[rows, self.layout.words]
         if self._logs:
             free_to_go = stamps < self._logs[0].stamp
             rows, stamps = rows[free_to_go], stamps[free_to_go]
-        if count >= len(rows):
-            return rows
-        newest = np.partition(stamps, count)[count]
-        go = stamps < newest
-        also = np.flatnonzero(stamps == newest)
-        go[also[: count - int(go.sum())]] = True
-        rows = rows[go]
-        return rows
+        return self._leaving.chosen(rows, stamps, count, epoch, len(self._records))
 
     def discard(self, rows: np.ndarray) -> None:
         """Let go of records (from ``idle``) and of all room that is not needed without them. Row numbers change."""
@@ -424,6 +430,7 @@ class Table:
         self._counters[tk.LIVE] -= len(rows)
         self._counters[tk.PANES] = kept_panes
         self._spare = None
+        self._leaving.moved(stays)
         if self.layout.has_bytes:
             self.compact()
 

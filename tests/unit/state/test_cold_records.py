@@ -15,11 +15,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tailrace.cache.policies import POLICIES
 from tailrace.env.scratch import ScratchFile, temporary_folder
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
 from tailrace.state.read_modify_write import ReadModifyWriteStore, fold_sections
 from tailrace.state.sections import RowsBuilder, to_section
 from tailrace.state.table import Rows, Table, concat_rows
+from tailrace.state.tuning import PREFETCH_MODES, ColdTuning
 from tailrace.types import BIGINT, DataType, Field
 
 STRING = DataType("string")
@@ -90,9 +92,15 @@ class Machine(RuleBasedStateMachine):
     """``past``: (epoch, state before, horizon before, keys it touched), of the epochs that can be undone."""
 
     @initialize(
-        budget=st.sampled_from([0, 12_000, 30_000]), hashes=st.sampled_from([1, 5, 1 << 20]), tight=st.booleans()
+        budget=st.sampled_from([0, 12_000, 30_000]),
+        hashes=st.sampled_from([1, 5, 1 << 20]),
+        tight=st.booleans(),
+        policy=st.sampled_from(POLICIES),
+        prefetch=st.sampled_from(PREFETCH_MODES),
+        slow=st.booleans(),
     )
-    def start(self, budget: int, hashes: int, tight: bool) -> None:
+    def start(self, budget: int, hashes: int, tight: bool, policy: str, prefetch: str, slow: bool) -> None:
+        self.tuning = ColdTuning(policy=policy, prefetch=prefetch, read_s=1e-6 if slow else 0.0)
         self.folder = temporary_folder()
         self.path = self.folder.__enter__()
         self.budget, self.hashes, self.amplification = budget, hashes, 1.1 if tight else 1.5
@@ -112,7 +120,16 @@ class Machine(RuleBasedStateMachine):
             memory_bytes=self.budget,
             folder=self.path,
             max_space_amplification=self.amplification,
+            tuning=self.tuning,
         )
+
+    @rule(rows=st.one_of(partials, sweeps), wait=st.booleans())
+    def hint(self, rows: list[tuple], wait: bool) -> None:
+        """Of rows that may come, or not."""
+        if self.store.hinted:
+            self.store.hint(*frame([row for row in rows if row[1] >= self.horizon], self.hashes), self.epoch + 1)
+            if wait:
+                self.store.cold.reads.settle()
 
     @rule(rows=st.one_of(partials, sweeps), more=partials, close_to=st.sampled_from([0, 0, 0, 0, 1, 2]))
     def run_epoch(self, rows: list[tuple], more: list[tuple], close_to: int) -> None:
