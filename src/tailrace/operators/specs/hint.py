@@ -1,0 +1,47 @@
+"""What it takes to foretell, from rows on their way, which state an operator will ask for: plain data, as JSON.
+
+Nothing here touches Spark or Arrow.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from tailrace.types import DataType, Field
+
+
+@dataclass(frozen=True)
+class HintSpec:
+    """``keys``: the operator's, by the names that the source's rows have for them, in the operator's order.
+
+    ``pane``: hints of one key are told apart by the pane of their time; None: its state is one, whatever the time.
+    """
+
+    operator: str
+    keys: tuple[Field, ...]
+    time: Field | None  # event time; the epoch's number stands for it where there is none
+    pane: int | None
+    offset: int  # where panes begin
+    whole_keys: bool  # the operator needs the key columns themselves, and not only their hashes
+    shards: int
+
+    @property
+    def columns(self) -> tuple[Field, ...]:
+        """What is read of a row."""
+        time = () if self.time is None or self.time in self.keys else (self.time,)
+        return (*self.keys, *time)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> HintSpec:
+        raw = json.loads(text)
+        raw["keys"] = tuple(_field(each) for each in raw["keys"])
+        raw["time"] = raw["time"] and _field(raw["time"])
+        return cls(**raw)
+
+
+def _field(raw: dict[str, dict[str, str]]) -> Field:
+    return Field(str(raw["name"]), DataType(raw["type"]["name"]))

@@ -1,0 +1,110 @@
+"""Hints out of columns: for every key that comes and is not hot, one, to the server that owns it, with its time."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.cache.frequency_sketch import SketchSize
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.deduplicate_lift import DeduplicateLifter
+from tailrace.operators.hint_extractor import HASH_COLUMN, HintExtractor, hash_columns, told
+from tailrace.operators.specs.deduplicate import DeduplicateSpec
+from tailrace.operators.specs.hint import HintSpec
+from tailrace.state.layout import HASH
+from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
+
+TEXT = DataType("string")
+KEYS = (Field("k", BIGINT), Field("s", TEXT))
+TIME = Field("ts", TIMESTAMP)
+NEVER_HOT = SketchSize(threshold=254, interval=1 << 40)
+SHARDS = 8
+
+_rows = st.lists(
+    st.tuples(
+        st.none() | st.integers(-3, 5), st.none() | st.sampled_from(["", "a", "bb"]), st.none() | st.integers(0, 99)
+    ),
+    max_size=60,
+)
+
+
+def _spec(**given: object) -> HintSpec:
+    plain: dict[str, object] = {"time": TIME, "pane": None, "offset": 0, "whole_keys": False, "shards": SHARDS}
+    return HintSpec("op", KEYS, **{**plain, **given})  # type: ignore[arg-type]
+
+
+def _columns(rows: list[tuple[int | None, str | None, int | None]]) -> dict[str, pa.Array]:
+    return {
+        "k": pa.array([row[0] for row in rows], pa.int64()),
+        "s": pa.array([row[1] for row in rows], pa.string()),
+        "ts": pa.array([row[2] for row in rows], pa.timestamp("us", tz="UTC")),
+    }
+
+
+@settings(max_examples=150)
+@given(_rows, st.none() | st.integers(1, 40), st.integers(-5, 5), st.booleans(), st.integers(0, SHARDS))
+def test_every_key_once_with_its_time_to_its_owner(
+    rows: list[tuple[int | None, str | None, int | None]], pane: int | None, offset: int, whole: bool, cut: int
+) -> None:
+    spec = _spec(pane=pane, offset=offset, whole_keys=whole)
+    columns = _columns(rows)
+    hashes = hash_columns(KEYS, columns)
+    ranges = [(0, cut), (cut, SHARDS)]
+    wanted: list[set[tuple[int, int]]] = [set(), set()]
+    latest: dict[int | None, int] = {}
+    for _, _, time in rows:
+        if time is not None:
+            own = None if pane is None else (time - offset) // pane
+            latest[own] = max(latest.get(own, time), time)
+    for (_, _, time), hash_ in zip(rows, hashes.tolist(), strict=True):
+        if time is not None:
+            own = None if pane is None else (time - offset) // pane
+            wanted[hash_ % SHARDS >= cut].add((hash_, latest[own]))
+    found = HintExtractor(spec, NEVER_HOT).hints(columns, 7, ranges)
+    for hints, expected in zip(found, wanted, strict=True):
+        if hints is None:
+            assert not expected
+            continue
+        sent, times, keys = told(hints, KEYS)
+        pairs = list(zip(sent.tolist(), times.tolist(), strict=True))
+        assert len(pairs) == len(hints) and len(set(pairs)) == len(pairs) and set(pairs) == expected
+        if whole:
+            assert keys is not None and HASH_COLUMN not in keys.schema.names
+            assert hash_columns(KEYS, {name: keys.column(name) for name in ("k", "s")}).tolist() == sent.tolist()
+        else:
+            assert keys is None
+
+
+def test_hashes_are_those_of_the_state() -> None:
+    columns = _columns([(number, "x" * (number % 5), number) for number in range(100)])
+    spec = DeduplicateSpec("d", KEYS, (*KEYS, TIME), TIME, False, False, 0, False, SHARDS)  # type: ignore[arg-type]
+    frame = DeduplicateLifter(spec, MIN_MICROS, False).frame([pa.RecordBatch.from_pydict(columns)])
+    assert sorted(hash_columns(KEYS, columns).tolist()) == sorted(frame.rows[:, HASH].tolist())
+
+
+def test_hot_keys_send_none_and_cool_down() -> None:
+    extractor = HintExtractor(_spec(time=None), SketchSize(threshold=10, interval=2000))
+    hot = _columns([(1, "a", 0)] * 50 + [(number, "b", 0) for number in range(50)])
+    (hints,) = extractor.hints(hot, 3, [(0, SHARDS)])
+    assert hints is not None and len(hints) == 51, "at first nothing is known to be hot"
+    (hints,) = extractor.hints(hot, 4, [(0, SHARDS)])
+    assert hints is not None
+    sent, times, _ = told(hints, KEYS)
+    assert set(times.tolist()) == {4}, "without an event time the epoch stands for it"
+    assert hash_columns(KEYS, hot)[0] not in sent.tolist() and len(hints) == 50
+    extractor.hints(_columns([(number, "c", 0) for number in range(20_000)]), 5, [(0, SHARDS)])
+    (hints,) = extractor.hints(_columns([(1, "a", 0)]), 6, [(0, SHARDS)])
+    assert hints is not None and len(hints) == 1
+
+
+def test_rows_without_a_time_foretell_nothing() -> None:
+    assert HintExtractor(_spec(), NEVER_HOT).hints(_columns([(1, "a", None)]), 0, [(0, SHARDS)]) == [None]
+
+
+@pytest.mark.parametrize("given", [{}, {"time": None, "pane": 60, "whole_keys": True}])
+def test_a_spec_travels(given: dict[str, object]) -> None:
+    spec = _spec(**given)
+    assert HintSpec.from_json(spec.to_json()) == spec
+    assert spec.columns == ((*KEYS, TIME) if spec.time else KEYS)
