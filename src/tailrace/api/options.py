@@ -57,6 +57,43 @@ class CommitMode(StrEnum):
     ASYNC = "async"  # before the next epoch's do
 
 
+class CachePolicy(StrEnum):
+    """Which records leave memory first where the budget is used up."""
+
+    TIMESTAMP = "timestamp"  # the longest not used in event time; what hints foretell stays
+    LRU = "lru"
+    CLOCK = "clock"
+
+
+class Prefetch(StrEnum):
+    """How state on disk, or in a table elsewhere, comes into memory."""
+
+    ON = "on"  # while the batch that needs it still arrives
+    OFF = "off"  # when it is needed
+    ASYNC_IO = "async-io"  # when it is needed, while rows that need nothing go on
+
+
+class ColdReads(StrEnum):
+    """How state on disk is read."""
+
+    MAPPED = "mapped"  # through the system's page cache
+    DIRECT = "direct"  # around it
+
+
+_NO_TIME = Micros(0)
+
+
+@dataclass(frozen=True)
+class ColdAccess:
+    """How state that is not in memory is brought there. The last two shape reads, for tests and benches."""
+
+    policy: CachePolicy = CachePolicy.TIMESTAMP
+    prefetch: Prefetch = Prefetch.ON
+    reads: ColdReads = ColdReads.MAPPED
+    read_time: Micros = _NO_TIME  # that reading one key takes, beside what it takes anyway
+    read_depth: int = 32  # keys read at once
+
+
 CHECKPOINT_LOCATION = "checkpointLocation"
 STATE_LOCATION = "stateLocation"
 LOCAL_LOCATION = "localLocation"
@@ -84,6 +121,11 @@ _NAMES = (
     "commitTimeout",
     "readBatchRatio",
     "maxSpaceAmplification",
+    "cachePolicy",
+    "prefetch",
+    "coldReads",
+    "coldReadTime",
+    "coldReadDepth",
     RECORD_ACCESSES,
 )
 _BY_LOWER = {name.lower(): name for name in _NAMES}
@@ -118,6 +160,7 @@ class Options:
     local_location: str | None = None  # where they lie; the temporary folder by default
     read_batch_ratio: float = 0.02  # of the lists on disk, the share that one look at the index reads ahead
     max_space_amplification: float = 1.5  # bytes on disk to bytes needed, beyond which stores compact
+    cold: ColdAccess = ColdAccess()
     record_folder: str | None = None  # where state servers record their accesses; None: they do not
 
 
@@ -170,6 +213,13 @@ def parse_options(ours: Mapping[str, str]) -> Options:
         record_folder=_record(ours),
         read_batch_ratio=_number(ours, "readBatchRatio", default.read_batch_ratio, 0, 1),
         max_space_amplification=_number(ours, "maxSpaceAmplification", default.max_space_amplification, 1.05, 1000),
+        cold=ColdAccess(
+            policy=_choice(ours, "cachePolicy", default.cold.policy),
+            prefetch=_choice(ours, "prefetch", default.cold.prefetch),
+            reads=_choice(ours, "coldReads", default.cold.reads),
+            read_time=_span(ours, "coldReadTime", default.cold.read_time),
+            read_depth=_integer(ours, "coldReadDepth", default.cold.read_depth, 1, 1 << 20),
+        ),
     )
 
 

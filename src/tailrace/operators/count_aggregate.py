@@ -66,6 +66,7 @@ class CountAggregate(OverStore[ReadModifyWriteStore]):
                 memory_bytes=memory_bytes,
                 folder=folder,
                 max_space_amplification=tuning.max_space_amplification,
+                tuning=tuning.cold,
             )
         )
         self._emission = no_rows(self._layout)

@@ -27,7 +27,7 @@ from tailrace.operators.frame import Frame
 from tailrace.operators.frame_kernels import shard_order
 from tailrace.operators.keyed import PIECE_ROWS, earliest, keyed, pieces
 from tailrace.operators.output import output_schema
-from tailrace.operators.over_store import OverStore
+from tailrace.operators.over_store import HintedRecords, OverStore
 from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
 from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX
 from tailrace.state import columns, probes
@@ -44,7 +44,7 @@ _NEVER = 2**63 - 2
 _PANES_MAX = 16
 
 
-class Deduplicate(OverStore[ReadModifyWriteStore]):
+class Deduplicate(HintedRecords, OverStore[ReadModifyWriteStore]):
     def __init__(
         self,
         spec: DeduplicateSpec,
@@ -70,12 +70,17 @@ class Deduplicate(OverStore[ReadModifyWriteStore]):
                 memory_bytes=memory_bytes,
                 folder=folder,
                 max_space_amplification=tuning.max_space_amplification,
+                tuning=tuning.cold,
             )
         )
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
         return sum(len(rows) for _, _, rows in self._store.changed())
+
+    def wants_hints(self) -> bool:
+        """Elsewhere the pane of a key's record follows from more than its row."""
+        return self.spec.memory is Memory.FOREVER and super().wants_hints()
 
     # One epoch -------------------------------------------------------------------------------------------------------
 

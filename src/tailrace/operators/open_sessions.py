@@ -104,6 +104,7 @@ class OpenSessions:
             memory_bytes=None if memory_bytes is None or share is None else memory_bytes - share,
             folder=folder,
             max_space_amplification=tuning.max_space_amplification,
+            tuning=tuning.cold,
         )
         self._gap = gap
         self._shard_count = shard_count

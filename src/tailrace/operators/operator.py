@@ -45,14 +45,14 @@ class Timed(Protocol):
 class Hinted(Protocol):
     """An operator whose state may be cold, and that fetches what it is told will be asked for.
 
-    Hints may be dropped and change no answer. Any thread, also beside a step of the operator.
+    Hints may be dropped and change no answer. Called between steps, as all else; ``wants_hints`` at any time.
     """
 
     def wants_hints(self) -> bool:
         """Whether any state is cold: else hints cost and bring nothing."""
 
-    def hint_rows(self, rows: np.ndarray, heap: np.ndarray, time: int) -> None:
-        """Rows of a staged frame (words of the operator's layout), and the event time at which they are expected."""
+    def hint_frame(self, frame: Any, epoch: int) -> None:
+        """A staged frame of the operator's, that this epoch will apply."""
 
-    def hint_keys(self, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None) -> None:
+    def hint_keys(self, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None, epoch: int) -> None:
         """Hashes of keys that are on their way, each with its event time; the key columns where the spec asks."""

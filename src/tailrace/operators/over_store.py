@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
+from tailrace.operators.frame import Frame
 from tailrace.state.metrics import Metrics
+from tailrace.state.read_modify_write import ReadModifyWriteStore
 
 
 class Store(Protocol):
@@ -38,6 +41,22 @@ class Store(Protocol):
 
 
 _Store = TypeVar("_Store", bound=Store)
+
+
+class HintedRecords:
+    """Hints for an operator whose frames have the keys and panes of its records first. See ``operator.Hinted``."""
+
+    _store: ReadModifyWriteStore
+
+    def wants_hints(self) -> bool:
+        return self._store.hinted
+
+    def hint_frame(self, frame: Frame, epoch: int) -> None:
+        self._store.hint(*frame.parts(), epoch)
+
+    def hint_keys(self, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None, epoch: int) -> None:
+        """Of records without panes: which pane a row will have only its time tells, and that is judged later."""
+        self._store.hint_hashes(hashes, epoch)
 
 
 class OverStore(Generic[_Store]):

@@ -46,6 +46,7 @@ class RowCounts:
             memory_bytes=memory_bytes,
             folder=folder,
             max_space_amplification=tuning.max_space_amplification,
+            tuning=tuning.cold,
         )
 
     def merge(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:

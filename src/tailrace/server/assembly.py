@@ -29,7 +29,7 @@ from tailrace.server.engine import Engine
 from tailrace.server.protocol import ProcessConfig
 from tailrace.server.relay import Relay
 from tailrace.server.staging import Staging
-from tailrace.state.tuning import Tuning
+from tailrace.state.tuning import ColdTuning, Tuning
 
 __all__ = ["build_engine", "remove_copies", "warm_up"]
 
@@ -70,7 +70,10 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
     if common.copies and is_far(store):
         store = CopiedStore(store, copies_of(store, common.copies_location))
     spill_folder = common.scratch or config.directory
-    tuning = Tuning(common.read_batch_ratio, common.max_space_amplification)
+    cold = ColdTuning(
+        common.cache_policy, common.prefetch, common.cold_reads, common.cold_read_s, common.cold_read_depth
+    )
+    tuning = Tuning(common.read_batch_ratio, common.max_space_amplification, cold)
     state_bytes = (common.memory_bytes - common.memory_bytes // STAGING_SHARE) // max(1, len(specs))
     return Engine(
         run=common.run,

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from tailrace.commit.manifest import Fold
@@ -31,7 +32,8 @@ from tailrace.env import tasks
 from tailrace.env.clock import SYSTEM, Clock
 from tailrace.errors import FencedError, StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
-from tailrace.operators.operator import Operator
+from tailrace.operators.operator import Hinted, Operator
+from tailrace.server.hints import HintDesk
 from tailrace.server.protocol import (
     Applied,
     CommitResult,
@@ -122,6 +124,8 @@ class Engine:
         self._broken: str | None = None
         self._sealed: dict[Attempt, _Sealed] = {}
         self._committed: dict[Attempt, CommitResult] = {}  # of the newest two epochs
+        self._hints = HintDesk()
+        staging.offer = self._offer
         self._last_status = ServerStatus(
             server=server,
             run=run,
@@ -256,6 +260,31 @@ class Engine:
                 raise StateServerError(f"the emission of epoch {ticket.epoch} try {ticket.try_} is gone (held: {now})")
             return seat.emission[ticket.first : ticket.last]
 
+    # -- hints --------------------------------------------------------------------------------------------------------
+
+    def _offer(self, operator: str, frame: Any, epoch: int) -> None:
+        """A frame was staged: what it needs may be fetched while others still come."""
+        taker = self._seats[operator].operator
+        if isinstance(taker, Hinted) and taker.wants_hints():
+            self._hints.hand_in(lambda: self._hint(operator, epoch, lambda told: told.hint_frame(frame, epoch)))
+
+    def hint_keys(
+        self, operator: str, epoch: int, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None
+    ) -> None:
+        """Keys that are on their way to an operator in this epoch. Whatever is wrong with them, nothing happens."""
+        seat = self._seats.get(operator)
+        if seat is not None and isinstance(seat.operator, Hinted) and seat.operator.wants_hints():
+            self._hints.hand_in(
+                lambda: self._hint(operator, epoch, lambda told: told.hint_keys(hashes, times, keys, epoch))
+            )
+
+    def _hint(self, operator: str, epoch: int, tell: Callable[[Hinted], None]) -> None:
+        with self._lock:
+            seat = self._seats[operator]
+            applied = seat.at.epoch == epoch and seat.step >= Step.APPLIED
+            if self._broken is None and epoch > self._forgotten and not applied and isinstance(seat.operator, Hinted):
+                tell(seat.operator)
+
     # -- between epochs -----------------------------------------------------------------------------------------------
 
     def undo(self, request: Request) -> None:
@@ -349,6 +378,7 @@ class Engine:
         return {"staged_bytes": self.staging.staged_bytes, "spilled_bytes": self.staging.spilled_bytes}
 
     def close(self) -> None:
+        self._hints.close()
         self.staging.clear()
         for seat in self._seats.values():
             seat.operator.close()

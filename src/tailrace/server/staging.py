@@ -67,6 +67,7 @@ class Staging:
     def __init__(
         self, run: str, folder: str, memory_bytes_max: int, frame_of: Callable[[str, pa.RecordBatch], Frame]
     ) -> None:
+        self.offer: Callable[[str, Frame, int], None] | None = None  # told of each frame: hints for operators
         self._run = run
         self._folder = folder
         self._memory_bytes_max = memory_bytes_max
@@ -127,6 +128,8 @@ class Staging:
             stage.spill.write(batch)
         stage.frames.append(frame if fits or in_file else None)
         stage.receipt = receipt
+        if self.offer is not None:
+            self.offer(stage.key.operator, frame, stage.key.epoch)
 
     def finish(self, stage: Stage, said: StageReceipt) -> StageReceipt:
         """Complete a stage whose sender says what it has sent."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 Metrics = dict[str, float]
 
+_PERCENTILE = "P99"
+
 HITS, MISSES = "prefetchHits", "prefetchMisses"
 DISK_LIVE_BYTES = "diskLiveBytes"
 DISK_BYTES = "diskBytes"
@@ -18,7 +20,7 @@ BYTES_READ, BYTES_WRITTEN = "bytesRead", "bytesWritten"
 
 
 def added(*parts: Metrics) -> Metrics:
-    """Of several stores together.
+    """Of several stores together: sums, and of percentiles the largest.
 
     >>> added({"segments": 1}, {"segments": 2, "compactions": 1})
     {'segments': 3, 'compactions': 1}
@@ -26,5 +28,6 @@ def added(*parts: Metrics) -> Metrics:
     total: Metrics = {}
     for part in parts:
         for name, value in part.items():
-            total[name] = total.get(name, 0) + value
+            before = total.get(name, 0)
+            total[name] = max(before, value) if name.endswith(_PERCENTILE) else before + value
     return total

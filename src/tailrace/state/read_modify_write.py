@@ -79,6 +79,7 @@ class ReadModifyWriteStore:
         self._policy = tuning.policy
         self._tables = {shard: Table(layout, stagger=shard, policy=tuning.policy) for shard in shards}
         self._pool = ThreadPoolExecutor(threads, "tailrace-state") if threads > 1 else None
+        self._shard_count = 0  # of the whole query, as the last frames had it
         self._undo_epochs = undo_epochs
         self._epochs: list[tuple[int, list[Table], int]] = []  # epoch, tables with a log, horizon before
         self._changed: Changed | None = None  # of the newest epoch
@@ -134,6 +135,7 @@ class ReadModifyWriteStore:
         self.made = {}
         counts = np.zeros(max(self._tables, default=-1) + 2, np.int64)
         for _, bounds in frames:
+            self._shard_count = len(bounds) - 1
             counts[: len(bounds) - 1] += np.diff(bounds)[: len(counts)]
         touched = [shard for shard in self._tables if counts[shard]]
         rows_owned = int(counts[touched].sum())
@@ -222,6 +224,20 @@ class ReadModifyWriteStore:
             if lo < hi:
                 table.foretell(Rows(rows.words[lo:hi], rows.heap), epoch)
                 self.cold.hint(shard, rows, np.arange(lo, hi, dtype=np.int64), self.horizon, epoch)
+
+    def hint_hashes(self, hashes: np.ndarray, epoch: int) -> None:
+        """As ``hint``, of keys without a pane of which only the hashes are known."""
+        shard_count = self._shard_count
+        if not shard_count:
+            return
+        shards = hashes % shard_count
+        order = np.argsort(shards, kind="stable")
+        words = np.zeros((len(hashes), self.layout.words), np.int64)
+        words[:, HASH] = hashes[order]
+        bounds = np.searchsorted(shards[order], np.arange(shard_count + 1))
+        for shard in self._tables:
+            own = np.arange(bounds[shard], bounds[shard + 1], dtype=np.int64)
+            self.cold.hint(shard, Rows(words, np.empty(0, np.uint8)), own, self.horizon, epoch)
 
     def with_hashes(
         self, shard: int, hashes: np.ndarray, wanted: Callable[[np.ndarray], np.ndarray]

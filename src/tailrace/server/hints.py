@@ -1,0 +1,69 @@
+"""The hint desk: tells operators which keys are on their way, beside the steps of epochs.
+
+Invariants
+- A hint changes no answer and may be lost: one that finds the desk full, or comes when its epoch is applied, is
+  dropped, and counted.
+- Staging hands in each frame as it comes, so that its cold state is read while the batch still arrives. Where no
+  operator has cold state, that costs a look at a flag.
+
+Threads: anybody hands in; one thread of its own works, under the engine's lock for as long as an operator takes to say
+what it lacks. Reading is the operators' own affair, behind that.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+_WAITING_MAX = 256
+
+Work = Callable[[], None]
+
+
+class HintDesk:
+    def __init__(self) -> None:
+        self._waiting: queue.Queue[Work | None] = queue.Queue(_WAITING_MAX)
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._closed = False
+        self.dropped = 0
+
+    def hand_in(self, work: Work) -> None:
+        """Have it done soon, or not at all."""
+        with self._starting:
+            if self._closed:
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="tailrace-hints", daemon=True)
+                self._thread.start()
+        try:
+            self._waiting.put_nowait(work)
+        except queue.Full:
+            self.dropped += 1
+
+    def close(self) -> None:
+        with self._starting:
+            self._closed = True
+            thread = self._thread
+        if thread is None:
+            return
+        while True:  # who waits for the engine's lock must not be waited for with it: the queue is emptied first
+            try:
+                self._waiting.get_nowait()
+            except queue.Empty:
+                break
+        self._waiting.put(None)
+        thread.join(timeout=10)
+
+    def _run(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            try:
+                work()
+            except Exception:  # an operator that cannot take a hint will meet what is wrong when it needs the state
+                self.dropped += 1
+
+
+Offer = Callable[[str, Any, int], None]
+"""Of a frame of an operator, for an epoch."""
