@@ -9,6 +9,7 @@
 
 from typing import TYPE_CHECKING
 
+from tailrace.api import tables as table
 from tailrace.api.aggregates import (
     avg,
     collect_list,
@@ -36,6 +37,7 @@ from tailrace.errors import (
     ReplayError,
     StateServerError,
     SumOverflowError,
+    TableError,
     TailraceError,
     UserFunctionError,
 )
@@ -63,6 +65,7 @@ __all__ = [
     "ReplayError",
     "StateServerError",
     "SumOverflowError",
+    "TableError",
     "TailraceError",
     "UserFunctionError",
     "avg",
@@ -83,6 +86,7 @@ __all__ = [
     "stddev_samp",
     "stream",
     "sum",
+    "table",
     "top_k",
     "window",
 ]

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from tailrace.api.aggregates import Aggregate
+from tailrace.api.tables import LookupTable
 from tailrace.api.windows import AnyWindow, CountWindow, Window
 from tailrace.ids import Micros
 from tailrace.types import BIGINT, DataType, Field
@@ -211,6 +212,37 @@ class Join:
         if mode is OutputMode.APPEND:
             return None
         return "a join gives rows that never change: use .outputMode('append'), which is the default"
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A stream with the columns of a table's rows, asked for by key. Its rows keep their event time."""
+
+    source: object
+    schema: tuple[Field, ...]
+    watermark: Watermark | None
+    keys: tuple[Field, ...]
+    columns: tuple[Field, ...]  # of the stream, beside the keys
+    values: tuple[Field, ...]  # of the table, beside the keys
+    table: LookupTable
+    outer: bool  # left outer
+
+    @property
+    def window(self) -> None:
+        return None
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return (*self.keys, *self.columns, *self.values)
+
+    @property
+    def event_time(self) -> Watermark | None:
+        return self.watermark
+
+    def refusal(self, mode: OutputMode) -> str | None:
+        if mode is OutputMode.APPEND:
+            return None
+        return "rows that a table was asked for never change: use .outputMode('append'), which is the default"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from tailrace.api.definition import QueryDefinition
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode, Relation
+from tailrace.api.tables import LookupTable
 from tailrace.types import Field
 
 
@@ -42,6 +43,9 @@ class Runtime(Protocol):
 
     def fields(self, schema: object) -> tuple[Field, ...]:
         """The columns of a schema as a user writes it: a DDL string, or Spark's own."""
+
+    def table_fields(self, table: LookupTable) -> tuple[Field, ...]:
+        """The columns of a lookup table, by its schema or by its files."""
 
     def enriched(self, source: object, table: object, on: Sequence[str], how: str) -> tuple[object, tuple[Field, ...]]:
         """The user's stream joined with a static DataFrame, and the columns of that."""

@@ -11,10 +11,12 @@ from tailrace.api.deduplicating import deduplicated
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.grouped import GroupedStream
 from tailrace.api.joining import JoinInput, joined, key_names
+from tailrace.api.looking_up import looked_up
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode, Relation, StateTtl, Watermark
 from tailrace.api.runtime import Runtime
 from tailrace.api.state_ttl import check_taken, remembered, state_ttl
+from tailrace.api.tables import LookupTable
 from tailrace.api.windows import AnyWindow, CountWindow, CustomWindow, SessionWindow, TimeWindow, Window
 from tailrace.api.writer import DataStreamWriter
 from tailrace.errors import AnalysisError
@@ -123,7 +125,7 @@ class Stream:
         ttl: Duration | None = None,
         eventTime: str | None = None,
     ) -> Stream:
-        """Joins with another stream, or with a static DataFrame (then as Spark does, without any state).
+        """Joins with another stream, a lookup table (``tailrace.table``), or a static DataFrame (then as Spark does).
 
         ``on``: columns that both have and that must be equal. ``how``: ``inner`` or ``left_outer``. Of two streams, at
         most one condition in time: ``within=(lower, upper)``, both inclusive, bounds the other's event time minus this
@@ -149,6 +151,12 @@ class Stream:
             raise AnalysisError(
                 "join: within, window, validTo, ttl and eventTime are for two streams, and a table has no event time: "
                 "remove them, or wrap the other side in tailrace.stream(...)"
+            )
+        if isinstance(other, LookupTable):
+            self._check_final("joined with a table")
+            read = JoinInput(self.source, self.schema, self.watermark)
+            return self.derived(
+                looked_up(read, self.brought_window, other, self.runtime.table_fields(other), keys, how)
             )
         if self.relation is not None:
             raise AnalysisError(

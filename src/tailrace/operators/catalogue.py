@@ -10,11 +10,13 @@ from tailrace.operators import join_sections, top_n
 from tailrace.operators.aggregate_catalogue import aggregate_operator, fold_aggregate
 from tailrace.operators.deduplicate import Deduplicate
 from tailrace.operators.join_rows import JoinRows
+from tailrace.operators.lookup_catalogue import lookup_operator
 from tailrace.operators.operator import Operator
 from tailrace.operators.process import Process
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.join import JoinKind, JoinSpec
+from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.operators.specs.process import ProcessSpec
 from tailrace.operators.specs.top_n import TopNSpec
@@ -32,6 +34,8 @@ def operator_of(
             return WindowJoin(spec, shards, memory_bytes=memory_bytes, folder=folder)
         case JoinSpec():
             return JoinRows(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        case LookupSpec():
+            return lookup_operator(spec, shards, memory_bytes=memory_bytes, folder=folder)
         case ProcessSpec():
             return Process(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case DeduplicateSpec():

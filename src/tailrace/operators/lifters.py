@@ -12,11 +12,13 @@ from tailrace.operators.event_time import LiftCounts
 from tailrace.operators.frame import Frame
 from tailrace.operators.join_lift import JoinLifter
 from tailrace.operators.lift import Lifter
+from tailrace.operators.lookup_lift import LookupLifter
 from tailrace.operators.process_lift import ProcessLifter
 from tailrace.operators.row_lift import RowLifter
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.join import JoinSpec
+from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.operators.specs.process import ProcessSpec
 from tailrace.operators.specs.top_n import TopNSpec
@@ -40,6 +42,8 @@ def lifter_of(
     match spec:
         case JoinSpec():
             return JoinLifter(spec, late_before)
+        case LookupSpec():
+            return LookupLifter(spec)
         case ProcessSpec():
             return ProcessLifter(spec, late_before)
         case DeduplicateSpec():

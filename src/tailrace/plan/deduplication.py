@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tailrace.api.relations import Deduplication, Relation
+from tailrace.api.relations import Deduplication, Lookup, Relation
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.join import JoinSpec
+from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.operators.specs.operator import VALUES_MAX, OperatorSpec
 from tailrace.plan.joining import narrowed_join
+from tailrace.plan.lookup import narrowed_lookup
 
 
 def plan_deduplication(stream: Deduplication, shards: int, name: str) -> DeduplicateSpec:
@@ -31,9 +33,16 @@ def plan_deduplication(stream: Deduplication, shards: int, name: str) -> Dedupli
         watermarked=watermark is not None,
         within=stream.within or ttl is not None,
         delay=delay if ttl is None else ttl.span,
-        handed_over=isinstance(stream.source, Relation),
+        handed_over=_handed_over(stream.source),
         shards=shards,
     )
+
+
+def _handed_over(source: object) -> bool:
+    """Whether an operator decided when these rows come. A lookup hands on rows with the times at which they came."""
+    while isinstance(source, Lookup):
+        source = source.source
+    return isinstance(source, Relation)
 
 
 def narrowed(specs: Sequence[OperatorSpec]) -> list[OperatorSpec]:
@@ -46,5 +55,7 @@ def narrowed(specs: Sequence[OperatorSpec]) -> list[OperatorSpec]:
             spec = replace(spec, columns=tuple(column for column in spec.columns if column.name in needed))
         elif out and isinstance(spec, JoinSpec):
             spec = narrowed_join(spec, out[0].reads)
+        elif out and isinstance(spec, LookupSpec):
+            spec = narrowed_lookup(spec, out[0].reads)
         out.insert(0, spec)
     return out

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.join import JoinSpec
+from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.operators.specs.pattern import WindowKind
 from tailrace.operators.specs.process import ProcessSpec
@@ -15,6 +16,7 @@ from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.plan.describe_aggregate import aggregate_kept, aggregate_lines, aggregate_outputs, aggregate_parts
 from tailrace.plan.describe_deduplicate import deduplicate_lines, deduplicate_parts
 from tailrace.plan.describe_join import join_lines, join_parts
+from tailrace.plan.describe_lookup import lookup_lines, lookup_parts
 from tailrace.plan.describe_process import process_lines, process_parts
 from tailrace.plan.describe_top_n import top_n_lines, top_n_parts
 from tailrace.plan.words import fields_text
@@ -29,6 +31,8 @@ def kind_text(operator: OperatorSpec) -> str:
             return "Join"
         case DeduplicateSpec():
             return "Drop duplicates"
+        case LookupSpec():
+            return "Lookup join"
         case TopNSpec():
             return "Top n"
         case ProcessSpec():
@@ -57,6 +61,8 @@ def lines(operator: OperatorSpec) -> list[str]:
             return join_lines(operator)
         case DeduplicateSpec():
             return deduplicate_lines(operator)
+        case LookupSpec():
+            return lookup_lines(operator)
         case TopNSpec():
             return top_n_lines(operator)
         case ProcessSpec():
@@ -73,6 +79,8 @@ def parts(operator: OperatorSpec) -> dict[str, str]:
             own = join_parts(operator)
         case DeduplicateSpec():
             own = deduplicate_parts(operator)
+        case LookupSpec():
+            own = lookup_parts(operator)
         case TopNSpec():
             own = top_n_parts(operator)
         case ProcessSpec():

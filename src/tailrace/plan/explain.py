@@ -9,6 +9,7 @@ from tailrace.api.duration import format_duration
 from tailrace.api.options import Combine, CommitMode, Route, WatermarkRule
 from tailrace.api.relations import Watermark
 from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.operators.specs.process import ProcessSpec
 from tailrace.plan.describe import kind_text
@@ -88,6 +89,8 @@ def _watermark_lines(plan: PhysicalPlan, stage: Stage) -> list[str]:
 def _fate(operator: OperatorSpec) -> str:
     """Of state that no watermark drops."""
     match operator:
+        case LookupSpec():
+            return "a row of the table is copied for as long as there is room"
         case ProcessSpec():
             return "state stays until your function drops it"
         case AggregateSpec() if operator.ttl is not None:
@@ -99,6 +102,8 @@ def _fate(operator: OperatorSpec) -> str:
 
 def _timeless(operator: OperatorSpec) -> str:
     """Why no watermark counts."""
+    if isinstance(operator, LookupSpec):
+        return "rows pass with the event times they have"
     by_count = isinstance(operator, AggregateSpec) and operator.count_size is not None
     return "windows by count" if by_count else "no window"
 
@@ -108,7 +113,9 @@ def _trails(watermark: Watermark) -> str:
 
 
 def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None) -> list[str]:
-    lines = [f"store {stage.store.pattern}{', chosen by you' if stage.store.by_user else ''}: {stage.store.reason}"]
+    lines = [
+        f"store {stage.store.pattern or 'none'}{', chosen by you' if stage.store.by_user else ''}: {stage.store.reason}"
+    ]
     if stage is not plan.stages[0]:
         return lines
     lines += [
@@ -119,7 +126,8 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
         f"commit {plan.commit}{f', {plan.commit_reason}' if plan.commit_reason else ''}: {_COMMITS[plan.commit]}",
         f"keeps {plan.retain} durable versions, gives an epoch {plan.epoch_tries} tries",
     ]
-    if any(each.operator.without_code() != each.operator for each in plan.stages):
+    coded = [each.operator for each in plan.stages if not isinstance(each.operator, LookupSpec)]
+    if any(each.without_code() != each for each in coded):
         lines.append(f"gives a call of your function {format_duration(plan.function_timeout)}")
     if query is not None:
         lines += [f"state location {query.state_location}", f"checkpoint location {query.checkpoint_location}"]

@@ -10,6 +10,7 @@ from tailrace.api.relations import (
     Aggregation,
     Deduplication,
     Join,
+    Lookup,
     OutputMode,
     Process,
     Ranking,
@@ -24,6 +25,7 @@ from tailrace.operators.specs.recordable import why_not_recordable
 from tailrace.plan.aggregation import plan_aggregation
 from tailrace.plan.deduplication import narrowed, plan_deduplication
 from tailrace.plan.joining import plan_join
+from tailrace.plan.lookup import plan_lookup
 from tailrace.plan.process import plan_process
 from tailrace.plan.ranking import plan_ranking
 from tailrace.plan.store_choice import StoreChoice, choose_store
@@ -160,6 +162,8 @@ def _operator(relation: Relation, output_mode: OutputMode, number: int, shards: 
             return plan_aggregation(relation, output_mode, shards, f"aggregate{suffix}")
         case Join():
             return plan_join(relation, shards, f"join{suffix}")
+        case Lookup():
+            return plan_lookup(relation, shards, f"lookup{suffix}")
         case Deduplication():
             return plan_deduplication(relation, shards, f"deduplicate{suffix}")
         case Ranking():
@@ -178,7 +182,7 @@ def _inputs(relation: Relation, operator: OperatorSpec) -> tuple[Input, ...]:
                 Input(_with_time((*side.keys, *columns), side.watermark), side.watermark)
                 for side, columns in zip(sides, own, strict=True)
             )
-        case Aggregation() | Deduplication() | Ranking() | Process():
+        case Aggregation() | Deduplication() | Lookup() | Ranking() | Process():
             read = tuple(field for field in relation.schema if field.name in operator.reads)
             return (Input(read, relation.watermark),)
     raise AssertionError(f"no inputs of {relation!r}")

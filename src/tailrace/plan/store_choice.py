@@ -13,6 +13,7 @@ from tailrace.operators.specs.aggregate import WHOLE_GROUP as NEEDS_ROWS
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
 from tailrace.operators.specs.join import JoinKind, JoinSpec
+from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.operators.specs.pattern import Pattern, WindowKind
 from tailrace.operators.specs.process import ProcessSpec
@@ -23,7 +24,7 @@ __all__ = ["Pattern", "StoreChoice", "WindowKind", "choose_store"]
 
 @dataclass(frozen=True)
 class StoreChoice:
-    pattern: Pattern
+    pattern: Pattern | None  # None: no state is kept
     reason: str
     by_user: bool = False
 
@@ -156,6 +157,7 @@ TOP_N = StoreChoice(
 )
 
 
+LOOKUP = StoreChoice(None, "rows of the table are copied into a cache, which may lose any of them at any time")
 PROCESS = StoreChoice(
     Pattern.RMW, "the state of a key is read, given to your function and written: one record a key, changed in place"
 )
@@ -170,6 +172,8 @@ def choose_store(operator: OperatorSpec) -> StoreChoice:
             return DEDUPLICATE[operator.memory]
         case TopNSpec():
             return TOP_N
+        case LookupSpec():
+            return LOOKUP
         case ProcessSpec():
             return PROCESS
         case AggregateSpec():

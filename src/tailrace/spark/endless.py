@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from tailrace.env import clock
 from tailrace.errors import StateServerError, UserFunctionError
+from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.server.protocol import Access
 
@@ -21,6 +22,9 @@ def telling_endless(operator: OperatorSpec, epoch: int, limit_s: float, access: 
 
     A server that is lost after ``limit_s`` is lost to the function, which would do it again: no other try helps.
     """
+    if isinstance(operator, LookupSpec):
+        yield access.transfer_timeout_s  # it may wait for its table, and says so itself when that was too long
+        return
     if operator.without_code() == operator:  # none of the user's functions
         yield None
         return

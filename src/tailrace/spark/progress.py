@@ -77,7 +77,7 @@ class OperatorProgress:
         return cls(
             name=stage.operator.name,
             kind=kind_name(stage.operator),
-            store=stage.store.pattern.value,
+            store=stage.store.pattern.value if stage.store.pattern is not None else "none",
             shards=stage.operator.shards,
             servers=len(statuses),
             rows=sum(each.rows for each in statuses),

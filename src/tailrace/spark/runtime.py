@@ -20,6 +20,7 @@ from tailrace.api.definition import AvailableNow, ProcessingTime, QueryDefinitio
 from tailrace.api.options import CommitMode, Options, Route, default_state_location
 from tailrace.api.relations import OutputMode, Relation
 from tailrace.api.stream import Stream
+from tailrace.api.tables import LookupTable
 from tailrace.commit.controller import Controller
 from tailrace.commit.lock import QueryLock
 from tailrace.env.objects import open_store
@@ -73,6 +74,14 @@ class SparkRuntime:
         if not isinstance(schema, StructType):
             raise AnalysisError(f"schema takes a DDL string ('a bigint, b string') or a StructType, but got {schema!r}")
         return fields_of(schema)
+
+    def table_fields(self, table: LookupTable) -> tuple[Field, ...]:
+        if table.schema is not None:
+            return self.fields(table.schema)
+        try:
+            return fields_of(self._spark.read.parquet(str(table.options["path"])).schema)
+        except PySparkException as error:
+            raise AnalysisError(f"{table.shown} cannot be read: {str(error).splitlines()[0]}") from error
 
     def enriched(self, source: object, table: object, on: Sequence[str], how: str) -> tuple[object, tuple[Field, ...]]:
         assert isinstance(source, DataFrame)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tailrace.operators.specs import deduplicate, process, top_n
+from tailrace.operators.specs import deduplicate, lookup, process, top_n
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.join import JoinKind, JoinSpec
 from tailrace.operators.specs.operator import OperatorSpec
@@ -16,6 +16,8 @@ def spec_from_json(text: str) -> OperatorSpec:
         return JoinSpec.from_json(text)
     if kind == deduplicate.KIND:
         return deduplicate.DeduplicateSpec.from_json(text)
+    if kind == lookup.KIND:
+        return lookup.LookupSpec.from_json(text)
     if kind == process.KIND:
         return process.ProcessSpec.from_json(text)
     if kind == top_n.KIND:

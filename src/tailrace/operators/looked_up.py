@@ -1,0 +1,191 @@
+"""What a lookup table says of keys: copies in a cache, fetched ahead where they were foretold, asked for where not.
+
+Invariants
+- A copy stands for what the table said of exactly its key, also that it has no row. Copies are found by the hash of the
+  key; where two keys share one, the copy of the other is not taken for its own, and the key is asked for directly.
+- Nobody asks for a key that is on its way: who needs it waits.
+- What is found depends on the table alone, never on what lies in the cache.
+
+Threads: ``found`` one at a time; hints from any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.cache.prefetch import Prefetcher
+from tailrace.env import clock
+from tailrace.operators.specs.lookup import LookupSpec
+from tailrace.operators.table_backend import Asker
+from tailrace.state import probe_kernels as pk
+from tailrace.state.layout import HASH, PANE, VALID, RecordLayout, record_layout
+from tailrace.state.metrics import Metrics
+from tailrace.state.record_cache import RecordCache
+from tailrace.state.runs import plain, take
+from tailrace.state.sections import RowsBuilder, ValidBits, decoded
+from tailrace.state.table import Rows, concat_rows
+
+
+class TableCopies:
+    def __init__(
+        self, spec: LookupSpec, asker: Asker, capacity_bytes: int, policy: str = "timestamp", threads: int = 2
+    ) -> None:
+        self._spec, self._asker = spec, asker
+        self._sent, self._kept = spec.layout(), spec.cached_layout()
+        self._keys = record_layout(spec.keys, [], ansi=False)
+        self._cache = RecordCache(self._kept, capacity_bytes, policy)
+        self._ahead = Prefetcher(self._fetched, self._keep, threads=threads, batch=asker.piece, name="lookup")
+        self._asked = self._there = self._used = 0
+        self._wait_ms = 0.0
+
+    # Asking ----------------------------------------------------------------------------------------------------------
+
+    def found(self, keys: Rows, time: int) -> Rows:
+        """What the table says of distinct keys (words of the operator's layout, none null), in their order."""
+        count = len(keys)
+        keys = Rows(self._key_words(keys.words), keys.heap)
+        ids = np.ascontiguousarray(keys.words[:, HASH])
+        self._asked += count
+        parts: list[Rows] = []
+        places: list[np.ndarray] = []
+        missing = self._cached(keys, ids, np.arange(count), time, parts, places)
+        self._there += count - len(missing)
+        if len(missing):
+            began = clock.monotonic()
+            self._ahead.wait_for(ids[missing])
+            if self._ahead.fetched:
+                missing = self._cached(keys, ids, missing, time, parts, places)
+            if len(missing):
+                wanted = take(keys, missing, self._keys)
+                rows = self._ahead.timed(lambda: self._ask(wanted))
+                self._cache.put(*_first_of_each(ids[missing], rows, self._kept, time))
+                parts.append(rows)
+                places.append(missing)
+            self._wait_ms += (clock.monotonic() - began) * 1e3
+        order = np.empty(count, np.int64)
+        order[np.concatenate(places) if places else np.empty(0, np.int64)] = np.arange(count)
+        whole = parts[0] if len(parts) == 1 else concat_rows(parts, self._kept)
+        return take(plain(whole), order, self._kept)
+
+    def _cached(
+        self,
+        keys: Rows,
+        ids: np.ndarray,
+        asked: np.ndarray,
+        time: int,
+        parts: list[Rows],
+        places: list[np.ndarray],
+    ) -> np.ndarray:
+        """Take what is in the cache; gives the places that are left."""
+        rows, there = self._cache.get(ids[asked], time)
+        at = asked[there]
+        same = np.zeros(len(at), bool)
+        if len(at):
+            wanted = take(keys, at, self._keys)
+            pk.same_keys(
+                rows.words, rows.heap, wanted.words, wanted.heap, self._keys.key_words, self._keys.key_mask, same
+            )
+            parts.append(rows if same.all() else take(rows, np.flatnonzero(same), self._kept))
+            places.append(at[same])
+        left = np.ones(len(asked), bool)
+        left[np.flatnonzero(there)[same]] = False
+        remaining: np.ndarray = asked[left]
+        return remaining
+
+    def _ask(self, keys: Rows) -> Rows:
+        """What the table says of these keys (words of keys alone), as records to keep."""
+        valid = ValidBits(keys)
+        columns = [decoded(keys, valid, place) for place in self._keys.keys]
+        answer = self._asker.ask(columns)
+        builder = RowsBuilder(len(keys), self._kept)
+        for column, place in zip(columns, self._kept.keys, strict=True):
+            builder.put(column, place.type, place.word, place.bit)
+        present = self._kept.accumulators[0]
+        builder.set_bit(present.bit, None)
+        builder.words[:, present.word] = answer.there
+        for value, at in zip(answer.values, self._kept.accumulators[1:], strict=True):
+            builder.put(value, at.type, at.word, at.bit)
+        builder.words[:, HASH] = keys.words[:, HASH]
+        return builder.finish()
+
+    def _key_words(self, words: np.ndarray) -> np.ndarray:
+        """Keys lie first in every layout, and their bits too."""
+        own = np.ascontiguousarray(words[:, : self._keys.words])
+        own = own.copy() if np.shares_memory(own, words) else own
+        own[:, VALID] &= self._keys.key_mask
+        own[:, PANE] = 0
+        return own
+
+    # Hints -----------------------------------------------------------------------------------------------------------
+
+    def foretold_rows(self, words: np.ndarray, heap: np.ndarray, time: int) -> None:
+        """Rows of the operator's layout will come, with keys that may be null."""
+        known = (words[:, VALID] & self._keys.key_mask) == self._keys.key_mask
+        chosen = np.flatnonzero(known)
+        ids, first = np.unique(words[chosen, HASH], return_index=True)
+        keys = Rows(self._key_words(words[chosen[first]]), heap)
+        self._foretold(ids, np.full(len(ids), time, np.int64), lambda at: take(keys, at, self._keys))
+
+    def foretold_keys(self, ids: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None) -> None:
+        if keys is None:
+            return
+        builder = RowsBuilder(len(ids), self._keys)
+        for column, place in zip(keys.columns, self._keys.keys, strict=True):
+            builder.put(column, place.type, place.word, place.bit)
+        rows = builder.finish()
+        rows.words[:, HASH] = ids
+        known = np.flatnonzero((rows.words[:, VALID] & self._keys.key_mask) == self._keys.key_mask)
+        self._foretold(ids[known], times[known], lambda at: take(rows, known[at], self._keys))
+
+    def _foretold(self, ids: np.ndarray, times: np.ndarray, keys: Callable[[np.ndarray], Rows]) -> None:
+        wanted = np.flatnonzero(~self._cache.hint(ids, times))
+        if len(wanted):
+            self._ahead.hint(ids[wanted], times[wanted], lambda at: keys(wanted[at]))
+
+    def _fetched(self, ids: np.ndarray, keys: Rows) -> Rows:
+        return self._ask(keys)
+
+    def _keep(self, ids: np.ndarray, rows: Rows, times: np.ndarray) -> None:
+        self._cache.put(ids, rows, times, foretold=True)
+
+    # About it --------------------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        return self._cache.nbytes
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    def settle(self) -> None:
+        """Wait until all that was foretold is here; for tests and benches."""
+        self._ahead.settle()
+
+    def metrics(self) -> Metrics:
+        ahead = self._ahead
+        return {
+            "coldHits": float(self._there),
+            "coldMisses": float(self._asked - self._there),
+            "coldWaitMs": self._wait_ms,
+            "coldFetchMsP99": ahead.fetch_ms(0.99),
+            "hintsReceived": float(ahead.received),
+            "hintsDropped": float(ahead.dropped),
+            "hintsUsed": float(max(0, ahead.fetched - self._cache.wasted)),
+            "hintsWasted": float(self._cache.wasted),
+            "cacheBytes": float(self.nbytes),
+        }
+
+    def close(self) -> None:
+        self._ahead.close()
+        self._asker.close()
+
+
+def _first_of_each(ids: np.ndarray, rows: Rows, layout: RecordLayout, time: int) -> tuple[np.ndarray, Rows, np.ndarray]:
+    """Of keys that share a hash, one: a cache has one entry for an id."""
+    own, first = np.unique(ids, return_index=True)
+    if len(own) < len(ids):
+        rows, ids = take(rows, first, layout), own
+    return ids, rows, np.full(len(ids), time, np.int64)

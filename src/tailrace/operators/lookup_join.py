@@ -1,0 +1,193 @@
+"""Joins rows with a lookup table: each row of an epoch with the table's row for its key, or with nulls, or left out.
+
+Invariants
+- Nothing is kept between epochs but copies of the table's rows, which may go at any time: there is no delta, and a
+  server that starts anew has nothing to load. An undone epoch has changed nothing.
+- What is emitted, and in which order, depends on the epoch's rows and on the table alone.
+- The table is asked for each key of an epoch at most once, whatever the number of its rows.
+
+Threads: one call at a time; hints from any, beside a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.frame import Frame
+from tailrace.operators.keyed import PIECE_ROWS, keyed, pieces
+from tailrace.operators.looked_up import TableCopies
+from tailrace.operators.output import output_schema
+from tailrace.operators.specs.lookup import LookupSpec
+from tailrace.operators.table_backend import Asker
+from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX
+from tailrace.state.layout import VALID, AccumulatorWords, KeyWords
+from tailrace.state.metrics import Metrics
+from tailrace.state.runs import plain, take
+from tailrace.state.sections import ValidBits, decoded
+from tailrace.state.table import Rows
+
+
+class LookupJoin:
+    def __init__(
+        self,
+        spec: LookupSpec,
+        shards: Iterable[int],
+        asker: Asker,
+        *,
+        memory_bytes: int,
+        policy: str = "timestamp",
+        threads: int = 2,
+        prefetch: bool = True,
+    ) -> None:
+        self.spec = spec
+        self._layout = spec.layout()
+        self._kept = spec.cached_layout()
+        self._schema = output_schema(spec)
+        self._shards = set(shards)
+        self._copies = TableCopies(spec, asker, memory_bytes, policy, threads)
+        self._prefetch = prefetch
+        self._places: list[KeyWords | AccumulatorWords] = [*self._layout.keys, *self._layout.accumulators]
+        self._time = self._time_place()
+        self._newest: int | None = None
+        self._keys = 0  # of the newest epoch
+        self._made: list[pa.RecordBatch] = []  # its emission
+
+    # One epoch -------------------------------------------------------------------------------------------------------
+
+    def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
+        self._made, self._keys = [], 0
+        self._newest = epoch
+        for rows in pieces(frames, self._layout, PIECE_ROWS):
+            self._made += self._joined(rows, epoch)
+
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        self._check_newest(epoch)
+        made, self._made = self._made, []
+        return made
+
+    def _joined(self, rows: Rows, epoch: int) -> list[pa.RecordBatch]:
+        known = (rows.words[:, VALID] & self._layout.key_mask) == self._layout.key_mask
+        if not known.all() and not self.spec.outer:
+            rows = take(rows, np.flatnonzero(known), self._layout)
+            known = np.ones(len(rows), bool)
+        rows = plain(rows)
+        groups = keyed(rows, self._layout)
+        asked = known[groups.firsts]
+        wanted = groups.firsts[asked]
+        self._keys += len(wanted)
+        said = self._copies.found(Rows(rows.words[wanted], rows.heap), self._moment(rows, epoch))
+        has = np.zeros(len(groups), bool)
+        has[asked] = said.words[:, self._kept.accumulators[0].word] != 0
+        place = np.full(len(groups), -1, np.int64)
+        place[asked] = np.arange(len(wanted))
+        place[~has] = -1
+        chosen = place[groups.numbers]
+        if not self.spec.outer:
+            there = np.flatnonzero(chosen >= 0)
+            if len(there) < len(rows):
+                rows, chosen = Rows(rows.words[there], rows.heap), chosen[there]
+        return self._batches(rows, chosen, said)
+
+    def _batches(self, rows: Rows, chosen: np.ndarray, said: Rows) -> list[pa.RecordBatch]:
+        """``chosen``: of each row, the table's row among ``said``, or -1."""
+        valid = ValidBits(said)
+        values = [decoded(said, valid, place) for place in self._kept.accumulators[1:]]
+        out = []
+        # Cut before Arrow is made of it: the strings of one batch must stay below 2 GiB.
+        for at in range(0, len(rows), EMISSION_ROWS_MAX):
+            own = Rows(rows.words[at : at + EMISSION_ROWS_MAX], rows.heap)
+            mine = chosen[at : at + EMISSION_ROWS_MAX]
+            places, bits = pa.array(mine, mask=mine < 0), ValidBits(own)
+            arrays = [decoded(own, bits, place) for place in self._places]
+            arrays += [value.take(places) for value in values]
+            out.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        return out
+
+    def _time_place(self) -> KeyWords | AccumulatorWords | None:
+        if self.spec.time_column is None:
+            return None
+        names = [field.name for field in (*self.spec.keys, *self.spec.rows)]
+        return self._places[names.index(self.spec.time_column.name)]
+
+    def _moment(self, rows: Rows, epoch: int) -> int:
+        """The event time of an access: the largest of its rows; epochs stand for it where there is none."""
+        if self._time is None or not len(rows):
+            return epoch
+        timed = (rows.words[:, VALID] >> self._time.bit & 1).astype(bool)
+        return int(rows.words[timed, self._time.word].max(initial=MIN_MICROS))
+
+    # Hints -----------------------------------------------------------------------------------------------------------
+
+    def wants_hints(self) -> bool:
+        return self._prefetch
+
+    def hint_rows(self, rows: np.ndarray, heap: np.ndarray, time: int) -> None:
+        if self._prefetch and len(rows):
+            self._copies.foretold_rows(rows, heap, time)
+
+    def hint_keys(self, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None) -> None:
+        if self._prefetch and len(hashes):
+            self._copies.foretold_keys(hashes, times, keys)
+
+    def settle(self) -> None:
+        """Wait until all that was foretold is here; for tests and benches."""
+        self._copies.settle()
+
+    # State: there is none --------------------------------------------------------------------------------------------
+
+    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
+        self._check_newest(epoch)
+        return {}
+
+    def undo(self, epoch: int) -> None:
+        self._made = []
+        if self._newest is not None and self._newest >= epoch:
+            self._newest = epoch - 1
+
+    def forget(self, epoch: int) -> None:
+        """Nothing is kept of an epoch."""
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        self._shards.add(shard)
+
+    def drop_shard(self, shard: int) -> None:
+        self._shards.discard(shard)
+
+    def updated(self, epoch: int) -> int:
+        """Keys that the table was asked for."""
+        self._check_newest(epoch)
+        return self._keys
+
+    @property
+    def horizon(self) -> int:
+        return MIN_MICROS
+
+    @property
+    def shards(self) -> frozenset[int]:
+        return frozenset(self._shards)
+
+    @property
+    def rows(self) -> int:
+        return 0
+
+    @property
+    def nbytes(self) -> int:
+        return self._copies.nbytes
+
+    @property
+    def disk_bytes(self) -> int:
+        return 0
+
+    def metrics(self) -> Metrics:
+        return self._copies.metrics()
+
+    def close(self) -> None:
+        self._copies.close()
+
+    def _check_newest(self, epoch: int) -> None:
+        if self._newest != epoch:
+            raise ValueError(f"epoch {epoch} is not the one last applied ({self._newest})")

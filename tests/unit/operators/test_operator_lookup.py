@@ -1,0 +1,239 @@
+"""The lookup join against a dictionary: exact keys, absent ones, hints, little room, two keys with one hash."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.errors import TableError
+from tailrace.ids import MIN_MICROS, Micros
+from tailrace.operators.frame import Frame, by_shard
+from tailrace.operators.handover import in_fixed_order
+from tailrace.operators.lifters import lifter_of
+from tailrace.operators.lookup_join import LookupJoin
+from tailrace.operators.operator import Hinted
+from tailrace.operators.specs.from_json import spec_from_json
+from tailrace.operators.specs.lookup import Backend, LookupSpec, TableSpec
+from tailrace.operators.table_backend import Answer, Asker, ConnectionLost
+from tailrace.state.columns import arrow_type
+from tailrace.state.layout import HASH
+from tailrace.state.table import Rows
+from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
+
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
+K, J = Field("k", DataType("string")), Field("j", DataType("int"))
+TS, V = Field("ts", TIMESTAMP), Field("v", BIGINT)
+A, B = Field("a", DataType("string")), Field("b", DataType("decimal(25,2)"))
+
+
+def described(keys: tuple[Field, ...] = (K,), outer: bool = False, **changes: Any) -> LookupSpec:
+    table = TableSpec(Backend.DBAPI, "a table", Micros(0), "{}")
+    spec = LookupSpec("lookup", keys, (TS, V), (A, B), ("a", "b"), table, outer, TS, shards=4)
+    return replace(spec, **changes)
+
+
+class Told:
+    """A backend that is a dictionary, and remembers what it was asked."""
+
+    def __init__(self, rows: dict[tuple[Any, ...], tuple[Any, Any]], piece: int = 7) -> None:
+        self.rows, self.piece = rows, piece
+        self.asked: list[tuple[Any, ...]] = []
+        self.lost = 0
+        self.lock = threading.Lock()
+        self.closed = False
+
+    def ask(self, keys: list[pa.Array]) -> Answer:
+        asked = list(zip(*(key.to_pylist() for key in keys), strict=True))
+        assert 0 < len(asked) <= self.piece and len(set(asked)) == len(asked)
+        with self.lock:
+            if self.lost:
+                self.lost -= 1
+                raise ConnectionLost("gone for a moment")
+            self.asked += asked
+        found = [self.rows.get(key) for key in asked]
+        values = [
+            pa.array([None if row is None else row[n] for row in found], arrow_type(field.type, large=True))
+            for n, field in enumerate((A, B))
+        ]
+        return Answer(np.array([row is not None for row in found], bool), values)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def frames(spec: LookupSpec, rows: list[Any], pool: int | None = None) -> list[Frame]:
+    """``pool``: how many hashes there are, so that keys collide."""
+    fields = (*spec.keys, *spec.rows)
+    columns = list(zip(*rows, strict=True)) or [()] * len(fields)
+    arrays = [pa.array(column, arrow_type(field.type)) for column, field in zip(columns, fields, strict=True)]
+    batch = pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
+    frame = lifter_of(spec, MIN_MICROS, False, {}).frame([batch])
+    if pool is not None:
+        words = frame.rows.copy()
+        words[:, HASH] %= pool
+        frame = by_shard(Rows(words, frame.heap), spec.shards)
+    return [Frame.from_batch(frame.to_batch(), spec.layout().words)]
+
+
+def told(batches: list[pa.RecordBatch]) -> list[tuple[Any, ...]]:
+    for batch in batches:
+        batch.validate(full=True)
+    return [
+        tuple(int(v.timestamp() * 1e6 + 0.5) if hasattr(v, "timestamp") else v for v in row.values())
+        for batch in batches
+        for row in batch.to_pylist()
+    ]
+
+
+def wanted(spec: LookupSpec, rows: list[Any], table: dict[tuple[Any, ...], tuple[Any, Any]]) -> list[Any]:
+    width = len(spec.keys)
+    joined = [(*row, *table.get(row[:width], (None, None))) for row in rows if spec.outer or row[:width] in table]
+    return sorted(joined, key=repr)
+
+
+values = st.tuples(st.one_of(st.none(), st.text(max_size=20)), st.one_of(st.none(), st.decimals(-999, 999, places=2)))
+
+
+@settings(max_examples=400 if LONG else 60)
+@given(
+    table=st.dictionaries(st.integers(0, 30), values, max_size=20),
+    epochs=st.lists(st.lists(st.one_of(st.none(), st.integers(0, 40)), max_size=30), min_size=1, max_size=6),
+    outer=st.booleans(),
+    two_keys=st.booleans(),
+    pool=st.sampled_from([None, 1, 3]),
+    memory=st.sampled_from([0, 1500, 1 << 20]),
+    policy=st.sampled_from(["timestamp", "lru", "clock"]),
+    hinted=st.lists(st.sampled_from(["no", "rows", "keys", "settled"]), min_size=6, max_size=6),
+)
+def test_as_a_dictionary_says(
+    table: dict[int, Any],
+    epochs: list[list[int | None]],
+    outer: bool,
+    two_keys: bool,
+    pool: int | None,
+    memory: int,
+    policy: str,
+    hinted: list[str],
+) -> None:
+    def key(n: int | None) -> tuple[Any, ...]:
+        name = None if n is None else f"key {n}"
+        return (name, None if n is None else n % 5) if two_keys else (name,)
+
+    spec = described((K, J) if two_keys else (K,), outer)
+    assert spec_from_json(spec.to_json()) == spec
+    rows = {key(n): value for n, value in table.items()}
+    backend = Told(rows)
+    operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=memory, policy=policy)
+    assert isinstance(operator, Hinted)
+    try:
+        for epoch, drawn in enumerate(epochs):
+            sent = [(*key(n), 1_000_000 * epoch + place, place) for place, n in enumerate(drawn)]
+            staged = frames(spec, sent, pool)
+            if hinted[epoch] in ("rows", "settled"):
+                for frame in staged:
+                    operator.hint_rows(frame.rows, frame.heap, epoch)
+            elif hinted[epoch] == "keys":
+                hashes = staged[0].rows[:, HASH]
+                columns = [
+                    pa.array([row[n] for row in _in_order(staged[0], sent)], arrow_type(f.type))
+                    for n, f in enumerate(spec.keys)
+                ]
+                batch = pa.RecordBatch.from_arrays(columns, names=[f.name for f in spec.keys])
+                operator.hint_keys(hashes, np.full(len(hashes), epoch), batch)
+            if hinted[epoch] == "settled":
+                operator.settle()
+            sums = [frame.checksum() for frame in staged]
+            operator.apply(epoch, staged)
+            emitted = told(operator.advance(epoch, MIN_MICROS, MIN_MICROS))
+            assert sums == [frame.checksum() for frame in staged], "a frame was written to"
+            assert sorted(emitted, key=repr) == wanted(spec, sent, rows)
+            assert operator.delta(epoch) == {}
+            if epoch % 2:  # a try that was in vain
+                operator.undo(epoch)
+                operator.apply(epoch, staged)
+                assert told(operator.advance(epoch, MIN_MICROS, MIN_MICROS)) == emitted
+        if memory >= 1 << 20 and pool is None:
+            assert len(backend.asked) == len(set(backend.asked)), "a key was asked for twice"
+            assert not any(None in asked for asked in backend.asked)
+    finally:
+        operator.close()
+    assert backend.closed
+
+
+def _in_order(frame: Frame, sent: list[Any]) -> list[Any]:
+    """The rows of a frame in its own order: the last column tells them apart."""
+    return [sent[int(place)] for place in frame.rows[:, -1]]
+
+
+def test_what_is_on_its_way_is_not_asked_for_again() -> None:
+    spec, gate, entered = described(), threading.Event(), threading.Event()
+
+    class Slow(Told):
+        def ask(self, keys: list[pa.Array]) -> Answer:
+            entered.set()
+            assert gate.wait(20)
+            return super().ask(keys)
+
+    backend = Slow({("key 1",): ("one", None)})
+    operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 20)
+    staged = frames(spec, [("key 1", 5, 1)])
+    operator.hint_rows(staged[0].rows, staged[0].heap, 5)
+    assert entered.wait(20)
+    applying = threading.Thread(target=operator.apply, args=(0, staged))
+    applying.start()
+    gate.set()
+    applying.join()
+    assert told(operator.advance(0, 0, 0)) == [("key 1", 5, 1, "one", None)]
+    assert backend.asked == [("key 1",)]
+    metrics = operator.metrics()
+    assert metrics["coldMisses"] == 1 and metrics["hintsUsed"] == 1 and metrics["hintsWasted"] == 0
+    operator.close()
+
+
+def test_a_lost_connection_is_waited_for_or_told() -> None:
+    patient = described(table=TableSpec(Backend.DBAPI, "a table", Micros(20_000_000), "{}"))
+    for spec, losses in ((patient, 3), (described(), 1)):
+        backend = Told({("key 1",): ("one", None)})
+        operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 20)
+        staged = frames(spec, [("key 1", 5, 1)])
+        backend.lost = losses
+        if spec is patient:
+            operator.apply(0, staged)
+            assert len(told(operator.advance(0, 0, 0))) == 1
+        else:
+            with pytest.raises(TableError, match="a table cannot be reached: gone for a moment"):
+                operator.apply(0, staged)
+            operator.undo(0)
+            operator.apply(0, staged)  # it is back: nothing was lost
+            assert len(told(operator.advance(0, 0, 0))) == 1
+        operator.close()
+
+
+def test_secrets_stay_out_of_what_is_kept_and_told() -> None:
+    spec = described(table=TableSpec(Backend.REDIS, "Redis h:1/0", Micros(0), '{"password": "pw-1234"}', "code"))
+    bare = spec.without_code()
+    assert "pw-1234" not in bare.to_json() and "code" not in bare.table.code
+    assert bare.without_code() == bare
+
+
+def test_rows_are_handed_over_in_one_order_however_they_came() -> None:
+    spec = described(outer=True)
+    rng = random.Random(random.randrange(2**32))
+    sent = [(rng.choice([None, "a", "b", "c"]), rng.randrange(3), rng.randrange(3)) for _ in range(60)]
+    orders = []
+    for _ in range(3):
+        rng.shuffle(sent)
+        operator = LookupJoin(spec, range(4), Asker(spec, Told({("a",): ("x", None)})), memory_bytes=1 << 20)
+        operator.apply(0, frames(spec, sent))
+        orders.append(told(in_fixed_order(operator.advance(0, 0, 0), spec)))
+        operator.close()
+    assert orders[0] == orders[1] == orders[2]
