@@ -31,11 +31,16 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "operators.specs": ("operators.specs", "state.layout"),  # a record's layout is plain data, like specs
     "commit": ("state", "log", "env"),  # stores do not know commit, nor does commit know operators
     "server": ("operators", "commit", "state", "cache", "log", "env"),
-    "server.client": ("server.protocol", "server.file_stage", "operators.frame", "operators.specs", "env"),
+    "server.client": (
+        *("server.protocol", "server.file_stage", "server.hint_message", "operators.frame", "operators.specs", "env"),
+    ),
     "server.protocol": ("operators.frame", "operators.specs", "commit", "env"),
     "api": (),
     "plan": ("api", "operators.specs"),
-    "spark": ("plan", "api", "operators", "server.client", "server.protocol", "server.launch", "commit", "env"),
+    "spark": (
+        *("plan", "api", "operators", "cache.frequency_sketch", "commit", "env"),
+        *("server.client", "server.protocol", "server.hint_message", "server.launch"),
+    ),
     "testing": ("",),
     "testing.stores": ("operators", "state"),  # the stores by themselves, for benches
     "lab": ("", "testing"),  # "" is the package itself: public names only, as a user has them

@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +33,8 @@ from tailrace.errors import StateServerError, TailraceError
 from tailrace.ids import MIN_MICROS, NO_EPOCH
 from tailrace.operators.frame import Frame
 from tailrace.server.file_stage import FileStageWriter
+from tailrace.server.hint_message import ACTION as HINT
+from tailrace.server.hint_message import HintMessage
 from tailrace.server.protocol import (
     ERROR_PREFIX,
     NOTHING_STAGED,
@@ -49,6 +51,7 @@ from tailrace.server.protocol import (
     Request,
     ServerAddress,
     ServerStatus,
+    Slack,
     StageKey,
     StageReceipt,
     Uploaded,
@@ -59,6 +62,7 @@ from tailrace.server.protocol import (
 
 _CLIENTS_MAX = 64
 _EVERY_BATCH = 2**31
+_HINT_TIMEOUT_S = 2.0
 INLINE_BYTES = 1 << 20
 """Emissions up to this size come back with the answer of ``run_epoch``."""
 
@@ -72,6 +76,9 @@ class EpochDone:
     committed: CommitResult | None
     status: ServerStatus  # after the steps, before the commit
     batches: list[pa.RecordBatch] | None
+    slack: Slack = field(default_factory=dict)
+    hints: int = 0
+    hint_bytes: int = 0
 
 
 class StateClient:
@@ -92,6 +99,15 @@ class StateClient:
             folder = os.path.dirname(self.address.uri[len(UNIX_SCHEME) :])
             return FileStageWriter(self._send, folder, key)
         return StageWriter(self, key)
+
+    def hint(self, message: HintMessage, batch: pa.RecordBatch | None = None) -> bool:
+        """Tell what is on its way. Whether it was heard: hints may be lost, and no task fails for one."""
+        action = flight.Action(HINT, message.to_bytes(batch))
+        try:
+            list(self._client.do_action(action, self._options(_HINT_TIMEOUT_S)))
+        except (flight.FlightError, pa.ArrowException, OSError):
+            return False
+        return True
 
     def emission(
         self, epoch: int, try_: int, batch_range: tuple[int, int] = (0, _EVERY_BATCH), operator: str = ""
@@ -195,6 +211,9 @@ class StateClient:
             committed=result.committed,
             status=result.status,
             batches=batches,
+            slack=result.slack,
+            hints=result.hints,
+            hint_bytes=result.hint_bytes,
         )
 
     def relay(

@@ -27,8 +27,10 @@ from collections.abc import Callable
 from tailrace.env import clock, processes, scratch
 from tailrace.env.disk import process_id
 from tailrace.env.pandas_import import hide_pandas
+from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.server import assembly
 from tailrace.server.folder import ServerFolder
+from tailrace.server.hint_receiver import HintReceiver
 from tailrace.server.protocol import TCP, UNIX_SCHEME, ProcessConfig, ServerAddress, encode
 from tailrace.server.service import LateEngine, StateService
 
@@ -123,6 +125,7 @@ def _listen(
             opened=opened,
             shutdown=shutdown,
             tls_certificates=certificates,
+            hints=HintReceiver(common.run, {spec.name: spec.keys for spec in map(spec_from_json, common.operators)}),
         )
     myself = processes.facts(process_id())
     assert myself is not None

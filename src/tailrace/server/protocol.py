@@ -128,6 +128,10 @@ Span = tuple[str, float, float]
 """A step of a commit, and when it began and ended, by the wall clock of its machine, in seconds."""
 
 
+Slack = Mapping[str, tuple[tuple[float, float], ...]]
+"""By point on the way to an operator: milliseconds, and how many rows had so many."""
+
+
 @dataclass(frozen=True)
 class CommitResult:
     """``delta`` is None where no record was touched. ``horizons``, by operator, go into the manifest with it.
@@ -262,6 +266,11 @@ class ServerConfig:
     memory_bytes: int = 1 << 30
     read_batch_ratio: float = 0.02
     max_space_amplification: float = 1.5
+    cache_policy: str = "timestamp"
+    prefetch: str = "on"
+    cold_reads: str = "mapped"
+    cold_read_s: float = 0.0  # that a read takes beside what it takes anyway
+    cold_read_depth: int = 32
     tls_cert_path: str | None = None  # on the executors
     tls_key_path: str | None = None
     tls_roots: str | None = field(default=None, repr=False)
@@ -360,13 +369,19 @@ class EmissionTicket:
 
 @dataclass(frozen=True)
 class EpochResult:
-    """Answer of ``run_epoch``. ``inline``: the whole emission follows in the same answer."""
+    """Answer of ``run_epoch``. ``inline``: the whole emission follows in the same answer.
+
+    ``slack``: by point on the way to the operator, as (milliseconds, rows): how long before it began rows had passed.
+    """
 
     applied: Applied
     emission: EmissionInfo
     committed: CommitResult | None
     status: ServerStatus
     inline: bool
+    slack: Slack = field(default_factory=dict)
+    hints: int = 0  # that came for this epoch's rows
+    hint_bytes: int = 0
 
     def to_json(self) -> bytes:
         committed = self.committed.to_json() if self.committed is not None else None
@@ -377,6 +392,9 @@ class EpochResult:
                 "committed": committed,
                 "status": asdict(self.status),
                 "inline": self.inline,
+                "slack": self.slack,
+                "hints": self.hints,
+                "hint_bytes": self.hint_bytes,
             }
         )
 
@@ -389,6 +407,9 @@ class EpochResult:
             committed=CommitResult.from_json(raw["committed"]) if raw["committed"] is not None else None,
             status=ServerStatus.from_json(raw["status"]),
             inline=raw["inline"],
+            slack={point: tuple((ms, rows) for ms, rows in seen) for point, seen in raw["slack"].items()},
+            hints=raw["hints"],
+            hint_bytes=raw["hint_bytes"],
         )
 
 

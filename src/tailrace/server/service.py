@@ -1,8 +1,8 @@
 """The Flight service: turns calls into calls of the engine, and errors into Flight errors.
 
-Actions carry one JSON ``Request`` and answer with JSON; ``DoPut`` stages one attempt's frames; ``DoGet`` reads an
-emission. A put ends with metadata that says what was sent: a stream that breaks off looks to gRPC like one that ended,
-and only that receipt tells them apart.
+Actions carry one JSON ``Request`` and answer with JSON, but for staged files and hints, which have messages of their
+own; ``DoPut`` stages one attempt's frames; ``DoGet`` reads an emission. A put ends with metadata that says what was
+sent: a stream that breaks off looks to gRPC like one that ended, and only that receipt tells them apart.
 
 Threading: gRPC calls every method from threads of its own, any number at once. This class holds no state that changes,
 except the engine, which is set once. All locking is the engine's and staging's.
@@ -15,6 +15,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from tailrace.env.handed_file import sweep
 from tailrace.errors import StateServerError, TailraceError
 from tailrace.server.engine import Engine
 from tailrace.server.file_stage import ACTION, StagedFile, frames_in
+from tailrace.server.hint_message import ACTION as HINT
+from tailrace.server.hint_receiver import HintReceiver
 from tailrace.server.protocol import (
     ERROR_PREFIX,
     TOKEN_HEADER,
@@ -35,6 +38,7 @@ from tailrace.server.protocol import (
     decode,
     encode,
 )
+from tailrace.server.staging import Stage, Staging
 
 _log = logging.getLogger(__name__)
 _OK = b"{}"
@@ -93,6 +97,7 @@ class StateService(flight.FlightServerBase):
         opened: Callable[[], None],
         shutdown: Callable[[bool], None],
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
+        hints: HintReceiver | None = None,
     ) -> None:
         super().__init__(location, middleware={"token": TokenCheck(token)}, tls_certificates=tls_certificates)
         self._late_engine = engine
@@ -100,13 +105,14 @@ class StateService(flight.FlightServerBase):
         self._folder = folder  # where tasks of this machine put their frames
         self._opened = opened
         self._shutdown = shutdown
+        self._hints = hints or HintReceiver("", {})
         self._questions: dict[str, Callable[[Engine, Request], list[bytes | pa.Buffer]]] = {
             "open": self._open,
             "apply": lambda engine, request: [encode(engine.apply(request))],
             "advance": lambda engine, request: [encode(engine.advance(request))],
             "commit": lambda engine, request: [json.dumps(engine.commit(request).to_json()).encode()],
             "upload": lambda engine, request: [encode(engine.upload(request))],
-            "run_epoch": _run_epoch,
+            "run_epoch": self._run_epoch,
             "relay": lambda engine, request: [engine.relay(request).to_json()],
             "status": lambda engine, request: [encode(engine.status(request))],
         }
@@ -119,12 +125,15 @@ class StateService(flight.FlightServerBase):
         }
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        return [(name, "") for name in [*self._questions, *self._orders, ACTION, "ping", "shutdown"]]
+        return [(name, "") for name in [*self._questions, *self._orders, ACTION, HINT, "ping", "shutdown"]]
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[flight.Result]:
         try:
             if action.type == ACTION:
                 self._stage_file(StagedFile.from_json(action.body.to_pybytes()))
+                return [flight.Result(_OK)]
+            if action.type == HINT:
+                self._hints.take(self._late_engine.get(), action.body)
                 return [flight.Result(_OK)]
             if action.type == "ping":  # also of one that is not ready yet, or busy
                 return [flight.Result(self._server.encode())]
@@ -156,7 +165,7 @@ class StateService(flight.FlightServerBase):
                 said = None
                 while (chunk := _next_chunk(reader)) is not None:
                     if chunk.data is not None and chunk.data.num_rows:
-                        staging.add(stage, chunk.data)
+                        self._add(staging, stage, chunk.data, in_file=False)
                     if chunk.app_metadata is not None:
                         said = decode(StageReceipt, chunk.app_metadata.to_pybytes())
                 if said is None:
@@ -173,10 +182,15 @@ class StateService(flight.FlightServerBase):
         stage = staging.open(staged.key)
         try:
             for batch in frames_in(self._folder, staged):
-                staging.add(stage, batch, in_file=True)
+                self._add(staging, stage, batch, in_file=True)
             staging.finish(stage, staged.receipt)
         finally:
             staging.abandon(stage)
+
+    def _add(self, staging: Staging, stage: Stage, batch: pa.RecordBatch, *, in_file: bool) -> None:
+        before = stage.receipt.rows
+        staging.add(stage, batch, in_file=in_file)
+        self._hints.staged(stage.key, stage.receipt.rows - before)
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         try:
@@ -186,6 +200,18 @@ class StateService(flight.FlightServerBase):
         schema = batches[0].schema if batches else pa.schema([])
         return flight.GeneratorStream(schema, iter(batches))
 
+    def _run_epoch(self, engine: Engine, request: Request) -> list[bytes | pa.Buffer]:
+        slack, hints, hint_bytes = self._hints.begins(request.operator, request.epoch, request.try_)
+        result, batches = engine.run_epoch(request)
+        result = replace(result, slack=slack, hints=hints, hint_bytes=hint_bytes)
+        if not batches:
+            return [result.to_json()]
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batches[0].schema) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
+        return [result.to_json(), sink.getvalue()]
+
     def _forget(self, engine: Engine, request: Request) -> None:
         engine.forget(request)
         sweep(self._folder, request.epoch)  # tasks that died have left their files
@@ -194,17 +220,6 @@ class StateService(flight.FlightServerBase):
         engine.assign(request)
         self._opened()
         return [encode(engine.status(request))]
-
-
-def _run_epoch(engine: Engine, request: Request) -> list[bytes | pa.Buffer]:
-    result, batches = engine.run_epoch(request)
-    if not batches:
-        return [result.to_json()]
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as stream:
-        for batch in batches:
-            stream.write_batch(batch)
-    return [result.to_json(), sink.getvalue()]
 
 
 def _next_chunk(reader: flight.MetadataRecordBatchReader) -> flight.FlightStreamChunk | None:

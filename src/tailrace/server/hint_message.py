@@ -1,0 +1,51 @@
+"""What travels ahead of rows: hints for an operator's state, and when rows have passed a point.
+
+One message goes to one server, of one point, for one operator and one try of an epoch: a header as JSON, then, where
+there are hints, one Arrow record batch. Like every message it is not pickled. Losing one costs time and no answer.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+ACTION = "hint"
+_LENGTH_BYTES = 4
+
+
+@dataclass(frozen=True)
+class HintMessage:
+    """``passed``: rows that have passed the point, as (milliseconds before this was sent, how many).
+
+    ``times``: of the hints that follow, the event times, as (time, for how many of them).
+    """
+
+    run: str
+    operator: str
+    epoch: int
+    try_: int
+    point: str
+    passed: tuple[tuple[float, int], ...] = ()
+    times: tuple[tuple[int, int], ...] = ()
+
+    def to_bytes(self, batch: pa.RecordBatch | None = None) -> bytes:
+        header = json.dumps(asdict(self), separators=(",", ":")).encode()
+        sink = pa.BufferOutputStream()
+        sink.write(len(header).to_bytes(_LENGTH_BYTES, "little"))
+        sink.write(header)
+        if batch is not None:
+            with pa.ipc.new_stream(sink, batch.schema) as stream:
+                stream.write_batch(batch)
+        return bytes(sink.getvalue().to_pybytes())
+
+    @classmethod
+    def from_buffer(cls, data: pa.Buffer) -> tuple[HintMessage, pa.RecordBatch | None]:
+        size = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES].to_pybytes(), "little")
+        raw = json.loads(data[_LENGTH_BYTES:size].to_pybytes())
+        raw["passed"] = tuple((float(age), int(rows)) for age, rows in raw["passed"])
+        raw["times"] = tuple((int(time), int(count)) for time, count in raw["times"])
+        rest = data[size:]
+        batch = pa.ipc.open_stream(rest).read_next_batch() if rest.size else None
+        return cls(**raw), batch
