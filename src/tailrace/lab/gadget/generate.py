@@ -1,0 +1,121 @@
+"""From settings to a trace: piece by piece while it is made (online), or as a whole.
+
+>>> from tailrace.lab.gadget.generate import generate, trace_of
+>>> for piece in generate(workload="aggregation", source="borg", events=10_000):   # doctest: +SKIP
+...     replay(piece)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tailrace.lab.gadget import distributions, event_files
+from tailrace.lab.gadget.config import Config, FileInput, Input, Settings, StandInInput
+from tailrace.lab.gadget.driver import PIECE, pieces
+from tailrace.lab.gadget.source import Kind, Stream, Synthetic, woven
+from tailrace.lab.gadget.stand_ins import LABEL, stand_in
+from tailrace.lab.gadget.trace import Events, Trace, joined
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A trace that is yet to be made. ``pieces`` can be called more than once and gives the same every time."""
+
+    settings: Settings
+    stream: Stream
+
+    @property
+    def events(self) -> int:
+        return len(self.stream.events)
+
+    def pieces(self, size: int = PIECE) -> Iterator[Trace]:
+        settings = self.settings
+        seeds = np.random.SeedSequence([settings.seed, 77])
+        sizes = distributions.sizes(settings.value_size, np.random.default_rng(seeds), self.events)
+        metadata = self.metadata()
+        for piece in pieces(
+            settings.workload.operator(settings.parameters),
+            self.stream.events,
+            self.stream.watermarks(settings.every_events, settings.every_us),
+            sizes,
+            settings.limit,
+            piece=size,
+        ):
+            yield replace(piece, metadata=metadata)
+
+    def metadata(self) -> dict[str, str]:
+        settings = self.settings
+        random = np.random.default_rng(np.random.SeedSequence([settings.seed, 78]))
+        mean = float(distributions.sizes(settings.key_size, random, 10_000).mean())
+        source = {StandInInput: LABEL, FileInput: "file", Synthetic: "distributions"}[type(settings.first)]
+        return {
+            "workload": settings.workload.name,
+            "origin": "simulated",
+            "source": f"{source} {settings.first.name}" if isinstance(settings.first, StandInInput) else source,
+            "seed": str(settings.seed),
+            "key_bytes": str(max(1, round(mean))),
+            **{name: value for name, value in settings.told.items() if name not in ("seed", "operator.type")},
+        }
+
+
+def generation(settings: Settings) -> Generation:
+    """Reads or draws the input; the accesses are made later."""
+    return Generation(settings, _stream(settings))
+
+
+def generate(workload: str, source: str = "gadget", events: int | None = None, **names: str) -> Iterator[Trace]:
+    """Pieces of a trace from some names of a configuration, with ``_`` for dots: ``window_length="10"``."""
+    return generation(settings_of(workload, source, events, **names)).pieces()
+
+
+def trace_of(workload: str, source: str = "gadget", events: int | None = None, **names: str) -> Trace:
+    """As `generate`, as one trace."""
+    return joined(generate(workload, source, events, **names))
+
+
+def settings_of(workload: str, source: str = "gadget", events: int | None = None, **names: Any) -> Settings:
+    config = Config().set("operator.type", workload, "workload")
+    for side in ("first", "second"):
+        config.set(f"{side}.event.generator.type", source, "source")
+        if events is not None:
+            config.set(f"{side}.event.generator.events", str(events), "events")
+    for name, value in names.items():
+        config.set(name.replace("_", "."), str(value), name)
+    return config.settings()
+
+
+def _stream(settings: Settings) -> Stream:
+    first, second = settings.first, settings.second
+    if second is None:
+        found = _one(first, settings.seed)
+        return replace(found, events=replace(found.events, kinds=None))
+    if isinstance(second, StandInInput) and isinstance(first, StandInInput) and first.name == second.name:
+        right, left = stand_in(second.name, settings.seed, second.events, two_inputs=True)
+        stream = woven(left if left is not None else _one(first, settings.seed + 1), right, settings.schedule)
+    else:
+        stream = woven(_one(first, settings.seed), _one(second, settings.seed + 1), settings.schedule)
+    return _with_meaning(stream) if settings.workload.name == "continuous-join" else stream
+
+
+def _one(input_: Input, seed: int) -> Stream:
+    if isinstance(input_, Synthetic):
+        return input_.stream(seed)
+    if isinstance(input_, FileInput):
+        return event_files.load(input_.path, input_.mapping)
+    return stand_in(input_.name, seed, input_.events)[0]
+
+
+def _with_meaning(stream: Stream) -> Stream:
+    """Without left events that neither begin nor end anything: a continuous join does not read those."""
+    events = stream.events
+    assert events.sides is not None and events.kinds is not None
+    kept = (events.sides == 1) | (events.kinds != Kind.DATA)
+    return replace(
+        stream,
+        events=Events(events.keys[kept], events.times[kept], events.sides[kept], events.kinds[kept]),
+        arrivals=None if stream.arrivals is None else stream.arrivals[kept],
+    )

@@ -1,0 +1,106 @@
+"""The eleven workloads: names, operators and what they need. Parameters are those of the paper unless given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.errors import TailraceError
+from tailrace.lab.gadget.operators.continuous import Aggregation, ContinuousJoin, IntervalJoin
+from tailrace.lab.gadget.operators.sessions import SessionHolistic, SessionIncremental
+from tailrace.lab.gadget.operators.windows import (
+    SlidingHolistic,
+    SlidingIncremental,
+    SlidingJoin,
+    TumblingHolistic,
+    TumblingIncremental,
+    TumblingJoin,
+)
+
+SECOND = 1_000_000
+
+
+class UnknownWorkloadError(TailraceError):
+    """No workload has this name."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Of operators, in microseconds."""
+
+    window: int = 5 * SECOND
+    slide: int = SECOND
+    gap: int = 120 * SECOND
+    lower: int = -120 * SECOND
+    upper: int = 180 * SECOND
+    lateness: int = 0
+    bucket: int = 1_000
+    """Events of a key within one bucket share an entry of an interval join's buffer: Flink counts milliseconds."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    paper_name: str
+    """What the paper's tables call it."""
+    artifact_name: str
+    """What the paper's own configurations call it (``operator.type``)."""
+    inputs: int
+    pattern: str
+    """What a store sees most."""
+    operator: Callable[[Parameters], Any]
+
+
+_UPDATE, _APPEND = "read-modify-write", "append"
+
+_ALL = (
+    Workload(
+        "tumbling-incremental", "Tumbling-Incr", "tumbling.keyed.incremental", 1, _UPDATE,
+        lambda p: TumblingIncremental(p.window, p.lateness),
+    ),
+    Workload(
+        "sliding-incremental", "Sliding-Incr", "sliding.keyed.incremental", 1, _UPDATE,
+        lambda p: SlidingIncremental(p.window, p.slide, p.lateness),
+    ),
+    Workload(
+        "session-incremental", "Session-Incr", "session.incremental", 1, _UPDATE,
+        lambda p: SessionIncremental(p.gap, p.lateness),
+    ),
+    Workload(
+        "tumbling-holistic", "Tumbling-Hol", "tumbling.keyed.holistic", 1, _APPEND,
+        lambda p: TumblingHolistic(p.window, p.lateness),
+    ),
+    Workload(
+        "sliding-holistic", "Sliding-Hol", "sliding.keyed.holistic", 1, _APPEND,
+        lambda p: SlidingHolistic(p.window, p.slide, p.lateness),
+    ),
+    Workload(
+        "session-holistic", "Session-Hol", "session.holistic", 1, _APPEND,
+        lambda p: SessionHolistic(p.gap, p.lateness),
+    ),
+    Workload(
+        "tumbling-join", "Tumbling-Join", "join.tumbling", 2, _APPEND,
+        lambda p: TumblingJoin(p.window, p.lateness),
+    ),
+    Workload(
+        "sliding-join", "Sliding-Join", "join.sliding", 2, _APPEND,
+        lambda p: SlidingJoin(p.window, p.slide, p.lateness),
+    ),
+    Workload(
+        "interval-join", "Join-Interval", "join.interval", 2, _UPDATE,
+        lambda p: IntervalJoin(p.lower, p.upper, p.bucket),
+    ),
+    Workload("continuous-join", "Join-Cont", "continuous.join", 2, _UPDATE, lambda p: ContinuousJoin()),
+    Workload("aggregation", "Aggregation", "continuous.aggregation", 1, _UPDATE, lambda p: Aggregation()),
+)  # fmt: skip
+
+WORKLOADS: dict[str, Workload] = {one.name: one for one in _ALL}
+
+
+def workload(name: str) -> Workload:
+    """By its name here or in the artifact's configurations."""
+    for one in _ALL:
+        if name in (one.name, one.artifact_name):
+            return one
+    raise UnknownWorkloadError(f"no workload is called {name!r}; there are {', '.join(WORKLOADS)}")
