@@ -116,24 +116,15 @@ def test_one_state_key_for_each_event_key_is_no_distance(events: list[int]) -> N
     assert found is not None and found[0].distance == 0 and found[0].p_value == 1 and found[1] == 0
 
 
-@given(KEYS, st.data())
+@given(KEYS)
 @quick
-def test_stack_distance(keys: list[int], data: st.DataObject) -> None:
+def test_stack_distance(keys: list[int]) -> None:
     expected: list[int] = []
-    freeing: list[int] = []
-    frees = [data.draw(st.booleans()) for _ in keys]
-    stack: list[int] = []
-    for key, free in zip(keys, frees):
-        freeing.append(stack.index(key) if key in stack else -1)
-        stack = [other for other in stack if other != key]
-        if not free:
-            stack.insert(0, key)
     for at, key in enumerate(keys):
         before = [i for i in range(at) if keys[i] == key]
         expected.append(len(set(keys[before[-1] + 1 : at])) if before else -1)
     found = stack_distance.distances(array(keys))
     assert found.tolist() == expected
-    assert stack_distance.distances(array(keys), np.array(frees, bool)).tolist() == freeing
     known = [each for each in expected if each >= 0]
     assert stack_distance.mean_distance(found) == (pytest.approx(sum(known) / len(known)) if known else None)
     bounds = stack_distance.histogram(found)

@@ -16,25 +16,33 @@ NONE = -1
 """In place of the distance of a first access."""
 
 
-def distances(keys: np.ndarray, frees: np.ndarray | None = None) -> np.ndarray:
+def distances(keys: np.ndarray) -> np.ndarray:
     """Of each access its distance, or ``NONE``.
-
-    ``frees``: accesses after which the key is in the stack no more, as deletes are for a cache.
 
     >>> distances(np.array([5, 6, 7, 5, 5, 6]))
     array([-1, -1, -1,  2,  0,  2])
     """
     ids, count = numbered(keys)
-    size = len(ids)
-    freed = np.zeros(size, np.bool_) if frees is None else np.ascontiguousarray(frees, np.bool_)
-    out, last, tree = np.empty(size, np.int64), np.full(max(1, count), NONE, np.int64), np.zeros(size + 1, np.int64)
-    kernels.stack_distances(ids, freed, last, tree, out)
+    out, last, tree = _room(len(ids), count)
+    kernels.stack_distances(ids, last, tree, out)
     return out
 
 
-def cache_distances(trace: Trace) -> np.ndarray:
-    """As a cache sees it: what was deleted takes no room, and what comes after that is a first access."""
-    return distances(trace.keys, trace.operations == Operation.DELETE)
+def cache_depths(trace: Trace) -> np.ndarray:
+    """Of each access, how many entries less one a cache must have to hit; ``NONE`` where none does.
+
+    Without deletes these are the distances. A deleted key leaves a free place in the cache, and is new when it comes
+    again; a delete of a key that is not there changes nothing.
+    """
+    ids, count = numbered(trace.keys)
+    out, last, tree = _room(len(ids), count)
+    holes = np.empty(len(ids), np.int64)
+    kernels.cache_depths(ids, trace.operations == Operation.DELETE, last, tree, holes, out)
+    return out
+
+
+def _room(size: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.empty(size, np.int64), np.full(max(1, count), NONE, np.int64), np.zeros(size + 1, np.int64)
 
 
 def mean_distance(found: np.ndarray) -> float | None:
