@@ -1,0 +1,156 @@
+"""The prefetching manager: one fetch for each id, takers wait for what is in flight, nothing is fetched twice."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.cache.prefetch import Prefetcher
+
+
+class Backend:
+    """Counts what is fetched; ``gate`` holds fetches back."""
+
+    def __init__(self) -> None:
+        self.fetched: Counter[int] = Counter()
+        self.kept: dict[int, tuple[Any, int]] = {}
+        self.keys: dict[int, Any] = {}
+        self.gate = threading.Event()
+        self.gate.set()
+        self.begun = threading.Event()
+        self.fail = False
+
+    def fetch(self, ids: np.ndarray, keys: Any) -> list[int]:
+        self.begun.set()
+        assert self.gate.wait(10)
+        if self.fail:
+            raise ConnectionError("away")
+        self.fetched.update(ids.tolist())
+        if keys is not None:
+            self.keys.update(zip(ids.tolist(), keys, strict=True))
+        return [2 * id_ for id_ in ids.tolist()]
+
+    def keep(self, ids: np.ndarray, found: list[int], times: np.ndarray) -> None:
+        self.kept.update(zip(ids.tolist(), zip(found, times.tolist(), strict=True), strict=True))
+
+
+@contextmanager
+def prefetcher(backend: Backend, **options: Any) -> Iterator[Prefetcher]:
+    made = Prefetcher(backend.fetch, backend.keep, **options)
+    try:
+        yield made
+    finally:
+        backend.gate.set()
+        made.close()
+
+
+def ids(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int64)
+
+
+@given(calls=st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(-9, 9)), max_size=30), max_size=12))
+@settings(max_examples=40, deadline=None)
+def test_everything_foretold_is_fetched_with_its_latest_time(calls: list[list[tuple[int, int]]]) -> None:
+    backend = Backend()
+    backend.gate.clear()  # so that all hints come before the first fetch ends
+    with prefetcher(backend, batch=7, threads=1) as made:
+        for call in calls:
+            made.hint(ids(*(id_ for id_, _ in call)), ids(*(time for _, time in call)))
+        backend.gate.set()
+        made.settle()
+        foretold = {id_ for call in calls for id_, _ in call}
+        assert set(backend.kept) == foretold
+        assert set(backend.fetched.values()) <= {1}
+        for id_ in foretold:
+            assert backend.kept[id_] == (2 * id_, max(t for call in calls for i, t in call if i == id_))
+
+
+def test_who_needs_an_id_in_flight_waits_and_starts_no_second_fetch() -> None:
+    backend = Backend()
+    backend.gate.clear()
+    with prefetcher(backend, threads=1) as made:
+        made.hint(ids(1, 2), ids(0, 0))
+        assert backend.begun.wait(10)
+        done = threading.Event()
+        taker = threading.Thread(target=lambda: (made.wait_for(ids(1)), done.set()))
+        taker.start()
+        assert not done.wait(0.05)
+        made.hint(ids(1), ids(3))
+        backend.gate.set()
+        taker.join(10)
+        assert done.is_set()
+        assert backend.fetched == {1: 1, 2: 1}
+        assert backend.kept[1] == (2, 3)
+
+
+def test_what_nobody_has_begun_to_fetch_is_left_to_who_needs_it() -> None:
+    backend = Backend()
+    backend.gate.clear()
+    with prefetcher(backend, threads=1, batch=1) as made:
+        made.hint(ids(1), ids(0))
+        assert backend.begun.wait(10)
+        made.hint(ids(2, 3), ids(0, 0))
+        made.wait_for(ids(2))  # returns at once: it was only foretold
+        backend.gate.set()
+        made.settle()
+        assert backend.fetched == {1: 1, 3: 1}
+
+
+def test_a_fetch_that_fails_leaves_nothing_and_wedges_nobody() -> None:
+    backend = Backend()
+    backend.fail = True
+    with prefetcher(backend) as made:
+        made.hint(ids(1, 2), ids(0, 0))
+        made.settle()
+        made.wait_for(ids(1, 2))
+        assert not backend.kept
+        backend.fail = False
+        made.hint(ids(1), ids(0))
+        made.settle()
+        assert backend.kept == {1: (2, 0)}
+        assert made.failed >= 1
+
+
+def test_keys_travel_with_their_ids() -> None:
+    backend = Backend()
+    with prefetcher(backend, batch=3) as made:
+        for start in range(0, 50, 10):
+            names = [f"key {n % 12}" for n in range(start, start + 10)]
+            numbers = ids(*(n % 12 for n in range(start, start + 10)))
+            made.hint(numbers, np.zeros(10, np.int64), lambda places, names=names: [names[p] for p in places])
+        made.settle()
+        assert backend.keys == {n: f"key {n}" for n in range(12)}
+
+
+def test_old_hints_are_dropped_and_the_buffer_is_bounded() -> None:
+    backend = Backend()
+    backend.gate.clear()
+    with prefetcher(backend, threads=1, batch=1, room=5) as made:
+        made.hint(ids(0), ids(100))
+        assert backend.begun.wait(10)
+        made.hint(ids(1, 2, 3, 4, 5, 6), ids(1, 2, 3, 4, 5, 6))
+        assert made.dropped == 2
+        made.drop_before(3)
+        backend.gate.set()
+        made.settle()
+        assert set(backend.fetched) == {0, 3, 4}
+
+
+def test_closing_ends_workers_and_waiters() -> None:
+    backend = Backend()
+    before = threading.active_count()
+    made = Prefetcher(backend.fetch, backend.keep)
+    made.hint(ids(1), ids(0))
+    made.settle()
+    made.close()
+    made.hint(ids(2), ids(0))
+    made.wait_for(ids(2))
+    assert threading.active_count() == before
+    assert 2 not in backend.fetched
