@@ -35,7 +35,7 @@ def operator_of(
         case JoinSpec():
             return JoinRows(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case LookupSpec():
-            return lookup_operator(spec, shards, memory_bytes=memory_bytes, folder=folder)
+            return lookup_operator(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning.cold)
         case ProcessSpec():
             return Process(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case DeduplicateSpec():

@@ -28,18 +28,26 @@ from tailrace.state.runs import plain, take
 from tailrace.state.sections import RowsBuilder, ValidBits, decoded
 from tailrace.state.table import Rows, concat_rows
 
+_FETCH_KEYS = 512
+"""So many keys that were foretold are asked for at once, so that several workers share them."""
+
 
 class TableCopies:
-    def __init__(
-        self, spec: LookupSpec, asker: Asker, capacity_bytes: int, policy: str = "timestamp", threads: int = 2
-    ) -> None:
-        self._spec, self._asker = spec, asker
-        self._sent, self._kept = spec.layout(), spec.cached_layout()
+    def __init__(self, spec: LookupSpec, asker: Asker, capacity_bytes: int, policy: str = "timestamp") -> None:
+        self._asker, self._kept = asker, spec.cached_layout()
         self._keys = record_layout(spec.keys, [], ansi=False)
         self._cache = RecordCache(self._kept, capacity_bytes, policy)
-        self._ahead = Prefetcher(self._fetched, self._keep, threads=threads, batch=asker.piece, name="lookup")
-        self._asked = self._there = self._used = 0
+        self._ahead = Prefetcher(self._fetched, self._keep, batch=min(_FETCH_KEYS, asker.piece), name="lookup")
+        self._asked = self._there = 0
         self._wait_ms = 0.0
+        self._begun = False
+
+    def begin(self, keys: Rows, time: int) -> None:
+        """Begin to fetch what the cache does not have of these keys, of which ``found`` will be asked next."""
+        keys = Rows(self._key_words(keys.words), keys.heap)
+        ids, first = np.unique(keys.words[:, HASH], return_index=True)
+        self._foretold(ids, np.full(len(ids), time, np.int64), lambda at: take(keys, first[at], self._keys))
+        self._begun = True
 
     # Asking ----------------------------------------------------------------------------------------------------------
 
@@ -55,12 +63,15 @@ class TableCopies:
         self._there += count - len(missing)
         if len(missing):
             began = clock.monotonic()
+            if self._begun:
+                self._ahead.settle()
+                self._begun = False
             self._ahead.wait_for(ids[missing])
             if self._ahead.fetched:
                 missing = self._cached(keys, ids, missing, time, parts, places)
             if len(missing):
                 wanted = take(keys, missing, self._keys)
-                rows = self._ahead.timed(lambda: self._ask(wanted))
+                rows = self._ahead.timed(lambda: self._ask(wanted, patient=True))
                 self._cache.put(*_first_of_each(ids[missing], rows, self._kept, time))
                 parts.append(rows)
                 places.append(missing)
@@ -95,11 +106,11 @@ class TableCopies:
         remaining: np.ndarray = asked[left]
         return remaining
 
-    def _ask(self, keys: Rows) -> Rows:
+    def _ask(self, keys: Rows, *, patient: bool) -> Rows:
         """What the table says of these keys (words of keys alone), as records to keep."""
         valid = ValidBits(keys)
         columns = [decoded(keys, valid, place) for place in self._keys.keys]
-        answer = self._asker.ask(columns)
+        answer = self._asker.ask(columns, patient=patient)
         builder = RowsBuilder(len(keys), self._kept)
         for column, place in zip(columns, self._kept.keys, strict=True):
             builder.put(column, place.type, place.word, place.bit)
@@ -121,13 +132,15 @@ class TableCopies:
 
     # Hints -----------------------------------------------------------------------------------------------------------
 
-    def foretold_rows(self, words: np.ndarray, heap: np.ndarray, time: int) -> None:
-        """Rows of the operator's layout will come, with keys that may be null."""
-        known = (words[:, VALID] & self._keys.key_mask) == self._keys.key_mask
-        chosen = np.flatnonzero(known)
-        ids, first = np.unique(words[chosen, HASH], return_index=True)
-        keys = Rows(self._key_words(words[chosen[first]]), heap)
-        self._foretold(ids, np.full(len(ids), time, np.int64), lambda at: take(keys, at, self._keys))
+    def foretold_rows(self, rows: Rows, times: np.ndarray) -> None:
+        """Rows of the operator's layout will come, with keys that may be null, at these event times."""
+        words = rows.words
+        chosen = np.flatnonzero((words[:, VALID] & self._keys.key_mask) == self._keys.key_mask)
+        ids, first, group = np.unique(words[chosen, HASH], return_index=True, return_inverse=True)
+        latest = times[chosen[first]]
+        np.maximum.at(latest, group, times[chosen])
+        keys = Rows(self._key_words(words[chosen[first]]), rows.heap)
+        self._foretold(ids, latest, lambda at: take(keys, at, self._keys))
 
     def foretold_keys(self, ids: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None) -> None:
         if keys is None:
@@ -146,7 +159,7 @@ class TableCopies:
             self._ahead.hint(ids[wanted], times[wanted], lambda at: keys(wanted[at]))
 
     def _fetched(self, ids: np.ndarray, keys: Rows) -> Rows:
-        return self._ask(keys)
+        return self._ask(keys, patient=False)  # whoever needs them will have patience
 
     def _keep(self, ids: np.ndarray, rows: Rows, times: np.ndarray) -> None:
         self._cache.put(ids, rows, times, foretold=True)
@@ -173,7 +186,7 @@ class TableCopies:
             "coldFetchMsP99": ahead.fetch_ms(0.99),
             "hintsReceived": float(ahead.received),
             "hintsDropped": float(ahead.dropped),
-            "hintsUsed": float(max(0, ahead.fetched - self._cache.wasted)),
+            "hintsFetched": float(ahead.fetched),
             "hintsWasted": float(self._cache.wasted),
             "cacheBytes": float(self.nbytes),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from tailrace.env.shaped_reads import ReadDevice
 from tailrace.operators.dbapi_table import DbApiTable
 from tailrace.operators.lookup_join import LookupJoin
 from tailrace.operators.parquet_table import ParquetTable
@@ -12,11 +13,15 @@ from tailrace.operators.redis_table import RedisTable
 from tailrace.operators.specs.lookup import Backend, LookupSpec
 from tailrace.operators.table_backend import Asker
 from tailrace.operators.table_backend import Backend as AnyBackend
+from tailrace.state.tuning import USUAL_COLD, ColdTuning
 
 
-def lookup_operator(spec: LookupSpec, shards: Iterable[int], *, memory_bytes: int, folder: str) -> LookupJoin:
+def lookup_operator(
+    spec: LookupSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, tuning: ColdTuning = USUAL_COLD
+) -> LookupJoin:
     """``folder``: where a backend keeps what it has put in order."""
-    return LookupJoin(spec, shards, Asker(spec, _backend(spec, folder)), memory_bytes=memory_bytes)
+    asker = Asker(spec, _backend(spec, folder), ReadDevice(tuning.read_s, tuning.depth))
+    return LookupJoin(spec, shards, asker, memory_bytes=memory_bytes, tuning=tuning)
 
 
 def _backend(spec: LookupSpec, folder: str) -> AnyBackend:

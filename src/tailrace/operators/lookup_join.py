@@ -29,6 +29,7 @@ from tailrace.state.metrics import Metrics
 from tailrace.state.runs import plain, take
 from tailrace.state.sections import ValidBits, decoded
 from tailrace.state.table import Rows
+from tailrace.state.tuning import USUAL_COLD, ColdTuning
 
 
 class LookupJoin:
@@ -39,17 +40,15 @@ class LookupJoin:
         asker: Asker,
         *,
         memory_bytes: int,
-        policy: str = "timestamp",
-        threads: int = 2,
-        prefetch: bool = True,
+        tuning: ColdTuning = USUAL_COLD,
     ) -> None:
         self.spec = spec
         self._layout = spec.layout()
         self._kept = spec.cached_layout()
         self._schema = output_schema(spec)
         self._shards = set(shards)
-        self._copies = TableCopies(spec, asker, memory_bytes, policy, threads)
-        self._prefetch = prefetch
+        self._copies = TableCopies(spec, asker, memory_bytes, tuning.policy)
+        self._prefetch = tuning.prefetch
         self._places: list[KeyWords | AccumulatorWords] = [*self._layout.keys, *self._layout.accumulators]
         self._time = self._time_place()
         self._newest: int | None = None
@@ -79,7 +78,13 @@ class LookupJoin:
         asked = known[groups.firsts]
         wanted = groups.firsts[asked]
         self._keys += len(wanted)
-        said = self._copies.found(Rows(rows.words[wanted], rows.heap), self._moment(rows, epoch))
+        keys, time = Rows(rows.words[wanted], rows.heap), int(self._times(rows.words, epoch).max(initial=MIN_MICROS))
+        columns = None
+        if self._prefetch == "async-io":
+            # What needs nothing from the table is made while it is asked for the rest.
+            self._copies.begin(keys, time)
+            columns = self._columns(rows)
+        said = self._copies.found(keys, time)
         has = np.zeros(len(groups), bool)
         has[asked] = said.words[:, self._kept.accumulators[0].word] != 0
         place = np.full(len(groups), -1, np.int64)
@@ -89,22 +94,34 @@ class LookupJoin:
         if not self.spec.outer:
             there = np.flatnonzero(chosen >= 0)
             if len(there) < len(rows):
-                rows, chosen = Rows(rows.words[there], rows.heap), chosen[there]
-        return self._batches(rows, chosen, said)
+                chosen = chosen[there]
+                if columns is None:
+                    rows = Rows(rows.words[there], rows.heap)
+                else:
+                    columns = columns.take(pa.array(there))
+        return self._batches(self._columns(rows) if columns is None else columns, chosen, said)
 
-    def _batches(self, rows: Rows, chosen: np.ndarray, said: Rows) -> list[pa.RecordBatch]:
+    def _columns(self, rows: Rows) -> pa.Table:
+        """The stream's columns. Made in parts: the strings of one Arrow array must stay below 2 GiB."""
+        schema = pa.schema(list(self._schema)[: len(self._places)])
+        parts = []
+        for at in range(0, len(rows), EMISSION_ROWS_MAX):
+            own = Rows(rows.words[at : at + EMISSION_ROWS_MAX], rows.heap)
+            bits = ValidBits(own)
+            parts.append(pa.RecordBatch.from_arrays([decoded(own, bits, one) for one in self._places], schema=schema))
+        return pa.Table.from_batches(parts, schema)
+
+    def _batches(self, columns: pa.Table, chosen: np.ndarray, said: Rows) -> list[pa.RecordBatch]:
         """``chosen``: of each row, the table's row among ``said``, or -1."""
         valid = ValidBits(said)
         values = [decoded(said, valid, place) for place in self._kept.accumulators[1:]]
-        out = []
-        # Cut before Arrow is made of it: the strings of one batch must stay below 2 GiB.
-        for at in range(0, len(rows), EMISSION_ROWS_MAX):
-            own = Rows(rows.words[at : at + EMISSION_ROWS_MAX], rows.heap)
-            mine = chosen[at : at + EMISSION_ROWS_MAX]
-            places, bits = pa.array(mine, mask=mine < 0), ValidBits(own)
-            arrays = [decoded(own, bits, place) for place in self._places]
-            arrays += [value.take(places) for value in values]
+        out, at = [], 0
+        for part in columns.to_batches(EMISSION_ROWS_MAX):
+            mine = chosen[at : at + len(part)]
+            places = pa.array(mine, mask=mine < 0)
+            arrays = [*part.columns, *(value.take(places) for value in values)]
             out.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            at += len(part)
         return out
 
     def _time_place(self) -> KeyWords | AccumulatorWords | None:
@@ -113,24 +130,25 @@ class LookupJoin:
         names = [field.name for field in (*self.spec.keys, *self.spec.rows)]
         return self._places[names.index(self.spec.time_column.name)]
 
-    def _moment(self, rows: Rows, epoch: int) -> int:
-        """The event time of an access: the largest of its rows; epochs stand for it where there is none."""
-        if self._time is None or not len(rows):
-            return epoch
-        timed = (rows.words[:, VALID] >> self._time.bit & 1).astype(bool)
-        return int(rows.words[timed, self._time.word].max(initial=MIN_MICROS))
+    def _times(self, words: np.ndarray, epoch: int) -> np.ndarray:
+        """The event times of rows; epochs stand for them where there are none."""
+        if self._time is None:
+            return np.full(len(words), epoch, np.int64)
+        timed = (words[:, VALID] >> self._time.bit & 1).astype(bool)
+        return np.where(timed, words[:, self._time.word], MIN_MICROS)
 
     # Hints -----------------------------------------------------------------------------------------------------------
 
     def wants_hints(self) -> bool:
-        return self._prefetch
+        return self._prefetch == "on"
 
-    def hint_rows(self, rows: np.ndarray, heap: np.ndarray, time: int) -> None:
-        if self._prefetch and len(rows):
-            self._copies.foretold_rows(rows, heap, time)
+    def hint_frame(self, frame: Frame, epoch: int) -> None:
+        if self.wants_hints() and frame.n:
+            self._copies.foretold_rows(Rows(frame.rows, frame.heap), self._times(frame.rows, epoch))
 
-    def hint_keys(self, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None) -> None:
-        if self._prefetch and len(hashes):
+    def hint_keys(self, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None, epoch: int) -> None:
+        if self.wants_hints() and len(hashes):
+            times = times if self._time is not None else np.full(len(hashes), epoch, np.int64)
             self._copies.foretold_keys(hashes, times, keys)
 
     def settle(self) -> None:

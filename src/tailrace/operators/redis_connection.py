@@ -72,7 +72,7 @@ class RedisConnection:
     def strings(self, keys: pa.Array, prefix: bytes) -> pa.Array:
         """The value of each key; null where there is none, or where it is no string."""
         count = len(keys)
-        self._send(f"*{count + 1}\r\n$4\r\nMGET\r\n".encode(), _request(keys, prefix, b"", b""))
+        self._send(f"*{count + 1}\r\n$4\r\nMGET\r\n".encode(), request(keys, prefix, b"", b""))
         starts, lengths = self._receive(1, count)
         return self._column(starts, lengths, 0, 1, count)
 
@@ -80,7 +80,7 @@ class RedisConnection:
         """Of each key's hash these fields, a column each; null where there is no such field, or no such key."""
         head = f"*{len(fields) + 2}\r\n$5\r\nHMGET\r\n".encode()
         tail = b"".join(_bulk(name.encode()) for name in fields)
-        self._send(_request(keys, prefix, head, tail))
+        self._send(request(keys, prefix, head, tail))
         count = len(keys)
         starts, lengths = self._receive(count, count * len(fields))
         return [self._column(starts, lengths, n, len(fields), count) for n in range(len(fields))]
@@ -151,7 +151,7 @@ def _command(*words: str) -> bytes:
     return b"*%d\r\n" % len(words) + b"".join(_bulk(word.encode()) for word in words)
 
 
-def _request(keys: pa.Array, prefix: bytes, head: bytes, tail: bytes) -> memoryview:
+def request(keys: pa.Array, prefix: bytes, head: bytes, tail: bytes) -> memoryview:
     """The keys (of type large_binary, without nulls) as they are sent."""
     count = len(keys)
     _, offset_buffer, data = keys.buffers()

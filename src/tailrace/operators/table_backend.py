@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.env import clock
 from tailrace.env.retrying import keep_trying
+from tailrace.env.shaped_reads import ReadDevice
 from tailrace.errors import TableError
 from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.state.columns import arrow_type
@@ -52,19 +52,20 @@ class Backend(Protocol):
 
 
 class Asker:
-    """Asks a backend in pieces, with patience. ``latency_s``: each piece takes at least so long (for benches)."""
+    """Asks a backend in pieces. ``device``: makes it slower than it is, for tests and benches."""
 
-    def __init__(self, spec: LookupSpec, backend: Backend, latency_s: float = 0.0) -> None:
-        self._spec, self._backend, self._latency_s = spec, backend, latency_s
+    def __init__(self, spec: LookupSpec, backend: Backend, device: ReadDevice | None = None) -> None:
+        self._spec, self._backend, self._device = spec, backend, device or ReadDevice()
         self._retry_s = spec.table.retry / 1e6
 
     @property
     def piece(self) -> int:
         return self._backend.piece
 
-    def ask(self, keys: list[pa.Array]) -> Answer:
+    def ask(self, keys: list[pa.Array], *, patient: bool = True) -> Answer:
+        """``patient``: wait for a lost connection for as long as the description says."""
         count, piece = len(keys[0]), self._backend.piece
-        parts = [self._asked([key.slice(at, piece) for key in keys]) for at in range(0, count, piece)]
+        parts = [self._asked([key.slice(at, piece) for key in keys], patient) for at in range(0, count, piece)]
         if len(parts) == 1:
             return parts[0]
         types = [arrow_type(value.type, large=True) for value in self._spec.values]
@@ -76,11 +77,11 @@ class Asker:
             ],
         )
 
-    def _asked(self, keys: list[pa.Array]) -> Answer:
-        if self._latency_s:
-            clock.sleep(self._latency_s)
+    def _asked(self, keys: list[pa.Array], patient: bool) -> Answer:
+        self._device.wait(len(keys[0]))
+        may_pass = ConnectionLost if patient else ()
         return keep_trying(
-            lambda: self._backend.ask(keys), lambda error: isinstance(error, ConnectionLost), self._said, self._retry_s
+            lambda: self._backend.ask(keys), lambda error: isinstance(error, may_pass), self._said, self._retry_s
         )
 
     def _said(self, error: Exception, tried: str) -> Exception:

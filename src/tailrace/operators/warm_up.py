@@ -14,6 +14,7 @@ from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.frame import split
 from tailrace.operators.keyed_warm_up import warm_up_keyed
 from tailrace.operators.lift import Lifter
+from tailrace.operators.lookup_warm_up import warm_up_lookup
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
 from tailrace.operators.specs.window import WindowSpec
 from tailrace.operators.window_aggregate import WindowAggregate, fold_sections
@@ -55,6 +56,7 @@ def warm_up() -> None:
     warm_up_cache()
     warm_up_rows()
     warm_up_keyed()
+    warm_up_lookup()
     batch = pa.RecordBatch.from_pydict(
         {
             "k": pa.array([str(i) for i in range(_ROWS)]),

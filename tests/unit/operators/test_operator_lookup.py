@@ -27,6 +27,7 @@ from tailrace.operators.table_backend import Answer, Asker, ConnectionLost
 from tailrace.state.columns import arrow_type
 from tailrace.state.layout import HASH
 from tailrace.state.table import Rows
+from tailrace.state.tuning import ColdTuning
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -112,6 +113,7 @@ values = st.tuples(st.one_of(st.none(), st.text(max_size=20)), st.one_of(st.none
     pool=st.sampled_from([None, 1, 3]),
     memory=st.sampled_from([0, 1500, 1 << 20]),
     policy=st.sampled_from(["timestamp", "lru", "clock"]),
+    access=st.sampled_from(["on", "on", "off", "async-io"]),
     hinted=st.lists(st.sampled_from(["no", "rows", "keys", "settled"]), min_size=6, max_size=6),
 )
 def test_as_a_dictionary_says(
@@ -122,6 +124,7 @@ def test_as_a_dictionary_says(
     pool: int | None,
     memory: int,
     policy: str,
+    access: str,
     hinted: list[str],
 ) -> None:
     def key(n: int | None) -> tuple[Any, ...]:
@@ -132,7 +135,7 @@ def test_as_a_dictionary_says(
     assert spec_from_json(spec.to_json()) == spec
     rows = {key(n): value for n, value in table.items()}
     backend = Told(rows)
-    operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=memory, policy=policy)
+    operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=memory, tuning=ColdTuning(policy, access))
     assert isinstance(operator, Hinted)
     try:
         for epoch, drawn in enumerate(epochs):
@@ -140,7 +143,7 @@ def test_as_a_dictionary_says(
             staged = frames(spec, sent, pool)
             if hinted[epoch] in ("rows", "settled"):
                 for frame in staged:
-                    operator.hint_rows(frame.rows, frame.heap, epoch)
+                    operator.hint_frame(frame, epoch)
             elif hinted[epoch] == "keys":
                 hashes = staged[0].rows[:, HASH]
                 columns = [
@@ -148,7 +151,7 @@ def test_as_a_dictionary_says(
                     for n, f in enumerate(spec.keys)
                 ]
                 batch = pa.RecordBatch.from_arrays(columns, names=[f.name for f in spec.keys])
-                operator.hint_keys(hashes, np.full(len(hashes), epoch), batch)
+                operator.hint_keys(hashes, np.full(len(hashes), epoch), batch, epoch)
             if hinted[epoch] == "settled":
                 operator.settle()
             sums = [frame.checksum() for frame in staged]
@@ -186,7 +189,7 @@ def test_what_is_on_its_way_is_not_asked_for_again() -> None:
     backend = Slow({("key 1",): ("one", None)})
     operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 20)
     staged = frames(spec, [("key 1", 5, 1)])
-    operator.hint_rows(staged[0].rows, staged[0].heap, 5)
+    operator.hint_frame(staged[0], 0)
     assert entered.wait(20)
     applying = threading.Thread(target=operator.apply, args=(0, staged))
     applying.start()
@@ -195,7 +198,7 @@ def test_what_is_on_its_way_is_not_asked_for_again() -> None:
     assert told(operator.advance(0, 0, 0)) == [("key 1", 5, 1, "one", None)]
     assert backend.asked == [("key 1",)]
     metrics = operator.metrics()
-    assert metrics["coldMisses"] == 1 and metrics["hintsUsed"] == 1 and metrics["hintsWasted"] == 0
+    assert metrics["coldMisses"] == 1 and metrics["hintsFetched"] == 1 and metrics["hintsWasted"] == 0
     operator.close()
 
 
