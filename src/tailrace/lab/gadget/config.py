@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tailrace.errors import TailraceError
 from tailrace.lab.gadget import distributions, event_files, stand_ins, workloads
+from tailrace.lab.gadget.config_names import DEFAULTS, DISTRIBUTIONS, INPUTS, known, names
 from tailrace.lab.gadget.distributions import Draws, Problem
 from tailrace.lab.gadget.source import Synthetic
 
@@ -70,65 +70,6 @@ class Entry:
     where: str
 
 
-_INPUT = ("first.event.generator.", "second.event.generator.")
-_OF_INPUT = tuple(
-    [
-        "type",
-        "events",
-        "watermark.frequency",
-        "watermark.events",
-        "outoforder.percentage",
-        "lateness.threshold",
-        "add.percentage",
-        "key.popularity.distrib",
-        "event.occurrence.gap.distrib",
-        "file.path",
-        "file.format",
-        "file.header",
-        "file.separator",
-        "file.inorder",
-        "key.index",
-        "event.time.index",
-        "event.time.unit",
-        "event.type.index",
-        "add.types",
-        "end.types",
-    ]
-)
-_OF_OPERATOR = tuple(
-    [
-        "operator.type",
-        "expected.num.operations",
-        "window.length",
-        "sliding.length",
-        "session.gap",
-        "upper.bound",
-        "lower.bound",
-        "bucket.length",
-        "allowed.lateness",
-        "lateness.length",
-        "operator.key.size.distrib",
-        "operator.value.size.distrib",
-        "two.input.schedule",
-        "seed",
-    ]
-)
-_ACCEPTED = re.compile(
-    r"(first|second)\.event\.generator\.arrival\.interarrival\.distrib\..*"
-    r"|operator\.(key\.popularity|service\.time)\.distrib\..*|wrapper\..*|trace\.file\.path"
-)
-_DISTRIBUTIONS: dict[str, Mapping[str, Callable[..., Draws]]] = {
-    "key.popularity.distrib": distributions.KEYS,
-    "event.occurrence.gap.distrib": distributions.NUMBERS,
-    "operator.key.size.distrib": distributions.NUMBERS,
-    "operator.value.size.distrib": distributions.NUMBERS,
-}
-_DEFAULTS = {
-    "key.popularity.distrib": "zipf:s=1,keyspacesize=1000000",
-    "event.occurrence.gap.distrib": "exponential:lambda=10",
-    "operator.key.size.distrib": "constant:constant=10",
-    "operator.value.size.distrib": "constant:constant=10",
-}
 EVENTS = 1_000_000
 """Of a synthetic input, unless the configuration says how many, or how many accesses."""
 WATERMARK_EVENTS = 100
@@ -162,8 +103,8 @@ class Config:
 
     def set(self, name: str, value: str, where: str) -> Config:
         name = name.lower()
-        if not _known(name):
-            near = difflib.get_close_matches(name, list(_names()), 1)
+        if not known(name):
+            near = difflib.get_close_matches(name, list(names()), 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"{where}: nothing is called {name!r}{hint}")
         self._entries[name] = Entry(value, where)
@@ -185,9 +126,9 @@ class Config:
     def settings(self) -> Settings:
         chosen = self._workload()
         limit = self._whole("expected.num.operations", None, 1)
-        first = self._input(_INPUT[0], limit)
-        second = self._input(_INPUT[1], limit) if chosen.inputs == 2 else None
-        for prefix, one in zip(_INPUT, (first, second)):
+        first = self._input(INPUTS[0], limit)
+        second = self._input(INPUTS[1], limit) if chosen.inputs == 2 else None
+        for prefix, one in zip(INPUTS, (first, second)):
             if second is not None and isinstance(one, StandInInput) and one.name == "azure":
                 raise self.wrong(f"{prefix}type", f"azure is one stream, and {chosen.name} needs two")
         every_events, every_us = self._watermarks()
@@ -296,7 +237,7 @@ class Config:
         return found
 
     def _watermarks(self) -> tuple[int | None, int | None]:
-        by_events, by_time = (_INPUT[0] + name for name in ("watermark.events", "watermark.frequency"))
+        by_events, by_time = (INPUTS[0] + name for name in ("watermark.events", "watermark.frequency"))
         if by_events in self._entries and by_time in self._entries:
             other = self._entries[by_time].where
             raise self.wrong(
@@ -314,12 +255,12 @@ class Config:
         if kind is None:
             if given:
                 raise self.wrong(f"{full}.type", f"which distribution has {', '.join(given)}?")
-            kind, _, rest = _DEFAULTS[name].partition(":")
+            kind, _, rest = DEFAULTS[name].partition(":")
             given = dict(part.split("=") for part in rest.split(","))
         if "keyspacesize" in given and not prefix:
             given.pop("keyspacesize")  # the artifact gives one to every distribution
         try:
-            return distributions.made(_DISTRIBUTIONS[name], kind.lower(), given)
+            return distributions.made(DISTRIBUTIONS[name], kind.lower(), given)
         except Problem as problem:
             if problem.parameter == "type":
                 raise self.wrong(f"{full}.type", problem.what) from None
@@ -376,23 +317,3 @@ class Config:
             if not getattr(mapping, field):
                 raise self.wrong(prefix + name, "the column, by name or by number from 0; or give file.format")
         return FileInput(path, mapping)
-
-
-def _names() -> Iterable[str]:
-    for prefix, names in (*((one, _OF_INPUT) for one in _INPUT), ("", _OF_OPERATOR)):
-        for name in names:
-            if name in _DISTRIBUTIONS:
-                yield f"{prefix}{name}.type"
-            else:
-                yield prefix + name
-
-
-def _known(name: str) -> bool:
-    if name in _names() or _ACCEPTED.fullmatch(name):
-        return True
-    for prefix in (*_INPUT, ""):
-        if name.startswith(prefix):
-            kind, params, parameter = name[len(prefix) :].partition(".params.")
-            if params and parameter and kind in _DISTRIBUTIONS and (not prefix) == kind.startswith("operator."):
-                return True
-    return False
