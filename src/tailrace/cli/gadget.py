@@ -34,7 +34,7 @@ _BOTH = ("first.event.generator.", "second.event.generator.")
 
 @gadget_app.command(
     epilog="Examples:  tailrace gadget generate aggregation --source borg  ·  "
-    "tailrace gadget generate sliding-holistic --events 2M --keys zipf:s=0.9,keyspacesize=10k --window 10 --slide 2  ·  "
+    "tailrace gadget generate sliding-holistic --events 2M --keys zipf:s=0.9,keyspacesize=10k --slide 0.5  ·  "
     "tailrace gadget generate --config joins.txt --seed 7  ·  "
     "tailrace gadget generate session-incremental --source trips.csv --format taxi-trips"
 )
@@ -95,8 +95,8 @@ def generate(
             made.read(config)
         if workload is not None:
             made.set("operator.type", workload, "workload")
-        _set_source(made, _BOTH, source, form, "--source")
-        _set_source(made, _BOTH[:1], left, left_form, "--left")
+        _set_source(made, _BOTH, ("--source", source), ("--format", form))
+        _set_source(made, _BOTH[:1], ("--left", left), ("--left-format", left_form))
         for prefix in _BOTH:
             _set_texts(
                 made,
@@ -144,20 +144,24 @@ def generate(
     _write(planned.pieces(), planned.metadata(), planned.events, out_file)
 
 
-def _set_source(made: Config, prefixes: tuple[str, ...], source: str | None, form: str | None, option: str) -> None:
+_Option = tuple[str, object]
+"""Its name, and what was given."""
+
+
+def _set_source(made: Config, prefixes: tuple[str, ...], source: _Option, form: _Option) -> None:
     from tailrace.lab.gadget.stand_ins import NAMES  # lazy: see LAZY
 
     for prefix in prefixes:
-        if source is not None:
-            is_file = source not in ("gadget", *NAMES)
-            made.set(f"{prefix}type", "tracefile" if is_file else source, option)
+        option, name = source
+        if name is not None:
+            is_file = name not in ("gadget", *NAMES)
+            made.set(f"{prefix}type", "tracefile" if is_file else str(name), option)
             if is_file:
-                made.set(f"{prefix}file.path", source, option)
-        if form is not None:
-            made.set(f"{prefix}file.format", form, f"{option.replace('source', '')}format".replace("left", "left-"))
+                made.set(f"{prefix}file.path", str(name), option)
+        _set_texts(made, prefix, {"file.format": form})
 
 
-def _set_texts(made: Config, prefix: str, values: dict[str, tuple[str, object]]) -> None:
+def _set_texts(made: Config, prefix: str, values: dict[str, _Option]) -> None:
     for name, (option, value) in values.items():
         if value is not None:
             made.set(prefix + name, str(value), option)
@@ -195,7 +199,7 @@ def _show(path: Path, counts: list[int], keys: int, events: int | None) -> None:
 
 
 @gadget_app.command(
-    epilog="Examples:  tailrace gadget ycsb A --out a.parquet  ·  tailrace gadget ycsb F --requests hotspot --records 10000  ·  "
+    epilog="Examples:  tailrace gadget ycsb A --out a.parquet  ·  tailrace gadget ycsb F --requests hotspot  ·  "
     "tailrace gadget ycsb --like trace.parquet --requests latest"
 )
 def ycsb(
@@ -242,7 +246,7 @@ def ycsb(
 
 @gadget_app.command(
     name="import",
-    epilog="Examples:  tailrace gadget import ycsb run.txt --out run.parquet  ·  tailrace gadget import flink state.log",
+    epilog="Examples:  tailrace gadget import ycsb run.txt --out run.parquet  ·  tailrace gadget import flink a.log",
 )
 def import_(
     form: Annotated[str, typer.Argument(metavar="FORMAT", help="ycsb, gadget or flink.")],
@@ -270,9 +274,11 @@ def list_workloads() -> None:
     from tailrace.lab.gadget.event_files import FORMATS  # lazy: see LAZY
     from tailrace.lab.gadget.workloads import WORKLOADS  # lazy: see LAZY
 
-    table = Table("workload", "in the paper", "in its configurations", "inputs", "a store sees")
+    table = Table()
+    for name in ("workload", "in the paper", "inputs", "a store sees"):
+        table.add_column(name, no_wrap=True)
     for one in WORKLOADS.values():
-        table.add_row(one.name, one.paper_name, one.artifact_name, str(one.inputs), one.pattern)
+        table.add_row(one.name, one.paper_name, str(one.inputs), one.pattern)
     out.print(table)
     out.print(Text(f"Event files (--format): {', '.join(FORMATS)}"))
     out.print(Text("Synthetic stand-ins (--source): borg, taxi, azure"))

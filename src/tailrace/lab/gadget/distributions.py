@@ -238,6 +238,9 @@ class EmpiricalKeys:
 
     file: str
 
+    def __post_init__(self) -> None:
+        self._table()
+
     def draw(self, random: np.random.Generator, rows: int) -> np.ndarray:
         keys, shares = self._table()
         found = np.searchsorted(shares, random.random(rows) * shares[-1], side="right")

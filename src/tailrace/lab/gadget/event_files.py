@@ -51,21 +51,23 @@ class Mapping:
     """What the type column says where an event is of kind ADD or END."""
     in_order: bool = False
     """Put the file in order of time."""
+    columns: int | None = None
+    """How many there are, where that is known: a file of another kind is refused."""
 
 
 FORMATS: dict[str, Mapping] = {
     # The job events that go with Gadget's own artifact: job, time, type as text.
-    "borg-jobs": Mapping("0", "1", "2"),
+    "borg-jobs": Mapping("0", "1", "2", columns=7),
     # Google's cluster usage trace of 2011, version 2, files of the folders task_events and job_events.
-    "borg-2011-tasks": Mapping("2", "0", "5"),
-    "borg-2011-jobs": Mapping("2", "0", "3"),
+    "borg-2011-tasks": Mapping("2", "0", "5", columns=13),
+    "borg-2011-jobs": Mapping("2", "0", "3", columns=8),
     # Task events in columns divided by white space: time in seconds, job, task, machine, type.
-    "borg-tasks-text": Mapping("1", "0", "4", time_unit="s", separator=" "),
+    "borg-tasks-text": Mapping("1", "0", "4", time_unit="s", separator=" ", columns=12),
     # Yellow taxis of New York, 2013: trip_data_*.csv and trip_fare_*.csv.
     "taxi-trips": Mapping("medallion", "pickup_datetime+dropoff_datetime", time_unit="timestamp", header=True),
     "taxi-fares": Mapping("medallion", "pickup_datetime", time_unit="timestamp", header=True, in_order=True),
     # Azure's public VM trace of 2017: vmtable.csv. Key: subscription; time: when the machine was made.
-    "azure-vms": Mapping("1", "3", time_unit="s"),
+    "azure-vms": Mapping("1", "3", time_unit="s", columns=11),
 }
 
 
@@ -74,6 +76,8 @@ def load(path: str | Path, mapping: Mapping) -> Stream:
     if mapping.time_unit not in UNITS:
         raise EventFileError(f"no unit of time is called {mapping.time_unit!r}; there are {', '.join(UNITS)}")
     table = _table(where, mapping)
+    if mapping.columns not in (None, table.num_columns):
+        raise EventFileError(f"{where} has {table.num_columns} columns, not {mapping.columns}: it is of another format")
     keys = _keys(where, _column(where, table, mapping.key))
     time_columns = mapping.time.split("+")
     times = np.concatenate([_times(where, table, name, mapping) for name in time_columns])
