@@ -71,7 +71,9 @@ class TableCopies:
                 missing = self._cached(keys, ids, missing, time, parts, places)
             if len(missing):
                 wanted = take(keys, missing, self._keys)
-                rows = self._ahead.timed(lambda: self._ask(wanted, patient=True))
+                asked = clock.monotonic()
+                rows = self._ask(wanted, patient=True)
+                self._ahead.took(clock.monotonic() - asked)
                 self._cache.put(*_first_of_each(ids[missing], rows, self._kept, time))
                 parts.append(rows)
                 places.append(missing)

@@ -1,0 +1,189 @@
+"""Streams joined with lookup tables, through Spark: rows, windows behind them, tables that go away, secrets."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import tailrace as tr
+from support.asked import SECOND, Asked, drawn, plain, watermarks
+from support.processes import wait_until
+from tailrace.errors import AnalysisError, TableError
+from tailrace.lab.redis_server import RedisServer
+from tailrace.operators.redis_connection import RedisAddress, RedisConnection
+
+DELAY = 6 * SECOND
+COLORS = {f"{word} {n}": f"color {n % 3}" for word in ("key", "late") for n in range(9)}
+"""Keys of the stream are numbered from 0 to 11, or null."""
+
+
+@pytest.fixture
+def redis() -> Iterator[RedisServer]:
+    with RedisServer(password=True, durable=True) as server:
+        line = RedisConnection(RedisAddress("127.0.0.1", server.port, 0, False, 5.0, "", server.password))
+        for key, color in COLORS.items():
+            words = [b"SET", b"color:" + key.encode(), color.encode()]
+            line._send(b"*3\r\n" + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
+            line._receive(1, 1)
+        line.close()
+        yield server
+
+
+def colored(table: Any, how: str = "inner") -> Any:
+    def ask(frame: DataFrame) -> Any:
+        met = tr.stream(frame).withWatermark("ts", "6 seconds").join(table, "k", how)
+        return met.groupBy(tr.window("ts", "10 seconds"), "color").agg(
+            tr.count().alias("n"), tr.sum("v").alias("total")
+        )
+
+    return ask
+
+
+def expected(tables: Sequence[pa.Table], outer: bool = False) -> list[list[Any]]:
+    """Counts and sums by window and color, in the epoch that closes the window; late rows as without a table."""
+    groups: dict[tuple[int, str | None], list[int]] = defaultdict(list)
+    out = []
+    for table, (late_before, watermark) in zip(tables, watermarks(tables, DELAY), strict=True):
+        for row in plain(table):
+            if row["ts"] is None or (not outer and row["k"] not in COLORS):
+                continue
+            start = row["ts"] // (10 * SECOND) * 10 * SECOND
+            if start + 10 * SECOND > late_before:
+                groups[start, COLORS.get(row["k"])].append(row["v"])
+        done = [key for key in groups if key[0] + 10 * SECOND <= watermark]
+        out.append(sorted(((*key, len(v), sum(v)) for key, v in ((key, groups.pop(key)) for key in done)), key=repr))
+    assert any(out), "the test emits nothing"
+    return out
+
+
+def check(asked: Asked, outer: bool = False) -> None:
+    for epoch, wanted in enumerate(expected(asked.fed, outer)):
+        said = [(row["window"][0], row["color"], row["n"], row["total"]) for row in asked.output[epoch]]
+        assert sorted(said, key=repr) == wanted, f"epoch {epoch}"
+
+
+def refuse_secret(asked: Asked, secret: str) -> None:
+    """Nobody who looks at processes, files or plans sees it."""
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        shown = [*(process.info["cmdline"] or ()), *(process.info["environ"] or {}).values()]
+        assert not any(secret in word for word in shown), process
+    for file in asked.path.rglob("*"):
+        assert not file.is_file() or secret.encode() not in file.read_bytes(), file
+
+
+def test_redis_goes_and_comes_back(spark: SparkSession, tmp_path: Path, redis: RedisServer) -> None:
+    """Killed in the middle of a run: the query fails, or waits, as it is told to, and its rows are the right ones."""
+    tables = drawn(6)
+    # Keys that nobody has seen before it is killed: of others, servers have copies.
+    unseen = [table.set_column(0, "k", pc.replace_substring(table["k"], "key", "late")) for table in tables[2:]]
+
+    def table(**how: str) -> Any:
+        return tr.table.redis(redis.url, "k", "color string", prefix="color:", **how)
+
+    asked = Asked(spark, tmp_path, colored(table(onConnectionLoss="fail"), "left_outer"))
+    asked.feed(tables[:2])
+    query = asked.start()
+    try:
+        wait_until("two epochs", lambda: len(asked.output) == 2 or not query.isActive, 60)
+        refuse_secret(asked, redis.password)
+        redis.kill()
+        asked.feed(unseen)
+        with pytest.raises(TableError, match=r"127.0.0.1:\d+/0.* cannot be reached.*start the query again") as told:
+            query.awaitTermination(60)
+    finally:
+        query.stop()
+    assert redis.password not in str(told.value)
+    assert sorted(asked.output) == [0, 1]
+    asked.ask = colored(table(retry="60 seconds"), "left_outer")
+    query = asked.start(available_now=True)
+    try:
+        assert not query.awaitTermination(1)
+        redis.restart()
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            query.explain()
+        assert "Redis 127.0.0.1" in text.getvalue() and redis.password not in text.getvalue()
+        query.awaitTermination()
+        first = query.lastProgress["stateOperators"][0]
+        assert first["operatorKind"] == "lookup join" and first["customMetrics"]["coldMisses"] > 0
+    finally:
+        query.stop()
+    check(asked, outer=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["parquet", "dbapi"])
+@pytest.mark.parametrize("prefetch", ["on", "off", "async-io"])
+def test_other_tables(spark: SparkSession, tmp_path: Path, backend: str, prefetch: str) -> None:
+    if backend == "parquet":
+        columns = {"K": list(COLORS), "color": list(COLORS.values()), "unused": [1] * len(COLORS)}
+        pq.write_table(pa.table(columns), tmp_path / "colors.parquet")
+        table = tr.table.parquet(str(tmp_path / "colors.parquet"), "k", columns=["color"])
+    else:
+        path = str(tmp_path / "colors.db")
+        with sqlite3.connect(path) as base:
+            base.execute("create table colors (k, color)")
+            base.executemany("insert into colors values (?, ?)", COLORS.items())
+        base.close()
+        query = "select k, color from colors where k in ({keys})"
+        table = tr.table.dbapi(lambda: sqlite3.connect(path, check_same_thread=False), query, "k", "color string")
+    asked = Asked(spark, tmp_path, colored(table), files_per_epoch=2, prefetch=prefetch)
+    tables = drawn(8)
+    asked.run(tables[:4])
+    asked.run(tables[4:])
+    check(asked)
+
+
+@pytest.mark.long
+def test_rows_alone_and_behind_dropped_duplicates(spark: SparkSession, tmp_path: Path, redis: RedisServer) -> None:
+    """The first operator of a query, its last one, and both: every row once, in the epoch in which it came."""
+    table = tr.table.redis(redis.url, "k", "color string", prefix="color:")
+
+    def ask(frame: DataFrame) -> Any:
+        distinct = tr.stream(frame).join(table, "k", "left_outer").dropDuplicates(["v"])
+        again = tr.table.redis(redis.url, "k", "again string", prefix="color:")
+        return distinct.join(again, "k")
+
+    asked = Asked(spark, tmp_path, ask)
+    asked.run(drawn(3))
+    for epoch, batch in enumerate(asked.fed):
+        wanted = [(*row.values(), COLORS[row["k"]], COLORS[row["k"]]) for row in plain(batch) if row["k"] in COLORS]
+        assert asked.said(epoch) == sorted(wanted, key=repr)
+
+
+def test_tables_that_cannot_be_asked_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": ["a"], "v": [1], "n": [[1]]}), tmp_path / "t.parquet")
+    stream = tr.stream(Asked(spark, tmp_path, lambda frame: frame).source.stream(spark)).withWatermark("ts", "1 second")
+    redis_table = tr.table.redis("redis://localhost", "k", "color string")
+    for asking, said in (
+        (lambda: stream.join(redis_table, "v"), "asked by its key, which is k"),
+        (lambda: stream.join(redis_table, "k", "right"), "how must be 'inner' or 'left_outer'"),
+        (lambda: stream.join(tr.table.redis("redis://h", "ts", "x string"), "ts"), "no one text to be a Redis key"),
+        (lambda: stream.join(tr.table.redis("redis://h", "k", "v bigint"), "k"), "two output columns"),
+        (lambda: stream.join(tr.table.redis("redis://h", "k", "k string"), "k"), "no column beside its key"),
+        (lambda: stream.join(tr.table.redis("redis://h", "k", "a int, b int", layout="string"), "k"), "layout='hash'"),
+        (lambda: stream.join(tr.table.redis("redis://h", "k", "a array<int>"), "k"), "cannot be passed on"),
+        (lambda: stream.join(tr.table.parquet(str(tmp_path / "t.parquet"), "v"), "v"), "cannot be passed on"),
+        (lambda: stream.join(tr.table.parquet(str(tmp_path / "t.parquet"), "id"), "id"), "there is no column 'id'"),
+        (lambda: stream.join(tr.table.parquet(str(tmp_path / "no"), "k"), "k"), "cannot be read"),
+        (lambda: stream.join(redis_table, "k", ttl="1 hour"), "are for two streams"),
+        (lambda: stream.groupBy("k").agg(tr.count()).join(redis_table, "k"), "once its rows are final"),
+        (
+            lambda: stream.groupBy(tr.window("ts", "1 second"), "k").agg(tr.count()).join(redis_table, "k"),
+            "come with a window",
+        ),
+    ):
+        with pytest.raises(AnalysisError, match=said):
+            asking()
