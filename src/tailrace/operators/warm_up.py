@@ -81,6 +81,7 @@ def warm_up() -> None:
                 sections += operator.delta(epoch).values()
             operator.undo(2)
             operator.forget(1)
+            operator.hint_frame(first, 2)
             operator.restore(0, [fold_sections(spec, sections, 0)], 0)
             operator.apply(3, [first])
             operator.advance(3, 4, 6)

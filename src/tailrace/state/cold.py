@@ -143,18 +143,21 @@ class ColdRecords:
             still[np.searchsorted(chosen, pairs.rows)] = False
             chosen = chosen[still]
 
-    def hint(self, shard: int, rows: Rows, chosen: np.ndarray, horizon: int, time: int) -> None:
-        """The chosen rows will be asked for: begin to read the records that they may want."""
-        for segment in self._segments:
-            _, at = segment.candidates(shard, rows, chosen, horizon)
-            self.reads.hint(segment, np.unique(at), time)
+    def hint(self, rows: Rows, bounds: np.ndarray, horizon: int, time: int) -> None:
+        """Rows, sorted by shard, that will be asked for: begin to read the records that they may want."""
+        for segment, at in self.likely(rows, bounds, horizon):
+            self.reads.hint(segment, at, time)
 
-    def may_hold(self, shard: int, rows: Rows, chosen: np.ndarray, horizon: int) -> np.ndarray:
-        """Which of the chosen rows, ascending, may have a record here, by all that memory tells."""
-        found = np.zeros(len(chosen), bool)
+    def likely(self, rows: Rows, bounds: np.ndarray, horizon: int) -> list[tuple[ColdSegment, np.ndarray]]:
+        """Where records of these rows, sorted by shard, may lie."""
+        found = [(segment, segment.likely(rows, bounds, horizon)[1]) for segment in self._segments]
+        return [(segment, np.unique(at)) for segment, at in found if len(at)]
+
+    def may_hold(self, rows: Rows, bounds: np.ndarray, horizon: int) -> np.ndarray:
+        """Which of these rows, sorted by shard, may have a record here, by what memory tells."""
+        found = np.zeros(len(rows), bool)
         for segment in self._segments:
-            pair_rows, _ = segment.candidates(shard, rows, chosen, horizon)
-            found[np.searchsorted(chosen, pair_rows)] = True
+            found[segment.likely(rows, bounds, horizon)[0]] = True
         return found
 
     def take_found(self, epoch: int, found: Found, chosen: np.ndarray) -> Rows:

@@ -120,6 +120,59 @@ def candidates(rows, chosen, start, cell_panes, cell_lo, cell_hi, tags, cold_wor
 
 
 @kernel
+def places(rows, bounds, horizon, cell_shards, cell_panes, cell_lo, cell_hi, tags, out_rows, out_at):
+    """For rows sorted by shard, the live records of their shard and pane with their tag; return how many pairs.
+
+    Room is for one pair a row and some: tags that more records share are cut off, so this is for hints alone.
+    """
+    count = 0
+    for shard in range(bounds.shape[0] - 1):
+        first, last = 0, cell_shards.shape[0]
+        while first < last:
+            middle = (first + last) >> 1
+            if cell_shards[middle] < shard:
+                first = middle + 1
+            else:
+                last = middle
+        stop = first
+        while stop < cell_shards.shape[0] and cell_shards[stop] == shard:
+            stop += 1
+        if first == stop:
+            continue
+        for i in range(bounds[shard], bounds[shard + 1]):
+            pane = rows[i, PANE]
+            if pane < horizon:
+                continue
+            low, high = first, stop
+            while low < high:
+                middle = (low + high) >> 1
+                if cell_panes[middle] < pane:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low == stop or cell_panes[low] != pane:
+                continue
+            tag = cold_tag(rows[i, HASH])
+            at, end = cell_lo[low], cell_hi[low]
+            left = end - at
+            while left > 1:
+                half = left >> 1
+                at += half * np.int64((np.int64(tags[at + half - 1]) & _TAG) < tag)
+                left -= half
+            if left == 1 and (np.int64(tags[at]) & _TAG) < tag:
+                at += 1
+            while at < end and (np.int64(tags[at]) & _TAG) == tag:
+                if np.int64(tags[at]) == tag:
+                    if count == out_rows.shape[0]:
+                        return count
+                    out_rows[count] = i
+                    out_at[count] = at
+                    count += 1
+                at += 1
+    return count
+
+
+@kernel
 def matches(rows, heap, pair_rows, pair_at, cold_words, cold_heap, key_words, key_mask):
     """Keep the pairs whose record has the row's very key and pane, in place; return how many."""
     count = 0

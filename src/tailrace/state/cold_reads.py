@@ -5,6 +5,7 @@ Invariants
   lives; ``keep_only`` forgets copies of segments that are gone.
 - What is in flight is waited for and not read twice. Where reading is slow, what was read because nobody had foretold
   it is kept too: an operator may look at a record before it takes it.
+- Where reading is slow, whoever needs many records reads them all at once, with ``prime``: latencies then overlap.
 - ``wait_s`` is the time for which callers of ``read`` had to wait: for reads of their own and for others under way.
 
 Threads: any. Whoever closes a segment sees to it that nobody reads it, but for prefetching: that finds it gone.
@@ -13,6 +14,7 @@ Threads: any. Whoever closes a segment sees to it that nobody reads it, but for 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -48,7 +50,7 @@ class ColdReads:
     def __init__(self, layout: RecordLayout, memory_bytes: int, tuning: ColdTuning) -> None:
         self._layout = layout
         self._device = ReadDevice(tuning.read_s, tuning.depth)
-        self._slow = tuning.read_s > 0 or tuning.reads == "direct"
+        self.slow = tuning.read_s > 0 or tuning.reads == "direct"
         self.async_io = tuning.prefetch == "async-io"
         self.hinted = tuning.prefetch == "on"
         self.cache_bytes = memory_bytes // CACHE_SHARE
@@ -76,16 +78,42 @@ class ColdReads:
             self._prefetcher.wait_for(ids)
         found, there = self._cache.get(ids, self.time)
         if not there.all():
-            missing = self._off_disk(segment, at[~there])
-            if keep and self._slow:
+            missing = self._slowly(segment, at[~there])
+            if keep and self.slow:
                 self._cache.put(ids[~there], missing, np.full(len(missing), self.time, np.int64))
             found = _woven(found, missing, there, self._layout) if len(found) else missing
-        waited = clock.monotonic() - began
-        with self._lock:  # several shards are read at once
-            self.wait_s += waited
-            self.hits += int(there.sum())
-            self.misses += int(len(at) - there.sum())
+        # What was primed is counted already.
+        self._count(clock.monotonic() - began, 0 if self.slow else int(there.sum()), int(len(at) - there.sum()))
         return found
+
+    def prime(self, wanted: Sequence[tuple[Segment, np.ndarray]]) -> None:
+        """Read at once what ``read`` will be asked for next: positions of several segments."""
+        parts = [(segment, at) for segment, at in wanted if len(at) and not segment.in_memory]
+        if not parts:
+            return
+        began = clock.monotonic()
+        ids = np.unique(np.concatenate([_ids(segment, at) for segment, at in parts]))
+        self._know(segment for segment, _ in parts)
+        if self._prefetcher is not None:
+            self._prefetcher.wait_for(ids)
+        there = self._cache.hint(ids, np.full(len(ids), self.time, np.int64))
+        missing = ids[~there]
+        if len(missing):
+            order, rows = self._fetch(missing, None)
+            self._cache.put(missing[order], rows, np.full(len(missing), self.time, np.int64))
+            if self._prefetcher is not None:
+                self._prefetcher.took(clock.monotonic() - began)
+        self._count(clock.monotonic() - began, int(there.sum()), len(missing))
+
+    def _count(self, waited_s: float, hits: int, misses: int) -> None:
+        with self._lock:  # several shards are read at once
+            self.wait_s += waited_s
+            self.hits += hits
+            self.misses += misses
+
+    def _know(self, segments: Iterable[Segment]) -> None:
+        with self._lock:
+            self._segments.update({segment.uid: segment for segment in segments})
 
     def hint(self, segment: Segment, at: np.ndarray, time: int) -> None:
         """These positions will be read."""
@@ -94,8 +122,7 @@ class ColdReads:
         ids = _ids(segment, at)
         times = np.full(len(ids), time, np.int64)
         new = ~self._cache.hint(ids, times)
-        with self._lock:
-            self._segments[segment.uid] = segment
+        self._know([segment])
         self._prefetcher.hint(ids[new], times[new])
 
     def used_up(self, segment: Segment, at: np.ndarray) -> None:
@@ -140,12 +167,6 @@ class ColdReads:
         self._cache.clear()
 
     # -- fetching -----------------------------------------------------------------------------------------------------
-
-    def _off_disk(self, segment: Segment, at: np.ndarray) -> Rows:
-        if self._prefetcher is not None:
-            rows: Rows = self._prefetcher.timed(lambda: self._slowly(segment, at))
-            return rows
-        return self._slowly(segment, at)
 
     def _slowly(self, segment: Segment, at: np.ndarray) -> Rows:
         rows = segment.copied(at)

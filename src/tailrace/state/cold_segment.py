@@ -170,6 +170,18 @@ class ColdSegment:
         order = np.argsort(at, kind="stable")
         return rows[order], at[order]
 
+    def likely(self, rows: Rows, bounds: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of rows of all shards, sorted by shard, where their records may lie: (rows, positions).
+
+        By tags alone, and not more than so many: what is missing here is found by ``find``.
+        """
+        room = len(rows) + 64
+        out_rows, out_at = np.empty(room, np.int64), np.empty(room, np.int64)
+        count = ck.places(
+            rows.words, bounds, horizon, self.shards, self.panes, self.lo, self.hi, self.tags, out_rows, out_at
+        )
+        return out_rows[:count], out_at[:count]
+
     def find(
         self,
         reads: ColdReads,

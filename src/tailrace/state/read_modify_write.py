@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -143,51 +144,53 @@ class ReadModifyWriteStore:
             raise ValueError("frames hold rows of shards that are not kept here")
         logged = set(map(id, tables))
         reading = bool(self.cold) and not fresh
-        # Without hints: rows whose records are on disk wait for these, all others go on.
-        aside = self._set_aside(touched, frames) if reading and self.cold.reads.async_io else None
+        # With async-io, rows whose records are on disk wait for these while all others go on.
+        turns = self._set_aside(frames) if reading and self.cold.reads.async_io else [frames]
 
-        def merge_shard(shard: int) -> None:
+        def merge_shard(shard: int, turn: Sequence[tuple[Rows, np.ndarray]], bring: bool) -> None:
             table = self._tables[shard]
             if id(table) not in logged:
                 table.begin(int(counts[shard]))
                 tables.append(table)  # from here on, and not before, the epoch has something to undo in this table
-            made = [np.empty((0, 2), np.int64)]
-            turns = [frames] if aside is None else aside[shard]
-            for turn in turns:
-                if reading and turn is turns[-1]:
-                    self._bring_in(epoch, shard, turn)
-                came = 0 if self._noted_word is None else len(table.made_rows())
-                for rows, bounds in turn:
-                    lo, hi = int(bounds[shard]), int(bounds[shard + 1])
-                    if lo < hi:
-                        table.merge(rows.words, rows.heap, lo, hi, replace=replace)
-                if self._noted_word is not None:
-                    new = table.made_rows()[came:]
-                    made.append(np.stack([table.word(new, self._noted_word), table.word(new, HASH)], axis=1))
+                logged.add(id(table))
+            if bring:
+                self._bring_in(epoch, shard, turn)
+            came = 0 if self._noted_word is None else len(table.made_rows())
+            for rows, bounds in turn:
+                lo, hi = int(bounds[shard]), int(bounds[shard + 1])
+                if lo < hi:
+                    table.merge(rows.words, rows.heap, lo, hi, replace=replace)
             if self._noted_word is not None:
-                self.made[shard] = np.concatenate(made)
+                new = table.made_rows()[came:]
+                made = np.stack([table.word(new, self._noted_word), table.word(new, HASH)], axis=1)
+                self.made[shard] = np.concatenate([self.made[shard], made]) if shard in self.made else made
 
-        self._each(merge_shard, touched, rows_owned)
+        for turn in turns:
+            bring = reading and turn is turns[-1]
+            if bring:
+                self.prime(turn)
+            self._each(partial(merge_shard, turn=turn, bring=bring), touched, rows_owned)
         if hold:
             self.hold_budget()
 
-    def _set_aside(
-        self, touched: Sequence[int], frames: Sequence[tuple[Rows, np.ndarray]]
-    ) -> dict[int, list[list[tuple[Rows, np.ndarray]]]]:
-        """By shard, frames of the rows that need nothing from disk, and of the others, for which reading begins."""
-        turns: dict[int, list[list[tuple[Rows, np.ndarray]]]] = {shard: [[], []] for shard in touched}
-        for shard in touched:
-            for rows, bounds in frames:
-                lo, hi = int(bounds[shard]), int(bounds[shard + 1])
-                chosen = self._tables[shard].missing(rows.words, rows.heap, lo, hi)
-                chosen = chosen[self.cold.may_hold(shard, rows, chosen, self.horizon)]
-                self.cold.hint(shard, rows, chosen, self.horizon, self.cold.reads.time)
-                waits = np.zeros(hi - lo, bool)
-                waits[chosen - lo] = True
-                for turn, mask in zip(turns[shard], (~waits, waits), strict=True):
-                    own = Rows(np.ascontiguousarray(rows.words[lo:hi][mask]), rows.heap)
-                    turn.append((own, np.where(np.arange(len(bounds)) > shard, len(own), 0)))
-        return turns
+    def prime(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
+        """Where reading is slow: read at once the cold records that these rows will want, whatever layout they have."""
+        if not self.cold or not self.cold.reads.slow:
+            return
+        # A record that is in a table is none that lives on disk: no need to look into the tables.
+        parts = [part for rows, bounds in frames for part in self.cold.likely(rows, bounds, self.horizon)]
+        self.cold.reads.prime(parts)
+
+    def _set_aside(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> list[list[tuple[Rows, np.ndarray]]]:
+        """Frames of the rows that need nothing from disk, and of the others, for which reading begins."""
+        parts: list[list[tuple[Rows, np.ndarray]]] = [[], []]
+        for rows, bounds in frames:
+            waits = self.cold.may_hold(rows, bounds, self.horizon)
+            self.cold.hint(rows, bounds, self.horizon, self.cold.reads.time)
+            for part, mask in zip(parts, (~waits, waits), strict=True):
+                ends = np.concatenate([[0], np.cumsum(mask)])
+                part.append((Rows(np.ascontiguousarray(rows.words[mask]), rows.heap), ends[bounds]))
+        return parts
 
     def _bring_in(self, epoch: int, shard: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
         """Put the cold records that the frames touch into the shard's table, under its open log."""
@@ -202,6 +205,7 @@ class ReadModifyWriteStore:
         epoch = self._epochs[-1][0]
         if not self.cold:
             return
+        self.prime(frames)
         for shard, table in self.tables():
             if any(bounds[shard] < bounds[shard + 1] for _, bounds in frames):
                 self._logged(table)
@@ -223,7 +227,7 @@ class ReadModifyWriteStore:
             lo, hi = int(bounds[shard]), int(bounds[shard + 1])
             if lo < hi:
                 table.foretell(Rows(rows.words[lo:hi], rows.heap), epoch)
-                self.cold.hint(shard, rows, np.arange(lo, hi, dtype=np.int64), self.horizon, epoch)
+        self.cold.hint(rows, bounds, self.horizon, epoch)
 
     def hint_hashes(self, hashes: np.ndarray, epoch: int) -> None:
         """As ``hint``, of keys without a pane of which only the hashes are known."""
@@ -235,9 +239,7 @@ class ReadModifyWriteStore:
         words = np.zeros((len(hashes), self.layout.words), np.int64)
         words[:, HASH] = hashes[order]
         bounds = np.searchsorted(shards[order], np.arange(shard_count + 1))
-        for shard in self._tables:
-            own = np.arange(bounds[shard], bounds[shard + 1], dtype=np.int64)
-            self.cold.hint(shard, Rows(words, np.empty(0, np.uint8)), own, self.horizon, epoch)
+        self.cold.hint(Rows(words, np.empty(0, np.uint8)), bounds, self.horizon, epoch)
 
     def with_hashes(
         self, shard: int, hashes: np.ndarray, wanted: Callable[[np.ndarray], np.ndarray]

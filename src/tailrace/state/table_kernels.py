@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.env.compiled import inlined, kernel, prefetch
+from tailrace.env.compiled import copy_block, inlined, kernel, prefetch
 from tailrace.state.layout import (
     ADD_FLOAT,
     ADD_INT,
@@ -94,8 +94,7 @@ def bytes_length(heap, at):
 def copy_bytes(source, at, target, end):
     """Copy a length-prefixed string; return the new end of the target."""
     total = 4 + bytes_length(source, at)
-    for i in range(total):
-        target[end + i] = source[at + i]
+    copy_block(source, at, target, end, total)
     return end + total
 
 
