@@ -157,7 +157,7 @@ class ColdRecords:
         """Which of these rows, sorted by shard, may have a record here, by what memory tells."""
         found = np.zeros(len(rows), bool)
         for segment in self._segments:
-            found[segment.likely(rows, bounds, horizon)[0]] = True
+            found |= segment.likely(rows, bounds, horizon)[0]
         return found
 
     def take_found(self, epoch: int, found: Found, chosen: np.ndarray) -> Rows:

@@ -120,10 +120,11 @@ def candidates(rows, chosen, start, cell_panes, cell_lo, cell_hi, tags, cold_wor
 
 
 @kernel
-def places(rows, bounds, horizon, cell_shards, cell_panes, cell_lo, cell_hi, tags, out_rows, out_at):
-    """For rows sorted by shard, the live records of their shard and pane with their tag; return how many pairs.
+def places(rows, bounds, horizon, cell_shards, cell_panes, cell_lo, cell_hi, tags, out_any, out_at):
+    """For rows sorted by shard, the places of live records of their shard and pane with their tag; return how many.
 
-    Room is for one pair a row and some: tags that more records share are cut off, so this is for hints alone.
+    Where there is no room for more places they are left out, so these are for hints; ``out_any`` tells of every row
+    whether there is one.
     """
     count = 0
     for shard in range(bounds.shape[0] - 1):
@@ -163,9 +164,9 @@ def places(rows, bounds, horizon, cell_shards, cell_panes, cell_lo, cell_hi, tag
                 at += 1
             while at < end and (np.int64(tags[at]) & _TAG) == tag:
                 if np.int64(tags[at]) == tag:
-                    if count == out_rows.shape[0]:
-                        return count
-                    out_rows[count] = i
+                    out_any[i] = True
+                    if count == out_at.shape[0]:
+                        break
                     out_at[count] = at
                     count += 1
                 at += 1

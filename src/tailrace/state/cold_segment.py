@@ -171,16 +171,13 @@ class ColdSegment:
         return rows[order], at[order]
 
     def likely(self, rows: Rows, bounds: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of rows of all shards, sorted by shard, where their records may lie: (rows, positions).
+        """Of rows of all shards, sorted by shard: which may have a record here, and positions where these may lie.
 
-        By tags alone, and not more than so many: what is missing here is found by ``find``.
+        By tags alone. Of positions not more than so many: what is missing is found by ``find``.
         """
-        room = len(rows) + 64
-        out_rows, out_at = np.empty(room, np.int64), np.empty(room, np.int64)
-        count = ck.places(
-            rows.words, bounds, horizon, self.shards, self.panes, self.lo, self.hi, self.tags, out_rows, out_at
-        )
-        return out_rows[:count], out_at[:count]
+        any_, at = np.zeros(len(rows), bool), np.empty(len(rows) + 64, np.int64)
+        count = ck.places(rows.words, bounds, horizon, self.shards, self.panes, self.lo, self.hi, self.tags, any_, at)
+        return any_, at[:count]
 
     def find(
         self,

@@ -212,7 +212,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestMachine.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
 
 
 # Single facts --------------------------------------------------------------------------------------------------------
