@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from support.records import bench_record, run_record
+from support.records import bench_record, gadget_record, run_record
+from tailrace.lab.gadget.trace import Events, Trace
 from tailrace.lab.record import Record
 from tailrace.lab.report import write_report
 
@@ -27,7 +28,19 @@ EVIL = '</script><img src="https://example.org/x.png" onerror="window.hurt = 1">
 BENCH_OLD, BENCH = bench_record(1_000, speedup=2.0), bench_record(2_000, speedup=3.0)
 OURS = run_record(3_000, "tailrace", [9_000, 9_000, 10, 20, 30])
 PEER = run_record(4_000, "spark-rocksdb", [9_000, 9_000, 100, 250, 300], state_rows=None)
-RECORDS = [BENCH_OLD, BENCH, OURS, PEER]
+_KEYS = np.repeat(np.arange(40), 6)
+TRACES = {
+    name: Trace(
+        np.tile(np.array(operations, np.uint8), 240 // len(operations)),
+        _KEYS % keys,
+        np.where(np.tile(np.isin(operations, [1, 2]), 240 // len(operations)), 10, 0).astype(np.int32),
+        np.arange(240),
+        Events(_KEYS[::6], _KEYS[::6]),
+    )
+    for name, operations, keys in (("a-window", [0, 1, 0, 1, 0, 3], 40), (EVIL, [2, 2, 2, 2, 0, 3], 9))
+}
+GADGET = gadget_record(1_500, TRACES)
+RECORDS = [BENCH_OLD, GADGET, BENCH, OURS, PEER]
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +146,33 @@ def test_medians_and_tails_of_runs(seen: Seen) -> None:
     bar, tail = seen.chart("bids-window", "Time of an epoch")["data"]
     assert bar["x"] == [20, 250]
     assert tail["x"] == [record.summary["p99_ms"][record.engines[0]] for record in (OURS, PEER)]
+
+
+def test_traces_as_the_paper_draws_them(seen: Seen) -> None:
+    told = GADGET.summary["traces"]
+
+    def lines(title: str) -> list[Any]:
+        return seen.chart("gadget-analyze", title)["data"]
+
+    for bar in lines("Composition"):
+        assert bar["x"] == [each["composition"][bar["name"]] for each in told.values() if bar["x"]]
+    assert [bar["name"] for bar in lines("Amplification")] == ["accesses an event", "state keys an event key"]
+    means = lines("Mean stack distance")
+    assert [bar["x"] for bar in means] == [
+        [each[which]["mean_stack_distance"] for each in told.values()] for which in ("trace", "shuffled")
+    ]
+    drawn = lines("Unique sequences")
+    assert [line["y"] for line in drawn] == [
+        each[which]["unique_sequences"] for each in told.values() for which in ("trace", "shuffled")
+    ]
+    assert [line["line"]["dash"] for line in drawn] == ["solid", "dot"] * 2
+    assert all(line["y"][-1] == 1 for line in lines("Stack distances"))
+    assert lines("Working set")[0]["y"] == told["a-window"]["trace"]["working_set"]
+    assert lines("Time to live")[0]["y"] == list(told["a-window"]["trace"]["time_to_live"].values())
+    assert lines("Miss ratio by cache size")[0]["y"] == [ratio for _, ratio in told["a-window"]["miss_ratios"]]
+    assert lines("Kolmogorov-Smirnov distance from the input")[0]["x"] == [
+        each["ks_distance"] for each in told.values()
+    ]
 
 
 def test_every_chart_is_drawn_where_it_can_be_read(seen: Seen) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
+from tailrace.lab.gadget.advisor import advise
+from tailrace.lab.gadget.analysis.summary import analyze
+from tailrace.lab.gadget.trace import Trace
 from tailrace.lab.record import Record
 
 MACHINE = {"cores": 2, "memory_gib": 16.0, "system": "Linux", "load_1m": 0.5}
@@ -46,6 +51,27 @@ def bench_record(at: float, speedup: float = 3.0) -> Record:
         },
         series={name: {"ms": list(values)} for name, values in series.items()},
         confs={name: {"spark.sql.shuffle.partitions": "2"} for name in series},
+    )
+
+
+def gadget_record(at: float, traces: dict[str, Trace]) -> Record:
+    """What `tailrace gadget analyze` leaves of these traces."""
+    started, ended = _times(at)
+    told = {
+        name: {**analyze(trace).to_json(), "miss_ratios": [[p.entries, p.miss_ratio] for p in advise(trace).curve]}
+        for name, trace in traces.items()
+    }
+    return Record(
+        kind="bench",
+        name="gadget-analyze",
+        id=f"{int(at):08x}",
+        started=started,
+        ended=ended,
+        machine=MACHINE,
+        versions=VERSIONS,
+        parameters={"traces": ", ".join(traces), "seed": 1},
+        summary=json.loads(json.dumps({"traces": told})),
+        series={},
     )
 
 

@@ -55,4 +55,10 @@ register(
         "the batches of all queries in the order in which they ran.",
         (),  # two ratios a query, under its name
     ),
+    Bench(
+        "gadget-analyze",
+        "What traces of state accesses tell, as Gadget's paper looks at them: composition, amplification, distance "
+        "from the input, locality in time and space, lives of keys, working sets.",
+        (),
+    ),
 )

@@ -125,6 +125,8 @@ def _numbers(panel: Panel) -> str:
         ]
         for one in panel.engines
     ]
+    if not rows:
+        return ""
     return _table(["engine", "median ms", "p99 ms", "spread", "rows/s", "epochs", "answer"], rows, numeric=range(1, 6))
 
 
@@ -148,7 +150,7 @@ def _answer(record: Record) -> str:
 
 def _facts(panel: Panel) -> str:
     """Machine, versions and confs. What the engines of a panel share is told once."""
-    records = {one.record.id: one.record for one in panel.engines}.values()
+    records = {record.id: record for record in [one.record for one in panel.engines] or [panel.newest]}.values()
     rows: dict[tuple[str, str], list[str]] = {}
     for record in records:
         for name, value in (*record.machine.items(), *record.versions.items()):

@@ -10,6 +10,7 @@ from typing import Any
 
 from tailrace.lab.report_commit import commit_charts
 from tailrace.lab.report_figures import PARTS, Chart, labelled
+from tailrace.lab.report_gadget import gadget_charts
 from tailrace.lab.report_panels import EngineNumbers, Panel, Span
 from tailrace.lab.report_sweeps import sweep_charts
 
@@ -46,7 +47,8 @@ def charts(panel: Panel) -> list[Chart]:
     commits = commit_charts(panel.newest.summary)
     if panel.ratios and not commits:  # those of commits are beside the paper's
         made.append(_ratios(panel))
-    sweeps = sweep_charts(panel.newest.summary.get("sweeps")) or commits
+    traces = gadget_charts(panel.newest.summary.get("traces"))
+    sweeps = sweep_charts(panel.newest.summary.get("sweeps")) or commits or traces
     if sweeps:  # settings of one engine: what they are is told by more than their times
         return [*made, *sweeps, *([_history(panel)] if panel.ratios and len(panel.history) > 1 else [])]
     made.append(_medians(panel))

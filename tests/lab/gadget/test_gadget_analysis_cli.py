@@ -1,0 +1,79 @@
+"""``tailrace gadget analyze``, ``compare`` and ``advise`` as a user has them: tables, a line of JSON, errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tailrace.cli import app
+from tailrace.errors import TailraceError
+from tailrace.lab import record
+from tailrace.lab.gadget.trace import Events, Trace, write_trace
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> dict[str, Path]:
+    """Forty windows of one key each: read and written three times, or added to; then read and deleted."""
+    paths = {}
+    for name, operations in {"windows": [0, 1, 0, 1, 0, 1, 0, 3], "lists": [2, 2, 2, 2, 2, 2, 0, 3]}.items():
+        kinds = np.tile(np.array(operations, np.uint8), 40)
+        keys = np.repeat(np.arange(40), 8)
+        sizes = np.where((kinds == 1) | (kinds == 2), 10, 0).astype(np.int32)
+        events = Events(np.repeat(np.arange(4), 30), np.arange(120))
+        paths[name] = tmp_path / f"{name}.parquet"
+        write_trace(paths[name], Trace(kinds, keys, sizes, np.zeros(320, np.int64), events, {"workload": name}))
+    return paths
+
+
+def run(*words: str | Path) -> tuple[str, Any]:
+    result = CliRunner().invoke(app, ["gadget", *map(str, words)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout, json.loads(result.stdout.splitlines()[-1])
+
+
+def test_analyze(traces: dict[str, Path], tmp_path: Path) -> None:
+    said, found = run("analyze", *traces.values(), "--records", tmp_path / "records", "--out", tmp_path / "found.json")
+    assert "windows" in said and "shuffled" in said and "Wasserstein" in said
+    assert json.loads((tmp_path / "found.json").read_text()) == found
+    windows = found["traces"]["windows"]
+    assert windows["composition"] == {"get": 0.5, "put": 0.375, "merge": 0.0, "delete": 0.125}
+    assert (windows["event_amplification"], windows["key_space_amplification"]) == (320 / 120, 10)
+    assert windows["trace"]["mean_stack_distance"] == 0 < windows["shuffled"]["mean_stack_distance"]
+    assert windows["trace"]["unique_sequences"][:2] == [40, 79]
+    (kept,) = record.read_all([tmp_path / "records"])[0]
+    assert kept.name == "gadget-analyze" and set(kept.summary["traces"]) == {"windows", "lists"}
+    assert kept.summary["traces"]["windows"]["miss_ratios"]
+
+
+def test_traces_of_one_name_are_told_apart(traces: dict[str, Path], tmp_path: Path) -> None:
+    same = [traces["windows"]] * 3
+    _, found = run("analyze", *same, "--records", tmp_path / "records")
+    assert list(found["traces"]) == ["windows", "windows (windows.parquet)", "windows (2)"]
+
+
+def test_compare(traces: dict[str, Path]) -> None:
+    said, same = run("compare", traces["windows"], traces["windows"])
+    assert "mean stack distance" in said
+    assert same["composition_difference"] == same["sequences_difference"] == same["wasserstein"] == 0
+    _, found = run("compare", traces["windows"], traces["lists"])
+    assert found["composition_difference"] == pytest.approx(75) and found["sequences_difference"] == 0
+
+
+def test_advise(traces: dict[str, Path]) -> None:
+    said, found = run("advise", traces["windows"])
+    assert found["pattern"] == "RMW" and '.store("RMW")' in said and "appending moves" in said
+    said, found = run("advise", traces["lists"], "--hits", "0.5")
+    assert found["pattern"] == "AUR" and "changing values in place moves" in said
+    assert found["cache"]["entries"] == 1 and "advised" in said
+
+
+@pytest.mark.parametrize("command", [("analyze",), ("advise",), ("compare", "windows")])
+def test_a_trace_that_is_not_there(command: tuple[str, ...], traces: dict[str, Path], tmp_path: Path) -> None:
+    words = [command[0], *(str(traces[name]) for name in command[1:]), str(tmp_path / "none.parquet")]
+    with pytest.raises(TailraceError, match=r"there is no trace .*none\.parquet"):
+        CliRunner().invoke(app, ["gadget", *words], catch_exceptions=False)
