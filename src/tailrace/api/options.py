@@ -81,6 +81,7 @@ class ColdReads(StrEnum):
 
 
 _NO_TIME = Micros(0)
+_MARGIN = Micros(2_000)
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,41 @@ class ColdAccess:
     reads: ColdReads = ColdReads.MAPPED
     read_time: Micros = _NO_TIME  # that reading one key takes, beside what it takes anyway
     read_depth: int = 32  # keys read at once
+
+
+class Ahead(StrEnum):
+    """Where hints come from."""
+
+    AUTO = "auto"  # the latest point that is early enough
+    STAGING = "staging"  # from nowhere ahead of the servers
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """The counters that tell which keys are hot: ``rows`` of ``width`` counters of ``bits``.
+
+    A key is hot while all its counters exceed ``threshold``; after every ``interval`` rows all are halved.
+    """
+
+    rows: int = 4
+    width: int = 4096
+    bits: int = 8
+    threshold: int = 32
+    interval: int = 65_536
+
+
+@dataclass(frozen=True)
+class HintTuning:
+    """How state is asked for ahead of the rows that need it. ``waste_max``: the share of it that may go unused."""
+
+    lookahead: Ahead = Ahead.AUTO
+    sketch: Sketch = Sketch()
+    margin: Micros = _MARGIN
+    waste_max: float = 0.0
+
+    @property
+    def ahead(self) -> bool:
+        return self.lookahead is Ahead.AUTO
 
 
 CHECKPOINT_LOCATION = "checkpointLocation"
@@ -126,6 +162,14 @@ _NAMES = (
     "coldReads",
     "coldReadTime",
     "coldReadDepth",
+    "lookahead",
+    "hintMargin",
+    "hintWaste",
+    "sketchRows",
+    "sketchWidth",
+    "sketchBits",
+    "sketchThreshold",
+    "sketchInterval",
     RECORD_ACCESSES,
 )
 _BY_LOWER = {name.lower(): name for name in _NAMES}
@@ -161,6 +205,7 @@ class Options:
     read_batch_ratio: float = 0.02  # of the lists on disk, the share that one look at the index reads ahead
     max_space_amplification: float = 1.5  # bytes on disk to bytes needed, beyond which stores compact
     cold: ColdAccess = ColdAccess()
+    hints: HintTuning = HintTuning()
     record_folder: str | None = None  # where state servers record their accesses; None: they do not
 
 
@@ -219,6 +264,12 @@ def parse_options(ours: Mapping[str, str]) -> Options:
             reads=_choice(ours, "coldReads", default.cold.reads),
             read_time=_span(ours, "coldReadTime", default.cold.read_time),
             read_depth=_integer(ours, "coldReadDepth", default.cold.read_depth, 1, 1 << 20),
+        ),
+        hints=HintTuning(
+            lookahead=_choice(ours, "lookahead", default.hints.lookahead),
+            sketch=_sketch(ours, default.hints.sketch),
+            margin=_span(ours, "hintMargin", default.hints.margin),
+            waste_max=_number(ours, "hintWaste", default.hints.waste_max, 0, 1),
         ),
     )
 
@@ -284,6 +335,20 @@ def _record(ours: Mapping[str, str]) -> str | None:
             f"state servers record their accesses, but is {ours[RECORD_ACCESSES]!r}"
         )
     return given
+
+
+def _sketch(ours: Mapping[str, str], default: Sketch) -> Sketch:
+    bits = _integer(ours, "sketchBits", default.bits, 2, 16)
+    if bits not in (2, 4, 8, 16):
+        raise AnalysisError(f"option 'sketchBits' must be 2, 4, 8 or 16, but is {bits}")
+    return Sketch(
+        rows=_integer(ours, "sketchRows", default.rows, 1, 16),
+        width=_integer(ours, "sketchWidth", default.width, 1, 1 << 24),
+        bits=bits,
+        # A counter that is full can exceed no threshold.
+        threshold=_integer(ours, "sketchThreshold", min(default.threshold, (1 << bits) - 2), 0, (1 << bits) - 2),
+        interval=_integer(ours, "sketchInterval", default.interval, 1, 1 << 40),
+    )
 
 
 def _choice(ours: Mapping[str, str], name: str, default: _Choice) -> _Choice:

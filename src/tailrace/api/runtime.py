@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tailrace.api.definition import QueryDefinition
@@ -49,6 +49,9 @@ class Runtime(Protocol):
 
     def enriched(self, source: object, table: object, on: Sequence[str], how: str) -> tuple[object, tuple[Field, ...]]:
         """The user's stream joined with a static DataFrame, and the columns of that."""
+
+    def transformed(self, source: object, function: Callable[..., object]) -> tuple[object, tuple[Field, ...]]:
+        """The user's stream through a function of DataFrames, and the columns of that."""
 
     def start(self, query: QueryDefinition) -> StreamingQuery: ...
 

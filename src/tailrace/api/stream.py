@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tailrace.api.aggregates import Aggregate
@@ -80,6 +80,29 @@ class Stream:
         >>> clicks.withStateTtl("1 hour").groupBy("user").agg(tr.count())                     # doctest: +SKIP
         """
         return replace(self, ttl=state_ttl(ttl, timeMode, self.watermark, self.ttl))
+
+    def transform(self, function: Callable[..., object], *args: object, **kwargs: object) -> Stream:
+        """The stream through a function from DataFrame to DataFrame, as PySpark's ``DataFrame.transform``.
+
+        The same as transforming before ``tailrace.stream(...)``, but that what lies before and after each one is a
+        point from which state that is not in memory may be asked for ahead of its rows. Stateless, like all before an
+        operator; the function is called again when a query starts.
+
+        >>> bids.transform(with_prices).transform(only_valid).groupBy("auction")               # doctest: +SKIP
+        """
+        if self.relation is not None:
+            raise AnalysisError(
+                "transform: it is for the rows that a stream reads, not for those that an operator has made: call it "
+                "right after tailrace.stream(...), or transform in foreachBatch"
+            )
+        given = (lambda frame: function(frame, *args, **kwargs)) if args or kwargs else function
+        source, schema = self.runtime.transformed(self.source, given)
+        if self.watermark is not None and self.watermark.column not in schema:
+            raise AnalysisError(
+                f"transform: the watermark is on {self.watermark.column.name!r}, and the function's rows have no such "
+                f"column, or another type of it: keep it, or call withWatermark after transform"
+            )
+        return replace(self, source=source, schema=schema)
 
     def groupBy(self, *cols: str | AnyWindow | Sequence[str | AnyWindow]) -> GroupedStream:
         """Groups by columns and at most one window, of any kind. Without any: one group of all rows.

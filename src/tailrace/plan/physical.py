@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.api.definition import QueryDefinition
-from tailrace.api.options import Combine, CommitMode, Options, Route, Transport, WatermarkRule
+from tailrace.api.options import ColdAccess, Combine, CommitMode, HintTuning, Options, Route, Transport, WatermarkRule
 from tailrace.api.relations import (
     Aggregation,
     Deduplication,
@@ -76,6 +76,8 @@ class PhysicalPlan:
     local_location: str | None
     read_batch_ratio: float
     max_space_amplification: float
+    cold: ColdAccess
+    hints: HintTuning
     record_folder: str | None = None  # where servers record the accesses to their state
     commit_reason: str = ""  # why it is not the commit that was asked for
 
@@ -134,6 +136,8 @@ def plan_relation(relation: Relation, output_mode: OutputMode, options: Options)
         local_location=options.local_location,
         read_batch_ratio=options.read_batch_ratio,
         max_space_amplification=options.max_space_amplification,
+        cold=options.cold,
+        hints=options.hints,
         record_folder=options.record_folder,
     )
 

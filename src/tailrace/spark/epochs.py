@@ -46,8 +46,10 @@ from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, local_emission, re
 from tailrace.spark.endless import telling_endless
 from tailrace.spark.epoch_times import EpochTimes, mark
 from tailrace.spark.fleet import Fleet
+from tailrace.spark.hint_control import HintControl
 from tailrace.spark.ingest import Orders, Receipt, orders_property
 from tailrace.spark.late_rows import LateOutput
+from tailrace.spark.lookahead import Lookahead, LookaheadProgress
 from tailrace.spark.progress import Durations, EpochProgress, OperatorProgress, QueryIdentity
 from tailrace.spark.schema import output_schema
 from tailrace.spark.sinks import EpochSink
@@ -73,12 +75,14 @@ class Epochs:
         sink: EpochSink,
         identity: QueryIdentity,
         late: LateOutput | None = None,
+        hints: HintControl | None = None,
     ) -> None:
         self._plan = plan
         self._controller = controller
         self._fleet = fleet
         self._sink = sink
         self._late = late
+        self._hints = hints
         self.identity = identity
         self._arrow_schema = arrow_output_schema(plan.last)
         self._spark_schema = output_schema(plan.last)
@@ -149,7 +153,8 @@ class Epochs:
         plan, stopwatch = self._plan, _Stopwatch()
         replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
         late_before = self._times.late_before(plan.stages[0], self._watermark)
-        orders = Orders(epoch, try_, late_before, basis.combine, self._fleet.routes)
+        hints = () if self._hints is None else self._hints.orders()
+        orders = Orders(epoch, try_, late_before, basis.combine, self._fleet.routes, hints)
         context = batch.sparkSession.sparkContext
         context.setLocalProperty(orders_property(self._fleet.access.run), orders.to_json())
         stopwatch.lap("plan")
@@ -194,7 +199,10 @@ class Epochs:
         self._went_by = order.decisions
         self._combine = self._next_combine(basis.combine, receipts)
         self._emits_much = not emission.local
-        outcome = _Outcome(order, receipts, done, watermark, basis.combine, replay is not None, emission.rows, late)
+        ahead = self._decide(done, batch.sparkSession)
+        outcome = _Outcome(
+            order, receipts, done, watermark, basis.combine, replay is not None, emission.rows, late, ahead
+        )
         durations = _durations(stopwatch.laps, receipts, done, failed_ms, self._commits.last)
         steps = epoch_steps(epoch, stopwatch.began, stopwatch.laps, durations.apply, durations.advance)
         if self._commits.last is not None:
@@ -255,7 +263,7 @@ class Epochs:
             self._fleet.each(lambda client, number: client.prepare(epoch, try_, winners[number], operator.name))
         limit_s = self._plan.function_timeout / 1e6
         with telling_endless(operator, epoch, limit_s, self._fleet.access) as timeout_s:
-            return self._fleet.each(
+            done = self._fleet.each(
                 lambda client, number: client.run_epoch(
                     epoch,
                     try_,
@@ -269,6 +277,19 @@ class Epochs:
                     timeout_s=timeout_s,
                 )
             )
+        if self._hints is not None:
+            self._hints.ran(operator.name, done)
+        return done
+
+    def _decide(self, done: list[EpochDone], session: SparkSession) -> list[LookaheadProgress]:
+        """Where the next epoch's hints come from."""
+        if self._hints is None:
+            return []
+        return self._hints.after([each.status.operators for each in done], session)
+
+    def lookaheads(self) -> Mapping[str, Lookahead]:
+        """By operator, what is known and decided now."""
+        return {} if self._hints is None else self._hints.lookaheads
 
     def _relay(self, operator: str, target: str, epoch: int, try_: int, late_before: int) -> list[Relayed]:
         """Every server hands what ``operator`` emitted to the owners of ``target``'s keys."""
@@ -348,6 +369,7 @@ class Epochs:
             replayed=outcome.replayed,
             duration_ms=durations,
             timeline=timeline,
+            lookaheads=tuple(outcome.ahead),
         )
         self.progress.append(progress)
         del self.progress[:-PROGRESS_KEPT]
@@ -366,6 +388,7 @@ class _Outcome:
     replayed: bool
     rows: int
     late: list[int]  # rows, by operator behind the first
+    ahead: list[LookaheadProgress]
 
     @property
     def dropped(self) -> list[tuple[int, int]]:

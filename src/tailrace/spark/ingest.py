@@ -27,6 +27,7 @@ from tailrace.operators.lifters import lifter_of
 from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.server.client import connect
 from tailrace.server.protocol import NOTHING_STAGED, Access, ServerAddress, StageKey, StageReceipt
+from tailrace.spark.hint_sender import HintOrder, HintPoint, HintSender
 from tailrace.spark.late_rows import LatePlace, LateWriter
 from tailrace.spark.worker import settle
 from tailrace.types import DataType
@@ -75,6 +76,7 @@ class Orders:
     late_before: int
     combine: bool
     servers: tuple[tuple[ServerAddress, int, int], ...]  # address, shards from, to
+    hints: tuple[HintOrder, ...] = ()  # of operators that are told ahead of rows
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -83,6 +85,7 @@ class Orders:
     def from_json(cls, text: str) -> Orders:
         raw = json.loads(text)
         raw["servers"] = tuple((ServerAddress(**address), low, high) for address, low, high in raw["servers"])
+        raw["hints"] = tuple(HintOrder(**order) for order in raw["hints"])
         return cls(**raw)
 
 
@@ -100,6 +103,7 @@ class IngestTask:
     access: Access
     late: LatePlace | None = None  # where rows go that are left out; None: nowhere
     recorded: bool = False  # servers record accesses, and want to know in which order rows came
+    point: HintPoint | None = None  # of hints out of the rows that come, before they are gathered
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -126,7 +130,7 @@ class IngestTask:
         writers = [connect(address, self.access).stage(key) for address, _, _ in orders.servers]
         combine_s = transfer_s = 0.0
         try:
-            for chunk in _chunks(batch.rename_columns([*types]) for batch in batches):
+            for chunk in _chunks(self._passing((batch.rename_columns([*types]) for batch in batches), orders)):
                 started = clock.monotonic()
                 frames = split(lifter.frame(chunk), layout, ranges)
                 lifted = clock.monotonic()
@@ -160,6 +164,20 @@ class IngestTask:
             staged=staged or (NOTHING_STAGED,) * len(orders.servers),
             late=written,
         )
+
+    def _passing(self, batches: Iterator[pa.RecordBatch], orders: Orders) -> Iterator[pa.RecordBatch]:
+        """The batches; where this is a point that is asked to, hints go out as they come."""
+        if self.point is None or not orders.hints:
+            return batches
+        sender = HintSender(self.point, self.access, orders.epoch, orders.try_, orders.hints, orders.servers)
+        return _hinting(batches, sender) if sender.active else batches
+
+
+def _hinting(batches: Iterator[pa.RecordBatch], sender: HintSender) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        sender.rows(dict(zip(batch.schema.names, batch.columns, strict=True)), len(batch))
+        yield batch
+    sender.finish()
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[pa.RecordBatch]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -14,20 +14,29 @@ from tailrace.operators.specs.join import LEFT, RIGHT, SIDE, TIME, JoinSpec
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.protocol import Access
+from tailrace.spark.hint_sender import HintPoint
 from tailrace.spark.ingest import RECEIPT_DDL, IngestTask
 from tailrace.spark.late_rows import LatePlace
 from tailrace.spark.schema import fields_of, quoted, spark_type
+from tailrace.spark.transforms import frame_of
 from tailrace.types import Field
 
 
-def source_rows(relation: Relation, plan: PhysicalPlan) -> DataFrame:
-    """The needed columns of the source; of a join, both sources united."""
+def source_rows(relation: Relation, plan: PhysicalPlan, placed: Callable[[object], DataFrame] = frame_of) -> DataFrame:
+    """The needed columns of the source; of a join, both sources united. ``placed``: the rows of a stream's source."""
     first = chain(relation)[0]
-    return _united(first, plan.operator) if isinstance(first, Join) else _read(first, plan.inputs[0].columns)
+    if isinstance(first, Join):
+        return _united(first, plan.operator)
+    return _read(placed(first.source), plan.inputs[0].columns)
 
 
 def ingested(
-    rows: DataFrame, plan: PhysicalPlan, access: Access, servers: int, late: LatePlace | None = None
+    rows: DataFrame,
+    plan: PhysicalPlan,
+    access: Access,
+    servers: int,
+    late: LatePlace | None = None,
+    point: HintPoint | None = None,
 ) -> DataFrame:
     """The source's rows, by the chosen route, into the tasks. Gives receipts."""
     if plan.route is Route.SHUFFLE:
@@ -38,7 +47,8 @@ def ingested(
     # By number: PySpark looks columns up by name there, and a dot or a backtick in a name would part it.
     rows = rows.toDF(*(f"c{number}" for number in range(len(types))))
     recorded = plan.record_folder is not None
-    return rows.mapInArrow(IngestTask(_for_tasks(plan.operator).to_json(), types, access, late, recorded), RECEIPT_DDL)
+    task = IngestTask(_for_tasks(plan.operator).to_json(), types, access, late, recorded, point)
+    return rows.mapInArrow(task, RECEIPT_DDL)
 
 
 def _for_tasks(operator: OperatorSpec) -> OperatorSpec:
@@ -46,9 +56,7 @@ def _for_tasks(operator: OperatorSpec) -> OperatorSpec:
     return operator.for_tasks() if isinstance(operator, AggregateSpec) else operator.without_code()
 
 
-def _read(relation: Relation, columns: Sequence[Field]) -> DataFrame:
-    source = relation.source
-    assert isinstance(source, DataFrame)
+def _read(source: DataFrame, columns: Sequence[Field]) -> DataFrame:
     # Where no column is needed, one stands for the rows: a batch without columns does not know how many it has.
     read = [_column(column.name) for column in columns] or [F.lit(True).alias("__row")]
     return source.select(*read)
@@ -62,7 +70,6 @@ def _united(join: Join, spec: object) -> DataFrame:
 
 
 def _side(join: Join, spec: JoinSpec, side: JoinSide) -> DataFrame:
-    assert isinstance(side.source, DataFrame)
     time = spark_type(spec.time_type)
     columns: list[Column] = [
         _column(key.name).alias(named.name) for key, named in zip(side.keys, spec.keys, strict=True)
@@ -76,7 +83,7 @@ def _side(join: Join, spec: JoinSpec, side: JoinSide) -> DataFrame:
             _column(field.name) if one is side else F.lit(None).cast(spark_type(field.type)).alias(field.name)
             for field in spec.columns(RIGHT if one is join.right else LEFT)
         ]
-    return side.source.select(*columns)
+    return frame_of(side.source).select(*columns)
 
 
 def _column(name: str) -> Column:

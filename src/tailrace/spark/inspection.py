@@ -76,6 +76,32 @@ def read_once(frame: DataFrame) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reasons))
 
 
+_OPAQUE = frozenset({"MapInPandas", "MapInArrow", "PythonMapInArrow", "MapPartitions", "Generate"})
+"""They give columns of their own, whatever these hold."""
+
+
+def carries(before: DataFrame, after: DataFrame, name: str) -> bool:
+    """Whether a column of ``before`` is, as far as the plan tells, the same in ``after``, which is made of it.
+
+    Where what lies between is opaque, a column of the same name is taken for the same.
+    """
+    first, last = (_column_id(frame, name) for frame in (before, after))
+    if first is None or last is None:
+        return False
+    return first == last or _opaque(after) > _opaque(before)
+
+
+def _column_id(frame: DataFrame, name: str) -> int | None:
+    jdf: Any = frame._jdf
+    output = jdf.queryExecution().analyzed().output()
+    found = [output.apply(i) for i in range(output.size()) if output.apply(i).name() == name]
+    return int(found[0].exprId().id()) if len(found) == 1 else None
+
+
+def _opaque(frame: DataFrame) -> int:
+    return sum(node.nodeName() in _OPAQUE for node in _streaming(frame))
+
+
 def _option(options: Any, name: str) -> str | None:
     pairs = options.iterator()
     while pairs.hasNext():

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 STAGING = "staging"
 
@@ -141,6 +142,33 @@ class Lookahead:
         if decision.candidate == self.decision.candidate:
             return replace(self, decision=decision)
         return replace(self, decision=decision, since_move=0, used=0, wasted=0)
+
+
+@dataclass(frozen=True)
+class LookaheadProgress:
+    """Of one operator in one epoch: where its hints came from, what is known, and what is decided for the next."""
+
+    operator: str
+    candidate: str
+    hints: int
+    hint_bytes: int
+    lookahead: Lookahead  # after the epoch
+
+    def to_json(self) -> dict[str, Any]:
+        known = {name: self.lookahead.slack_ms(name) for name in self.lookahead.candidates}
+        decided = self.lookahead.decision
+        return {
+            "operatorName": self.operator,
+            "lookahead": self.candidate,
+            "next": decided.candidate,
+            "reason": decided.reason,
+            "candidates": list(self.lookahead.candidates),
+            "discarded": list(self.lookahead.candidates[: self.lookahead.discarded]),
+            "slackMsP99": {name: round(slack, 3) for name, slack in known.items() if slack is not None},
+            "fetchMsP99": round(self.lookahead.fetch_ms_p99, 3),
+            "numHints": self.hints,
+            "hintBytes": self.hint_bytes,
+        }
 
 
 def latest_with(kept: Sequence[str], slack: Mapping[str, float | None], needed_ms: float) -> str | None:

@@ -13,6 +13,7 @@ from tailrace.operators.metrics import with_ratios
 from tailrace.plan.describe import kind_name
 from tailrace.plan.physical import Stage
 from tailrace.server.protocol import OperatorStatus
+from tailrace.spark.lookahead import LookaheadProgress
 from tailrace.spark.timeline import Step
 
 
@@ -138,6 +139,7 @@ class EpochProgress:
     replayed: bool
     duration_ms: Durations = field(default_factory=Durations)
     timeline: tuple[Step, ...] = ()  # of this epoch, and of the newest commit that is durable
+    lookaheads: tuple[LookaheadProgress, ...] = ()  # by operator
 
     @property
     def late_rows(self) -> int:
@@ -206,6 +208,7 @@ class EpochProgress:
                 "stagedBytes": self.staged_bytes,
                 "spilledBytes": self.spilled_bytes,
             },
+            "lookahead": [each.to_json() for each in self.lookaheads],
             "sink": {"numOutputRows": self.output_rows},
         }
 

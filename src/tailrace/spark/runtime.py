@@ -7,7 +7,7 @@ Whatever fails on the way releases what was taken before it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -33,6 +33,8 @@ from tailrace.server.protocol import ServerConfig
 from tailrace.spark.enrichment import enriched
 from tailrace.spark.epochs import Epochs
 from tailrace.spark.fleet import Fleet
+from tailrace.spark.hint_control import HintControl
+from tailrace.spark.hint_plan import HintPlan
 from tailrace.spark.inputs import ingested, source_rows
 from tailrace.spark.inspection import check_source, read_once
 from tailrace.spark.late_rows import LateOutput, LatePlace
@@ -41,6 +43,7 @@ from tailrace.spark.query import Failure, Running, StreamingQuery
 from tailrace.spark.schema import fields_of
 from tailrace.spark.sinks import late_sink_of, sink_of
 from tailrace.spark.spark_log import SparkLogFiles, is_local
+from tailrace.spark.transforms import Transformed, frame_of, then, transformed
 from tailrace.types import Field
 
 _RETAIN_CONF = "spark.sql.streaming.minBatchesToRetain"
@@ -84,9 +87,15 @@ class SparkRuntime:
             raise AnalysisError(f"{table.shown} cannot be read: {str(error).splitlines()[0]}") from error
 
     def enriched(self, source: object, table: object, on: Sequence[str], how: str) -> tuple[object, tuple[Field, ...]]:
-        assert isinstance(source, DataFrame)
-        frame = enriched(source, table, on, how)
-        return frame, fields_of(frame.schema)
+        if not isinstance(source, Transformed):
+            source = enriched(frame_of(source), table, on, how)
+        else:
+            source = then(source, lambda frame: enriched(frame, table, on, how))
+        return source, fields_of(frame_of(source).schema)
+
+    def transformed(self, source: object, function: Callable[..., object]) -> tuple[object, tuple[Field, ...]]:
+        made = transformed(source, function)
+        return made, fields_of(frame_of(made).schema)
 
     def explain(self, relation: Relation, output_mode: OutputMode, options: Options) -> str:
         plan = plan_relation(relation, output_mode, options)
@@ -131,6 +140,11 @@ class SparkRuntime:
                 memory_bytes=plan.memory_bytes,
                 read_batch_ratio=plan.read_batch_ratio,
                 max_space_amplification=plan.max_space_amplification,
+                cache_policy=plan.cold.policy.value,
+                prefetch=plan.cold.prefetch.value,
+                cold_reads=plan.cold.reads.value,
+                cold_read_s=plan.cold.read_time / 1e6,
+                cold_read_depth=plan.cold.read_depth,
                 proof=(controller.fence_name, run),
                 function_timeout_s=plan.function_timeout / 1e6,
                 copies=plan.copies,
@@ -142,12 +156,14 @@ class SparkRuntime:
             undo.callback(lambda: fleet.close(keep=failure.comes_again))
             fleet.open(controller.landing.manifest, plan.epoch_tries)
             plan = _as_replayed(plan, controller)
-            rows = source_rows(query.relation, plan)
-            late = None
+            hints = HintPlan.of(query.relation, plan)
+            rows = source_rows(query.relation, plan, lambda source: hints.placed(source, config.access))
+            late = late_place = None
             if query.late is not None:
-                place = LatePlace(config.store_uri, config.store_options)
-                late = LateOutput(late_sink_of(query.late), place, rows.schema)
-            epochs = Epochs(plan, controller, fleet, sink, QueryIdentity(run, query.name), late)
+                late_place = LatePlace(config.store_uri, config.store_options)
+                late = LateOutput(late_sink_of(query.late), late_place, rows.schema)
+            identity = QueryIdentity(run, query.name)
+            epochs = Epochs(plan, controller, fleet, sink, identity, late, HintControl(plan, hints))
             undo.callback(epochs.close)
 
             def one_epoch(batch: DataFrame, epoch: int) -> None:
@@ -158,7 +174,7 @@ class SparkRuntime:
                     raise
 
             writer = (
-                ingested(rows, plan, config.access, len(fleet.servers), None if late is None else late.place)
+                ingested(rows, plan, config.access, len(fleet.servers), late_place, hints.ingest)
                 .writeStream.foreachBatch(one_epoch)
                 .option("checkpointLocation", _for_spark(checkpoint))
             )

@@ -1,0 +1,101 @@
+"""The controller of hints in the driver: what epochs have shown, into decisions, into the next epoch's orders and plan.
+
+After each epoch every operator's ``Lookahead`` goes one step. The decision reaches tasks with the orders of the next
+epoch; and where a point of the streaming plan is wanted, Spark is told to leave its filter in (``hint_points``), which
+it reads when it plans the next epoch.
+
+Threads: the epoch's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import SparkSession
+
+from tailrace.plan.physical import PhysicalPlan
+from tailrace.server.client import EpochDone
+from tailrace.server.protocol import OperatorStatus
+from tailrace.spark.hint_plan import HintPlan
+from tailrace.spark.hint_points import RULES_CONF, point_conf
+from tailrace.spark.hint_sender import HintOrder
+from tailrace.spark.lookahead import STAGING, Decision, Lookahead, LookaheadProgress, Rule, Sample, Seen
+
+_COUNTS = ("coldHits", "coldMisses", "hintsFetched", "hintsWasted", "hintsPending")
+_FETCH = "coldFetchMsP99"
+
+
+class HintControl:
+    def __init__(self, plan: PhysicalPlan, hints: HintPlan) -> None:
+        rule = Rule(margin_ms=plan.hints.margin / 1e3, waste_max=plan.hints.waste_max)
+        self._points = frozenset(point.name for point in hints.points)
+        self._lookaheads = {name: Lookahead(found, rule) for name, found in hints.candidates.items()}
+        self._totals: dict[str, Mapping[str, float]] = {}
+        self._arrived: dict[str, list[EpochDone]] = {}
+        self._rules: str | None = None  # of Spark's optimizer that the user has left out
+        self._filtered = False
+
+    @property
+    def lookaheads(self) -> Mapping[str, Lookahead]:
+        return dict(self._lookaheads)
+
+    def orders(self) -> tuple[HintOrder, ...]:
+        """What tasks are to do in the epoch that comes."""
+        decided = ((name, each.decision) for name, each in self._lookaheads.items())
+        return tuple(
+            HintOrder(name, decision.candidate, decision.measured)
+            for name, decision in decided
+            if decision.candidate != STAGING or decision.measured
+        )
+
+    def ran(self, operator: str, done: Sequence[EpochDone]) -> None:
+        """An operator has worked on the epoch's rows, on every server."""
+        self._arrived[operator] = list(done)
+
+    def after(self, statuses: Sequence[Sequence[OperatorStatus]], session: SparkSession) -> list[LookaheadProgress]:
+        """The epoch is over. ``statuses``: by server, of its operators. Decides, and sets the plan of the next one."""
+        told = []
+        for name, lookahead in self._lookaheads.items():
+            done = self._arrived.pop(name, [])
+            used = lookahead.decision.candidate
+            known = lookahead.after(self._seen(name, done, [each for server in statuses for each in server]))
+            self._lookaheads[name] = known
+            hints, nbytes = sum(each.hints for each in done), sum(each.hint_bytes for each in done)
+            told.append(LookaheadProgress(name, used, hints, nbytes, known))
+        self._set_plan(session)
+        return told
+
+    def _seen(self, name: str, done: Sequence[EpochDone], statuses: Sequence[OperatorStatus]) -> Seen:
+        own = [status.metrics for status in statuses if status.name == name]
+        totals = {count: sum(metrics.get(count, 0.0) for metrics in own) for count in _COUNTS}
+        before = self._totals.get(name, {})
+        self._totals[name] = totals
+        # A server that was replaced has counted from 0 again.
+        more = {count: max(0, int(totals[count] - before.get(count, 0.0))) for count in _COUNTS}
+        # Entries that were foretold for this epoch and are not used by now: gone, or still there.
+        wasted = max(0, int(sum(totals[count] - before.get(count, 0.0) for count in ("hintsWasted", "hintsPending"))))
+        slack: dict[str, list[Sample]] = {}
+        for each in done:
+            for point, samples in each.slack.items():
+                slack.setdefault(point, []).extend(samples)
+        return Seen(
+            cold=more["coldHits"] + more["coldMisses"],
+            misses=more["coldMisses"],
+            fetch_ms_p99=max((metrics.get(_FETCH, 0.0) for metrics in own), default=0.0),
+            slack=slack,
+            used=max(0, more["hintsFetched"] - wasted),
+            wasted=wasted,
+        )
+
+    def _set_plan(self, session: SparkSession) -> None:
+        decisions = [each.decision for each in self._lookaheads.values()]
+        wanted = bool(self._points) and any(self._in_plan(decision) for decision in decisions)
+        if wanted == self._filtered:
+            return
+        if self._rules is None:
+            self._rules = str(session.conf.get(RULES_CONF, "") or "")
+        session.conf.set(RULES_CONF, point_conf(self._rules, wanted))
+        self._filtered = wanted
+
+    def _in_plan(self, decision: Decision) -> bool:
+        return decision.measured or decision.candidate in self._points

@@ -1,0 +1,119 @@
+"""Hints from a task: of the rows that pass a point, which state they will need, to the servers that own it.
+
+The driver's orders say, for each operator, which point sends and whether all points tell when rows pass them. A point
+that does neither costs nothing. A server that does not hear is left alone for the rest of the task: hints may be lost,
+and no task fails or waits long for one.
+
+Threads: a sender belongs to one task. Extractors belong to the worker process, which runs one task at a time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from tailrace.cache.frequency_sketch import SketchSize
+from tailrace.env import clock
+from tailrace.operators.hint_extractor import HintExtractor
+from tailrace.operators.specs.hint import HintSpec
+from tailrace.server.client import connect
+from tailrace.server.hint_message import HintMessage
+from tailrace.server.protocol import Access, ServerAddress
+
+_EXTRACTORS_MAX = 16
+_extractors: OrderedDict[tuple[str, str, str], HintExtractor] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class HintOrder:
+    """For one operator: the point that sends hints, and whether all tell when rows pass."""
+
+    operator: str
+    point: str
+    measured: bool
+
+
+@dataclass(frozen=True)
+class HintPoint:
+    """What a task needs to know of a point. Small, since Spark ships it with every task."""
+
+    name: str
+    specs: tuple[str, ...]  # a HintSpec as JSON, for each operator whose key the rows have here
+    sketch: SketchSize
+
+
+class HintSender:
+    """``routes``: every server with its half-open range of shards."""
+
+    def __init__(
+        self,
+        point: HintPoint,
+        access: Access,
+        epoch: int,
+        try_: int,
+        orders: Sequence[HintOrder],
+        routes: Sequence[tuple[ServerAddress, int, int]],
+    ) -> None:
+        self._point, self._access = point, access
+        self._epoch, self._try = epoch, try_
+        self._routes = routes
+        self._ranges = [(low, high) for _, low, high in routes]
+        self._deaf: set[str] = set()
+        self._passed: list[tuple[float, int]] = []
+        asked = {order.operator: order for order in orders}
+        specs = [HintSpec.from_json(text) for text in point.specs] if orders else []
+        active = [(spec, asked[spec.operator]) for spec in specs if spec.operator in asked]
+        self._sending = [spec for spec, order in active if order.point == point.name]
+        self._measured = [spec.operator for spec, order in active if order.measured and order.point != point.name]
+
+    @property
+    def active(self) -> bool:
+        return bool(self._sending or self._measured)
+
+    def rows(self, batch: Mapping[str, pa.Array], count: int) -> None:
+        """These rows pass; ``batch`` has the columns that the specs name."""
+        if self._measured:
+            self._passed.append((clock.monotonic(), count))
+        if not count:
+            return
+        for spec in self._sending:
+            extractor = _extractor(self._access.run, self._point, spec)
+            for (address, _, _), hints in zip(self._routes, extractor.hints(batch, self._epoch, self._ranges)):
+                message = self._message(spec.operator, ((0.0, count),))
+                if hints is None:
+                    self._send(address, message)  # all are hot: what it tells is when they passed
+                else:
+                    self._send(address, replace(message, times=hints.times), hints.batch)
+
+    def finish(self) -> None:
+        """The task's rows have all passed: tell when, where somebody measures."""
+        if not self._passed:
+            return
+        now = clock.monotonic()
+        passed = tuple((round((now - when) * 1e3, 3), rows) for when, rows in self._passed)
+        for operator in self._measured:
+            for address, _, _ in self._routes:
+                self._send(address, self._message(operator, passed))
+
+    def _message(self, operator: str, passed: tuple[tuple[float, int], ...]) -> HintMessage:
+        return HintMessage(self._access.run, operator, self._epoch, self._try, self._point.name, passed)
+
+    def _send(self, address: ServerAddress, message: HintMessage, batch: pa.RecordBatch | None = None) -> None:
+        if address.server in self._deaf:
+            return
+        if not connect(address, self._access).hint(message, batch):
+            self._deaf.add(address.server)
+
+
+def _extractor(run: str, point: HintPoint, spec: HintSpec) -> HintExtractor:
+    """What this process has learned, at a point, of the keys of an operator."""
+    key = (run, point.name, spec.operator)
+    if key not in _extractors:
+        _extractors[key] = HintExtractor(spec, point.sketch)
+        while len(_extractors) > _EXTRACTORS_MAX:
+            _extractors.popitem(last=False)
+    _extractors.move_to_end(key)
+    return _extractors[key]
