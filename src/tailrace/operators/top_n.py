@@ -59,7 +59,10 @@ class TopN(WindowAggregate):
         """Put the rows of the winning attempts where they belong among the best."""
         # A key may bring n rows from the state for each of its own.
         step = max(1, PIECE_ROWS // self._top.n)
-        changed = [self._changed_records(rows) for rows in pieces(frames, self._row_layout, step)]
+        changed = []
+        for turn in self._store.turns([frame.parts() for frame in frames]):
+            own = [Frame(rows.words, rows.heap, bounds) for rows, bounds in turn]
+            changed += [self._changed_records(rows) for rows in pieces(own, self._row_layout, step)]
         self._store.open(epoch)
         self._store.merge_more([by_shard(records, self._top.shards).parts() for records in changed], replace=True)
 

@@ -23,6 +23,7 @@ def current(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray) -> tu
     """Copies of the records with the key and pane of the rows, and the number of the row that wanted each."""
     parts: list[Rows] = []
     numbers = [np.empty(0, np.int64)]
+    store.prime([(wanted, bounds)])
     for shard, table, low, high in _touched(store, bounds):
         at = table.locate(Rows(wanted.words[low:high], wanted.heap))
         there = at >= 0
@@ -38,6 +39,7 @@ def current(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray) -> tu
 def known(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray) -> np.ndarray:
     """Which of the rows have a record with their key and pane."""
     found = np.ones(len(wanted), bool)
+    store.prime([(wanted, bounds)])
     for shard, table, low, high in _touched(store, bounds):
         missing = table.missing(wanted.words, wanted.heap, low, high)
         if store.cold:

@@ -145,7 +145,7 @@ class ReadModifyWriteStore:
         logged = set(map(id, tables))
         reading = bool(self.cold) and not fresh
         # With async-io, rows whose records are on disk wait for these while all others go on.
-        turns = self._set_aside(frames) if reading and self.cold.reads.async_io else [frames]
+        turns = self.turns(frames) if reading else [frames]
 
         def merge_shard(shard: int, turn: Sequence[tuple[Rows, np.ndarray]], bring: bool) -> None:
             table = self._tables[shard]
@@ -181,8 +181,13 @@ class ReadModifyWriteStore:
         parts = [part for rows, bounds in frames for part in self.cold.likely(rows, bounds, self.horizon)]
         self.cold.reads.prime(parts)
 
-    def _set_aside(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> list[list[tuple[Rows, np.ndarray]]]:
-        """Frames of the rows that need nothing from disk, and of the others, for which reading begins."""
+    def turns(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> Sequence[Sequence[tuple[Rows, np.ndarray]]]:
+        """The frames; with async-io first the rows that need nothing from disk, then the others, whose reading begins.
+
+        All rows of a key and pane are in one of the two.
+        """
+        if not self.cold or not self.cold.reads.async_io:
+            return [frames]
         parts: list[list[tuple[Rows, np.ndarray]]] = [[], []]
         for rows, bounds in frames:
             waits = self.cold.may_hold(rows, bounds, self.horizon)
