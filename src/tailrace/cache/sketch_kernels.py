@@ -17,7 +17,7 @@ _ONE = np.uint64(1)
 
 
 @inlined
-def _place(key, row, width):
+def _place(key: np.uint64, row: int, width: int) -> np.int64:
     """Where a row of the sketch counts a key: keys are hashes already, mixed once more for each row."""
     h = key + _STEP * np.uint64(row + 1)
     h = (h ^ (h >> _S30)) * _MIX_1
@@ -27,7 +27,7 @@ def _place(key, row, width):
 
 
 @inlined
-def _halve(cells, halves):
+def _halve(cells: np.ndarray, halves: np.uint64) -> None:
     """Every counter divided by 2: ``halves`` masks the bit that a field would get from its neighbour."""
     for row in range(cells.shape[0]):
         for word in range(cells.shape[1]):
@@ -35,7 +35,17 @@ def _halve(cells, halves):
 
 
 @kernel
-def count_keys(keys, cells, width, bits, halves, threshold, interval, counted, hot):
+def count_keys(
+    keys: np.ndarray,
+    cells: np.ndarray,
+    width: int,
+    bits: int,
+    halves: np.uint64,
+    threshold: int,
+    interval: int,
+    counted: int,
+    hot: np.ndarray,
+) -> int:
     """Count each key and say whether it is hot then; halve all counters after every ``interval`` keys.
 
     ``counted``: keys since the last halving. Gives that number as it is afterwards.
@@ -63,7 +73,7 @@ def count_keys(keys, cells, width, bits, halves, threshold, interval, counted, h
 
 
 @kernel
-def count_of(keys, cells, width, bits, out):
+def count_of(keys: np.ndarray, cells: np.ndarray, width: int, bits: int, out: np.ndarray) -> None:
     """The estimate of each key's count: the smallest of its counters."""
     fields = 64 // bits
     full = (_ONE << np.uint64(bits)) - _ONE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tailrace.cache.frequency_sketch import FrequencySketch
 from tailrace.cache.id_table import IdTable
 from tailrace.cache.policies import Clock
 
@@ -14,4 +15,7 @@ def warm_up_cache() -> None:
     table.drop(table.add(ids)[:1])
     table.find(ids)
     table.compact()
+    sketch = FrequencySketch()
+    sketch.add(ids)
+    sketch.counts(ids)
     Clock().victims(np.zeros(2, np.int64), np.ones(2, bool), 1)

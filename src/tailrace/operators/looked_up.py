@@ -190,6 +190,7 @@ class TableCopies:
             "hintsDropped": float(ahead.dropped),
             "hintsFetched": float(ahead.fetched),
             "hintsWasted": float(self._cache.wasted),
+            "hintsPending": float(self._cache.pending),
             "cacheBytes": float(self.nbytes),
         }
 

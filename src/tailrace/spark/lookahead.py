@@ -171,6 +171,20 @@ class LookaheadProgress:
         }
 
 
+def told_lines(lookaheads: Mapping[str, Lookahead]) -> list[str]:
+    """For a user: where hints for each operator come from now, and why. Nothing where there is no choice."""
+    lines = []
+    for name, each in lookaheads.items():
+        if len(each.candidates) > 1:
+            known = [(point, each.slack_ms(point)) for point in each.kept]
+            points = [point if slack is None else f"{point} ({slack:.1f} ms)" for point, slack in known]
+            lines += [
+                f"Lookahead of {name}: {each.decision.candidate}: {each.decision.reason}",
+                f"   candidates, with the slack they have shown: {', '.join(points)}",
+            ]
+    return lines
+
+
 def latest_with(kept: Sequence[str], slack: Mapping[str, float | None], needed_ms: float) -> str | None:
     """The latest candidate that is known to have so much slack."""
     for name in reversed(kept):

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery as SparkQuery
 
 from tailrace.errors import QueryStopped, RewindNeeded, StateServerError, TailraceError
 from tailrace.spark.epochs import PROGRESS_KEPT, Epochs
+from tailrace.spark.lookahead import told_lines
 from tailrace.spark.progress import EpochProgress
 
 _RELEASE_TIMEOUT_S = 30.0
@@ -112,6 +113,8 @@ class StreamingQuery:
     def explain(self, extended: bool = False) -> None:
         """Print which operator got which store and why; ``extended`` adds Spark's own plan."""
         print(self._running.plan_text)
+        for line in told_lines(self._running.epochs.lookaheads()):
+            print(line)
         if extended:
             self._running.query.explain(True)
 

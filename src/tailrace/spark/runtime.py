@@ -38,6 +38,7 @@ from tailrace.spark.hint_plan import HintPlan
 from tailrace.spark.inputs import ingested, source_rows
 from tailrace.spark.inspection import check_source, read_once
 from tailrace.spark.late_rows import LateOutput, LatePlace
+from tailrace.spark.lookahead import Lookahead, told_lines
 from tailrace.spark.progress import QueryIdentity
 from tailrace.spark.query import Failure, Running, StreamingQuery
 from tailrace.spark.schema import fields_of
@@ -99,7 +100,9 @@ class SparkRuntime:
 
     def explain(self, relation: Relation, output_mode: OutputMode, options: Options) -> str:
         plan = plan_relation(relation, output_mode, options)
-        return explain(_with_commit(plan, read_once(source_rows(relation, plan))))
+        text = explain(_with_commit(plan, read_once(source_rows(relation, plan))))
+        points = HintPlan.of(relation, plan).candidates
+        return "\n".join([text, *told_lines({name: Lookahead(found) for name, found in points.items()})])
 
     def start(self, query: QueryDefinition) -> StreamingQuery:
         return StreamingQuery(self._run(query), lambda: self._run(query), query.options.epoch_tries)

@@ -151,6 +151,7 @@ class ColdReads:
                 "hintsDropped": prefetcher.dropped,
                 "hintsFetched": prefetcher.fetched,
                 "hintsWasted": self._cache.wasted,
+                "hintsPending": self._cache.pending,
                 "coldFetchMsP99": prefetcher.fetch_ms(0.99),
             }
         return told

@@ -48,6 +48,12 @@ class RecordCache:
     def nbytes(self) -> int:
         return self._table.end * self._entry_bytes + self._heap_end
 
+    @property
+    def pending(self) -> int:
+        """Entries that were foretold, are there, and were not used yet."""
+        with self._lock:
+            return int(self._foretold[self._table.living()].sum())
+
     def get(self, ids: np.ndarray, time: int) -> tuple[Rows, np.ndarray]:
         """Copies of the entries that are there, in the order of ``ids``, and which of the ids have one."""
         with self._lock:

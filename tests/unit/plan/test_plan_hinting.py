@@ -1,0 +1,93 @@
+"""Which operators can be told ahead of rows, and by which columns of the source; and streams with transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support.bids import SCHEMA, RecordingRuntime
+from tailrace.api import aggregates as tr
+from tailrace.api.options import Ahead, HintTuning, Options, Sketch, parse_options
+from tailrace.api.relations import OutputMode
+from tailrace.api.stream import Stream
+from tailrace.api.windows import session_window, window
+from tailrace.errors import AnalysisError
+from tailrace.plan.hinting import hint_specs
+from tailrace.plan.physical import plan_relation
+from tailrace.types import Field
+
+NAMES = ("ts", "auction", "price", "channel", "a.b")
+
+
+def bids(runtime: RecordingRuntime | None = None) -> Stream:
+    schema = tuple(field for field in SCHEMA if field.name in NAMES)
+    return Stream(schema, schema, runtime or RecordingRuntime())
+
+
+timed = bids().withWatermark("ts", "5 seconds")
+
+
+@pytest.mark.parametrize(
+    ("asked", "keys"),
+    [
+        (bids().groupBy("auction").agg(tr.count()), [("auction",)]),
+        (timed.groupBy("auction", "channel").agg(tr.sum("price")), [("auction", "channel")]),
+        (bids().groupBy().agg(tr.count()), [None]),  # one key
+        (timed.groupBy(window("ts", "1 minute"), "auction").agg(tr.count()), [None]),  # in panes
+        (timed.groupBy(session_window("ts", "1 minute"), "auction").agg(tr.count()), [None]),
+        (timed.dropDuplicates(["channel"]), [("channel",)]),
+        (timed.dropDuplicates(["channel", "ts"]), [None]),  # by event time, in panes
+        # In a chain: where the key comes through as it was.
+        (bids().dropDuplicates(["channel"]).groupBy("auction").agg(tr.count()), [("channel",), ("auction",)]),
+        (
+            timed.groupBy(window("ts", "1 minute"), "auction")
+            .agg(tr.count().alias("n"))
+            .groupBy("auction")
+            .agg(tr.sum("n")),
+            [None, ("auction",)],
+        ),
+        (
+            timed.groupBy(window("ts", "1 minute"), "auction").agg(tr.count().alias("n")).groupBy("n").agg(tr.count()),
+            [None, None],
+        ),
+        (bids().groupBy("a.b").agg(tr.count()), [("a.b",)]),
+    ],
+)
+def test_who_can_be_told_ahead(asked: Stream, keys: list[tuple[str, ...] | None]) -> None:
+    assert asked.relation is not None
+    mode = OutputMode.UPDATE if asked.relation.refusal(OutputMode.UPDATE) is None else OutputMode.APPEND
+    specs = hint_specs(plan_relation(asked.relation, mode, Options()))
+    assert [None if spec is None else tuple(key.name for key in spec.keys) for spec in specs] == keys
+
+
+def test_options_of_hints() -> None:
+    given = {"lookahead": "staging", "hintMargin": "5 milliseconds", "hintWaste": "0.25", "sketchBits": "4"}
+    found = parse_options({**given, "sketchRows": "2", "sketchWidth": "100", "sketchInterval": "1000"}).hints
+    assert found == HintTuning(Ahead.STAGING, Sketch(2, 100, 4, 14, 1000), 5000, 0.25)  # type: ignore[arg-type]
+    assert parse_options({}).hints == HintTuning()
+    for name, wrong in [("sketchBits", "3"), ("sketchThreshold", "255"), ("hintWaste", "2"), ("lookahead", "source")]:
+        with pytest.raises(AnalysisError, match=name):
+            parse_options({name: wrong})
+
+
+class Transforming(RecordingRuntime):
+    """DataFrames are lists of columns."""
+
+    def transformed(self, source: object, function: Callable[..., Any]) -> tuple[object, tuple[Field, ...]]:
+        made = function(source)
+        return made, tuple(made)
+
+
+def test_transforms_change_the_columns() -> None:
+    first = bids(Transforming()).transform(lambda columns: columns[:3])
+    assert first.columns == ["ts", "auction", "price"]
+    second = first.withWatermark("ts", "1 second").transform(
+        lambda columns, n, *, last: columns[:n] + columns[last:], 1, last=-1
+    )
+    assert second.columns == ["ts", "price"] and second.watermark is not None
+    with pytest.raises(AnalysisError, match="watermark is on 'ts'"):
+        second.transform(lambda columns: columns[1:])
+    with pytest.raises(AnalysisError, match="not for those that an operator has made"):
+        second.groupBy("price").agg(tr.count()).transform(lambda columns: columns)
