@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -98,6 +99,11 @@ class Workload:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     rows: int = 100_000
     """Rows of a micro-batch where the user does not say."""
+    service: Callable[[Settings], AbstractContextManager[Mapping[str, str]]] | None = None
+    """What must run beside the engine for as long as that runs. Gives variables for the engine's environment."""
+
+    def serving(self, settings: Settings) -> AbstractContextManager[Mapping[str, str]]:
+        return nullcontext({}) if self.service is None else self.service(settings)
 
     def oracle_of(self, engine: str) -> Oracle | None:
         return self.oracles.get(engine, self.oracle)

@@ -80,19 +80,26 @@ def run_workload(options: RunOptions, work: Path, watcher: Watcher) -> Outcome:
     checked = options.check and workload.oracle_of(options.engine) is not None and registry.engine(options.engine).exact
     sink = "parquet" if checked else "noop"
     batches = -(-settings.events // settings.rows)
-    engine = EngineProcess(
-        workload.name, options.engine, work, dict(options.confs), settings.values, {"commit": options.commit}
-    )
-    try:
-        files = _make_files(workload, settings, work / "events", batches, watcher)
-        watcher.stage("starting the engine", 0, batches)
-        engine.wait_ready()
-        epochs, wall_s = _follow(engine, work, sink, batches, watcher)
-    except BaseException:
-        engine.kill()  # a failed or interrupted run has nothing to wait for
-        raise
-    finally:
-        engine.close()
+    with workload.serving(settings) as environment:
+        engine = EngineProcess(
+            workload.name,
+            options.engine,
+            work,
+            dict(options.confs),
+            settings.values,
+            {"commit": options.commit},
+            environment=environment,
+        )
+        try:
+            files = _make_files(workload, settings, work / "events", batches, watcher)
+            watcher.stage("starting the engine", 0, batches)
+            engine.wait_ready()
+            epochs, wall_s = _follow(engine, work, sink, batches, watcher)
+        except BaseException:
+            engine.kill()  # a failed or interrupted run has nothing to wait for
+            raise
+        finally:
+            engine.close()
     epochs = with_rows_made(epochs, rows_made(files))
     summary = _summary(epochs, wall_s)
     if checked:
