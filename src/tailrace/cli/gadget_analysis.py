@@ -1,4 +1,4 @@
-"""``tailrace gadget analyze``, ``compare``, ``advise``: what traces of state accesses tell. See docs/gadget.md.
+"""``tailrace gadget analyze``, ``compare``, ``advise``: what traces tell. See docs/gadget-analysis.md.
 
 A trace is a file that `generate` wrote, or what a query with the option recordAccesses has recorded: a file
 (`*.accesses`), or a folder with one.

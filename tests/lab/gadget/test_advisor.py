@@ -17,7 +17,7 @@ from tailrace.lab.gadget.trace import Operation, Trace
 GET, PUT, MERGE, DELETE = Operation
 ACCESSES = st.lists(st.tuples(st.sampled_from(Operation), st.integers(0, 6), st.integers(0, 9)), max_size=60)
 Accesses = list[tuple[Operation, int, int]]
-quick = settings(max_examples=100, deadline=None, print_blob=True)
+quick = settings(max_examples=60, deadline=None, print_blob=True)
 
 
 def trace_of(accesses: Accesses) -> Trace:

@@ -111,6 +111,8 @@ def check(made: Trace, real: Trace) -> None:
     assert found.composition_difference == 0
     assert found.stack_distance_difference is not None and found.stack_distance_difference < WITHIN
     assert found.sequences_difference < WITHIN
+    # More than was asked for: access by access, they are the same.
+    assert (made.operations == real.operations).all() and (made.keys == real.keys).all()
     assert made.events is not None and real.events is not None
     assert 0 <= len(made.events) - len(real.events) < WITHIN * len(made.events)  # late rows come to no operator
 

@@ -108,7 +108,7 @@ def numbered(values: list[Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("name", SPECS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(epochs=st.lists(st.lists(ROWS, max_size=2), max_size=5), memory=st.sampled_from([0, 10**8]), redo=st.booleans())
 def test_accesses_are_those_of_the_model(name: str, epochs: list[Any], memory: int, redo: bool) -> None:
     spec = SPECS[name]

@@ -1,1 +1,1 @@
-"""What a trace of state accesses tells: one metric a file, all together in ``summary``. Definitions: docs/gadget.md."""
+"""What a trace of state accesses tells: one metric a file, all in ``summary``. Defined in docs/gadget-analysis.md."""
