@@ -395,6 +395,7 @@ NAIVE: dict[str, Callable[[House, Params], list[Row]]] = {
     "q18": q18,
     "q19": q19,
     "q20": q20,
+    "q20-kept": q20,
     "q21": q21,
     "q22": q22,
 }

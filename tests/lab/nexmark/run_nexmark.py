@@ -19,7 +19,7 @@ from tailrace.lab.nexmark.schema import Kind
 
 _KINDS = {
     **dict.fromkeys(("q3", "q8"), (Kind.PERSON, Kind.AUCTION)),
-    **dict.fromkeys(("q4", "q4-beam", "q9", "q9-beam", "q20"), (Kind.AUCTION, Kind.BID)),
+    **dict.fromkeys(("q4", "q4-beam", "q9", "q9-beam", "q20", "q20-kept"), (Kind.AUCTION, Kind.BID)),
 }
 
 

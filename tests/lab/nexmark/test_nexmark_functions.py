@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.lab.nexmark.queries import join_functions
 from tailrace.lab.nexmark.queries import window_functions as functions
 
 BIDS = st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=20)
@@ -67,3 +68,37 @@ def test_highest_bids_of_each_session(bids: list[tuple[int, int, int, int]]) -> 
 @pytest.mark.parametrize("function", [functions.highest, functions.highest_of_each_bidder])
 def test_no_rows_are_no_rows(function: Any) -> None:
     assert function(table([(0, 0, 0)]).slice(0, 0)).num_rows == 0
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=8), max_size=4))
+def test_bids_meet_auctions_that_came_before_or_with_them(batches: list[list[tuple[int, bool]]]) -> None:
+    """Rows are auctions and whether a bid is meant; an auction opens once."""
+    kept: dict[int, int] = {}  # auction to its seller
+    said, expected, number = [], [], 0
+    for batch in batches:
+        opened = {auction: 100 + auction for auction, is_bid in batch if not is_bid and auction not in kept}
+        rows = sorted((auction, True, at) for at, (auction, is_bid) in enumerate(batch, number) if is_bid)
+        rows = sorted([*rows, *((auction, False, -1) for auction in opened)])
+        number += len(batch)
+        if not rows:
+            continue
+        ids = sorted({row[0] for row in rows})
+        told, state = join_functions.with_auctions(
+            pa.table(
+                {
+                    "auction": pa.array([row[0] for row in rows], pa.int64()),
+                    "bidder": pa.array([row[2] if row[1] else None for row in rows], pa.int64()),
+                    "seller": pa.array([None if row[1] else opened[row[0]] for row in rows], pa.int64()),
+                }
+            ),
+            pa.table(
+                {"auction": pa.array(ids, pa.int64()), "seller": pa.array([kept.get(i) for i in ids], pa.int64())}
+            ),
+        )
+        kept |= opened
+        assert dict(zip(state["auction"].to_pylist(), state["seller"].to_pylist(), strict=True)) == {
+            auction: kept[auction] for auction in ids if auction in kept
+        }
+        said += [tuple(row.values()) for row in told.select(["auction", "bidder", "seller"]).to_pylist()]
+        expected += [(row[0], row[2], kept[row[0]]) for row in rows if row[1] and row[0] in kept]
+    assert sorted(said) == sorted(expected)

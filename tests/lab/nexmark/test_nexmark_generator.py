@@ -265,9 +265,33 @@ def test_the_literature_s_skew() -> None:
     assert (config.hot_auction_batch, config.hot_bidder_batch) == (600, 200)
 
 
+def test_skew_in_percent() -> None:
+    """The suites' own ratios are percentages too: the same events. Others lie between them."""
+    assert bids(replace(CONFIG, hot_auction_percent=50, hot_bidder_percent=75), 0, 20_000) == bids(CONFIG, 0, 20_000)
+    for percent in (0, 25, 90, 100):
+        config = replace(CONFIG, hot_auction_percent=percent, num_in_flight_auctions=10_000, hot_auction_batch=10_000)
+        made = bids(config, 150_000, 160_000, ["auction"])["auction"]
+        hot = pc.mean(pc.equal(made, 1_000).cast(pa.int8())).as_py()  # all are of the first batch
+        assert hot == pytest.approx(percent / 100, abs=0.02)
+
+
+def test_bids_may_be_made_to_come_after_their_auctions() -> None:
+    for lead in (0, 10):
+        made = events(replace(CONFIG, auction_id_lead=lead), 0, 50_000, ["number", "auction_id", "bid_auction"])
+        opened = dict(zip(made["auction_id"].to_pylist(), made["number"].to_pylist(), strict=True))
+        early = [
+            auction
+            for auction, number in zip(made["bid_auction"].to_pylist(), made["number"].to_pylist(), strict=True)
+            if auction is not None and opened.get(auction, number + 1) > number
+        ]
+        assert bool(early) == (lead > 0)
+
+
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [
+        ({"hot_auction_percent": 101}, "hot_auction_percent is 101"),
+        ({"auction_id_lead": -1}, "auction_id_lead"),
         ({"num_event_generators": 2}, "events"),
         ({"first_event_rate": 3_000_000}, "rate"),
         ({"hot_auction_ratio": 0}, "hot_auction_ratio"),

@@ -111,6 +111,24 @@ _FIGURE_COLUMNS = {
 }
 _DAY = f"strftime(make_timestamp_ms(t - t % {_DAY_MS}), '%Y-%m-%d') AS day"
 
+_Q20 = _answer(
+    "SELECT b.auction, b.bidder, b.price, b.channel, b.url, b.t AS bid_dateTime, b.extra AS bid_extra, "
+    "a.itemName, a.description, a.initialBid, a.reserve, a.t AS auction_dateTime, a.expires, a.seller, a.category, "
+    "a.extra AS auction_extra FROM bid b JOIN auction a ON b.auction = a.id WHERE a.category = {p.category}",
+    **{name: _ALL_OF_BID[name] for name in ("auction", "bidder", "price", "channel", "url")},
+    bid_dateTime=TIME,
+    bid_extra=_TEXT,
+    itemName=_TEXT,
+    description=_TEXT,
+    initialBid=_LONG,
+    reserve=_LONG,
+    auction_dateTime=TIME,
+    expires=TIME,
+    seller=_LONG,
+    category=_LONG,
+    auction_extra=_TEXT,
+)
+
 ANSWERS: dict[str, Answer] = {
     "q0": _answer("SELECT auction, bidder, price, t AS dateTime, extra FROM bid", **_BID),
     "q1": _answer(
@@ -262,23 +280,8 @@ ANSWERS: dict[str, Answer] = {
         **_ALL_OF_BID,
         rank_number=_LONG,
     ),
-    "q20": _answer(
-        "SELECT b.auction, b.bidder, b.price, b.channel, b.url, b.t AS bid_dateTime, b.extra AS bid_extra, "
-        "a.itemName, a.description, a.initialBid, a.reserve, a.t AS auction_dateTime, a.expires, a.seller, a.category, "
-        "a.extra AS auction_extra FROM bid b JOIN auction a ON b.auction = a.id WHERE a.category = {p.category}",
-        **{name: _ALL_OF_BID[name] for name in ("auction", "bidder", "price", "channel", "url")},
-        bid_dateTime=TIME,
-        bid_extra=_TEXT,
-        itemName=_TEXT,
-        description=_TEXT,
-        initialBid=_LONG,
-        reserve=_LONG,
-        auction_dateTime=TIME,
-        expires=TIME,
-        seller=_LONG,
-        category=_LONG,
-        auction_extra=_TEXT,
-    ),
+    "q20": _Q20,
+    "q20-kept": _Q20,
     "q21": _answer(
         """
         SELECT * FROM (

@@ -2,7 +2,7 @@
 
 Names and defaults are those of Beam's suite, in snake case; only ``num_event_generators`` is 1 instead of 100, and
 ``events`` may be left open. What Beam fixes as constants (the batches of 100 that share a hot auction, a hot seller or
-a hot bidder) can be set, because workloads in the literature change them.
+a hot bidder, how far ahead of auctions bids may be) can be set, because workloads in the literature change them.
 """
 
 from __future__ import annotations
@@ -55,12 +55,18 @@ class Config:
     """A bid goes to the hot auction with probability 1 - 1/ratio; so too the other two ratios."""
     hot_sellers_ratio: int = 4
     hot_bidders_ratio: int = 4
+    hot_auction_percent: int | None = None
+    """How many bids of a hundred go to the hot auction, instead of the ratio: 50 gives the events that a ratio of 2
+    does. So too the other one."""
+    hot_bidder_percent: int | None = None
     hot_auction_batch: int = 100
     """The hot auction is the first of its batch of so many auctions."""
     hot_seller_batch: int = 100
     hot_bidder_batch: int = 100
     num_in_flight_auctions: int = 100
     num_active_people: int = 1000
+    auction_id_lead: int = AUCTION_ID_LEAD
+    """So many auctions that do not exist yet may be bid on. With 0 every bid comes after its auction."""
 
     avg_person_byte_size: int = 200
     avg_auction_byte_size: int = 500
@@ -87,6 +93,12 @@ class Config:
         ):
             if getattr(self, name) < 1:
                 raise TailraceError(f"NEXMark: {name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("hot_auction_percent", "hot_bidder_percent"):
+            percent = getattr(self, name)
+            if percent is not None and not 0 <= percent <= 100:
+                raise TailraceError(f"NEXMark: {name} is {percent}; it must be within 0 .. 100")
+        if self.auction_id_lead < 0:
+            raise TailraceError(f"NEXMark: auction_id_lead is {self.auction_id_lead}; it must be at least 0")
         for size in (self.avg_person_byte_size, self.avg_auction_byte_size, self.avg_bid_byte_size):
             if not 0 <= size <= BYTE_SIZE_MAX:
                 raise TailraceError(f"NEXMark: a mean size of {size} bytes; it must be within 0 .. {BYTE_SIZE_MAX}")

@@ -99,7 +99,9 @@ class Slots:
         return {}
 
 
-def _hot(slots: Slots, number: int, ratio: int) -> NDArray[np.bool_]:
+def _hot(slots: Slots, number: int, ratio: int, percent: int | None = None) -> NDArray[np.bool_]:
+    if percent is not None:
+        return below(slots.draw(number), 100) >= 100 - percent
     return below(slots.draw(number), ratio) > 0
 
 
@@ -113,7 +115,7 @@ def _cold_person(slots: Slots, number: int) -> Ints:
 def _cold_auction(slots: Slots, number: int) -> Ints:
     last = slots.last_auction
     oldest = np.maximum(last - slots.config.num_in_flight_auctions, 0)
-    return oldest + below(slots.draw(number), last - oldest + 1 + rules.AUCTION_ID_LEAD)
+    return oldest + below(slots.draw(number), last - oldest + 1 + slots.config.auction_id_lead)
 
 
 def _seller(slots: Slots) -> Ints:
@@ -125,14 +127,14 @@ def _seller(slots: Slots) -> Ints:
 
 def _bid_auction(slots: Slots) -> Ints:
     batch = slots.config.hot_auction_batch
-    hot = _hot(slots, _Draw.AUCTION_HOT, slots.config.hot_auction_ratio)
+    hot = _hot(slots, _Draw.AUCTION_HOT, slots.config.hot_auction_ratio, slots.config.hot_auction_percent)
     chosen = np.where(hot, slots.last_auction // batch * batch, _cold_auction(slots, _Draw.AUCTION))
     return chosen + rules.FIRST_AUCTION_ID
 
 
 def _bidder(slots: Slots) -> Ints:
     batch = slots.config.hot_bidder_batch
-    hot = _hot(slots, _Draw.BIDDER_HOT, slots.config.hot_bidders_ratio)
+    hot = _hot(slots, _Draw.BIDDER_HOT, slots.config.hot_bidders_ratio, slots.config.hot_bidder_percent)
     hottest = slots.last_person // batch * batch + 1  # the next one: hot bidder and hot seller are two people
     return np.where(hot, hottest, _cold_person(slots, _Draw.BIDDER)) + rules.FIRST_PERSON_ID
 

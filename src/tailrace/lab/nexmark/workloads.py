@@ -8,6 +8,7 @@ agree on (how late events come, how long auctions live) follows from the paramet
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,13 @@ PARAMETERS = {
     "gap_ms": Parameter(_DEFAULTS.gap_ms, "gap that ends a session"),
     "active_people": Parameter(1_000, "people who bid at the same time"),
     "auctions_in_flight": Parameter(100, "auctions that are open at the same time"),
+    "hot_auctions": Parameter(50, "of a hundred bids, those on the hot auction"),
+    "hot_bidders": Parameter(75, "of a hundred bids, those of the hot bidder"),
+    "hot_auction_batch": Parameter(100, "after so many auctions another one is hot"),
+    "hot_bidder_batch": Parameter(100, "after so many people another one is hot"),
+    "auction_lead": Parameter(AUCTION_ID_LEAD, "so many auctions that are yet to open may be bid on"),
+    "bid_bytes": Parameter(100, "size of a bid, beside its channel and url"),
+    "side_rows": Parameter(_DEFAULTS.side_rows, "rows of the bounded table that q13 joins with"),
     "first_event": Parameter(0, "number of the first event: as if the stream had run for so long before"),
 }
 
@@ -71,6 +79,7 @@ _DESCRIPTIONS = {
     "q18": "last bid of each bidder on each auction, in update mode",
     "q19": "highest bids of each auction, in update mode",
     "q20": "bids with their auctions of a category, for ever",
+    "q20-kept": "bids with their auctions of a category, each when it comes: auctions alone are kept",
     "q21": "bids with the id of their channel",
     "q22": "bids with the parts of their url",
 }
@@ -78,11 +87,20 @@ _DESCRIPTIONS = {
 _KINDS = {
     "q3": (Kind.PERSON, Kind.AUCTION),
     "q8": (Kind.PERSON, Kind.AUCTION),
-    **dict.fromkeys(("q4", "q4-beam", "q9", "q9-beam", "q20"), (Kind.AUCTION, Kind.BID)),
+    **dict.fromkeys(("q4", "q4-beam", "q9", "q9-beam", "q20", "q20-kept"), (Kind.AUCTION, Kind.BID)),
 }
 """What a query asks about, where that is not bids alone."""
 _ENDING = ("q4-beam", "q9", "q9-beam")
 """Where auctions have their end as event time, if anything waits for the watermark."""
+
+
+_OWN_DEFAULTS: Mapping[str, Mapping[str, Value]] = {"q20-kept": {"auction_lead": 0}}
+"""Where a query's parameters begin elsewhere: a bid that is joined when it comes must come after its auction."""
+
+
+def _parameters(query: str) -> dict[str, Parameter]:
+    own = _OWN_DEFAULTS.get(query, {})
+    return {name: replace(one, default=own.get(name, one.default)) for name, one in PARAMETERS.items()}
 
 
 def params_of(values: Mapping[str, Value]) -> Params:
@@ -90,11 +108,12 @@ def params_of(values: Mapping[str, Value]) -> Params:
     rate, group = int(values["rate"]), int(values["out_of_order"])
     config = config_of(values, seed=0)
     # Bids come for auctions that are yet to open, as many as the lead says.
-    ahead = (-(-AUCTION_ID_LEAD // config.auction_proportion) + 1) * config.total_proportion + group
+    ahead = (-(-config.auction_id_lead // config.auction_proportion) + 1) * config.total_proportion + group
     return Params(
         window_ms=int(values["window_ms"]),
         slide_ms=int(values["slide_ms"]),
         gap_ms=int(values["gap_ms"]),
+        side_rows=int(values["side_rows"]),
         watermark_delay_ms=-(-group * 1_000 // rate) + 1 if group > 1 else 0,
         # The generator draws lives of up to twice the time until all auctions in flight are replaced.
         auction_life_ms=2 * -(-(config.num_events_for_auctions + group) * 1_000 // rate) + 2 - (-ahead * 1_000 // rate),
@@ -109,6 +128,12 @@ def config_of(values: Mapping[str, Value], seed: int) -> Config:
         out_of_order_group_size=int(values["out_of_order"]),
         num_active_people=int(values["active_people"]),
         num_in_flight_auctions=int(values["auctions_in_flight"]),
+        hot_auction_percent=int(values["hot_auctions"]),
+        hot_bidder_percent=int(values["hot_bidders"]),
+        hot_auction_batch=int(values["hot_auction_batch"]),
+        hot_bidder_batch=int(values["hot_bidder_batch"]),
+        auction_id_lead=int(values["auction_lead"]),
+        avg_bid_byte_size=int(values["bid_bytes"]),
     )
 
 
@@ -190,7 +215,7 @@ def _workload(query: str) -> Workload:
         oracles={engine: partial(_oracle, query, one) for engine, one in able.items()},
         rests={engine: partial(_rest, one) for engine, one in able.items() if one.rest is not None},
         finish={engine: partial(_finish, one) for engine, one in able.items()},
-        parameters=PARAMETERS,
+        parameters=_parameters(query),
         rows=200_000,
     )
 

@@ -32,6 +32,25 @@ def gains(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
     return pa.table(told), pa.table({"id": state["id"], "best": pa.array(best)})
 
 
+def with_auctions(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Q20: bids with their auctions. State is each auction; rows are bids, and auctions where ``seller`` is there.
+
+    A bid whose auction is not known is left out, and nothing is kept of it.
+    """
+    ids = state["auction"].to_numpy()
+    place = np.searchsorted(ids, rows["auction"].to_numpy())
+    opened = pc.is_valid(rows["seller"]).to_numpy()
+    known = pc.is_valid(state["seller"]).to_numpy()
+    source = np.where(known, np.arange(len(ids)), -1)
+    source[place[opened]] = len(ids) + np.flatnonzero(opened)
+    whole = pa.concat_tables([state, rows.select(state.column_names).cast(state.schema)])
+    bids = np.flatnonzero(~opened & (source[place] >= 0))
+    of_bid = rows.drop_columns([name for name in state.column_names if name != "auction"]).take(pa.array(bids))
+    of_auction = whole.take(pa.array(source[place[bids]]))
+    told = {**{name: of_bid[name] for name in of_bid.column_names}, **{n: of_auction[n] for n in state.column_names}}
+    return pa.table(told), whole.take(pa.array(source[source >= 0]))
+
+
 def winners(bids: pa.Table) -> pa.Table:
     """Q9 of Beam: of each auction the highest bid, of equal ones the first, where that has reached the reserve."""
     kept = bids.take(pa.array(_best(bids)))

@@ -19,7 +19,7 @@ from tailrace.lab.nexmark.params import Params
 from tailrace.lab.nexmark.queries import join_functions as of_joined
 from tailrace.lab.nexmark.queries.views import auctions, bids, millis, on_time, persons
 from tailrace.lab.nexmark.queries.windows import flat
-from tailrace.lab.nexmark.schema import AUCTION_SCHEMA
+from tailrace.lab.nexmark.schema import AUCTION_SCHEMA, Kind, wide_name
 
 _AUCTION = tuple(AUCTION_SCHEMA.names)
 _STATES = ("OR", "ID", "CA")
@@ -147,6 +147,39 @@ def without_times(rows: pa.Table, params: Params) -> pa.Table:
 def q20_tailrace(events: DataFrame, params: Params) -> Any:
     offered, sold = _q20_sides(events, params)
     return tr.stream(offered).join(tr.stream(sold.withColumnRenamed("id", "auction")), "auction")
+
+
+_OF_BID = {"bidder": "bigint", "price": "bigint", "channel": "string", "url": "string"}
+_OF_AUCTION = {
+    "itemName": "string",
+    "description": "string",
+    "initialBid": "bigint",
+    "reserve": "bigint",
+    "auction_dateTime": "timestamp",
+    "expires": "timestamp",
+    "seller": "bigint",
+    "category": "bigint",
+    "auction_extra": "string",
+}
+
+
+def q20_kept_tailrace(events: DataFrame, params: Params) -> Any:
+    """A bid is joined with what is kept of its auction. Bids and auctions come as one stream, in one scan."""
+    is_bid = F.col("event_type") == int(Kind.BID)
+    is_auction = (F.col("event_type") == int(Kind.AUCTION)) & (F.col("auction_category") == params.category)
+    rows = events.where(is_bid | is_auction).select(
+        F.when(is_bid, F.col("bid_auction")).otherwise(F.col("auction_id")).alias("auction"),
+        *(F.col(f"bid_{name}").alias(name) for name in _OF_BID),
+        F.when(is_bid, F.col("dateTime")).alias("bid_dateTime"),
+        "bid_extra",
+        *(F.col(wide_name(Kind.AUCTION, name)).alias(name) for name in _OF_AUCTION if name in AUCTION_SCHEMA.names),
+        F.when(~is_bid, F.col("dateTime")).alias("auction_dateTime"),
+        "auction_extra",
+    )
+    kept = ", ".join(f"{name} {kind}" for name, kind in _OF_AUCTION.items())
+    offered = ", ".join(f"{name} {kind}" for name, kind in _OF_BID.items())
+    said = f"auction bigint, {offered}, bid_dateTime timestamp, bid_extra string, {kept}"
+    return tr.stream(rows).groupBy("auction").process(of_joined.with_auctions, said, state=kept)
 
 
 def _valid_auctions(events: DataFrame) -> DataFrame:

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from tailrace.lab.nexmark.params import Params
-from tailrace.lab.nexmark.queries import joins, rolling, sessions, stateless, windows
+from tailrace.lab.nexmark.queries import joins, lookups, rolling, sessions, stateless, windows
 from tailrace.lab.nexmark.queries.version import Impossible, Mode, Version
 
 _LISTS = (
@@ -79,6 +79,7 @@ SPARK: Mapping[str, Version | Impossible] = {
         rolling.q19_spark, "auction", "rank_number", note="says the whole list again when one bid enters it"
     ),
     "q20": Version(joins.q20_spark, note=_FOREVER),
+    "q20-kept": Version(joins.q20_spark, note=_FOREVER),
     "q21": Version(stateless.q21),
     "q22": Version(stateless.q22),
 }
@@ -119,8 +120,8 @@ TAILRACE: Mapping[str, Version | Impossible] = {
     "q11": Version(sessions.q11_tailrace, closes_by="window_end", finish=sessions.ends_given_back),
     "q11-median": Version(sessions.q11_median_tailrace, closes_by="window_end", finish=sessions.ends_given_back),
     "q12": _update(rolling.q12_tailrace, "bidder"),
-    "q13": Impossible(
-        "a join with a table that never changes keeps no state: tailrace.stream(...).join(table) is Spark's own join"
+    "q13": Version(
+        lookups.q13_tailrace, finish=lookups.without_key, note="the table is looked up, and not held by every task"
     ),
     "q14": _STATELESS,
     "q15": _update(rolling.q15_tailrace, "day", rest=rolling.of_the_day, note=_READS_THE_DAY),
@@ -135,6 +136,7 @@ TAILRACE: Mapping[str, Version | Impossible] = {
         note="says the whole list again when one bid enters it",
     ),
     "q20": Version(joins.q20_tailrace, note=_FOREVER),
+    "q20-kept": Version(joins.q20_kept_tailrace, note="keeps auctions alone; a bid must come after its auction"),
     "q21": _STATELESS,
     "q22": _STATELESS,
 }
