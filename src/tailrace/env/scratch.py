@@ -23,6 +23,8 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from tailrace.env.direct_file import DirectFile
+
 SOCKET_PATH_MAX = 100
 """Longest path of a Unix socket that every system takes (Linux 107, macOS 103)."""
 
@@ -247,6 +249,7 @@ class ScratchFile:
     """
 
     def __init__(self, folder: str) -> None:
+        self._folder = folder
         self._file: BinaryIO | None = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - closed below
         self._mapping: mmap.mmap | None = None
         self._bytes = 0
@@ -275,6 +278,11 @@ class ScratchFile:
         assert self._file is not None, "sealed: its arrays were handed out"
         mapping = mmap.mmap(self._file.fileno(), offset + count * np.dtype(dtype).itemsize)
         return np.frombuffer(mapping, dtype, count, offset)
+
+    def direct(self) -> DirectFile:
+        """What was written, read around the page cache. Before ``sealed``; the caller closes it."""
+        assert self._file is not None, "sealed already"
+        return DirectFile(self._file.fileno(), self._folder)
 
     def sealed(self, *arrays: tuple[type, int, int]) -> list[np.ndarray]:
         """Several arrays (type, byte offset, items) in one mapping with one descriptor. Ends the writing."""

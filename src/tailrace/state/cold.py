@@ -80,6 +80,7 @@ class ColdRecords:
         self._segments: list[ColdSegment] = []
         self._taken: dict[int, list[_Taken]] = {}  # by epoch
         self.reads = ColdReads(layout, memory_bytes, tuning)
+        self._direct = tuning.reads == "direct"
         self._writer: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
         self.compactions = 0
@@ -281,7 +282,10 @@ class ColdRecords:
             return
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, "tailrace-evict")
-        self._writing = self._writer.submit(segment.write_out, self._folder)
+        self._writing = self._writer.submit(self._write_out, segment)
+
+    def _write_out(self, segment: ColdSegment) -> None:
+        segment.write_out(self._folder, direct=self._direct)
 
     def wait_for_writes(self) -> None:
         """Until the buffer is written, or cannot be."""
@@ -301,7 +305,7 @@ class ColdRecords:
             self._writing = None
         for segment in self._segments:
             if segment.buffered_bytes:
-                segment.write_out(self._folder)
+                self._write_out(segment)
 
     def take_back(self, shards: Sequence[int]) -> None:
         """What the newest segment got of these shards stays where it was."""
@@ -377,7 +381,7 @@ class ColdRecords:
                 mask[at] = True
             undoable.append(mask)
             moved.append(np.full(0 if mask is None else len(mask), -1, np.int64))
-        writer = SegmentWriter(self._layout, self._folder)
+        writer = SegmentWriter(self._layout, self._folder, direct=self._direct)
         try:
             for shard in np.unique(np.concatenate([segment.shards for segment in old])):
                 sources, owners = [], []

@@ -25,6 +25,7 @@ from tailrace.env.scratch import ScratchFile
 from tailrace.state import cold_kernels as ck
 from tailrace.state import run_kernels as rk
 from tailrace.state.cold_reads import ColdReads
+from tailrace.state.direct_rows import DirectRows
 from tailrace.state.layout import RecordLayout
 from tailrace.state.runs import Slices, by_hash, no_rows, row_numbers, take
 from tailrace.state.table import Rows
@@ -52,8 +53,10 @@ class ColdSegment:
         tags: np.ndarray,
         cells: np.ndarray,
         files: tuple[ScratchFile, ScratchFile] | None,
+        direct: DirectRows | None = None,
     ) -> None:
-        """``files``: where the rows are mapped from; None while they lie in memory."""
+        """``files``: where the rows are mapped from; None while they lie in memory. ``direct``: reads past the map."""
+        self._direct = direct
         self.uid = next(_UIDS)
         self._layout = layout
         self._files = files
@@ -75,23 +78,23 @@ class ColdSegment:
         """Of records that are not on disk yet."""
         return self.disk_bytes if self._files is None and not self._closed else 0
 
-    def write_out(self, folder: str) -> None:
+    def write_out(self, folder: str, *, direct: bool = False) -> None:
         """Put the records on disk. Where the disk is full they stay in memory, and it can be tried again."""
         files = ScratchFile(folder), ScratchFile(folder)
+        around: DirectRows | None = None
         try:
             files[0].write(self.rows.words, 0)
             files[1].write(self.rows.heap, 0)
+            around = DirectRows(self._layout, *files) if direct else None
             rows = _mapped(files, len(self.tags), self._layout)
         except BaseException:
-            for file in files:
-                file.close()
+            _close(files, around)
             raise
         with self._swapping:
             if self._closed:
-                for file in files:
-                    file.close()
+                _close(files, around)
             else:
-                self.rows, self._files = rows, files
+                self.rows, self._direct, self._files = rows, around, files
 
     @property
     def index_bytes(self) -> int:
@@ -130,6 +133,8 @@ class ColdSegment:
 
     def copied(self, at: np.ndarray) -> Rows:
         """A copy of the records at these positions, and the files' pages are let go."""
+        if self._direct is not None:
+            return self._direct.copied(at)
         found = take(self.rows, at, self._layout)
         self.release()
         return found
@@ -216,8 +221,7 @@ class ColdSegment:
         with self._swapping:
             self._closed = True
             self.rows = no_rows(self._layout)
-            for file in self._files or ():
-                file.close()
+            _close(self._files or (), self._direct)
 
 
 @dataclass(frozen=True)
@@ -251,6 +255,13 @@ class Matches:
         return take(self.copies, places, layout)
 
 
+def _close(files: Sequence[ScratchFile], direct: DirectRows | None) -> None:
+    for file in files:
+        file.close()
+    if direct is not None:
+        direct.close()
+
+
 def _mapped(files: tuple[ScratchFile, ScratchFile], count: int, layout: RecordLayout) -> Rows:
     words, heap = files
     (word,) = words.sealed((np.int64, 0, layout.words * count))
@@ -261,8 +272,9 @@ def _mapped(files: tuple[ScratchFile, ScratchFile], count: int, layout: RecordLa
 class SegmentWriter:
     """Makes a segment shard by shard, ascending: on disk, with one shard in memory at a time, or in memory."""
 
-    def __init__(self, layout: RecordLayout, folder: str | None) -> None:
+    def __init__(self, layout: RecordLayout, folder: str | None, *, direct: bool = False) -> None:
         """Without a ``folder`` the segment is in memory."""
+        self._direct = direct
         self._layout = layout
         self._files: tuple[ScratchFile, ScratchFile] | None = None
         if folder is not None:
@@ -310,12 +322,14 @@ class SegmentWriter:
             self.close()
             return None
         cells, tags = np.concatenate(self._cells, axis=1), np.concatenate(self._tags)
+        around: DirectRows | None = None
         if self._files is not None:
+            around = DirectRows(self._layout, *self._files) if self._direct else None
             rows = _mapped(self._files, self._count, self._layout)
         else:
             words, heaps = [part.words for part in self._parts], [part.heap for part in self._parts]
             rows = Rows(np.concatenate(words), np.concatenate(heaps))
-        return ColdSegment(self._layout, rows, tags, cells, self._files)
+        return ColdSegment(self._layout, rows, tags, cells, self._files, around)
 
     def close(self) -> None:
         for file in self._files or ():

@@ -21,7 +21,7 @@ from tailrace.state.layout import HASH, PANE, Merge, record_layout
 from tailrace.state.read_modify_write import ReadModifyWriteStore, fold_sections
 from tailrace.state.sections import RowsBuilder, to_section
 from tailrace.state.table import Rows, Table, concat_rows
-from tailrace.state.tuning import PREFETCH_MODES, ColdTuning
+from tailrace.state.tuning import COLD_READS, PREFETCH_MODES, ColdTuning
 from tailrace.types import BIGINT, DataType, Field
 
 STRING = DataType("string")
@@ -98,9 +98,10 @@ class Machine(RuleBasedStateMachine):
         policy=st.sampled_from(POLICIES),
         prefetch=st.sampled_from(PREFETCH_MODES),
         slow=st.booleans(),
+        reads=st.sampled_from(COLD_READS),
     )
-    def start(self, budget: int, hashes: int, tight: bool, policy: str, prefetch: str, slow: bool) -> None:
-        self.tuning = ColdTuning(policy=policy, prefetch=prefetch, read_s=1e-6 if slow else 0.0)
+    def start(self, budget: int, hashes: int, tight: bool, policy: str, prefetch: str, slow: bool, reads: str) -> None:
+        self.tuning = ColdTuning(policy=policy, prefetch=prefetch, reads=reads, read_s=1e-6 if slow else 0.0)
         self.folder = temporary_folder()
         self.path = self.folder.__enter__()
         self.budget, self.hashes, self.amplification = budget, hashes, 1.1 if tight else 1.5

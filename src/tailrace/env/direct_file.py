@@ -1,0 +1,96 @@
+"""Reading parts of a file around the system's page cache, many at once.
+
+A part lies in one or more blocks of ``BLOCK`` bytes; every block that some part needs is read once, into a buffer in
+which the blocks of one part lie one after the other. The loop over blocks is compiled, and runs without the interpreter
+lock.
+
+Threads: any number at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from tailrace.env.compiled import kernel
+
+BLOCK = 4096
+
+
+@intrinsic
+def _pread(typing_context: Any, descriptor: Any, out: Any, at: Any, size: Any, offset: Any) -> Any:
+    """The system's call of that name, to byte ``at`` of an array. Nothing is checked."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        fd, array, place, count, start = arguments
+        data = context.make_array(signature.args[1])(context, builder, array).data
+        word, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(word, [ir.IntType(32), pointer, word, word])
+        function = builder.module.globals.get("pread") or ir.Function(builder.module, kind, "pread")
+        target = builder.bitcast(builder.gep(data, [place]), pointer)
+        return builder.call(function, [builder.trunc(fd, ir.IntType(32)), target, count, start])
+
+    return types.int64(types.int64, out, types.int64, types.int64, types.int64), code
+
+
+_call: Any = _pread  # called from compiled code, where it takes one argument less than its definition shows
+
+
+@kernel
+def _read_blocks(descriptor: int, blocks: np.ndarray, out: np.ndarray) -> int:
+    """Blocks, ascending, to the array one after the other; neighbours with one call. How many bytes came, -1: none."""
+    at, total = 0, 0
+    while at < len(blocks):
+        end = at + 1
+        while end < len(blocks) and blocks[end] == blocks[end - 1] + 1:
+            end += 1
+        came = _call(descriptor, out, at * BLOCK, (end - at) * BLOCK, blocks[at] * BLOCK)
+        if came < 0:
+            return -1
+        total += came
+        at = end
+    return total
+
+
+class DirectFile:
+    """A file that is open already, read directly. Refused where its file system cannot do that."""
+
+    def __init__(self, descriptor: int, folder: str) -> None:
+        try:
+            self._descriptor = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                raise OSError(
+                    errno.EINVAL, f"the file system of {folder} cannot be read directly: use coldReads=mapped", folder
+                ) from error
+            raise
+
+    def gather(self, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A buffer, and where in it each part begins. Bytes beyond the file's end are undefined."""
+        first = starts // BLOCK
+        counts = (starts + np.maximum(lengths, 1) - 1) // BLOCK - first + 1
+        ends = np.cumsum(counts)
+        every = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - counts), counts)
+        blocks = np.unique(every)
+        room = np.empty((len(blocks) + 1) * BLOCK, np.uint8)
+        skip = -room.ctypes.data % BLOCK  # what is read directly must lie at a block's edge
+        buffer = room[skip : skip + len(blocks) * BLOCK]
+        if len(blocks) and _read_blocks(self._descriptor, blocks, buffer) < 0:
+            raise OSError(errno.EIO, "a scratch file cannot be read directly any more: check that disk")
+        return buffer, np.searchsorted(blocks, first) * BLOCK + starts % BLOCK
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def warm_up_direct_file() -> None:
+    """Compile the loop: on no blocks, so that no file is needed."""
+    _read_blocks(-1, np.empty(0, np.int64), np.empty(0, np.uint8))
