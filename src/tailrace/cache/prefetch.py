@@ -150,27 +150,25 @@ class Prefetcher:
                     return
                 self._stages[picked] = _IN_FLIGHT
                 ids, keys = self._table.ids[picked].copy(), self._keys_of(picked)
-            found, failed = None, False
-            began = clock.monotonic()
             try:
-                found = self._fetch(ids, keys)
+                self._fetch_and_keep(ids, keys)
             except Exception:  # whoever needs the rows fetches them again, and meets what is wrong
-                failed = True
-            took_ms = (clock.monotonic() - began) * 1e3
-            with self._changed:
-                numbers = self._table.find(ids)
-                times = self._times[numbers]
-                if failed:
+                with self._changed:
                     self.failed += len(ids)
-                else:
-                    self._fetch_ms.append(took_ms)
-                    self.fetched += len(ids)
-            if not failed:
-                self._keep(ids, found, times)
             with self._changed:
                 self._table.drop(self._table.find(ids))
                 self._tidy()
                 self._changed.notify_all()
+
+    def _fetch_and_keep(self, ids: np.ndarray, keys: Any) -> None:
+        began = clock.monotonic()
+        found = self._fetch(ids, keys)
+        took_ms = (clock.monotonic() - began) * 1e3
+        with self._changed:
+            times = self._times[self._table.find(ids)]
+            self._fetch_ms.append(took_ms)
+            self.fetched += len(ids)
+        self._keep(ids, found, times)
 
     # -- under the lock -----------------------------------------------------------------------------------------------
 

@@ -17,7 +17,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-_WAITING_MAX = 256
+_WAITING_MAX = 32
+"""Frames that wait keep their memory."""
 
 Work = Callable[[], None]
 

@@ -52,7 +52,9 @@ class ColdReads:
         self._device = ReadDevice(tuning.read_s, tuning.depth)
         self.slow = tuning.read_s > 0 or tuning.reads == "direct"
         self.async_io = tuning.prefetch == "async-io"
-        self.hinted = tuning.prefetch == "on"
+        self._hinted = tuning.prefetch == "on"
+        self._worth_s = tuning.hint_worth_s
+        self._record_s = 0.0  # what reading a record takes, lately
         self.cache_bytes = memory_bytes // CACHE_SHARE
         self._cache = RecordCache(layout, self.cache_bytes, tuning.policy)
         self._prefetcher: Prefetcher | None = None
@@ -68,6 +70,11 @@ class ColdReads:
     def nbytes(self) -> int:
         return self._cache.nbytes
 
+    @property
+    def hinted(self) -> bool:
+        """Whether hints are worth their cost: not before reads were seen, nor where the page cache answers them."""
+        return self._hinted and (self.slow or self._record_s >= self._worth_s)
+
     def read(self, segment: Segment, at: np.ndarray, *, keep: bool) -> Rows:
         """Copies of the records at these positions, ascending and each once. ``keep``: they may be read again."""
         if segment.in_memory:
@@ -79,6 +86,7 @@ class ColdReads:
         found, there = self._cache.get(ids, self.time)
         if not there.all():
             missing = self._slowly(segment, at[~there])
+            self._learn(began, len(missing))
             if keep and self.slow:
                 self._cache.put(ids[~there], missing, np.full(len(missing), self.time, np.int64))
             found = _woven(found, missing, there, self._layout) if len(found) else missing
@@ -174,8 +182,14 @@ class ColdReads:
         self._device.wait(len(at))
         return rows
 
+    def _learn(self, began: float, records: int) -> None:
+        took_s = (clock.monotonic() - began) / records
+        with self._lock:
+            self._record_s = took_s if not self._record_s else 0.9 * self._record_s + 0.1 * took_s
+
     def _fetch(self, ids: np.ndarray, _: object) -> tuple[np.ndarray, Rows]:
         """Records of several segments, and the order in which they stand."""
+        began = clock.monotonic()
         parts, places = [], []
         for uid in np.unique(ids >> _POSITION_BITS):
             mine = np.flatnonzero(ids >> _POSITION_BITS == uid)
@@ -186,6 +200,7 @@ class ColdReads:
             parts.append(segment.copied(at[order]))
             places.append(mine[order])
         self._device.wait(len(ids))
+        self._learn(began, len(ids))
         return np.concatenate(places), concat_rows(parts, self._layout)
 
     def _keep(self, ids: np.ndarray, found: tuple[np.ndarray, Rows], times: np.ndarray) -> None:

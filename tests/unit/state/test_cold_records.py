@@ -101,7 +101,9 @@ class Machine(RuleBasedStateMachine):
         reads=st.sampled_from(COLD_READS),
     )
     def start(self, budget: int, hashes: int, tight: bool, policy: str, prefetch: str, slow: bool, reads: str) -> None:
-        self.tuning = ColdTuning(policy=policy, prefetch=prefetch, reads=reads, read_s=1e-6 if slow else 0.0)
+        self.tuning = ColdTuning(
+            policy=policy, prefetch=prefetch, reads=reads, read_s=1e-6 if slow else 0.0, hint_worth_s=0.0
+        )
         self.folder = temporary_folder()
         self.path = self.folder.__enter__()
         self.budget, self.hashes, self.amplification = budget, hashes, 1.1 if tight else 1.5
