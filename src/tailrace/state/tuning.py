@@ -14,8 +14,8 @@ class ColdTuning:
 
     ``policy``: of ``cache.policies``. ``prefetch``: ``on`` fetches what hints foretell; ``async-io`` fetches when rows
     are applied, and applies those that need nothing meanwhile; ``off`` waits. ``reads``: ``mapped`` files go through
-    the page cache, ``direct`` ones around it. ``read_s``, ``depth``: see ``env.shaped_reads``. ``hint_worth_s``: reading
-    ahead begins where reading a record takes at least so long.
+    the page cache, ``direct`` ones around it. ``read_s``, ``depth``: see ``env.shaped_reads``. ``hint_worth_s``:
+    reading ahead begins where reading a record takes at least so long.
     """
 
     policy: str = "timestamp"
