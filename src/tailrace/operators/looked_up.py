@@ -38,7 +38,7 @@ class TableCopies:
         self._keys = record_layout(spec.keys, [], ansi=False)
         self._cache = RecordCache(self._kept, capacity_bytes, policy)
         self._ahead = Prefetcher(self._fetched, self._keep, batch=min(_FETCH_KEYS, asker.piece), name="lookup")
-        self._asked = self._there = 0
+        self._asked = self._missed = 0
         self._wait_ms = 0.0
         self._begun = False
 
@@ -60,7 +60,6 @@ class TableCopies:
         parts: list[Rows] = []
         places: list[np.ndarray] = []
         missing = self._cached(keys, ids, np.arange(count), time, parts, places)
-        self._there += count - len(missing)
         if len(missing):
             began = clock.monotonic()
             if self._begun:
@@ -69,6 +68,7 @@ class TableCopies:
             self._ahead.wait_for(ids[missing])
             if self._ahead.fetched:
                 missing = self._cached(keys, ids, missing, time, parts, places)
+            self._missed += len(missing)
             if len(missing):
                 wanted = take(keys, missing, self._keys)
                 asked = clock.monotonic()
@@ -134,15 +134,11 @@ class TableCopies:
 
     # Hints -----------------------------------------------------------------------------------------------------------
 
-    def foretold_rows(self, rows: Rows, times: np.ndarray) -> None:
-        """Rows of the operator's layout will come, with keys that may be null, at these event times."""
-        words = rows.words
-        chosen = np.flatnonzero((words[:, VALID] & self._keys.key_mask) == self._keys.key_mask)
-        ids, first, group = np.unique(words[chosen, HASH], return_index=True, return_inverse=True)
-        latest = times[chosen[first]]
-        np.maximum.at(latest, group, times[chosen])
-        keys = Rows(self._key_words(words[chosen[first]]), rows.heap)
-        self._foretold(ids, latest, lambda at: take(keys, at, self._keys))
+    def foretold_rows(self, keys: Rows, time: int) -> None:
+        """Distinct keys (words of the operator's layout, none null) will be asked for, up to this event time."""
+        keys = Rows(self._key_words(keys.words), keys.heap)
+        ids = np.ascontiguousarray(keys.words[:, HASH])
+        self._foretold(ids, np.full(len(ids), time, np.int64), lambda at: take(keys, at, self._keys))
 
     def foretold_keys(self, ids: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None) -> None:
         if keys is None:
@@ -175,6 +171,11 @@ class TableCopies:
     def __len__(self) -> int:
         return len(self._cache)
 
+    @property
+    def fetched(self) -> int:
+        """Keys that the table was asked for so far, foretold or not."""
+        return self._missed + self._ahead.fetched
+
     def settle(self) -> None:
         """Wait until all that was foretold is here; for tests and benches."""
         self._ahead.settle()
@@ -182,8 +183,8 @@ class TableCopies:
     def metrics(self) -> Metrics:
         ahead = self._ahead
         return {
-            "coldHits": float(self._there),
-            "coldMisses": float(self._asked - self._there),
+            "coldHits": float(self._asked - self._missed),
+            "coldMisses": float(self._missed),
             "coldWaitMs": self._wait_ms,
             "coldFetchMsP99": ahead.fetch_ms(0.99),
             "hintsReceived": float(ahead.received),

@@ -31,6 +31,8 @@ from tailrace.state.sections import ValidBits, decoded
 from tailrace.state.table import Rows
 from tailrace.state.tuning import USUAL_COLD, ColdTuning
 
+_QUIET_EPOCHS = 2
+
 
 class LookupJoin:
     def __init__(
@@ -53,6 +55,8 @@ class LookupJoin:
         self._time = self._time_place()
         self._newest: int | None = None
         self._keys = 0  # of the newest epoch
+        self._fetched = 0  # keys that the table was asked for, when the last epoch was applied
+        self._quiet = 0  # epochs since then in which it was asked for none
         self._made: list[pa.RecordBatch] = []  # its emission
 
     # One epoch -------------------------------------------------------------------------------------------------------
@@ -60,8 +64,11 @@ class LookupJoin:
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         self._made, self._keys = [], 0
         self._newest = epoch
+        before = self._fetched
         for rows in pieces(frames, self._layout, PIECE_ROWS):
             self._made += self._joined(rows, epoch)
+        self._fetched = self._copies.fetched
+        self._quiet = 0 if self._fetched > before else self._quiet + 1
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         self._check_newest(epoch)
@@ -69,7 +76,7 @@ class LookupJoin:
         return made
 
     def _joined(self, rows: Rows, epoch: int) -> list[pa.RecordBatch]:
-        known = (rows.words[:, VALID] & self._layout.key_mask) == self._layout.key_mask
+        known = self._known(rows.words)
         if not known.all() and not self.spec.outer:
             rows = take(rows, np.flatnonzero(known), self._layout)
             known = np.ones(len(rows), bool)
@@ -130,6 +137,11 @@ class LookupJoin:
         names = [field.name for field in (*self.spec.keys, *self.spec.rows)]
         return self._places[names.index(self.spec.time_column.name)]
 
+    def _known(self, words: np.ndarray) -> np.ndarray:
+        """Which rows have no null in their key."""
+        known: np.ndarray = (words[:, VALID] & self._layout.key_mask) == self._layout.key_mask
+        return known
+
     def _times(self, words: np.ndarray, epoch: int) -> np.ndarray:
         """The event times of rows; epochs stand for them where there are none."""
         if self._time is None:
@@ -140,11 +152,17 @@ class LookupJoin:
     # Hints -----------------------------------------------------------------------------------------------------------
 
     def wants_hints(self) -> bool:
-        return self._prefetch == "on"
+        """While the table is asked for anything: once the cache has all that comes, hints bring nothing."""
+        return self._prefetch == "on" and self._quiet < _QUIET_EPOCHS
 
     def hint_frame(self, frame: Frame, epoch: int) -> None:
-        if self.wants_hints() and frame.n:
-            self._copies.foretold_rows(Rows(frame.rows, frame.heap), self._times(frame.rows, epoch))
+        if not self.wants_hints() or not frame.n:
+            return
+        rows = plain(Rows(frame.rows, frame.heap))
+        firsts = keyed(rows, self._layout).firsts
+        firsts = firsts[self._known(rows.words[firsts])]
+        time = int(self._times(rows.words, epoch).max(initial=MIN_MICROS))
+        self._copies.foretold_rows(Rows(rows.words[firsts], rows.heap), time)
 
     def hint_keys(self, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None, epoch: int) -> None:
         if self.wants_hints() and len(hashes):

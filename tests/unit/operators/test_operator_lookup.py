@@ -198,7 +198,12 @@ def test_what_is_on_its_way_is_not_asked_for_again() -> None:
     assert told(operator.advance(0, 0, 0)) == [("key 1", 5, 1, "one", None)]
     assert backend.asked == [("key 1",)]
     metrics = operator.metrics()
-    assert metrics["coldMisses"] == 1 and metrics["hintsFetched"] == 1 and metrics["hintsWasted"] == 0
+    assert (
+        metrics["coldHits"] == 1
+        and metrics["coldMisses"] == 0
+        and metrics["hintsFetched"] == 1
+        and metrics["hintsWasted"] == 0
+    )
     operator.close()
 
 
@@ -240,3 +245,19 @@ def test_rows_are_handed_over_in_one_order_however_they_came() -> None:
         orders.append(told(in_fixed_order(operator.advance(0, 0, 0), spec)))
         operator.close()
     assert orders[0] == orders[1] == orders[2]
+
+
+def test_hints_stay_off_while_the_cache_has_all_that_comes() -> None:
+    spec, backend = described(), Told({(f"key {n}",): ("one", None) for n in range(40)})
+    operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 20)
+    seen = []
+    for epoch in range(6):
+        first = 0 if epoch < 4 else 20  # then other keys come
+        staged = frames(spec, [(f"key {n}", epoch, n) for n in range(first, first + 20)])
+        seen.append(operator.wants_hints())
+        operator.hint_frame(staged[0], epoch)
+        operator.apply(epoch, staged)
+        assert len(told(operator.advance(epoch, 0, 0))) == 20
+    assert seen == [True, True, True, False, False, True]
+    assert len(backend.asked) == 40
+    operator.close()
