@@ -1,4 +1,4 @@
-"""``tailrace gadget analyze``, ``compare``, ``advise``: what traces tell. See docs/gadget-analysis.md.
+"""``tailrace gadget analyze``, ``compare``, ``advise``, ``export``: what traces tell. See docs/gadget-analysis.md.
 
 A trace is a file that `generate` wrote, or what a query with the option recordAccesses has recorded: a file
 (`*.accesses`), or a folder with one.
@@ -98,6 +98,23 @@ def advise(
     found = advice_of(_read(trace), hits)
     _show_advice(found, trace.name)
     _give(found.to_json(), out_file)
+
+
+@gadget_app.command(epilog="Examples:  tailrace gadget export /data/accesses --out real.parquet")
+def export(
+    recording: Annotated[Path, typer.Argument(help="What a query has recorded.", show_default=False)],
+    out_file: Annotated[Path, typer.Option("--out", help="The trace to write.", dir_okay=False)] = Path(
+        "trace.parquet"
+    ),
+) -> None:
+    """Turn a recording of a query into a trace, which every other command takes. The last line is JSON."""
+    from tailrace.lab.gadget.recording import read_recording  # lazy: see LAZY
+    from tailrace.lab.gadget.trace import write_trace  # lazy: see LAZY
+
+    found = read_recording(recording)
+    write_trace(out_file, found)
+    out.print(Text(f"{out_file}: {len(found):,} accesses to {found.distinct_keys:,} keys"))
+    _give({"trace": str(out_file), "accesses": len(found), "keys": found.distinct_keys, **found.metadata}, None)
 
 
 def _read(path: Path) -> Trace:

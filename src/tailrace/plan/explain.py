@@ -129,6 +129,8 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
     coded = [each.operator for each in plan.stages if not isinstance(each.operator, LookupSpec)]
     if any(each.without_code() != each for each in coded):
         lines.append(f"gives a call of your function {format_duration(plan.function_timeout)}")
+    if plan.record_folder is not None:
+        lines.append(f"accesses are recorded in {plan.record_folder} on the executors")
     if query is not None:
         lines += [f"state location {query.state_location}", f"checkpoint location {query.checkpoint_location}"]
         if re.match(r"(?!file:)[a-z0-9]{2,}:", query.state_location.lower()):

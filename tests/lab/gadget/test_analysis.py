@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tailrace.lab.gadget.analysis import key_distance, sequences, stack_distance, time_to_live, working_set
 from tailrace.lab.gadget.analysis.amplification import event_amplification, key_space_amplification
+from tailrace.lab.gadget.analysis.compare import compare
 from tailrace.lab.gadget.analysis.composition import composition
 from tailrace.lab.gadget.analysis.numbering import numbered, paired
 from tailrace.lab.gadget.analysis.popularity import hottest_share, single_access_share
@@ -201,3 +203,19 @@ def test_locality_is_below_that_of_the_shuffled_trace() -> None:
 def test_short_traces_have_all_metrics(size: int) -> None:
     found = analyze(trace_of([(Operation.PUT, 0)] * size, [0] * size))
     assert found.accesses == size and found.trace.working_set_max == min(size, 1)
+
+
+@given(ACCESSES, ACCESSES)
+@quick
+def test_comparison(first: list[tuple[Operation, int]], second: list[tuple[Operation, int]]) -> None:
+    found = compare(trace_of(first), trace_of(second))
+    parts = [[operation for operation, _ in each] for each in (first, second)]
+    shares = [[part.count(operation) / max(1, len(part)) for operation in Operation] for part in parts]
+    assert found.composition_difference == pytest.approx(100 * max(abs(a - b) for a, b in zip(*shares)))
+    keys = [[key for _, key in each] for each in (first, second)]
+    counts = [[len({tuple(ks[i : i + n]) for i in range(len(ks) - n + 1)}) for n in range(1, 11)] for ks in keys]
+    expected = [abs(a - b) / a if a else float(b > 0) for a, b in zip(*counts)]
+    assert found.sequences_difference == pytest.approx(max(expected))
+    assert found.keys == tuple(len(set(ks)) for ks in keys)
+    assert (found.key_test is None) == (not first or not second)
+    json.dumps(found.to_json(), allow_nan=False)

@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli import app
 from tailrace.errors import TailraceError
 from tailrace.lab import record
-from tailrace.lab.gadget.trace import Events, Trace, write_trace
+from tailrace.lab.gadget.recording import read_recording
+from tailrace.lab.gadget.trace import Events, Trace, read_trace, write_trace
+from tailrace.operators.recorded import SCHEMA
+from tailrace.server.access_log import AccessLog
 
 
 @pytest.fixture
@@ -70,6 +74,32 @@ def test_advise(traces: dict[str, Path]) -> None:
     said, found = run("advise", traces["lists"], "--hits", "0.5")
     assert found["pattern"] == "AUR" and "changing values in place moves" in said
     assert found["cache"]["entries"] == 1 and "advised" in said
+
+
+def recorded(folder: Path) -> None:
+    """Two windows of a key, the first of which is closed, as a state server writes them."""
+    rows = [(0, 7, 0, 0), (1, 7, 0, 0), (0, 7, 5, 0), (1, 7, 5, 0), (0, 7, 0, 2), (3, 7, 0, 2)]
+    values = [[row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]]
+    values += [[8 * (row[0] == 1) for row in rows], [0] * 6, [row[3] or at % 2 for at, row in enumerate(rows)]]
+    arrays = [pa.array(column, field.type) for column, field in zip(values, SCHEMA)]
+    AccessLog(str(folder), "aggregate", "s1", {"key_bytes": "16"}).write(0, pa.record_batch(arrays, schema=SCHEMA))
+
+
+def test_a_recording_is_as_good_as_a_trace(tmp_path: Path) -> None:
+    recorded(tmp_path / "accesses")
+    _, made = run("export", tmp_path / "accesses", "--out", tmp_path / "trace.parquet")
+    assert (made["accesses"], made["keys"], made["origin"], made["server"]) == (6, 2, "recorded", "s1")
+    kept, read = read_trace(tmp_path / "trace.parquet"), read_recording(tmp_path / "accesses")
+    for name in ("operations", "keys", "value_sizes", "times"):
+        assert (getattr(kept, name) == getattr(read, name)).all()
+    assert kept.operations.tolist() == [0, 1, 0, 1, 0, 3] and kept.keys.tolist() == [0, 0, 1, 1, 0, 0]
+    assert kept.events is not None and kept.events.keys.tolist() == [0, 0] and kept.metadata == read.metadata
+    _, found = run("compare", tmp_path / "trace.parquet", tmp_path / "accesses" / "aggregate-s1.accesses")
+    assert found["composition_difference"] == 0
+    recorded(tmp_path / "accesses" / "more")
+    (tmp_path / "accesses" / "more" / "aggregate-s1.accesses").rename(tmp_path / "accesses" / "aggregate-s2.accesses")
+    with pytest.raises(TailraceError, match=r"holds 2 recordings: name one of aggregate-s1\.accesses, aggregate-s2"):
+        CliRunner().invoke(app, ["gadget", "advise", str(tmp_path / "accesses")], catch_exceptions=False)
 
 
 @pytest.mark.parametrize("command", [("analyze",), ("advise",), ("compare", "windows")])

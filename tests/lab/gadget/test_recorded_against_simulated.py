@@ -22,7 +22,7 @@ from tailrace.lab.gadget.driver import pieces
 from tailrace.lab.gadget.operators.continuous import Aggregation
 from tailrace.lab.gadget.operators.windows import SlidingJoin, TumblingIncremental
 from tailrace.lab.gadget.recording import read_recording
-from tailrace.lab.gadget.trace import Events, Trace, joined
+from tailrace.lab.gadget.trace import Events, Operation, Trace, joined
 from tailrace.lab.gadget.watermarks import Watermarks
 from tailrace.testing import ScriptedSource
 
@@ -129,3 +129,26 @@ def test_accesses_of_every_query_are_those_simulated(spark: SparkSession, tmp_pa
     """Asked to combine rows in tasks, too: a recording does without."""
     inputs = inputs_of(name, seed=3, epochs=12, rows=4_000)
     check(simulated(name, inputs), recorded(name, spark, tmp_path, inputs, combine="on", commit="async"))
+
+
+@pytest.mark.long
+def test_each_operator_of_a_chain_has_a_recording(spark: SparkSession, tmp_path: Path) -> None:
+    """Counts by key and window, then the windows of those: what the first emits, the second gets, from servers."""
+    inputs = inputs_of("tumbling incremental", seed=5, epochs=6, rows=1_000)
+    frame = source(tmp_path / "in", inputs[0]).stream(spark)
+    counts = tr.stream(frame).withWatermark("ts", "0 seconds").groupBy(tr.window("ts", "5 seconds"), "k")
+    chain = counts.agg(tr.count("*").alias("n")).groupBy("window").agg(tr.max("n").alias("most"))
+    query = chain.writeStream.option("checkpointLocation", str(tmp_path / "check")).outputMode("append").format("noop")
+    started = query.option("recordAccesses", str(tmp_path / "accesses")).trigger(availableNow=True).start()
+    try:
+        started.awaitTermination()
+    finally:
+        started.stop()
+    found = {each.metadata["operator"]: each for each in map(read_recording, (tmp_path / "accesses").iterdir())}
+    assert set(found) == {"aggregate", "aggregate-2"}
+    first, second = found["aggregate"], found["aggregate-2"]
+    made = simulated("tumbling incremental", inputs)
+    assert (first.operations == made.operations).all() and (first.keys == made.keys).all()
+    # One row for each window of a key that the first has closed.
+    assert second.events is not None and len(second.events) == (first.operations == Operation.DELETE).sum()
+    assert (second.operations == Operation.PUT).sum() == len(second.events)

@@ -10,6 +10,7 @@ from tailrace.api.options import Combine, Options, parse_options, split_options
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import session_window, window
 from tailrace.errors import AnalysisError
+from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import plan_relation
 
@@ -28,6 +29,8 @@ def test_recording_is_off_unless_a_folder_is_given_and_may_change_between_runs()
     assert plain.record_folder is None and plain.combine is Combine.AUTO
     assert recorded.record_folder == "/data/accesses" and recorded.combine is Combine.OFF
     assert differences(fingerprint(plain), fingerprint(recorded)) == []
+    assert "accesses are recorded in /data/accesses on the executors" in explain(recorded)
+    assert "recorded" not in explain(plain)
 
 
 @pytest.mark.parametrize("given", ["", "here", "s3://bucket/accesses"])

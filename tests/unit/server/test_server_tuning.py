@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from support.window_cases import CUSTOM, INCREMENTAL, WHOLE, spec_of
+from tailrace.ids import Micros
+from tailrace.operators.recorded import RecordedOperator
 from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.window import WindowSpec
+from tailrace.operators.window_aggregate import WindowAggregate
 from tailrace.server.assembly import build_engine
 from tailrace.server.protocol import ProcessConfig, ServerConfig
 
@@ -45,3 +49,12 @@ def test_records(tmp_path: Path, given: dict[str, Any]) -> None:
     (tmp_path / "store").mkdir()
     operator = built(tmp_path, spec_of(INCREMENTAL, **given), max_space_amplification=3.0)
     assert operator._store.cold._amplification_max == 3.0
+
+
+def test_accesses_are_recorded_where_asked_for_and_else_the_operator_is_used_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    spec = spec_of(INCREMENTAL, window=WindowSpec(Micros(10), Micros(10), Micros(0)))
+    assert type(built(tmp_path, spec)) is WindowAggregate and built(tmp_path, spec).on_close is None
+    recorded = built(tmp_path, spec, record_folder=str(tmp_path / "accesses"))
+    assert type(recorded) is RecordedOperator and not (tmp_path / "accesses").exists()
+    assert recorded.rows == 0 and recorded.shards == frozenset()  # what is not its own is the operator's
