@@ -43,6 +43,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "testing": ("",),
     "testing.stores": ("operators", "state"),  # the stores by themselves, for benches
+    "testing.byte_stores": ("state", "testing"),  # the same, as key-value stores
+    "testing.byte_kernels": ("state.layout", "testing"),
+    "testing.compiled": ("env.compiled",),
     "lab": ("", "testing"),  # "" is the package itself: public names only, as a user has them
     "cli": ("", "lab", "operators", "commit", "env"),  # operators: to compile kernels ahead; commit: to look into it
     "": ("api", "plan", "spark"),

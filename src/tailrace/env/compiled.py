@@ -87,11 +87,11 @@ def copy_block(typing_context: Any, source: Any, at: Any, target: Any, to: Any, 
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        places = []
-        for array, offset in ((2, 3), (0, 1)):
+        def place(array: int, offset: int) -> Any:
             data = context.make_array(signature.args[array])(context, builder, arguments[array]).data
-            places.append(builder.gep(data, [arguments[offset]]))
-        cgutils.raw_memcpy(builder, *places, arguments[4], 1)
+            return builder.gep(data, [arguments[offset]])
+
+        cgutils.raw_memcpy(builder, place(2, 3), place(0, 1), arguments[4], 1)
         return context.get_dummy_value()
 
     return types.void(source, types.int64, target, types.int64, types.int64), code

@@ -1,0 +1,123 @@
+"""A trace made ready for replay: keys as bytes, values with a content, and what every get must find.
+
+The value of an access is made of its number in the trace, so that one value can hardly be taken for another, and the
+right answers are worked out from the trace alone, apart from any store. All of it is done before time is taken.
+
+Threads: immutable once made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tailrace.errors import TailraceError
+from tailrace.lab.gadget import prepared_kernels as pk
+from tailrace.lab.gadget.stores.combine import columns_of
+from tailrace.lab.gadget.stores.contract import Answers, Batch, Values
+from tailrace.lab.gadget.trace import Operation, Trace
+
+
+class WrongAnswerError(TailraceError):
+    """A store has not answered what was written to it: its numbers count for nothing."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    trace: Trace
+    sizes: np.ndarray
+    starts: np.ndarray
+    data: np.ndarray
+    first_key: int = 0
+    """Added to every state key, so that operators on one store do not share keys."""
+
+    def __len__(self) -> int:
+        return len(self.trace)
+
+    @cached_property
+    def keys(self) -> np.ndarray:
+        return self.trace.keys + self.first_key
+
+    @cached_property
+    def names(self) -> list[bytes]:
+        """State key to its bytes: decimals, so that their order is that in which keys appeared."""
+        width, last = self.trace.key_bytes, self.first_key + self.trace.distinct_keys
+        return [b"%0*d" % (width, number) for number in range(last)]
+
+    @cached_property
+    def values(self) -> list[bytes]:
+        data = self.data.tobytes()
+        ends = (self.starts + self.sizes).tolist()
+        return [data[start:end] for start, end in zip(self.starts.tolist(), ends)]
+
+    @cached_property
+    def panes(self) -> np.ndarray | None:
+        """By state key, the rank of the time at which it is deleted last: when its window ends. Never: the last."""
+        deletes = self.trace.operations == Operation.DELETE
+        if not deletes.any():
+            return None
+        ends = np.full(self.first_key + self.trace.distinct_keys, np.iinfo(np.int64).max)
+        ends[self.keys[deletes]] = self.trace.times[deletes]  # the last one counts, as numpy assigns in order
+        ranks: np.ndarray = np.unique(ends, return_inverse=True)[1]
+        return ranks.astype(np.int64)
+
+    @cached_property
+    def expected(self) -> Values:
+        """What the gets must find, in their order."""
+        operations = self.trace.operations
+        gets = int((operations == Operation.GET).sum())
+        newest = np.full(self.trace.distinct_keys, -1, np.int64)
+        links, sizes = np.empty(len(self), np.int64), np.empty(gets, np.int64)
+        seen = np.empty(gets, np.int64)
+        total = pk.expected_sizes(operations, self.trace.keys, self.sizes, newest, links, sizes, seen)
+        data = np.empty(total, np.uint8)
+        pk.expected_bytes(seen, sizes, links, self.sizes, self.starts, self.data, data)
+        return Values(sizes, data)
+
+    def batches(self, accesses: int) -> list[Batch]:
+        return [self.batch(first, min(first + accesses, len(self))) for first in range(0, len(self), accesses)]
+
+    def batch(self, first: int, end: int) -> Batch:
+        part = slice(first, end)
+        return Batch(
+            self.trace.operations[part], self.keys[part], self.sizes[part], self.starts[part], self.data, self.names,
+            self.values[part],
+        )  # fmt: skip
+
+    def check(self, store: str, answers: list[Answers], accesses: int | None = None) -> None:
+        """The gets of the first ``accesses`` must have been answered so."""
+        operations = self.trace.operations[:accesses]
+        gets = np.flatnonzero(operations == Operation.GET)
+        columns = [columns_of(one) if isinstance(one, list) else one for one in answers]
+        sizes = np.concatenate([one.sizes for one in columns]) if columns else np.empty(0, np.int64)
+        if len(sizes) != len(gets):
+            raise WrongAnswerError(f"{store} answered {len(sizes)} gets, but {len(gets)} were asked")
+        right = self.expected.sizes[: len(gets)]
+        wrong = np.flatnonzero(sizes != right)
+        if not len(wrong):
+            data = np.concatenate([one.data for one in columns]) if columns else np.empty(0, np.uint8)
+            differ = np.flatnonzero(data != self.expected.data[: len(data)])
+            if not len(differ):
+                return
+            ends = np.cumsum(np.maximum(right, 0))
+            wrong = np.searchsorted(ends, differ[:1], side="right")
+        at = int(gets[wrong[0]])
+
+        def told(size: int) -> str:
+            return "nothing" if size < 0 else f"{size} bytes"
+
+        found, wanted = told(int(sizes[wrong[0]])), told(int(right[wrong[0]]))
+        raise WrongAnswerError(
+            f"{store} is wrong: access {at}, a get of state key {self.trace.keys[at]}, found {found}"
+            + (f" instead of {wanted}" if found != wanted else ", but not those that were written")
+        )
+
+
+def prepare(trace: Trace, first_key: int = 0) -> Prepared:
+    sizes = trace.value_sizes.astype(np.int64)
+    starts = np.cumsum(sizes) - sizes
+    data = np.empty(int(sizes.sum()), np.uint8)
+    pk.fill(sizes, starts, data)
+    return Prepared(trace, sizes, starts, data, first_key)

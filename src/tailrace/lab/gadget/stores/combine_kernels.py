@@ -1,0 +1,159 @@
+"""Loops of `combine`: one pass over the accesses of a micro-batch, then over its keys and gets.
+
+``slots`` is an open-addressing table, longer than there are accesses, of numbers of keys; it is empty (-1) before and
+after. Threads: free functions; nothing but what is named as output is written to.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+# Compiled by numba, which infers every type from the arrays it is given.
+
+from __future__ import annotations
+
+import numpy as np
+
+from tailrace.testing.compiled import copy_block, inlined, kernel
+
+GET, PUT, MERGE, DELETE = 0, 1, 2, 3
+"""`trace.Operation`, as kernels see it."""
+NOTHING = 0
+"""Of a key that is only read; else PUT, MERGE or DELETE."""
+NAME, LAST, WRITTEN, WRITE, READ = 0, 1, 2, 3, 4
+"""Columns of ``keys``, see `combine.Plan`."""
+KEY, SEEN, SIZE, BASED = 0, 1, 2, 3
+"""Columns of ``asked``."""
+
+
+@kernel
+def combine(operations, names, sizes, slots, keys, places, links, asked):
+    """Returns how many keys and gets there are."""
+    mask = slots.shape[0] - 1
+    count, gets = 0, 0
+    before, number = np.int64(-1), np.int64(-1)
+    for i in range(operations.shape[0]):
+        name = names[i]
+        if name != before:
+            before = name
+            at = np.int64((np.uint64(name) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
+            number = slots[at]
+            while number >= 0 and keys[number, NAME] != name:
+                at = (at + 1) & mask
+                number = slots[at]
+            if number < 0:
+                number = count
+                count += 1
+                slots[at] = number
+                places[number] = at
+                keys[number, NAME] = name
+                keys[number, LAST] = -1
+                keys[number, WRITTEN] = 0
+                keys[number, WRITE] = NOTHING
+                keys[number, READ] = 0
+        operation = operations[i]
+        write = keys[number, WRITE]
+        if operation == GET:
+            based = write in (NOTHING, MERGE)
+            if based:
+                keys[number, READ] = 1
+            asked[gets, KEY] = number
+            asked[gets, SEEN] = keys[number, LAST]
+            asked[gets, SIZE] = keys[number, WRITTEN]
+            asked[gets, BASED] = based
+            gets += 1
+        elif operation == PUT:
+            links[i] = -1
+            keys[number, LAST] = i
+            keys[number, WRITTEN] = sizes[i]
+            keys[number, WRITE] = PUT
+        elif operation == MERGE:
+            links[i] = keys[number, LAST]
+            keys[number, LAST] = i
+            keys[number, WRITTEN] += sizes[i]
+            if write == NOTHING:
+                keys[number, WRITE] = MERGE
+            elif write == DELETE:
+                keys[number, WRITE] = PUT
+        else:
+            keys[number, LAST] = -1
+            keys[number, WRITTEN] = 0
+            keys[number, WRITE] = DELETE
+    for number in range(count):
+        slots[places[number]] = -1
+    return count, gets
+
+
+@inlined
+def put_chain(last, end, links, sizes, starts, data, out):
+    """Write the bytes of an access, and of those linked before it, so that they end at ``end``."""
+    while last >= 0:
+        end -= sizes[last]
+        copy_block(data, starts[last], out, end, sizes[last])
+        last = links[last]
+
+
+@kernel
+def write_values(numbers, keys, links, sizes, starts, data, out):
+    end = 0
+    for n in range(numbers.shape[0]):
+        number = numbers[n]
+        end += keys[number, WRITTEN]
+        put_chain(keys[number, LAST], end, links, sizes, starts, data, out)
+
+
+@kernel
+def answer_sizes(asked, held, out):
+    """Write the size of each get's answer, -1 for none; return how many bytes there are. ``held``: by key."""
+    total = 0
+    for g in range(asked.shape[0]):
+        size = asked[g, SIZE] if asked[g, SEEN] >= 0 else np.int64(-1)
+        if asked[g, BASED]:
+            there = held[asked[g, KEY]]
+            if there >= 0:
+                size = max(size, 0) + there
+        out[g] = size
+        total += max(size, 0)
+    return total
+
+
+@kernel
+def answer(asked, held, held_starts, held_data, links, sizes, starts, data, out_sizes, out):
+    end = 0
+    for g in range(asked.shape[0]):
+        if out_sizes[g] <= 0:
+            continue
+        number = asked[g, KEY]
+        if asked[g, BASED] and held[number] > 0:
+            copy_block(held_data, held_starts[number], out, end, held[number])
+        end += out_sizes[g]
+        put_chain(asked[g, SEEN], end, links, sizes, starts, data, out)
+
+
+@kernel
+def whole_values(numbers, keys, held, held_starts, held_data, links, sizes, starts, data, out_sizes, out):
+    """Write what these keys hold after the batch: what the store held, unless it was put over, and what was written."""
+    end = 0
+    for n in range(numbers.shape[0]):
+        number = numbers[n]
+        if keys[number, WRITE] != PUT and held[number] > 0:
+            copy_block(held_data, held_starts[number], out, end, held[number])
+            end += held[number]
+        end += keys[number, WRITTEN]
+        out_sizes[n] = keys[number, WRITTEN]
+        if keys[number, WRITE] != PUT:
+            out_sizes[n] += max(held[number], 0)
+        put_chain(keys[number, LAST], end, links, sizes, starts, data, out)
+
+
+@kernel
+def match(names, wanted, slots, out):
+    """For each of ``wanted`` its place among ``names`` (all different), or -1. ``slots`` as for `combine`."""
+    mask = slots.shape[0] - 1
+    for i in range(names.shape[0]):
+        at = np.int64((np.uint64(names[i]) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
+        while slots[at] >= 0:
+            at = (at + 1) & mask
+        slots[at] = i
+    for w in range(wanted.shape[0]):
+        at = np.int64((np.uint64(wanted[w]) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
+        while slots[at] >= 0 and names[slots[at]] != wanted[w]:
+            at = (at + 1) & mask
+        out[w] = slots[at]

@@ -1,0 +1,146 @@
+"""A hash log in the manner of FASTER (Chandramouli et al., SIGMOD 2018): a hash index over a log in memory and on disk.
+
+The newest part of the log is changed in place, older pages in memory are read only, and the oldest lie in a file. What
+this one does not have: several threads with epoch protection, recovery, and log compaction. There is no FASTER for
+Python, so this is the design and not the product: it has no call from one process to another to pay for, and its
+micro-batches run in compiled code with no interpreter between accesses.
+
+Merging makes a value longer, so it is copied to the end of the log: FASTER updates in place only what keeps its size.
+A record that is needed from the file comes back to the end of the log first.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar
+
+import numpy as np
+
+from tailrace.errors import TailraceError
+from tailrace.lab.gadget.stores import hash_log_kernels as hk
+from tailrace.lab.gadget.stores.contract import Batch, Settings, Store, Values
+
+_NO_BYTES = np.empty(0, np.uint8)
+_INDEX_SHARE = 16
+"""Of the memory, one part in so many is the index."""
+_PAGES = 16
+_MUTABLE_SHARE = 0.9
+_ANSWER_BYTES = 1 << 16
+
+
+class HashLogStore(Store):
+    name: ClassVar[str] = "hash-log"
+    batch_note: ClassVar[str] = "every access in order, in one compiled loop"
+    by_number: ClassVar[bool] = True
+
+    def __init__(self, settings: Settings) -> None:
+        slots = 1 << max(6, (settings.memory_bytes // _INDEX_SHARE // 8).bit_length() - 1)
+        left = settings.memory_bytes - 8 * slots
+        ring = 1 << max(12, left.bit_length() - 1)  # addresses are taken apart by masks
+        self._index = np.full(slots, -1, np.int64)
+        self._words = np.zeros(ring // 8, np.int64)
+        self._memory = self._words.view(np.uint8)
+        self._log = np.zeros(8, np.int64)
+        self._log[hk.MUTABLE] = int(ring * _MUTABLE_SHARE)
+        self._log[hk.PAGE] = ring // _PAGES
+        self._log[hk.LIMIT] = ring
+        self._ring = ring
+        self._path = settings.folder / "log"
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._answers = np.empty(_ANSWER_BYTES, np.uint8)
+        self._one_size = np.empty(1, np.int64)
+
+    @property
+    def memory(self) -> dict[str, int]:
+        return {"index": self._index.nbytes, "log": self._ring}
+
+    def run(self, batch: Batch) -> Values:
+        gets = np.empty(int((batch.operations == hk.GET).sum()), np.int64)
+        self._log[hk.ANSWERS] = self._log[hk.ANSWER_BYTES] = 0
+        at, end = 0, len(batch)
+        while True:
+            at = hk.run(
+                at, batch.operations, batch.keys, batch.sizes, batch.starts, batch.data,
+                self._index, self._words, self._memory, self._log, gets, self._answers,
+            )  # fmt: skip
+            if at == end:
+                break
+            self._make_way(int(batch.keys[at]), int(batch.sizes[at]))
+        return Values(gets, self._answers[: self._log[hk.ANSWER_BYTES]].copy())
+
+    def _one(self, operation: int, key: int, value: bytes) -> None:
+        data = np.frombuffer(value, np.uint8) if value else _NO_BYTES
+        self._log[hk.ANSWERS] = self._log[hk.ANSWER_BYTES] = 0
+        while True:
+            why = hk.one(
+                operation, key, len(value), data, self._index, self._words, self._memory, self._log,
+                self._one_size, self._answers,
+            )  # fmt: skip
+            if why == hk.DONE:
+                return
+            self._log[hk.WHY] = why
+            self._make_way(key, len(value))
+
+    def get(self, key: bytes | int) -> bytes | None:
+        self._one(hk.GET, key, b"")  # type: ignore[arg-type]
+        size = int(self._one_size[0])
+        return None if size < 0 else self._answers[:size].tobytes()
+
+    def put(self, key: bytes | int, value: bytes) -> None:
+        self._one(hk.PUT, key, value)  # type: ignore[arg-type]
+
+    def merge(self, key: bytes | int, value: bytes) -> None:
+        self._one(hk.MERGE, key, value)  # type: ignore[arg-type]
+
+    def delete(self, key: bytes | int) -> None:
+        self._one(hk.DELETE, key, b"")  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    # Room -------------------------------------------------------------------------------------------------------------
+
+    def _make_way(self, key: int, size: int) -> None:
+        """Do what the loop stopped for."""
+        why = int(self._log[hk.WHY])
+        if why == hk.NO_ANSWER_ROOM:
+            larger = np.empty(2 * len(self._answers), np.uint8)
+            larger[: len(self._answers)] = self._answers
+            self._answers = larger
+        elif why == hk.NO_ROOM:
+            self._write_page()
+        else:
+            self._bring_in(key)
+
+    def _write_page(self) -> None:
+        page, head = int(self._log[hk.PAGE]), int(self._log[hk.HEAD])
+        if int(self._log[hk.TAIL]) - head < self._ring // 2:
+            raise TailraceError(f"a value does not fit a page of {page:,} bytes of the hash log: give it more memory")
+        at = head % self._ring
+        os.pwrite(self._file, self._memory[at : at + page].data, head)
+        self._log[hk.HEAD] += page
+        self._log[hk.LIMIT] += page
+
+    def _bring_in(self, key: int) -> None:
+        """Append what the file holds for the key, or that it holds nothing, to the end of the log."""
+        slot = int(hk.slot_of(key, self._index))
+        address = int(self._index[slot])
+        while address >= int(self._log[hk.HEAD]):
+            address = int(self._words[(address % self._ring) // 8])
+        value: bytes | None = None
+        while address >= 0:
+            before, name, word = np.frombuffer(os.pread(self._file, hk.HEADER, address), np.int64).tolist()
+            if name == key:
+                size = int(hk.size_of(word))
+                value = os.pread(self._file, size, address + hk.HEADER) if size >= 0 else None
+                break
+            address = before
+        size = -1 if value is None else len(value)
+        while (fresh := int(hk.room(max(size, 0), self._log))) < 0:
+            self._write_page()
+        hk.append(fresh, key, size, slot, self._index, self._words, self._log)
+        if value:
+            at = fresh % self._ring + hk.HEADER
+            self._memory[at : at + size] = np.frombuffer(value, np.uint8)

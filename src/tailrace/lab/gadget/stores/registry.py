@@ -1,0 +1,41 @@
+"""Which stores there are, by name, and what can be opened on this machine."""
+
+from __future__ import annotations
+
+from tailrace.errors import TailraceError
+from tailrace.lab.gadget.stores.berkeleydb_store import BerkeleyStore
+from tailrace.lab.gadget.stores.contract import Store
+from tailrace.lab.gadget.stores.hash_log import HashLogStore
+from tailrace.lab.gadget.stores.lmdb_store import LmdbStore
+from tailrace.lab.gadget.stores.plain import DictionaryStore
+from tailrace.lab.gadget.stores.redis_store import RedisStore
+from tailrace.lab.gadget.stores.rocksdb_store import DeleteTriggeredStore, RocksStore
+from tailrace.lab.gadget.stores.sqlite_store import SqliteStore
+from tailrace.lab.gadget.stores.tailrace_stores import (
+    AlignedConnector,
+    ReadModifyWriteConnector,
+    UnalignedConnector,
+)
+from tailrace.lab.gadget.stores.wiredtiger_store import WiredTigerStore
+
+TAILRACE: tuple[type[Store], ...] = (ReadModifyWriteConnector, AlignedConnector, UnalignedConnector)
+_ALL: tuple[type[Store], ...] = (
+    RocksStore,
+    DeleteTriggeredStore,
+    BerkeleyStore,
+    LmdbStore,
+    WiredTigerStore,
+    HashLogStore,
+    RedisStore,
+    SqliteStore,
+    DictionaryStore,
+    *TAILRACE,
+)
+STORES = {one.name: one for one in _ALL}
+
+
+def store_class(name: str) -> type[Store]:
+    found = STORES.get(name)
+    if found is None:
+        raise TailraceError(f"no store is called {name!r}; there are {', '.join(STORES)}")
+    return found

@@ -1,0 +1,119 @@
+"""Loops of `byte_stores`: rows of a key and a byte string, and back. Free functions over arrays; threads: any number.
+
+A record has its value's size and, where that fits, its bytes in words of its own; else they lie in the heap. A row of
+an append store has them in the heap. In the heap a value comes after its length, which is four bytes.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+# Compiled by numba, which infers every type from the arrays it is given.
+
+from __future__ import annotations
+
+import numpy as np
+
+from tailrace.state.layout import FIRST_KEY, HASH, PANE, VALID
+from tailrace.testing.compiled import copy_block, inlined, kernel
+
+SIZE, INLINE = FIRST_KEY + 1, FIRST_KEY + 2
+"""Words of a record; the last one is the place in the heap."""
+VALUE = FIRST_KEY + 1
+"""Word of a row of an append store."""
+ROW_WORDS = VALUE + 1
+NO_PANES = np.empty(0, np.int64)
+
+
+@inlined
+def _name(words, i, name, pane, valid):
+    x = np.uint64(name) * np.uint64(0x9E3779B97F4A7C15)
+    x ^= x >> np.uint64(32)
+    words[i, HASH] = np.int64(x * np.uint64(0xD6E8FEB86659FD93))
+    words[i, PANE] = pane
+    words[i, VALID] = valid
+    words[i, FIRST_KEY] = name
+
+
+@inlined
+def _put(size, start, data, heap, end):
+    for b in range(4):
+        heap[end + b] = (size >> (8 * b)) & 255
+    copy_block(data, start, heap, end + 4, size)
+
+
+@inlined
+def _length(heap, at):
+    return (
+        np.int64(heap[at]) | np.int64(heap[at + 1]) << 8 | np.int64(heap[at + 2]) << 16 | np.int64(heap[at + 3]) << 24
+    )
+
+
+@kernel
+def name_rows(names, words):
+    """Rows that name a key, without a value."""
+    for i in range(names.shape[0]):
+        _name(words, i, names[i], 0, 1)
+
+
+@kernel
+def pack_records(names, sizes, starts, data, words, octets, heap):
+    """``octets``: the bytes of ``words``."""
+    width = words.shape[1]
+    inline = width - 1 - INLINE
+    every = (np.int64(1) << (inline + 2)) - 1  # the key, the size and the words are there
+    end = np.int64(0)
+    for i in range(names.shape[0]):
+        size = sizes[i]
+        _name(words, i, names[i], 0, every)
+        words[i, SIZE] = size
+        words[i, width - 1] = 0
+        if size <= 8 * inline:
+            if size & 7:
+                words[i, INLINE + (size >> 3)] = 0
+            copy_block(data, starts[i], octets, 8 * (i * width + INLINE), size)
+        else:
+            words[i, VALID] = every | np.int64(1) << (inline + 2)
+            words[i, width - 1] = end
+            _put(size, starts[i], data, heap, end)
+            end += 4 + size
+
+
+@kernel
+def places(words, numbers, inline_start, sizes, starts):
+    """Write for records, numbered by ``numbers``, how long their values are and where they begin.
+
+    Values in words begin where they lie in the bytes of ``words``, after ``inline_start`` bytes of the heap.
+    """
+    width = words.shape[1]
+    for i in range(words.shape[0]):
+        size = words[i, SIZE]
+        sizes[numbers[i]] = size
+        if size <= 8 * (width - 1 - INLINE):
+            starts[numbers[i]] = inline_start + 8 * (i * width + INLINE)
+        else:
+            starts[numbers[i]] = words[i, width - 1] + 4
+
+
+@kernel
+def pack_rows(names, panes, sizes, starts, data, words, heap):
+    end = np.int64(0)
+    for i in range(names.shape[0]):
+        _name(words, i, names[i], panes[i] if panes.shape[0] > 0 else 0, 3)
+        words[i, VALUE] = end
+        _put(sizes[i], starts[i], data, heap, end)
+        end += 4 + sizes[i]
+
+
+@kernel
+def join(words, heap, offsets, names, sizes, data):
+    """Write the key of each group of rows, how long its values are together, and these; return where they end."""
+    end = np.int64(0)
+    for g in range(names.shape[0]):
+        first = end
+        for i in range(offsets[g], offsets[g + 1]):
+            at = words[i, VALUE]
+            size = _length(heap, at)
+            copy_block(heap, at + 4, data, end, size)
+            end += size
+        if offsets[g] < offsets[g + 1]:
+            names[g] = words[offsets[g], FIRST_KEY]
+        sizes[g] = end - first
+    return end
