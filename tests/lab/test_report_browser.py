@@ -39,7 +39,8 @@ TRACES = {
     )
     for name, operations, keys in (("a-window", [0, 1, 0, 1, 0, 3], 40), (EVIL, [2, 2, 2, 2, 0, 3], 9))
 }
-GADGET = gadget_record(1_500, TRACES)
+STORES = {"tumbling": {"tailrace": 5e6, "rocksdb": 2e5}, EVIL: {"tailrace": 4e6, EVIL: 1e4}}
+GADGET = gadget_record(1_500, TRACES, batch=STORES)
 RECORDS = [BENCH_OLD, GADGET, BENCH, OURS, PEER]
 
 
@@ -167,6 +168,8 @@ def test_traces_as_the_paper_draws_them(seen: Seen) -> None:
     ]
     assert [line["line"]["dash"] for line in drawn] == ["solid", "dot"] * 2
     assert all(line["y"][-1] == 1 for line in lines("Stack distances"))
+    dots = lines("Throughput of stores, batch mode")
+    assert [dot["x"] for dot in dots] == [[5e6, 4e6], [2e5], [1e4]] and dots[0]["y"][0] == "tumbling"
     assert lines("Working set")[0]["y"] == told["a-window"]["trace"]["working_set"]
     assert lines("Time to live")[0]["y"] == list(told["a-window"]["trace"]["time_to_live"].values())
     assert lines("Miss ratio by cache size")[0]["y"] == [ratio for _, ratio in told["a-window"]["miss_ratios"]]

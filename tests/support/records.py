@@ -54,8 +54,8 @@ def bench_record(at: float, speedup: float = 3.0) -> Record:
     )
 
 
-def gadget_record(at: float, traces: dict[str, Trace]) -> Record:
-    """What `tailrace gadget analyze` leaves of these traces."""
+def gadget_record(at: float, traces: dict[str, Trace], **stores: dict[str, dict[str, float]]) -> Record:
+    """What `tailrace gadget analyze` leaves of these traces; ``stores``: and what its bench does, by mode."""
     started, ended = _times(at)
     told = {
         name: {**analyze(trace).to_json(), "miss_ratios": [[p.entries, p.miss_ratio] for p in advise(trace).curve]}
@@ -70,7 +70,7 @@ def gadget_record(at: float, traces: dict[str, Trace]) -> Record:
         machine=MACHINE,
         versions=VERSIONS,
         parameters={"traces": ", ".join(traces), "seed": 1},
-        summary=json.loads(json.dumps({"traces": told})),
+        summary=json.loads(json.dumps({"traces": told, **stores})),
         series={},
     )
 

@@ -47,7 +47,7 @@ def charts(panel: Panel) -> list[Chart]:
     commits = commit_charts(panel.newest.summary)
     if panel.ratios and not commits:  # those of commits are beside the paper's
         made.append(_ratios(panel))
-    traces = gadget_charts(panel.newest.summary.get("traces"))
+    traces = gadget_charts(panel.newest.summary)
     sweeps = sweep_charts(panel.newest.summary.get("sweeps")) or commits or traces
     if sweeps:  # settings of one engine: what they are is told by more than their times
         return [*made, *sweeps, *([_history(panel)] if panel.ratios and len(panel.history) > 1 else [])]

@@ -1,4 +1,4 @@
-"""Traces of state accesses as charts, as Gadget's paper draws them: what `tailrace gadget analyze` has recorded. Pure.
+"""Gadget's records as charts, as its paper draws them: traces of state accesses, and how fast stores replay them. Pure.
 
 A record may come from anywhere: what is not a number is left out, and names are escaped. A trace has one colour in all
 charts; its shuffled twin has the same, dashed or paler.
@@ -19,10 +19,15 @@ _OPERATIONS = ("get", "put", "merge", "delete")
 _LIVES = ("p50", "p90", "p99.9", "max")
 _PALE = 0.45
 _LEGEND_PX = 19
+_SYMBOLS = ("circle", "diamond")
 
 
-def gadget_charts(told: object) -> list[Chart]:
-    """``told``: trace to its metrics, as in the record's summary."""
+def gadget_charts(summary: Mapping[str, Any]) -> list[Chart]:
+    """Of a record's summary: ``traces``, trace to its metrics; ``batch`` and ``scalar``, workload to store to ops/s."""
+    return [*_throughputs(summary), *_trace_charts(summary.get("traces"))]
+
+
+def _trace_charts(told: object) -> list[Chart]:
     if not isinstance(told, Mapping):
         return []
     traces = {str(name): each for name, each in told.items() if isinstance(each, Mapping)}
@@ -39,6 +44,33 @@ def gadget_charts(told: object) -> list[Chart]:
         _working_sets(traces),
         _miss_ratios(traces),
     ]
+    return [chart for chart in made if chart.figure["data"]]
+
+
+def _throughputs(summary: Mapping[str, Any]) -> list[Chart]:
+    """A row for each workload, a dot for each store: more stores than bars could show."""
+    made = []
+    for mode, caption in (("batch", "Accesses in micro-batches."), ("scalar", "One call for each access.")):
+        told = {str(name): each for name, each in _inner(summary, mode).items() if isinstance(each, Mapping)}
+        stores = list(dict.fromkeys(str(store) for each in told.values() for store in each))
+        data = []
+        for at, store in enumerate(stores):
+            rates = {name: each.get(store) for name, each in told.items()}
+            known = {name: rate for name, rate in rates.items() if is_number(rate) and rate > 0}
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": html.escape(store),
+                    "x": list(known.values()),
+                    "y": [labelled(name) for name in known],
+                    "marker": {"color": PARTS[at % len(PARTS)], "size": 10, "symbol": _SYMBOLS[at // len(PARTS) % 2]},
+                    "hovertemplate": f"{html.escape(store)} %{{x:,.4s}} ops/s<extra></extra>",
+                }
+            )
+        figure = _figure(data, height=_AROUND_PX + _BAR_PX * len(told) + _LEGEND_PX * len(stores) // 4)
+        figure["layout"] |= {"xaxis": {"type": "log", "title": {"text": "ops/s"}, "automargin": True}, "yaxis": _NAMES}
+        made.append(Chart(f"Throughput of stores, {mode} mode", caption, figure, wide=True))
     return [chart for chart in made if chart.figure["data"]]
 
 
