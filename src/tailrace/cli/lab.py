@@ -127,6 +127,8 @@ def version() -> None:
 @app.command(hidden=True)
 def warm() -> None:
     """Compiles the kernels into their cache, so that the first query need not wait. Done once, by ``make setup``."""
+    from tailrace.lab.gadget.generate import warm_up as warm_up_gadget  # lazy: see LAZY
     from tailrace.operators.warm_up import warm_up  # lazy: see LAZY
 
     warm_up()
+    warm_up_gadget()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Protocol
@@ -41,6 +42,9 @@ from tailrace.lab.gadget.watermarks import Watermarks
 
 PIECE = 1 << 18
 """Accesses of a piece, about."""
+LAST = NEVER - 1
+"""The watermark after the last event."""
+_LARGEST = np.iinfo(np.int32).max
 
 
 class Operator(Protocol):
@@ -77,7 +81,7 @@ def _drive(operator, task, keys, times, sides, kinds, sizes, marks_at, marks, pl
             ending = next_ending(task)
             if ending == NOTHING:
                 break
-            numbers[NOW] = min(numbers[WATERMARK], task.end[ending])
+            numbers[NOW] = numbers[WATERMARK] if numbers[WATERMARK] < LAST else max(numbers[NOW], task.end[ending])
             terminate(operator, task, ending)
             end_machine(task, ending)
         at = place[0]
@@ -98,35 +102,41 @@ def _drive(operator, task, keys, times, sides, kinds, sizes, marks_at, marks, pl
         place[0] = at + 1
 
 
-_drives: dict[str, Any] = {}
-_PACKAGE = Path(__file__).parent
+_METHODS = ("assign_state_machines", "run", "terminate")
+_drives: dict[type, Any] = {}
 
 
 def _compiled_drive(operator: Any) -> Any:
     """`_drive` for an operator. Its name holds a digest of all code folded in: numba looks at its own file only."""
     kind = type(operator)
-    methods = {name: getattr(kind, name, None) for name in ("assign_state_machines", "run", "terminate")}
-    for name, method in methods.items():
-        if not callable(method):
-            raise TailraceError(f"the operator {kind.__name__} has no method {name}: see docs/gadget.md for an example")
-    own = kind.__module__.startswith(__package__ or "-")
-    if not own:
-        digest = f"{id(kind):x}"
-    else:
-        code = b"".join(path.read_bytes() for path in sorted(_PACKAGE.glob("operators/*.py")))
-        code += (_PACKAGE / "machines.py").read_bytes()
-        digest = hashlib.sha256(code).hexdigest()[:12]
-    name = f"_drive_{kind.__name__}_{digest}"
-    if name not in _drives:
-        names = {**globals(), **{label: _jitted(method) for label, method in methods.items()}}
-        function = FunctionType(_drive.__code__, names, name)
-        function.__qualname__ = name
-        _drives[name] = njit(cache=own, nogil=True, error_model="numpy", _nrt=False)(function)
-    return _drives[name]
+    if kind in _drives:
+        return _drives[kind]
+    methods = {}
+    for label in _METHODS:
+        method = getattr(kind, label, None)
+        if method is None:
+            raise TailraceError(f"the operator {kind.__name__} has no method {label}: docs/gadget.md has an example")
+        methods[label] = compiled(method) if isinstance(method, FunctionType) else method
+    if not all(isinstance(value, int) for value in operator):
+        raise TailraceError(f"the parameters of the operator {kind.__name__} are not all whole numbers: {operator}")
+    own = kind.__module__.startswith(f"{__package__}.")
+    name = f"_drive_{kind.__name__}_{_digest() if own else 'user'}"
+    function = FunctionType(_drive.__code__, {**globals(), **methods}, name)
+    function.__qualname__ = name
+    _drives[kind] = njit(cache=own, nogil=True, error_model="numpy", _nrt=False)(function)
+    return _drives[kind]
 
 
-def _jitted(method: Any) -> Any:
-    return compiled(method) if isinstance(method, FunctionType) else method
+@cache
+def _digest() -> str:
+    folder = Path(__file__).parent
+    paths = [folder / "machines.py", *sorted((folder / "operators").glob("*.py"))]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:12]
+
+
+def _writeable(column: np.ndarray, kind: type) -> np.ndarray:
+    """Of one type for the compiler, to which arrays that are read-only or have gaps are others."""
+    return np.require(column, kind, ["C", "W"])
 
 
 def dense(keys: np.ndarray) -> tuple[np.ndarray, int]:
@@ -154,11 +164,17 @@ def pieces(
     """
     keys, distinct = dense(events.keys)
     nothing = np.zeros(len(keys), np.uint8)
-    sides = nothing if events.sides is None else events.sides
-    kinds = nothing if events.kinds is None else events.kinds
-    sizes = np.broadcast_to(np.asarray(value_sizes, np.int64), len(keys)).copy()
-    input_ = Events(keys, events.times, events.sides, events.kinds)
-    marks = watermarks.followed_by(len(keys), NEVER - 1) if finish else watermarks
+    marks = watermarks.followed_by(len(keys), LAST) if finish else watermarks
+    columns = (
+        keys,
+        _writeable(events.times, np.int64),
+        _writeable(nothing if events.sides is None else events.sides, np.uint8),
+        _writeable(nothing if events.kinds is None else events.kinds, np.uint8),
+        np.broadcast_to(np.asarray(value_sizes, np.int64), len(keys)).copy(),
+        _writeable(marks.at, np.int64),
+        _writeable(marks.values, np.int64),
+    )
+    numbered = Events(keys, events.times, events.sides, events.kinds)
     drive = _compiled_drive(operator)
     task = new_task(distinct, piece)
     place = np.zeros(2, np.int64)
@@ -166,8 +182,7 @@ def pieces(
     done = False
     while not done and left > 0:
         first = int(place[0])
-        stop_at = min(left, piece)
-        done = drive(operator, task, keys, events.times, sides, kinds, sizes, marks.at, marks.values, place, stop_at)
+        done = drive(operator, task, *columns, place, min(left, piece))
         if task.numbers[TOO_MANY]:
             raise TailraceError(
                 f"event {int(place[0])} makes more than {MARGIN_MACHINES:,} state machines or {MARGIN_QUEUE:,} "
@@ -179,9 +194,9 @@ def pieces(
             yield Trace(
                 task.operations[:made].copy(),
                 task.keys[:made].copy(),
-                task.sizes[:made].astype(np.int32),
+                np.minimum(task.sizes[:made], _LARGEST).astype(np.int32),
                 task.times[:made].copy(),
-                input_.slice(first, int(place[0])),
+                numbered.slice(first, int(place[0])),
             )
         task.numbers[QUEUED] = 0
         if few_machines.py_func(task):  # not worth compiling by itself

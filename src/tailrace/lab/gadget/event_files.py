@@ -78,7 +78,8 @@ def load(path: str | Path, mapping: Mapping) -> Stream:
     table = _table(where, mapping)
     if mapping.columns not in (None, table.num_columns):
         raise EventFileError(f"{where} has {table.num_columns} columns, not {mapping.columns}: it is of another format")
-    keys = _keys(where, _column(where, table, mapping.key))
+    header = mapping.header and where.suffix != ".parquet"
+    keys = _keys(where, _column(where, table, mapping.key), header)
     time_columns = mapping.time.split("+")
     times = np.concatenate([_times(where, table, name, mapping) for name in time_columns])
     kinds = np.zeros(len(times), np.uint8)
@@ -153,9 +154,8 @@ def _no_gaps(where: Path, column: pa.ChunkedArray, name: str, header: bool) -> N
         raise EventFileError(f"{_row(where, row + header)} of {where} has nothing in column {name!r}")
 
 
-def _keys(where: Path, column: pa.ChunkedArray) -> np.ndarray:
-    if column.null_count:
-        _no_gaps(where, column, "key", False)
+def _keys(where: Path, column: pa.ChunkedArray, header: bool) -> np.ndarray:
+    _no_gaps(where, column, "key", header)
     try:
         return np.asarray(column.cast(pa.int64()))
     except pa.ArrowException:

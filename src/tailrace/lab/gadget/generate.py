@@ -19,6 +19,7 @@ from tailrace.lab.gadget.driver import PIECE, pieces
 from tailrace.lab.gadget.source import Kind, Stream, Synthetic, woven
 from tailrace.lab.gadget.stand_ins import LABEL, stand_in
 from tailrace.lab.gadget.trace import Events, Trace, joined
+from tailrace.lab.gadget.workloads import WORKLOADS
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,12 @@ def settings_of(workload: str, source: str = "gadget", events: int | None = None
     for name, value in names.items():
         config.set(name.replace("_", "."), str(value), name)
     return config.settings()
+
+
+def warm_up() -> None:
+    """Compiles every operator into the cache."""
+    for name in WORKLOADS:
+        trace_of(name, events=10, expected_num_operations="10")
 
 
 def _stream(settings: Settings) -> Stream:

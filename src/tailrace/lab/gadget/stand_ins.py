@@ -219,23 +219,29 @@ def _taxi(random: np.random.Generator, scale: float, two_inputs: bool) -> tuple[
 
 AZURE_EVENTS = 4_000_000
 AZURE_MOMENTS = 0.2346
-"""(Subscription, time) pairs for each event; times are multiples of 5 minutes."""
+"""(Subscription, time) pairs for each event that is in time; times are multiples of 5 minutes."""
+AZURE_LATE = 0.18
+"""Of events, those that come too late for any window: the session windows' gets tell of them."""
 AZURE_SUBSCRIPTIONS = 5_958
 AZURE_DAYS = 30
 
 
 def _azure(random: np.random.Generator, scale: float) -> Stream:
-    """Virtual machines that are made: whole deployments at once, for a few busy subscriptions."""
+    """Virtual machines that are made: whole deployments at once, for a few busy subscriptions; not quite in order."""
     events = max(1, round(AZURE_EVENTS * scale))
+    late = round(events * AZURE_LATE)
     ticks = max(1, round(AZURE_DAYS * 288))
-    moments = max(1, round(events * AZURE_MOMENTS))
+    moments = max(1, round((events - late) * AZURE_MOMENTS))
     subscriptions = min(max(1, round(AZURE_SUBSCRIPTIONS * min(1.0, 20 * scale))), moments)
     weights = _heavy(random, subscriptions, 2.0)
     keys = random.choice(subscriptions, 3 * moments, p=weights / weights.sum())
-    pairs = keys.astype(np.int64) * ticks + random.integers(0, ticks, len(keys))
-    found = np.unique(pairs)
-    pairs = found[np.sort(random.permutation(len(found))[:moments])]
-    counts = _shared(random, events, _heavy(random, len(pairs), 1.5))
-    keys, times = np.repeat(pairs // ticks, counts), np.repeat(pairs % ticks, counts) * 300 * SECOND
-    order = np.argsort(times, kind="stable")
-    return Stream(Events(keys[order], times[order]))
+    pairs = np.unique(keys.astype(np.int64) * ticks + random.integers(0, ticks, len(keys)))
+    pairs = pairs[np.sort(random.permutation(len(pairs))[:moments])]
+    counts = _shared(random, events - late, _heavy(random, len(pairs), 1.5))
+    in_time = np.repeat(pairs, counts)
+    behind = in_time[random.integers(0, len(in_time), late)]
+    ticks_behind = random.integers(2, 40, late)
+    arrivals = np.concatenate([in_time % ticks, behind % ticks + ticks_behind])
+    order = np.argsort(arrivals, kind="stable")
+    found = np.concatenate([in_time, behind])[order]
+    return Stream(Events(found // ticks, found % ticks * 300 * SECOND))
