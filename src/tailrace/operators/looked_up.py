@@ -40,14 +40,14 @@ class TableCopies:
         self._ahead = Prefetcher(self._fetched, self._keep, batch=min(_FETCH_KEYS, asker.piece), name="lookup")
         self._asked = self._missed = 0
         self._wait_ms = 0.0
-        self._begun = False
+        self._begun = 0  # keys that were not there when ``begin`` was called
 
     def begin(self, keys: Rows, time: int) -> None:
         """Begin to fetch what the cache does not have of these keys, of which ``found`` will be asked next."""
         keys = Rows(self._key_words(keys.words), keys.heap)
         ids, first = np.unique(keys.words[:, HASH], return_index=True)
-        self._foretold(ids, np.full(len(ids), time, np.int64), lambda at: take(keys, first[at], self._keys))
-        self._begun = True
+        times = np.full(len(ids), time, np.int64)
+        self._begun = self._foretold(ids, times, lambda at: take(keys, first[at], self._keys))
 
     # Asking ----------------------------------------------------------------------------------------------------------
 
@@ -59,16 +59,17 @@ class TableCopies:
         self._asked += count
         parts: list[Rows] = []
         places: list[np.ndarray] = []
+        begun, self._begun = self._begun, 0
+        self._missed += begun
         missing = self._cached(keys, ids, np.arange(count), time, parts, places)
         if len(missing):
             began = clock.monotonic()
-            if self._begun:
+            if begun:
                 self._ahead.settle()
-                self._begun = False
             self._ahead.wait_for(ids[missing])
             if self._ahead.fetched:
                 missing = self._cached(keys, ids, missing, time, parts, places)
-            self._missed += len(missing)
+            self._missed += 0 if begun else len(missing)
             if len(missing):
                 wanted = take(keys, missing, self._keys)
                 asked = clock.monotonic()
@@ -151,10 +152,12 @@ class TableCopies:
         known = np.flatnonzero((rows.words[:, VALID] & self._keys.key_mask) == self._keys.key_mask)
         self._foretold(ids[known], times[known], lambda at: take(rows, known[at], self._keys))
 
-    def _foretold(self, ids: np.ndarray, times: np.ndarray, keys: Callable[[np.ndarray], Rows]) -> None:
+    def _foretold(self, ids: np.ndarray, times: np.ndarray, keys: Callable[[np.ndarray], Rows]) -> int:
+        """Gives how many of them are not there yet."""
         wanted = np.flatnonzero(~self._cache.hint(ids, times))
         if len(wanted):
             self._ahead.hint(ids[wanted], times[wanted], lambda at: keys(wanted[at]))
+        return len(wanted)
 
     def _fetched(self, ids: np.ndarray, keys: Rows) -> Rows:
         return self._ask(keys, patient=False)  # whoever needs them will have patience
