@@ -153,10 +153,11 @@ class Epochs:
         plan, stopwatch = self._plan, _Stopwatch()
         replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
         late_before = self._times.late_before(plan.stages[0], self._watermark)
-        hints = () if self._hints is None else self._hints.orders()
-        orders = Orders(epoch, try_, late_before, basis.combine, self._fleet.routes, hints)
+        orders = Orders(epoch, try_, late_before, basis.combine, self._fleet.routes)
         context = batch.sparkSession.sparkContext
         context.setLocalProperty(orders_property(self._fleet.access.run), orders.to_json())
+        if self._hints is not None:
+            self._hints.order(context, self._fleet.access, epoch, try_, self._fleet.routes)
         stopwatch.lap("plan")
         with telling_task_errors():
             receipts = [Receipt.from_json(row[0]) for row in batch.collect()]
@@ -199,7 +200,7 @@ class Epochs:
         self._went_by = order.decisions
         self._combine = self._next_combine(basis.combine, receipts)
         self._emits_much = not emission.local
-        ahead = self._decide(done, batch.sparkSession)
+        ahead = self._decide(done, batch.sparkSession, epoch + 1)
         outcome = _Outcome(
             order, receipts, done, watermark, basis.combine, replay is not None, emission.rows, late, ahead
         )
@@ -281,11 +282,13 @@ class Epochs:
             self._hints.ran(operator.name, done)
         return done
 
-    def _decide(self, done: list[EpochDone], session: SparkSession) -> list[LookaheadProgress]:
-        """Where the next epoch's hints come from."""
+    def _decide(self, done: list[EpochDone], session: SparkSession, epoch: int) -> list[LookaheadProgress]:
+        """Where the hints of the epoch that comes next are from."""
         if self._hints is None:
             return []
-        return self._hints.after([each.status.operators for each in done], session)
+        told = self._hints.after([each.status.operators for each in done], session)
+        self._hints.order(session.sparkContext, self._fleet.access, epoch, 0, self._fleet.routes)
+        return told
 
     def lookaheads(self) -> Mapping[str, Lookahead]:
         """By operator, what is known and decided now."""

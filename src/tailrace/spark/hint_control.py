@@ -1,8 +1,8 @@
 """The controller of hints in the driver: what epochs have shown, into decisions, into the next epoch's orders and plan.
 
-After each epoch every operator's ``Lookahead`` goes one step. The decision reaches tasks with the orders of the next
-epoch; and where a point of the streaming plan is wanted, Spark is told to leave its filter in (``hint_points``), which
-it reads when it plans the next epoch.
+After each epoch every operator's ``Lookahead`` goes one step. The decision reaches tasks in a local property of the
+next epoch's job (``hint_sender``); and where a point of the streaming plan is wanted, Spark is told to leave its filter
+in (``hint_points``), which it reads when it plans the next epoch.
 
 Threads: the epoch's own.
 """
@@ -11,18 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.client import EpochDone
-from tailrace.server.protocol import OperatorStatus
+from tailrace.server.protocol import Access, OperatorStatus, ServerAddress
 from tailrace.spark.hint_plan import HintPlan
 from tailrace.spark.hint_points import RULES_CONF, point_conf
-from tailrace.spark.hint_sender import HintOrder
+from tailrace.spark.hint_sender import HintOrder, HintOrders, hints_property
 from tailrace.spark.lookahead import STAGING, Decision, Lookahead, LookaheadProgress, Rule, Sample, Seen
 
 _COUNTS = ("coldHits", "coldMisses", "hintsFetched", "hintsWasted", "hintsPending")
 _FETCH = "coldFetchMsP99"
+Routes = tuple[tuple[ServerAddress, int, int], ...]
 
 
 class HintControl:
@@ -34,19 +36,24 @@ class HintControl:
         self._arrived: dict[str, list[EpochDone]] = {}
         self._rules: str | None = None  # of Spark's optimizer that the user has left out
         self._filtered = False
+        self._told = False
 
     @property
     def lookaheads(self) -> Mapping[str, Lookahead]:
         return dict(self._lookaheads)
 
-    def orders(self) -> tuple[HintOrder, ...]:
-        """What tasks are to do in the epoch that comes."""
+    def order(self, context: SparkContext, access: Access, epoch: int, try_: int, servers: Routes) -> None:
+        """Tell the tasks of this epoch what to do; they may begin any time after this."""
         decided = ((name, each.decision) for name, each in self._lookaheads.items())
-        return tuple(
+        orders = tuple(
             HintOrder(name, decision.candidate, decision.measured)
             for name, decision in decided
             if decision.candidate != STAGING or decision.measured
         )
+        told = HintOrders(epoch, try_, orders, servers).to_json() if orders else None
+        if told is not None or self._told:
+            context.setLocalProperty(hints_property(access.run), told)  # type: ignore[arg-type]  # None: away with it
+        self._told = told is not None
 
     def ran(self, operator: str, done: Sequence[EpochDone]) -> None:
         """An operator has worked on the epoch's rows, on every server."""

@@ -14,15 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tailrace.cache.frequency_sketch import SketchSize
 from tailrace.operators.specs.hint import HintSpec
 from tailrace.server.protocol import Access
-from tailrace.spark.hint_sender import HintPoint, HintSender
-from tailrace.spark.ingest import Orders, orders_property
+from tailrace.spark.hint_sender import HintPoint, sender_of
 from tailrace.spark.inspection import carries
 from tailrace.spark.schema import fields_of, quoted
 from tailrace.spark.transforms import Transformed
@@ -83,16 +81,10 @@ def _filtered(frame: DataFrame, point: HintPoint | None, access: Access) -> Data
 
 def _function(point: HintPoint, access: Access, names: Sequence[str]) -> Callable[..., Iterator[pa.Array]]:
     def hint(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        context = TaskContext.get()
-        assert context is not None
-        told = context.getLocalProperty(orders_property(access.run))
-        orders = None if told is None else Orders.from_json(told)
-        sender = None
-        if orders is not None:
-            sender = HintSender(point, access, orders.epoch, orders.try_, orders.hints, orders.servers)
+        sender = sender_of(point, access)
         for batch in batches:
             columns = batch if isinstance(batch, tuple) else (batch,)  # Spark gives a single column as it is
-            if sender is not None and sender.active:
+            if sender is not None:
                 sender.rows(dict(zip(names, columns, strict=True)), len(columns[0]))
             yield pa.repeat(pa.scalar(True), len(columns[0]))
         if sender is not None:

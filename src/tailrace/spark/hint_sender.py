@@ -1,7 +1,9 @@
 """Hints from a task: of the rows that pass a point, which state they will need, to the servers that own it.
 
-The driver's orders say, for each operator, which point sends and whether all points tell when rows pass them. A point
-that does neither costs nothing. A server that does not hear is left alone for the rest of the task: hints may be lost,
+The driver's orders say, for each operator, which point sends and whether all points tell when rows pass them. They
+come in a local property of the job, set when the epoch before has ended: where rows go through a shuffle, Spark runs
+the tasks before it while it makes the batch, and the driver hears of the epoch only then. A point that does neither
+costs nothing. A server that does not hear is left alone for the rest of the task: hints may be lost,
 and no task fails or waits long for one.
 
 Threads: a sender belongs to one task. Extractors belong to the worker process, which runs one task at a time.
@@ -9,11 +11,13 @@ Threads: a sender belongs to one task. Extractors belong to the worker process, 
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from tailrace.cache.frequency_sketch import SketchSize
 from tailrace.env import clock
@@ -45,26 +49,50 @@ class HintPoint:
     sketch: SketchSize
 
 
-class HintSender:
-    """``routes``: every server with its half-open range of shards."""
+@dataclass(frozen=True)
+class HintOrders:
+    """What tasks are to do in one try of an epoch. ``servers``: each with its half-open range of shards."""
 
-    def __init__(
-        self,
-        point: HintPoint,
-        access: Access,
-        epoch: int,
-        try_: int,
-        orders: Sequence[HintOrder],
-        routes: Sequence[tuple[ServerAddress, int, int]],
-    ) -> None:
+    epoch: int
+    try_: int
+    orders: tuple[HintOrder, ...]
+    servers: tuple[tuple[ServerAddress, int, int], ...]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> HintOrders:
+        raw = json.loads(text)
+        raw["orders"] = tuple(HintOrder(**order) for order in raw["orders"])
+        raw["servers"] = tuple((ServerAddress(**address), low, high) for address, low, high in raw["servers"])
+        return cls(**raw)
+
+
+def hints_property(run: str) -> str:
+    """The local property with the orders for hints. Absent: there are none."""
+    return f"tailrace.hints.{run}"
+
+
+def sender_of(point: HintPoint, access: Access) -> HintSender | None:
+    """In a task: its sender, or None where this point has nothing to do."""
+    context = TaskContext.get()
+    assert context is not None
+    told = context.getLocalProperty(hints_property(access.run))
+    sender = HintSender(point, access, HintOrders.from_json(told)) if told else None
+    return sender if sender is not None and sender.active else None
+
+
+class HintSender:
+    def __init__(self, point: HintPoint, access: Access, orders: HintOrders) -> None:
         self._point, self._access = point, access
-        self._epoch, self._try = epoch, try_
-        self._routes = routes
-        self._ranges = [(low, high) for _, low, high in routes]
+        self._epoch, self._try = orders.epoch, orders.try_
+        self._routes = orders.servers
+        self._ranges = [(low, high) for _, low, high in orders.servers]
         self._deaf: set[str] = set()
         self._passed: list[tuple[float, int]] = []
-        asked = {order.operator: order for order in orders}
-        specs = [HintSpec.from_json(text) for text in point.specs] if orders else []
+        asked = {order.operator: order for order in orders.orders}
+        specs = [HintSpec.from_json(text) for text in point.specs]
         active = [(spec, asked[spec.operator]) for spec in specs if spec.operator in asked]
         self._sending = [spec for spec, order in active if order.point == point.name]
         self._measured = [spec.operator for spec, order in active if order.measured and order.point != point.name]

@@ -27,7 +27,7 @@ from tailrace.operators.lifters import lifter_of
 from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.server.client import connect
 from tailrace.server.protocol import NOTHING_STAGED, Access, ServerAddress, StageKey, StageReceipt
-from tailrace.spark.hint_sender import HintOrder, HintPoint, HintSender
+from tailrace.spark.hint_sender import HintPoint, HintSender, sender_of
 from tailrace.spark.late_rows import LatePlace, LateWriter
 from tailrace.spark.worker import settle
 from tailrace.types import DataType
@@ -76,7 +76,6 @@ class Orders:
     late_before: int
     combine: bool
     servers: tuple[tuple[ServerAddress, int, int], ...]  # address, shards from, to
-    hints: tuple[HintOrder, ...] = ()  # of operators that are told ahead of rows
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -85,7 +84,6 @@ class Orders:
     def from_json(cls, text: str) -> Orders:
         raw = json.loads(text)
         raw["servers"] = tuple((ServerAddress(**address), low, high) for address, low, high in raw["servers"])
-        raw["hints"] = tuple(HintOrder(**order) for order in raw["hints"])
         return cls(**raw)
 
 
@@ -130,7 +128,7 @@ class IngestTask:
         writers = [connect(address, self.access).stage(key) for address, _, _ in orders.servers]
         combine_s = transfer_s = 0.0
         try:
-            for chunk in _chunks(self._passing((batch.rename_columns([*types]) for batch in batches), orders)):
+            for chunk in _chunks(self._passing(batch.rename_columns([*types]) for batch in batches)):
                 started = clock.monotonic()
                 frames = split(lifter.frame(chunk), layout, ranges)
                 lifted = clock.monotonic()
@@ -165,12 +163,10 @@ class IngestTask:
             late=written,
         )
 
-    def _passing(self, batches: Iterator[pa.RecordBatch], orders: Orders) -> Iterator[pa.RecordBatch]:
+    def _passing(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches; where this is a point that is asked to, hints go out as they come."""
-        if self.point is None or not orders.hints:
-            return batches
-        sender = HintSender(self.point, self.access, orders.epoch, orders.try_, orders.hints, orders.servers)
-        return _hinting(batches, sender) if sender.active else batches
+        sender = None if self.point is None else sender_of(self.point, self.access)
+        return batches if sender is None else _hinting(batches, sender)
 
 
 def _hinting(batches: Iterator[pa.RecordBatch], sender: HintSender) -> Iterator[pa.RecordBatch]:

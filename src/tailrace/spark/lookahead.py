@@ -10,7 +10,8 @@ The rule
 - Else the latest candidate wins whose slack (that of all hints but the slowest hundredth) is at least the time of a
   fetch (p99) and a margin. If none is known to have so much, the earliest one, which has the most.
 - A candidate whose fetched entries went unused, beyond a share, is discarded with all before it: it sees other keys.
-  Staging never is.
+  So is one that has slack enough, and yet more than half of the cold records were waited for: what it hinted was
+  none of them. Staging never is.
 
 Pure: no clock, no threads; every step gives a new ``Lookahead``.
 """
@@ -33,6 +34,7 @@ class Rule:
 
     margin_ms: float = 2.0
     waste_max: float = 0.0
+    misses_max: float = 0.5  # of the cold records, with slack enough
     epochs_kept: int = 16  # of slack: what is older counts no more, and candidates without any are measured again
     epochs_idle: int = 16  # without a cold record, after which nothing is sent ahead any more
     epochs_settling: int = 2  # after a move, in which unused entries may be those of the candidate before
@@ -75,8 +77,10 @@ class Lookahead:
     on: bool = False
     idle: int = 0  # epochs since cold state was last asked for
     since_move: int = 0
-    used: int = 0  # since the move has settled
+    used: int = 0  # since the move has settled, as all that follows
     wasted: int = 0
+    cold: int = 0  # in the newest epochs, for as long as the slack was enough, as is ``misses``
+    misses: int = 0
 
     def __post_init__(self) -> None:
         assert self.candidates and self.candidates[-1] == STAGING, self.candidates
@@ -114,10 +118,18 @@ class Lookahead:
         current = self.decision.candidate
         if current == STAGING or self.since_move <= self.rule.epochs_settling:
             return self
-        counted = replace(self, used=self.used + seen.used, wasted=self.wasted + seen.wasted)
-        if counted.wasted <= self.rule.waste_max * (counted.used + counted.wasted):
-            return counted
-        return replace(counted, discarded=self.candidates.index(current) + 1)
+        slack = self.slack_ms(current)
+        early = slack is not None and slack >= self.fetch_ms_p99 + self.rule.margin_ms
+        counted = replace(
+            self,
+            used=self.used + seen.used,
+            wasted=self.wasted + seen.wasted,
+            cold=self.cold + seen.cold if early else 0,
+            misses=self.misses + seen.misses if early else 0,
+        )
+        for_nothing = counted.wasted > self.rule.waste_max * (counted.used + counted.wasted)
+        beside = counted.misses > self.rule.misses_max * counted.cold
+        return replace(counted, discarded=self.candidates.index(current) + 1) if for_nothing or beside else counted
 
     def _chosen(self) -> Lookahead:
         kept, rule = self.kept, self.rule
@@ -135,13 +147,13 @@ class Lookahead:
             reason = f"the first, since none has slack for {fetch}: it has {slack[winner]:.1f} ms"
         if self.discarded:
             before = ", ".join(self.candidates[: self.discarded])
-            reason += f"; discarded, since what they hinted went unused: {before}"
+            reason += f"; discarded, since they hint at other keys: {before}"
         return self._moved(Decision(winner, winner != STAGING and bool(unknown), reason))
 
     def _moved(self, decision: Decision) -> Lookahead:
         if decision.candidate == self.decision.candidate:
             return replace(self, decision=decision)
-        return replace(self, decision=decision, since_move=0, used=0, wasted=0)
+        return replace(self, decision=decision, since_move=0, used=0, wasted=0, cold=0, misses=0)
 
 
 @dataclass(frozen=True)

@@ -35,18 +35,18 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
                 used, wasted = sum(each.used for each in counted), sum(each.wasted for each in counted)
                 if wasted > rule.waste_max * (used + wasted):
                     gone = candidates.index(current) + 1
+                cold = misses = 0
+                for at in range(now, moved_at + rule.epochs_settling - 1, -1):  # back to where it was not early enough
+                    then = epochs[: at + 1]
+                    known = _known(then[-rule.epochs_kept :], (current,))
+                    if current not in known or known[current] < _fetch(then) + rule.margin_ms:
+                        break
+                    cold, misses = cold + epochs[at].cold, misses + epochs[at].misses
+                if misses > rule.misses_max * cold:
+                    gone = candidates.index(current) + 1
             kept = candidates[gone:]
-            fetch = next((each.fetch_ms_p99 for each in reversed(past) if each.fetch_ms_p99), 0.0)
-            known: dict[str, float] = {}
-            for name in kept:
-                rows = sorted(
-                    slack
-                    for each in past[-rule.epochs_kept :]
-                    for slack, n in each.slack.get(name, ())
-                    for _ in range(n)
-                )
-                if rows:
-                    known[name] = rows[len(rows) // 100]
+            fetch = _fetch(past)
+            known = _known(past[-rule.epochs_kept :], kept)
             enough = [name for name in kept if name in known and known[name] >= fetch + rule.margin_ms]
             chosen = enough[-1] if enough else kept[0]
             measured = chosen != STAGING and len(known) < len(kept)
@@ -54,6 +54,20 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
             moved_at = now + 1
         decided.append((chosen, measured))
     return decided
+
+
+def _fetch(past: Sequence[Seen]) -> float:
+    return next((each.fetch_ms_p99 for each in reversed(past) if each.fetch_ms_p99), 0.0)
+
+
+def _known(past: Sequence[Seen], names: Sequence[str]) -> dict[str, float]:
+    """The slack of all rows but a hundredth, of candidates of which there is any."""
+    known: dict[str, float] = {}
+    for name in names:
+        rows = sorted(slack for each in past for slack, n in each.slack.get(name, ()) for _ in range(int(n)))
+        if rows:
+            known[name] = rows[len(rows) // 100]
+    return known
 
 
 def _samples() -> st.SearchStrategy[list[Sample]]:
@@ -173,6 +187,18 @@ def test_the_lookahead_moves_as_the_world_changes() -> None:
     world.cold = 0
     assert world.epochs(12)[-1] == STAGING
     assert "no cold state was asked for" in world.lookahead.decision.reason
+
+
+def test_hints_at_keys_that_do_not_exist_are_seen_by_what_is_missed() -> None:
+    """Nothing is fetched for them, so that nothing goes unused: but with slack enough nothing would be waited for."""
+    world = _World()
+    world.cold, world.fetch_ms = 100, 10.0  # staging has too little, the others enough
+    assert world.epochs(6)[-1] == "transform 2"
+    lookahead = world.lookahead
+    slack = {name: [(ms, 1000)] for name, ms in world.slack_ms.items()}
+    for _ in range(12):
+        lookahead = lookahead.after(Seen(cold=100, misses=90, fetch_ms_p99=10.0, slack=slack))
+    assert lookahead.kept == (STAGING,) and "other keys: source, transform 1, transform 2" in lookahead.decision.reason
 
 
 def test_an_operator_without_an_earlier_point_is_left_alone() -> None:
