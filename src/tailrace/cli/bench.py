@@ -109,6 +109,38 @@ def overhead(
     give(result, out_file, end_bench(recording, result), records)
 
 
+@bench.command(epilog="Examples:  tailrace bench memory  ·  tailrace bench memory --keys 200000 --batches 6")
+def memory(
+    keys: Keys = 1_000_000,
+    rows: Rows = 100_000,
+    batches: Batches = 12,
+    warmup: Warmup = 4,
+    seed: Seed = 1,
+    check: Check = True,
+    commit: Commit = "async",
+    out_file: OutFile = None,
+    records: Records = None,
+    work: Work = None,
+) -> None:
+    """State of ten times its memory: what a batch costs, whether that grows with the state, what the servers hold."""
+    from tailrace.lab.bench_memory import MemoryOptions, run_memory  # lazy: see LAZY
+    from tailrace.lab.record import Recording  # lazy: see LAZY
+    from tailrace.lab.record_bench import end_bench  # lazy: see LAZY
+
+    recording = Recording("bench", "memory")
+    with work_folder(work) as folder, progress_bar() as report:
+        result = run_memory(MemoryOptions(keys, rows, batches, warmup, seed, check, commit), folder, report)
+    show_table(
+        f"{rows:,} rows a batch: milliseconds a batch, and bytes of memory",
+        {
+            "median": result["median_ms"],
+            "budget": result["memory_bytes"],
+            "server's peak": result["server_peak_bytes"],
+        },
+    )
+    give(result, out_file, end_bench(recording, result), records)
+
+
 @bench.command(
     epilog="Examples:  tailrace bench nexmark --queries q5,q7,q11  ·  tailrace bench nexmark --rows 500k --turns 6"
 )

@@ -24,6 +24,14 @@ register(
         ),
     ),
     Bench(
+        "memory",
+        "State of ten times its memory: keyed sums with all state in memory, with a tenth of it, and ten times larger.",
+        (
+            Ratio("slow_down", "with all state in memory", "tenth", "hot", more_is_better=False),
+            Ratio("ten_times_larger", "a tenth of the state", "large", "tenth", more_is_better=False),
+        ),
+    ),
+    Bench(
         "nexmark",
         "NEXMark's queries one after the other. A ratio is the throughput over that of Spark's RocksDB store; series "
         "hold the batches of all queries in the order in which they ran.",
@@ -54,6 +62,19 @@ register(
         "Spark's RocksDB store over Tailrace's asynchronous commit, one of throughput the other way round; series hold "
         "the batches of all queries in the order in which they ran.",
         (),  # two ratios a query, under its name
+    ),
+    Bench(
+        "prefetch",
+        "What rows wait for state that is not in memory, which is several times as large as memory, where reading one "
+        "key takes a millisecond. A ratio of waits is the p99.9 of a baseline over that with hints, one of throughput "
+        "that with hints over the best baseline's; series hold the batches of all workloads in order.",
+        (),  # three ratios a workload, under its name
+    ),
+    Bench(
+        "prefetch-moving",
+        "A join with a slow table behind three steps: the first begins to change the keys, then the table becomes "
+        "fast, and the point from which hints come moves.",
+        (),
     ),
     Bench(
         "gadget-analyze",

@@ -105,6 +105,10 @@ class EngineProcess:
         """Memory of the child and all that it has started, what they share counted once; None as above."""
         return measure.session_memory_bytes(self._child.pid)
 
+    def peak_memory_bytes(self, module: str) -> int | None:
+        """The largest resident memory of those of its processes that run a Python module; None as above."""
+        return measure.session_peak_bytes(self._child.pid, module)
+
     def kill(self) -> None:
         """Ends the child now. ``close`` must still be called."""
         try:

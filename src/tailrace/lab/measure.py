@@ -60,6 +60,24 @@ def session_memory_bytes(session: int) -> int | None:
     return size
 
 
+def session_peak_bytes(session: int, module: str) -> int | None:
+    """The largest resident memory, so far, of a session's processes that run this Python module: of all together."""
+    facts = _session(session)
+    if facts is None:
+        return None
+    size = 0
+    for name in facts:
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                if module.encode() not in file.read().split(b"\0"):
+                    continue
+            with open(f"/proc/{name}/status", encoding="ascii", errors="replace") as file:
+                size += next(int(line.split()[1]) for line in file if line.startswith("VmHWM:")) << 10
+        except (OSError, StopIteration):
+            continue  # it has just ended
+    return size
+
+
 def _session(session: int) -> dict[str, list[str]] | None:
     """Process to its facts, from its state on, for the processes of a session."""
     if not os.path.isdir("/proc/self"):
