@@ -194,7 +194,7 @@ def recording_metadata(spec: OperatorSpec) -> dict[str, str]:
     kind = "join" if isinstance(spec, JoinSpec) else "holistic" if spec.keeps_rows else "incremental"
     shape = "continuous" if window is None else "tumbling" if window.tumbling else "sliding"
     told = {
-        "workload": "continuous-aggregation" if window is None else f"{shape}-{kind}",
+        "workload": "aggregation" if window is None else f"{shape}-{kind}",
         "operator": spec.name,
         "key_bytes": str(8 * len(layout.key_words) + (0 if window is None else 8)),
     }

@@ -15,7 +15,7 @@ Threads: one call at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +45,9 @@ _INDEX_SHARE = 4
 
 
 class WindowLists:
+    on_close: Callable[[np.ndarray, np.ndarray], None] | None = None
+    """Where accesses are recorded, in append mode: told the hashes of keys whose windows close, and their starts."""
+
     def __init__(
         self,
         spec: AggregateSpec,
@@ -149,7 +152,7 @@ class WindowLists:
             else:
                 assert self._window is not None
                 closed = closed_records(self._index.store, self._window, late_before, watermark) if closing else ()
-                emitted = list(self._emission(epoch, closed, remove=True))
+                emitted = list(self._emission(epoch, self._told(closed), remove=True))
         except SumOverflowError as error:
             raise SumOverflowError(
                 f"operator {self.spec.name}, epoch {epoch}: {error}. Nothing of the epoch was kept. Cast the column to "
@@ -212,6 +215,13 @@ class WindowLists:
             numbers = numbers.reshape(-1)
             chosen = np.isin(numbers[len(wanted) :], numbers[: len(wanted)])
             yield Rows(records.words[chosen], records.heap)
+
+    def _told(self, found: Iterable[Rows]) -> Iterator[Rows]:
+        """Records of windows that close."""
+        for records in found:
+            if self.on_close is not None:
+                self.on_close(records.words[:, HASH], records.words[:, PANE])
+            yield records
 
     def _windows_of(self, records: Rows) -> np.ndarray:
         """Pane and start of records, which name their windows."""

@@ -46,6 +46,7 @@ SPECS: dict[str, Any] = {
     "tumbling, update": spec_of(INCREMENTAL, window=TUMBLING, emit_changed=True),
     "sliding, update": spec_of(INCREMENTAL, window=SLIDING, emit_changed=True),
     "sliding, whole groups": spec_of(WHOLE, window=SLIDING),
+    "tumbling, whole groups, AUR": spec_of(WHOLE, window=TUMBLING, store=Pattern.AUR.value),
     "join": join_of(How.INNER),
     "outer join": join_of(How.LEFT_OUTER),
 }
@@ -161,9 +162,9 @@ def test_accesses_are_those_of_the_model(name: str, epochs: list[Any], memory: i
         spec_of(INCREMENTAL, session_gap=10),
         spec_of(INCREMENTAL, count_size=3, watermarked=False),
         spec_of(WHOLE, window=SLIDING, emit_changed=True),
-        spec_of(WHOLE, window=TUMBLING, store=Pattern.AUR.value),
+        spec_of(WHOLE, emit_changed=True, watermarked=False),
     ],
-    ids=["session", "count", "update of whole groups", "AUR"],
+    ids=["session", "count", "update of whole groups", "whole groups over all time"],
 )
 def test_other_operators_are_refused_in_words(spec: AggregateSpec) -> None:
     wrong = why_not_recordable(spec)

@@ -12,7 +12,7 @@ from tailrace.operators.specs.pattern import Pattern, WindowKind
 
 _CAN = (
     "aggregates over all time (without a ttl), over tumbling and sliding windows (those of whole groups in append "
-    "mode, on the AAR store) and window joins can be recorded"
+    "mode) and window joins can be recorded"
 )
 
 
@@ -26,6 +26,7 @@ def why_not_recordable(spec: OperatorSpec) -> str | None:
             WindowKind.TUMBLING,
             WindowKind.SLIDING,
         ):
-            if spec.pattern is Pattern.RMW or (spec.pattern is Pattern.AAR and not spec.emit_changed):
+            # What keeps rows is read when a window closes; in update mode it would be read in every epoch.
+            if spec.pattern is Pattern.RMW or (spec.window is not None and not spec.emit_changed):
                 return None
     return f"accesses of {spec.name} cannot be recorded: {_CAN}"
