@@ -95,6 +95,7 @@ KEYS = "first.event.generator.key.popularity.distrib"
         ("seed = 1\nseed = 2\n", "line 2 of .*: seed was given in line 1 already"),
         ("seed = 1\n", "operator.type is missing: the workload, one of tumbling-incremental"),
         ("operator.type = counting\n", "line 1 of .*: operator.type: no workload is called 'counting'"),
+        ("operator.type = ycsb.replayer\n", "line 1 of .*: operator.type: .* `tailrace gadget import` does that"),
         ("operator.type = aggregation\nseed = x\n", "line 2 of .*: seed: 'x' is not a whole number"),
         ("operator.type = aggregation\nwindow.length = nan\n", "line 2 of .*: window.length: 'nan' is not a number"),
         ("operator.type = aggregation\nwindow.length = -1\n", "window.length: -1 seconds are below"),

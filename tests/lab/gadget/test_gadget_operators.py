@@ -72,12 +72,11 @@ STREAMS = st.lists(
     st.tuples(st.integers(0, 3), TIMES, st.integers(0, 1), st.integers(0, 2), st.integers(1, 9)), max_size=60
 )
 PARAMETERS = st.builds(
-    Parameters,
+    lambda bounds, **others: Parameters(lower=min(bounds), upper=max(bounds), **others),
+    bounds=st.tuples(st.integers(-9, 9), st.integers(-9, 9)),
     window=st.integers(4, 12),
     slide=st.integers(1, 4),
     gap=st.integers(1, 8),
-    lower=st.integers(-9, 2),
-    upper=st.integers(2, 9),
     lateness=st.sampled_from([0, 0, 3]),
     bucket=st.sampled_from([1, 3]),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from tailrace.lab.gadget import distributions as d
 from tailrace.lab.gadget.event_files import FORMATS, EventFileError, Mapping, load
 from tailrace.lab.gadget.generate import generation as planned
-from tailrace.lab.gadget.generate import settings_of, trace_of
+from tailrace.lab.gadget.generate import key_sizes, settings_of, trace_of
 from tailrace.lab.gadget.source import UNIT_US, Kind, Stream, Synthetic, woven
 from tailrace.lab.gadget.stand_ins import stand_in
 from tailrace.lab.gadget.trace import Events
@@ -279,3 +280,24 @@ def test_lateness_reaches_the_operators() -> None:
     lost, kept = (trace_of("tumbling-holistic", "gadget", 20_000, lateness_length=s, **common) for s in (0, 8))
     merges = [int((one.operations == 2).sum()) for one in (lost, kept)]
     assert merges[0] < merges[1] == 20_000
+
+
+def test_sizes_of_state_keys() -> None:
+    size = "operator_key_size_distrib"
+    sizes = {f"{size}_type": "uniform", f"{size}_params_a": 4, f"{size}_params_b": 20}
+    trace = trace_of("aggregation", "gadget", 5_000, **sizes)
+    found = key_sizes(trace)
+    assert len(found) == trace.distinct_keys and found.min() == 4 and found.max() == 20
+    assert trace.key_bytes == 12 and found.tolist() == key_sizes(trace).tolist()
+    assert set(key_sizes(trace_of("aggregation", "gadget", 100)).tolist()) == {10}
+
+
+@pytest.mark.skipif("TAILRACE_SAMPLES" not in os.environ, reason="TAILRACE_SAMPLES names no folder of real samples")
+def test_the_real_job_events() -> None:
+    """The artifact's job file makes so many puts and deletes of a continuous join, whatever the tasks are."""
+    jobs = Path(os.environ["TAILRACE_SAMPLES"]) / "borg_jobs.zip"
+    left = {"first_event_generator_type": "tracefile", "first_event_generator_file_path": jobs}
+    trace = trace_of("continuous-join", "borg", 1_000, **left, first_event_generator_file_format="borg-jobs")
+    counts = np.bincount(trace.operations, minlength=4)
+    assert counts[1] == 8_709 and counts[3] == 18_185
+    assert len(load(jobs, FORMATS["borg-jobs"]).events) == 26_250

@@ -211,6 +211,8 @@ class Config:
         name = self.text("operator.type")
         if name is None:
             raise self.wrong("operator.type", f"the workload, one of {', '.join(workloads.WORKLOADS)}")
+        if name.lower().endswith(".replayer"):
+            raise self.wrong("operator.type", f"{name} reads a trace that is there: `tailrace gadget import` does that")
         try:
             return workloads.workload(name.lower())
         except workloads.UnknownWorkloadError as error:

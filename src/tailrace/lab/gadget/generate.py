@@ -50,8 +50,7 @@ class Generation:
 
     def metadata(self) -> dict[str, str]:
         settings = self.settings
-        random = np.random.default_rng(np.random.SeedSequence([settings.seed, 78]))
-        mean = float(distributions.sizes(settings.key_size, random, 10_000).mean())
+        mean = float(_key_sizes(settings.key_size, settings.seed, 10_000).mean())
         source = {StandInInput: LABEL, FileInput: "file", Synthetic: "distributions"}[type(settings.first)]
         return {
             "workload": settings.workload.name,
@@ -87,6 +86,23 @@ def settings_of(workload: str, source: str = "gadget", events: int | None = None
     for name, value in names.items():
         config.set(name.replace("_", "."), str(value), name)
     return config.settings()
+
+
+def key_sizes(trace: Trace) -> np.ndarray:
+    """Bytes of each state key, int32: drawn as the trace's metadata say, else all of its one length."""
+    start = "operator.key.size.distrib."
+    given = {name[len(start) :]: value for name, value in trace.metadata.items() if name.startswith(start)}
+    kind = given.pop("type", None)
+    if kind is None:
+        return np.full(trace.distinct_keys, trace.key_bytes, np.int32)
+    parameters = {name.removeprefix("params."): value for name, value in given.items()}
+    parameters.pop("keyspacesize", None)
+    of = distributions.made(distributions.NUMBERS, kind.lower(), parameters)
+    return _key_sizes(of, int(trace.metadata.get("seed", "1")), trace.distinct_keys)
+
+
+def _key_sizes(of: distributions.Draws, seed: int, keys: int) -> np.ndarray:
+    return distributions.sizes(of, np.random.default_rng(np.random.SeedSequence([seed, 78])), keys)
 
 
 def warm_up() -> None:

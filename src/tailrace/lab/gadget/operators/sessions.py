@@ -3,8 +3,8 @@
 An event at ``t`` is a session from ``t`` to ``t + gap``; sessions that touch become one, which keeps the state of the
 earliest. The list of an event key's sessions is state, too ("metadata"): it is read for every event, and written anew,
 one merge for each session, when a session's bounds change, and twice when one ends. An event too late for a session of
-its own counts if it touches one that is still open; if not, it costs a look at the metadata. All as Flink does it, which
-the published numbers of deletes confirm.
+its own counts if it touches one that is still open; if not, it costs a look at the metadata. All as Flink does it,
+which the published numbers of deletes confirm.
 """
 
 from __future__ import annotations
