@@ -197,6 +197,7 @@ class OperatorStatus:
     apply_ms: float
     advance_ms: float
     metrics: Mapping[str, float] = field(default_factory=dict)
+    wants_hints: bool = False  # some state is cold, and slow to read
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,7 @@ class ServerConfig:
 
     run: str
     token: str = field(repr=False)
-    operators: tuple[str, ...]  # AggregateSpec as JSON
+    operators: tuple[str, ...] = field(repr=False)  # their descriptions as JSON, with what a table's connection needs
     store_uri: str
     store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     proof: tuple[str, str] | None = None  # an object, and a text in it: who reads it has the driver's store before it

@@ -23,7 +23,7 @@ from tailrace.env.clock import Clock
 from tailrace.errors import StateServerError, SumOverflowError, TableError, UserFunctionError
 from tailrace.ids import MIN_MICROS, NO_EPOCH, Attempt
 from tailrace.operators.metrics import metrics_of
-from tailrace.operators.operator import Operator, Timed
+from tailrace.operators.operator import Hinted, Operator, Timed
 from tailrace.server.protocol import Applied, EmissionInfo, OperatorStatus, Winner
 from tailrace.server.staging import Stage, Staging
 
@@ -153,6 +153,7 @@ class Seat:
             apply_ms=applied.apply_ms if applied else 0.0,
             advance_ms=emitted.advance_ms if emitted else 0.0,
             metrics=metrics_of(operator),
+            wants_hints=isinstance(operator, Hinted) and operator.wants_hints(),
         )
 
     def step_of(self, at: Attempt) -> Step:

@@ -73,7 +73,8 @@ class HintControl:
         return told
 
     def _seen(self, name: str, done: Sequence[EpochDone], statuses: Sequence[OperatorStatus]) -> Seen:
-        own = [status.metrics for status in statuses if status.name == name]
+        told = [status for status in statuses if status.name == name]
+        own = [status.metrics for status in told]
         totals = {count: sum(metrics.get(count, 0.0) for metrics in own) for count in _COUNTS}
         before = self._totals.get(name, {})
         self._totals[name] = totals
@@ -92,6 +93,7 @@ class HintControl:
             slack=slack,
             used=max(0, more["hintsFetched"] - wasted),
             wasted=wasted,
+            wanted=any(status.wants_hints for status in told),
         )
 
     def _set_plan(self, session: SparkSession) -> None:

@@ -6,7 +6,7 @@ for. A candidate's *slack* is how long before the operator begins to work on an 
 
 The rule
 - Until the operator has waited for cold state, nothing is sent ahead of staging; nor after many epochs in which it
-  has asked for none.
+  has asked for none; nor while it says that reading it is quick.
 - Else the latest candidate wins whose slack (that of all hints but the slowest hundredth) is at least the time of a
   fetch (p99) and a margin. If none is known to have so much, the earliest one, which has the most.
 - A candidate whose fetched entries went unused, beyond a share, is discarded with all before it: it sees other keys.
@@ -53,6 +53,7 @@ class Seen:
     slack: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
     used: int = 0  # fetched entries that were used
     wasted: int = 0  # and those that went unused
+    wanted: bool = True  # whether cold state takes long enough to be fetched ahead
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Lookahead:
             slack=(*self.slack, seen.slack)[-rule.epochs_kept :],
             fetch_ms_p99=seen.fetch_ms_p99 or self.fetch_ms_p99,
             idle=0 if seen.cold else self.idle + 1,
-            on=self.on or seen.misses > 0,
+            on=seen.wanted and (self.on or seen.misses > 0),
             since_move=self.since_move + 1,
         )
         if len(self.candidates) == 1:
@@ -109,9 +110,13 @@ class Lookahead:
         if known.on and known.idle >= rule.epochs_idle:
             known = replace(known, on=False)
         if not known.on:
-            asked = f"no cold state was asked for in {known.idle} epochs" if known.idle else Decision().reason
-            return known._moved(Decision(reason=asked))
+            return known._moved(Decision(reason=known._why_off(seen)))
         return known._judged(seen)._chosen()
+
+    def _why_off(self, seen: Seen) -> str:
+        if self.idle:
+            return f"no cold state was asked for in {self.idle} epochs"
+        return Decision().reason if seen.wanted else "cold state is read as quickly as it could be foretold"
 
     def _judged(self, seen: Seen) -> Lookahead:
         """Without the candidate that has sent hints, and those before it, where too many of them were for nothing."""

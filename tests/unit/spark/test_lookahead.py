@@ -20,7 +20,7 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
     on = False
     for now, seen in enumerate(epochs):
         current = decided[-1][0] if decided else STAGING
-        was_on, on = on, on or seen.misses > 0
+        was_on, on = on, seen.wanted and (on or seen.misses > 0)
         past = epochs[: now + 1]
         idle = 0
         while idle <= now and past[now - idle].cold == 0:
@@ -76,13 +76,14 @@ def _samples() -> st.SearchStrategy[list[Sample]]:
 
 def _seen() -> st.SearchStrategy[Seen]:
     return st.builds(
-        lambda hits, misses, fetch, slack, used, wasted: Seen(hits + misses, misses, fetch, slack, used, wasted),
+        lambda hits, misses, *rest: Seen(hits + misses, misses, *rest),
         st.sampled_from([0, 0, 5]),
         st.sampled_from([0, 0, 3]),
         st.integers(0, 20).map(float),
         st.dictionaries(st.sampled_from(NAMES), _samples()),
         st.integers(0, 20),
         st.sampled_from([0, 0, 0, 1, 10]),
+        st.sampled_from([True, True, True, True, False]),
     )
 
 
