@@ -11,13 +11,14 @@ Threads: ``found`` one at a time; hints from any.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.cache.prefetch import Prefetcher
 from tailrace.env import clock
+from tailrace.operators.keyed import keyed
 from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.operators.table_backend import Asker
 from tailrace.state import probe_kernels as pk
@@ -42,9 +43,21 @@ class TableCopies:
         self._wait_ms = 0.0
         self._begun = 0  # keys that were not there when ``begin`` was called
 
+    def distinct(self, parts: Sequence[Rows]) -> tuple[Rows, list[np.ndarray]]:
+        """The keys of several sets of distinct keys, each once, and which of them those of each set are.
+
+        Sets are rows of the operator's layout; what comes out has words of keys alone.
+        """
+        own = [Rows(self._key_words(part.words), part.heap) for part in parts]
+        if len(own) == 1:
+            return own[0], [np.arange(len(own[0]))]
+        together = plain(concat_rows([take(part, np.arange(len(part)), self._keys) for part in own], self._keys))
+        groups = keyed(together, self._keys)
+        ends = np.cumsum([len(part) for part in own])
+        return Rows(together.words[groups.firsts], together.heap), np.split(groups.numbers, ends[:-1])
+
     def begin(self, keys: Rows, time: int) -> None:
         """Begin to fetch what the cache does not have of these keys, of which ``found`` will be asked next."""
-        keys = Rows(self._key_words(keys.words), keys.heap)
         ids, first = np.unique(keys.words[:, HASH], return_index=True)
         times = np.full(len(ids), time, np.int64)
         self._begun = self._foretold(ids, times, lambda at: take(keys, first[at], self._keys))
@@ -52,9 +65,8 @@ class TableCopies:
     # Asking ----------------------------------------------------------------------------------------------------------
 
     def found(self, keys: Rows, time: int) -> Rows:
-        """What the table says of distinct keys (words of the operator's layout, none null), in their order."""
+        """What the table says of distinct keys (words of keys alone, none null), in their order."""
         count = len(keys)
-        keys = Rows(self._key_words(keys.words), keys.heap)
         ids = np.ascontiguousarray(keys.words[:, HASH])
         self._asked += count
         parts: list[Rows] = []

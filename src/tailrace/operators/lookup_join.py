@@ -4,21 +4,21 @@ Invariants
 - Nothing is kept between epochs but copies of the table's rows, which may go at any time: there is no delta, and a
   server that starts anew has nothing to load. An undone epoch has changed nothing.
 - What is emitted, and in which order, depends on the epoch's rows and on the table alone.
-- The table is asked for each key of an epoch at most once, whatever the number of its rows.
+- The table is asked once for a key of an epoch, whatever the number of its rows: of very many, once in each million.
 
 Threads: one call at a time; hints from any, beside a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.frame import Frame
-from tailrace.operators.keyed import PIECE_ROWS, keyed, pieces
+from tailrace.operators.keyed import keyed
 from tailrace.operators.looked_up import TableCopies
 from tailrace.operators.output import output_schema
 from tailrace.operators.specs.lookup import LookupSpec
@@ -26,12 +26,14 @@ from tailrace.operators.table_backend import Asker
 from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX
 from tailrace.state.layout import VALID, AccumulatorWords, KeyWords
 from tailrace.state.metrics import Metrics
-from tailrace.state.runs import plain, take
+from tailrace.state.runs import plain
 from tailrace.state.sections import ValidBits, decoded
 from tailrace.state.table import Rows
 from tailrace.state.tuning import USUAL_COLD, ColdTuning
 
 _QUIET_EPOCHS = 2
+_ROWS_TOGETHER = 1 << 20
+"""Frames with about so many rows are worked on at a time: bounds the keys, and what is said of them, in memory."""
 
 
 class LookupJoin:
@@ -65,8 +67,8 @@ class LookupJoin:
         self._made, self._keys = [], 0
         self._newest = epoch
         before = self._fetched
-        for rows in pieces(frames, self._layout, PIECE_ROWS):
-            self._made += self._joined(rows, epoch)
+        for some in _together([plain(Rows(frame.rows, frame.heap)) for frame in frames if frame.n]):
+            self._made += self._joined(some, epoch)
         self._fetched = self._copies.fetched
         self._quiet = 0 if self._fetched > before else self._quiet + 1
 
@@ -75,38 +77,48 @@ class LookupJoin:
         made, self._made = self._made, []
         return made
 
-    def _joined(self, rows: Rows, epoch: int) -> list[pa.RecordBatch]:
-        known = self._known(rows.words)
-        if not known.all() and not self.spec.outer:
-            rows = take(rows, np.flatnonzero(known), self._layout)
-            known = np.ones(len(rows), bool)
-        rows = plain(rows)
-        groups = keyed(rows, self._layout)
-        asked = known[groups.firsts]
-        wanted = groups.firsts[asked]
-        self._keys += len(wanted)
-        keys, time = Rows(rows.words[wanted], rows.heap), int(self._times(rows.words, epoch).max(initial=MIN_MICROS))
-        columns = None
+    def _joined(self, parts: list[Rows], epoch: int) -> list[pa.RecordBatch]:
+        """Frames with the table's rows, each by itself; a key that several have is asked for once."""
+        groups = [keyed(rows, self._layout) for rows in parts]
+        known = [self._known(rows.words[own.firsts]) for rows, own in zip(parts, groups)]
+        keys, numbers = self._copies.distinct(
+            [Rows(rows.words[own.firsts[some]], rows.heap) for rows, own, some in zip(parts, groups, known)]
+        )
+        self._keys += len(keys)
+        time = max(int(self._times(rows.words, epoch).max(initial=MIN_MICROS)) for rows in parts)
+        columns: list[pa.Table | None] = [None] * len(parts)
         if self._prefetch == "async-io":
             # What needs nothing from the table is made while it is asked for the rest.
             self._copies.begin(keys, time)
-            columns = self._columns(rows)
+            columns = [self._columns(rows) for rows in parts]
         said = self._copies.found(keys, time)
-        has = np.zeros(len(groups), bool)
-        has[asked] = said.words[:, self._kept.accumulators[0].word] != 0
-        place = np.full(len(groups), -1, np.int64)
-        place[asked] = np.arange(len(wanted))
-        place[~has] = -1
-        chosen = place[groups.numbers]
-        if not self.spec.outer:
-            there = np.flatnonzero(chosen >= 0)
-            if len(there) < len(rows):
-                chosen = chosen[there]
-                if columns is None:
-                    rows = Rows(rows.words[there], rows.heap)
-                else:
-                    columns = columns.take(pa.array(there))
-        return self._batches(self._columns(rows) if columns is None else columns, chosen, said)
+        has = said.words[:, self._kept.accumulators[0].word] != 0
+        valid = ValidBits(said)
+        values = [decoded(said, valid, place) for place in self._kept.accumulators[1:]]
+        out: list[pa.RecordBatch] = []
+        for rows, own, some, mine, made in zip(parts, groups, known, numbers, columns):
+            place = np.full(len(own), -1, np.int64)
+            place[some] = np.where(has[mine], mine, -1)
+            out += self._batches(rows, made, place[own.numbers], values)
+        return out
+
+    def _batches(
+        self, rows: Rows, columns: pa.Table | None, chosen: np.ndarray, values: list[pa.Array]
+    ) -> list[pa.RecordBatch]:
+        """``columns``: the rows', where they are made already. ``chosen``: of each, the table's row, or -1."""
+        there = np.arange(len(rows)) if self.spec.outer else np.flatnonzero(chosen >= 0)
+        if len(there) < len(rows):
+            chosen = chosen[there]
+            columns = None if columns is None else columns.take(pa.array(there))
+            rows = rows if columns is not None else Rows(rows.words[there], rows.heap)
+        out, at = [], 0
+        for part in (self._columns(rows) if columns is None else columns).to_batches(EMISSION_ROWS_MAX):
+            mine = chosen[at : at + len(part)]
+            places = pa.array(mine, mask=mine < 0)
+            arrays = [*part.columns, *(value.take(places) for value in values)]
+            out.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            at += len(part)
+        return out
 
     def _columns(self, rows: Rows) -> pa.Table:
         """The stream's columns. Made in parts: the strings of one Arrow array must stay below 2 GiB."""
@@ -117,19 +129,6 @@ class LookupJoin:
             bits = ValidBits(own)
             parts.append(pa.RecordBatch.from_arrays([decoded(own, bits, one) for one in self._places], schema=schema))
         return pa.Table.from_batches(parts, schema)
-
-    def _batches(self, columns: pa.Table, chosen: np.ndarray, said: Rows) -> list[pa.RecordBatch]:
-        """``chosen``: of each row, the table's row among ``said``, or -1."""
-        valid = ValidBits(said)
-        values = [decoded(said, valid, place) for place in self._kept.accumulators[1:]]
-        out, at = [], 0
-        for part in columns.to_batches(EMISSION_ROWS_MAX):
-            mine = chosen[at : at + len(part)]
-            places = pa.array(mine, mask=mine < 0)
-            arrays = [*part.columns, *(value.take(places) for value in values)]
-            out.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-            at += len(part)
-        return out
 
     def _time_place(self) -> KeyWords | AccumulatorWords | None:
         if self.spec.time_column is None:
@@ -227,3 +226,15 @@ class LookupJoin:
     def _check_newest(self, epoch: int) -> None:
         if self._newest != epoch:
             raise ValueError(f"epoch {epoch} is not the one last applied ({self._newest})")
+
+
+def _together(parts: Sequence[Rows]) -> Iterator[list[Rows]]:
+    """Frames in their order, some at a time."""
+    some: list[Rows] = []
+    for part in parts:
+        some.append(part)
+        if sum(map(len, some)) >= _ROWS_TOGETHER:
+            yield some
+            some = []
+    if some:
+        yield some

@@ -10,7 +10,7 @@ Nothing here touches Spark or Arrow.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -35,8 +35,8 @@ class TableSpec:
     backend: Backend
     shown: str
     retry: Micros  # how long a lost connection is waited for
-    options: str
-    code: str = ""
+    options: str = field(repr=False)
+    code: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,11 @@ class LookupSpec:
     def from_json(cls, text: str) -> LookupSpec:
         raw: dict[str, Any] = json.loads(text)
 
-        def field(part: dict[str, Any]) -> Field:
+        def column(part: dict[str, Any]) -> Field:
             return Field(part["name"], DataType(part["type"]["name"]))
 
-        raw |= {name: tuple(field(part) for part in raw[name]) for name in ("keys", "rows", "values")}
+        raw |= {name: tuple(column(part) for part in raw[name]) for name in ("keys", "rows", "values")}
         raw["fields"] = tuple(raw["fields"])
-        raw["time_column"] = field(raw["time_column"]) if raw["time_column"] else None
+        raw["time_column"] = column(raw["time_column"]) if raw["time_column"] else None
         raw["table"] = TableSpec(**{**raw["table"], "backend": Backend(raw["table"]["backend"])})
         return cls(**raw)
