@@ -56,6 +56,7 @@ def summed(stream: Any) -> Any:
     return stream.groupBy("k").agg(tr.sum("v").alias("total"), tr.count().alias("n"))
 
 
+@pytest.mark.long
 def test_points_are_not_in_the_plan_until_wanted(spark: SparkSession, tmp_path: Path) -> None:
     """Off: the plan is that without points. On: keys alone go to Python, before what comes later. Rows stay."""
     ScriptedSource(tmp_path / "in", SCHEMA).add(batches(1))

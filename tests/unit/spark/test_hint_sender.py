@@ -1,0 +1,223 @@
+"""What a task's point sends, to whom, and when not; and what the driver makes of what epochs have shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from support.bids import RecordingRuntime
+from tailrace.api import aggregates as tr
+from tailrace.api.options import Options
+from tailrace.api.relations import OutputMode
+from tailrace.api.stream import Stream
+from tailrace.cache.frequency_sketch import SketchSize
+from tailrace.operators.hint_extractor import HASH_COLUMN, hash_columns
+from tailrace.operators.specs.hint import HintSpec
+from tailrace.plan.physical import PhysicalPlan, plan_relation
+from tailrace.server.client import EpochDone
+from tailrace.server.hint_message import HintMessage
+from tailrace.server.protocol import Access, OperatorStatus, ServerAddress
+from tailrace.spark import hint_sender
+from tailrace.spark.hint_control import HintControl
+from tailrace.spark.hint_plan import HintPlan
+from tailrace.spark.hint_points import RULES_CONF
+from tailrace.spark.hint_sender import HintOrder, HintOrders, HintPoint, HintSender, hints_property
+from tailrace.spark.lookahead import STAGING
+from tailrace.types import BIGINT, DataType, Field
+
+KEY = Field("k", BIGINT)
+SPECS = tuple(HintSpec(name, (KEY,), None, None, 0, False, 8).to_json() for name in ("first", "second"))
+SERVERS = tuple(
+    (ServerAddress(name, f"grpc://{name}", "here", 1, 1, ""), low, high)
+    for name, low, high in [("a", 0, 3), ("b", 3, 8)]
+)
+ACCESS = Access("r", "t")
+COLUMNS = {"k": pa.array(range(100), pa.int64())}
+
+
+class Wire:
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, HintMessage, pa.RecordBatch | None]] = []
+        self.deaf: set[str] = set()
+
+    def connect(self, address: ServerAddress, access: Access) -> Any:
+        assert access == ACCESS
+        wire = self
+
+        class Client:
+            def hint(self, message: HintMessage, batch: pa.RecordBatch | None = None) -> bool:
+                wire.sent.append((address.server, message, batch))
+                return address.server not in wire.deaf
+
+        return Client()
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    made = Wire()
+    monkeypatch.setattr(hint_sender, "connect", made.connect)
+    hint_sender._extractors.clear()
+    return made
+
+
+def _sender(*orders: HintOrder) -> HintSender:
+    asked = HintOrders(7, 2, orders, SERVERS)
+    assert HintOrders.from_json(asked.to_json()) == asked
+    return HintSender(HintPoint("source", SPECS, SketchSize(threshold=254)), ACCESS, asked)
+
+
+def test_a_point_that_sends(wire: Wire) -> None:
+    sender = _sender(HintOrder("first", "source", False), HintOrder("second", "ingest", False))
+    assert sender.active
+    sender.rows(COLUMNS, 100)
+    sender.finish()
+    assert [(server, message.operator, message.point) for server, message, _ in wire.sent] == [
+        ("a", "first", "source"),
+        ("b", "first", "source"),
+    ]
+    hashes = hash_columns((KEY,), COLUMNS)
+    for (server, message, batch), (_, low, high) in zip(wire.sent, SERVERS, strict=True):
+        assert batch is not None and (message.epoch, message.try_, message.passed) == (7, 2, ((0.0, 100),)), server
+        own = hashes[(hashes % 8 >= low) & (hashes % 8 < high)]
+        assert sorted(np.asarray(batch.column(HASH_COLUMN)).tolist()) == sorted(own.tolist())
+        assert message.times == ((7, len(own)),)
+
+
+def test_a_point_that_is_measured_tells_once(wire: Wire) -> None:
+    sender = _sender(HintOrder("first", "ingest", True), HintOrder("second", "ingest", False))
+    assert sender.active
+    sender.rows(COLUMNS, 100)
+    sender.rows(COLUMNS, 40)
+    assert not wire.sent
+    sender.finish()
+    assert [(server, message.operator, batch) for server, message, batch in wire.sent] == [
+        ("a", "first", None),
+        ("b", "first", None),
+    ]
+    assert [rows for _, rows in wire.sent[0][1].passed] == [100, 40]
+    assert all(age >= 0 for age, _ in wire.sent[0][1].passed)
+
+
+def test_a_point_that_is_not_asked_does_nothing(wire: Wire) -> None:
+    assert not _sender(HintOrder("first", "ingest", False), HintOrder("third", "source", True)).active
+    assert not _sender().active and not wire.sent
+
+
+def test_a_server_that_does_not_hear_is_left_alone(wire: Wire) -> None:
+    wire.deaf = {"a"}
+    sender = _sender(HintOrder("first", "source", True), HintOrder("second", "ingest", True))
+    for _ in range(3):
+        sender.rows(COLUMNS, 100)
+    sender.finish()
+    assert [server for server, _, _ in wire.sent] == ["a", "b", "b", "b", "b"]
+
+
+# The driver ----------------------------------------------------------------------------------------------------------
+
+
+class Conf:
+    def __init__(self) -> None:
+        self.values = {RULES_CONF: "theirs"}
+
+    def get(self, name: str, default: str) -> str:
+        return self.values.get(name, default)
+
+    def set(self, name: str, value: str) -> None:
+        self.values[name] = value
+
+
+class Session:
+    """Of Spark: its settings, and the properties of its jobs."""
+
+    def __init__(self) -> None:
+        self.conf = Conf()
+        self.properties: dict[str, str | None] = {}
+
+    def setLocalProperty(self, name: str, value: str | None) -> None:
+        self.properties[name] = value
+
+
+def _plan() -> PhysicalPlan:
+    schema = (KEY, Field("v", DataType("bigint")))
+    relation = Stream("a DataFrame", schema, RecordingRuntime()).groupBy("k").agg(tr.sum("v")).relation
+    assert relation is not None
+    return plan_relation(relation, OutputMode.UPDATE, Options())
+
+
+def _status(misses: float, hits: float, fetched: float, wasted: float, pending: float, fetch: float) -> OperatorStatus:
+    metrics = {
+        "coldMisses": misses,
+        "coldHits": hits,
+        "hintsFetched": fetched,
+        "hintsWasted": wasted,
+        "hintsPending": pending,
+        "coldFetchMsP99": fetch,
+    }
+    return OperatorStatus("aggregate", 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, metrics, True)
+
+
+def _done(slack: dict[str, tuple[tuple[float, float], ...]], hints: int) -> EpochDone:
+    return EpochDone(None, None, None, None, None, slack, hints, 8 * hints)  # type: ignore[arg-type]
+
+
+def test_the_controller_moves_plan_and_orders() -> None:
+    plan = _plan()
+    points = (HintPoint("source", (SPECS[0],), SketchSize()),)
+    candidates = {"aggregate": ("source", "ingest", STAGING)}
+    control = HintControl(plan, HintPlan((), points, None, candidates, False))
+    session: Any = Session()
+    key = hints_property("r")
+
+    def epoch(*statuses: OperatorStatus, slack: dict[str, float], hints: int = 0) -> dict[str, Any]:
+        control.ran("aggregate", [_done({name: ((ms, 100.0),) for name, ms in slack.items()}, hints)] * len(statuses))
+        (told,) = control.after([[status] for status in statuses], session)
+        control.order(session, ACCESS, 1, 0, SERVERS)
+        return told.to_json()
+
+    told = epoch(_status(0, 0, 0, 0, 0, 0), slack={STAGING: 5.0})
+    assert told["next"] == STAGING and session.conf.values[RULES_CONF] == "theirs"
+    assert not session.properties, "tasks are not even asked to look"
+
+    told = epoch(_status(30, 0, 0, 0, 0, 10.0), _status(0, 0, 0, 0, 0, 40.0), slack={STAGING: 5.0})
+    assert told["next"] == "source" and told["fetchMsP99"] == 40.0
+    assert (
+        session.conf.values[RULES_CONF].startswith("theirs,org.apache.spark")
+        and "OptimizeRand" in session.conf.values[RULES_CONF]
+    )
+    orders = HintOrders.from_json(session.properties[key] or "")
+    assert orders.orders == (HintOrder("aggregate", "source", True),) and orders.servers == SERVERS
+
+    told = epoch(
+        _status(30, 25, 50, 0, 0, 10.0),
+        _status(0, 25, 50, 0, 0, 40.0),
+        slack={"source": 90.0, "ingest": 60.0, STAGING: 5.0},
+        hints=100,
+    )
+    assert told["lookahead"] == "source" and told["next"] == "ingest", told["reason"]
+    assert told["numHints"] == 200 and told["hintBytes"] == 1600
+    assert told["slackMsP99"] == {"source": 90.0, "ingest": 60.0, STAGING: 5.0}
+    assert session.conf.values[RULES_CONF] == "theirs", "the ingest task needs no filter in the plan"
+    orders = HintOrders.from_json(session.properties[key] or "")
+    assert orders.orders == (HintOrder("aggregate", "ingest", False),)
+
+    totals = [30.0, 50.0, 100.0, 0.0, 0.0, 10.0]
+    for _ in range(4):  # what is fetched is left over: by what is gone and by what is still there alike
+        totals = [totals[0], totals[1] + 50, totals[2] + 50, totals[3] + 5, totals[4] + 5, 40.0]
+        told = epoch(_status(*totals), slack={"ingest": 60.0, STAGING: 5.0})
+    assert told["next"] == STAGING and told["discarded"] == ["source", "ingest"]
+    assert session.properties[key] is None, "tasks have nothing to do any more"
+
+
+def test_a_replaced_server_counts_from_zero() -> None:
+    plan = _plan()
+    control = HintControl(plan, HintPlan((), (), None, {"aggregate": ("ingest", STAGING)}, False))
+    session: Any = Session()
+    control.after([[_status(100, 100, 50, 20, 5, 9.0)]], session)
+    first = control.lookaheads["aggregate"]
+    control.after([[replace(_status(0, 0, 0, 0, 0, 0.0), wants_hints=True)]], session)
+    second = control.lookaheads["aggregate"]
+    assert first.on and second.on and second.idle == 1 and second.wasted == 0
