@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -100,3 +103,24 @@ def check_table_2(workload: str, seed: int) -> None:
     assert len(trace) / events == pytest.approx(accesses / events, rel=POINTS)
     assert composition(trace) == pytest.approx(TABLE_1["borg"][workload], abs=POINTS)
     assert distance(trace) == pytest.approx(expected, abs=POINTS)
+
+
+def test_what_the_paper_says_of_windows() -> None:
+    """Five windows of a second's slide cost five times as much; shorter windows and slower streams delete more."""
+    tumbling, sliding = (len(made(f"{kind}-incremental", "borg", 50_000, 1)) for kind in ("tumbling", "sliding"))
+    assert sliding / tumbling == pytest.approx(5, rel=0.01)
+
+    def deletes(window_s: int, rate: int) -> float:
+        gaps = "first_event_generator_event_occurrence_gap_distrib"
+        names = {f"{gaps}_type": "exponential", f"{gaps}_params_lambda": rate, "window_length": window_s}
+        keys = "first_event_generator_key_popularity_distrib"
+        names |= {f"{keys}_type": "zipf", f"{keys}_params_s": 1, f"{keys}_params_keyspacesize": 1_000}
+        settings = settings_of("tumbling-incremental", "gadget", 20_000, **names)
+        return composition(joined(generation(settings).pieces()))[3]
+
+    assert deletes(1, 10) > deletes(5, 10) > deletes(60, 10) > deletes(60, 1_000)
+
+
+def test_no_spark_is_needed() -> None:
+    code = "import sys, tailrace.lab.gadget.generate; assert not {'pyspark', 'py4j'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

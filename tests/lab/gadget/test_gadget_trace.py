@@ -141,6 +141,22 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
         read_trace(path)
 
 
+@settings(max_examples=60)
+@given(place=st.floats(0, 1, exclude_max=True), byte=st.integers(1, 255))
+def test_a_wrong_byte_is_refused_or_changes_no_access(tmp_path: Path, place: float, byte: int) -> None:
+    path = tmp_path / "t.parquet"
+    write_trace(path, SMALL)
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= byte
+    path.write_bytes(content)
+    try:
+        found = read_trace(path)
+    except TraceError:
+        return
+    for name in ("operations", "keys", "value_sizes", "times"):  # the wrong byte is in metadata, or in nothing of use
+        assert getattr(found, name).tolist() == getattr(SMALL, name).tolist()
+
+
 def test_key_bytes() -> None:
     assert SMALL.key_bytes == 12 and trace([], [], []).key_bytes == 10
     with pytest.raises(TraceError, match="key_bytes = 'long'"):

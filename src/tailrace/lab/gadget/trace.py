@@ -188,6 +188,7 @@ class TraceWriter:
                 self._part,
                 pa.schema(columns),
                 compression="zstd",
+                write_page_checksum=True,
                 use_dictionary=["operation", "value_size"],
                 column_encoding={
                     name: "DELTA_BINARY_PACKED"
@@ -243,13 +244,13 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     """The trace of a file, checked: errors name the file, the column and the row."""
     where = Path(path)
     try:
-        table = pq.read_table(where, partitioning=None)
+        table = pq.read_table(where, partitioning=None, page_checksum_verification=True)
         found = pq.read_metadata(where).metadata or {}
     except FileNotFoundError as error:
         raise TraceError(f"there is no trace {where}") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise TraceError(f"{where} cannot be read as a trace (a Parquet file): {error}") from error
-    metadata = {name.decode(): value.decode("utf-8", "replace") for name, value in found.items()}
+    metadata = {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in found.items()}
     version = metadata.get(_FORMAT_KEY)
     if version != FORMAT:
         raise TraceError(
@@ -270,7 +271,10 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
         _events(where, table),
         {name[len(_OWN) :]: value for name, value in metadata.items() if name.startswith(_OWN)},
     )
-    _check(where, trace, int(metadata[_KEYS]))
+    keys = metadata.get(_KEYS, "")
+    if not (keys.isascii() and keys.isdigit()):
+        raise TraceError(f"{where} does not say in its metadata how many state keys it has ({_KEYS}): {keys!r}")
+    _check(where, trace, int(keys))
     return trace
 
 
