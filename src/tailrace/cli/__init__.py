@@ -14,11 +14,11 @@ from typing import NoReturn
 from rich.panel import Panel
 from rich.text import Text
 
-from tailrace.cli import bench, checkpoint, gadget, gadget_analysis, lab
+from tailrace.cli import bench, bench_prefetch, checkpoint, gadget, gadget_analysis, gadget_bench, lab
 from tailrace.cli.app import app, err
 from tailrace.errors import TailraceError
 
-__all__ = ["app", "bench", "checkpoint", "gadget", "gadget_analysis", "lab", "main"]
+__all__ = ["app", "bench", "bench_prefetch", "checkpoint", "gadget", "gadget_analysis", "gadget_bench", "lab", "main"]
 
 
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:

@@ -20,7 +20,7 @@ from tailrace.lab.gadget.trace import Operation, Trace
 
 TO_BE_BUILT = ("berkeleydb", "wiredtiger")
 ALONE = ("redis",)
-"""So slow to open that they are opened once for many examples."""
+"""A process of its own for each store that is opened: few examples must do."""
 
 _accesses = st.lists(
     st.tuples(st.sampled_from(list(Operation)), st.integers(0, 7), st.sampled_from([0, 1, 7, 10, 20, 300])),
@@ -98,7 +98,10 @@ def test_gets_find_what_was_written(name: str, tmp_path: Path) -> None:
 
     @seed(6)
     @settings(
-        max_examples=3 if name in ALONE else 25, deadline=None, suppress_health_check=list(HealthCheck), database=None
+        max_examples={"redis": 3, "wiredtiger": 8, "rocksdb": 15, "lethe-like": 8}.get(name, 25),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
     )
     @given(accesses=_accesses, size=st.integers(1, 40), scalar=st.booleans())
     def check(accesses: list[tuple[Operation, int, int]], size: int, scalar: bool) -> None:

@@ -115,9 +115,10 @@ class Prepared:
         )
 
 
-def prepare(trace: Trace, first_key: int = 0) -> Prepared:
+def prepare(trace: Trace, first_key: int = 0, first_access: int = 0) -> Prepared:
+    """``first_access``: of a piece of a trace, how many accesses come before it."""
     sizes = trace.value_sizes.astype(np.int64)
     starts = np.cumsum(sizes) - sizes
     data = np.empty(int(sizes.sum()), np.uint8)
-    pk.fill(sizes, starts, data)
+    pk.fill(first_access, sizes, starts, data)
     return Prepared(trace, sizes, starts, data, first_key)

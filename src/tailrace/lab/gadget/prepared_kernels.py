@@ -14,13 +14,13 @@ GET, PUT, MERGE = 0, 1, 2
 
 
 @kernel
-def fill(sizes, starts, data):
-    """Bytes that mix the number of the access with the place in its value."""
+def fill(first, sizes, starts, data):
+    """Bytes that mix the number of the access, from ``first`` on, with the place in its value."""
     for i in range(sizes.shape[0]):
         bits = np.uint64(0)
         for b in range(sizes[i]):
             if b % 8 == 0:
-                bits = np.uint64(i + 1) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(b)
+                bits = np.uint64(first + i + 1) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(b)
                 bits = (bits ^ (bits >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
             data[starts[i] + b] = np.uint8(bits >> np.uint64(8 * (b % 8)))
 

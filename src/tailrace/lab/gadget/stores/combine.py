@@ -24,12 +24,14 @@ class Plan:
     batch: Batch
     keys: np.ndarray
     """int64[keys, 5], in the order of first appearance: state key, the last access whose bytes are written or -1, how
-    many bytes are written, what is written (NOTHING, PUT, MERGE or DELETE), whether a get needs what the store holds"""
+    many bytes are written, what is written (NOTHING, PUT, MERGE or DELETE), how many gets need what the store holds"""
     links: np.ndarray
-    """int64, by access: the access whose bytes come before those of a merge, or -1"""
+    """int32, by access: the access whose bytes come before those of a merge, or -1"""
     asked: np.ndarray
-    """int64[gets, 4]: number of the key, last access whose bytes are seen or -1, how many bytes the batch has for it,
+    """int32[gets, 4]: number of the key, last access whose bytes are seen or -1, how many bytes the batch has for it,
     whether those come after what the store holds"""
+    bytes_found: int
+    """By all gets together, in the batch."""
 
     @property
     def names(self) -> np.ndarray:
@@ -66,7 +68,7 @@ class Plan:
     def answers_at(self, sizes: np.ndarray, starts: np.ndarray, held: np.ndarray) -> Values:
         """The same, where the store's values lie at ``starts`` in ``held``, by key; a size of -1 is none."""
         found = np.empty(len(self.asked), np.int64)
-        data = np.empty(int(ck.answer_sizes(self.asked, sizes, found)), np.uint8)
+        data = np.empty(self.bytes_found + int((self.keys[:, ck.READ] * np.maximum(sizes, 0)).sum()), np.uint8)
         batch = self.batch
         ck.answer(
             self.asked, sizes, starts, held, self.links, batch.sizes, batch.starts, batch.data, found, data
@@ -84,13 +86,13 @@ class Combiner:
         count = len(batch)
         if count > self._accesses:
             self._accesses = count
-            self._slots = np.full(1 << max(4, (2 * count - 1).bit_length()), -1, np.int64)
-            self._keys, self._asked = np.empty((count, 5), np.int64), np.empty((count, 4), np.int64)
-            self._places, self._links = np.empty(count, np.int64), np.empty(count, np.int64)
-        keys, gets = ck.combine(
+            self._slots = np.full(1 << (count + count // 4).bit_length(), -1, np.int32)
+            self._keys, self._asked = np.empty((count, 5), np.int64), np.empty((count, 4), np.int32)
+            self._places, self._links = np.empty(count, np.int32), np.empty(count, np.int32)
+        keys, gets, found = ck.combine(
             batch.operations, batch.keys, batch.sizes, self._slots, self._keys, self._places, self._links, self._asked
         )
-        return Plan(batch, self._keys[:keys], self._links[:count], self._asked[:gets])
+        return Plan(batch, self._keys[:keys], self._links[:count], self._asked[:gets], int(found))
 
 
 def columns_of(found: list[bytes | None]) -> Values:

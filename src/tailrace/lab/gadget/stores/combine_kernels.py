@@ -25,19 +25,19 @@ KEY, SEEN, SIZE, BASED = 0, 1, 2, 3
 
 @kernel
 def combine(operations, names, sizes, slots, keys, places, links, asked):
-    """Returns how many keys and gets there are."""
+    """Returns how many keys and gets there are, and how many bytes the gets find in the batch itself."""
     mask = slots.shape[0] - 1
-    count, gets = 0, 0
+    count, gets, found = np.int64(0), np.int64(0), np.int64(0)
     before, number = np.int64(-1), np.int64(-1)
     for i in range(operations.shape[0]):
         name = names[i]
         if name != before:
             before = name
             at = np.int64((np.uint64(name) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
-            number = slots[at]
+            number = np.int64(slots[at])
             while number >= 0 and keys[number, NAME] != name:
                 at = (at + 1) & mask
-                number = slots[at]
+                number = np.int64(slots[at])
             if number < 0:
                 number = count
                 count += 1
@@ -53,11 +53,12 @@ def combine(operations, names, sizes, slots, keys, places, links, asked):
         if operation == GET:
             based = write in (NOTHING, MERGE)
             if based:
-                keys[number, READ] = 1
+                keys[number, READ] += 1
             asked[gets, KEY] = number
             asked[gets, SEEN] = keys[number, LAST]
             asked[gets, SIZE] = keys[number, WRITTEN]
             asked[gets, BASED] = based
+            found += keys[number, WRITTEN]
             gets += 1
         elif operation == PUT:
             links[i] = -1
@@ -78,7 +79,7 @@ def combine(operations, names, sizes, slots, keys, places, links, asked):
             keys[number, WRITE] = DELETE
     for number in range(count):
         slots[places[number]] = -1
-    return count, gets
+    return count, gets, found
 
 
 @inlined
@@ -87,7 +88,7 @@ def put_chain(last, end, links, sizes, starts, data, out):
     while last >= 0:
         end -= sizes[last]
         copy_block(data, starts[last], out, end, sizes[last])
-        last = links[last]
+        last = np.int64(links[last])
 
 
 @kernel
@@ -100,31 +101,21 @@ def write_values(numbers, keys, links, sizes, starts, data, out):
 
 
 @kernel
-def answer_sizes(asked, held, out):
-    """Write the size of each get's answer, -1 for none; return how many bytes there are. ``held``: by key."""
-    total = 0
-    for g in range(asked.shape[0]):
-        size = asked[g, SIZE] if asked[g, SEEN] >= 0 else np.int64(-1)
-        if asked[g, BASED]:
-            there = held[asked[g, KEY]]
-            if there >= 0:
-                size = max(size, 0) + there
-        out[g] = size
-        total += max(size, 0)
-    return total
-
-
-@kernel
 def answer(asked, held, held_starts, held_data, links, sizes, starts, data, out_sizes, out):
-    end = 0
+    """Write the size of each get's answer, -1 for none, and the answers. ``held``: by key, -1 for none."""
+    end = np.int64(0)
     for g in range(asked.shape[0]):
-        if out_sizes[g] <= 0:
-            continue
-        number = asked[g, KEY]
-        if asked[g, BASED] and held[number] > 0:
-            copy_block(held_data, held_starts[number], out, end, held[number])
-        end += out_sizes[g]
-        put_chain(asked[g, SEEN], end, links, sizes, starts, data, out)
+        seen = np.int64(asked[g, SEEN])
+        size = np.int64(asked[g, SIZE]) if seen >= 0 else np.int64(-1)
+        if asked[g, BASED]:
+            number = asked[g, KEY]
+            before = held[number]
+            if before >= 0:
+                copy_block(held_data, held_starts[number], out, end, before)
+                size = max(size, 0) + before
+        out_sizes[g] = size
+        end += max(size, 0)
+        put_chain(seen, end, links, sizes, starts, data, out)
 
 
 @kernel

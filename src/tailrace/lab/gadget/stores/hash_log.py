@@ -22,7 +22,7 @@ from tailrace.lab.gadget.stores.contract import Batch, Settings, Store, Values
 
 _NO_BYTES = np.empty(0, np.uint8)
 _INDEX_SHARE = 16
-"""Of the memory, one part in so many is the index."""
+"""The index takes one part in so many of what the log takes, and comes on top."""
 _PAGES = 16
 _MUTABLE_SHARE = 0.9
 _ANSWER_BYTES = 1 << 16
@@ -34,9 +34,8 @@ class HashLogStore(Store):
     by_number: ClassVar[bool] = True
 
     def __init__(self, settings: Settings) -> None:
-        slots = 1 << max(6, (settings.memory_bytes // _INDEX_SHARE // 8).bit_length() - 1)
-        left = settings.memory_bytes - 8 * slots
-        ring = 1 << max(12, left.bit_length() - 1)  # addresses are taken apart by masks
+        ring = 1 << max(12, settings.memory_bytes.bit_length() - 1)  # addresses are taken apart by masks
+        slots = ring // _INDEX_SHARE // 8
         self._index = np.full(slots, -1, np.int64)
         self._words = np.zeros(ring // 8, np.int64)
         self._memory = self._words.view(np.uint8)
