@@ -1,7 +1,9 @@
-"""Hints out of rows on their way: which keys come, without those that are hot, each once.
+"""Hints out of rows on their way: which keys come, without those that are hot, each once in an epoch.
 
 The hashes are those of the state (``key_hash``), so that a hint reaches the server that owns the key. A key that comes
 often needs no hint, since its state stays in memory anyway: a frequency sketch tells. Whole Arrow columns at a time.
+
+What was hinted is remembered in a table of fixed size, where a key may push out another: then it is hinted once more.
 
 Threads: an extractor belongs to one thread. It outlives tasks: what is hot is learned over many.
 """
@@ -23,6 +25,9 @@ from tailrace.state.sections import RowsBuilder
 from tailrace.types import BIGINT, TIMESTAMP, Field
 
 HASH_COLUMN = "__hash"
+_SENT_KEPT = 1 << 15
+_NOTHING = -1
+_PANE_MIX = np.int64(-7046029254386353131)
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,16 @@ class HintExtractor:
     def __init__(self, spec: HintSpec, size: SketchSize | None = None) -> None:
         self.spec = spec
         self.sketch = FrequencySketch(size)
+        self._at: tuple[int, int] | None = None
+        self._sent = np.empty(_SENT_KEPT, np.int64)  # keys, and panes, that were hinted in that epoch and try
 
-    def hints(self, batch: Mapping[str, pa.Array], epoch: int, ranges: Sequence[tuple[int, int]]) -> list[Hints | None]:
+    def hints(
+        self, batch: Mapping[str, pa.Array], epoch: int, ranges: Sequence[tuple[int, int]], try_: int = 0
+    ) -> list[Hints | None]:
         """What is foretold by columns of rows (as ``HintSpec.columns`` names them), for each range of shards."""
+        if self._at != (epoch, try_):
+            self._at = (epoch, try_)
+            self._sent.fill(_NOTHING)
         hashes = hash_columns(self.spec.keys, batch)
         times, known = self._times(batch, len(hashes), epoch)
         cold = ~self.sketch.add(hashes) & known
@@ -53,6 +65,8 @@ class HintExtractor:
         if not len(chosen):
             return [None] * len(ranges)
         moments, chosen = self._once(hashes[chosen], times[chosen], chosen)
+        fresh = self._fresh(hashes[chosen], moments)
+        moments, chosen = moments[fresh], chosen[fresh]
         shards = hashes[chosen] % self.spec.shards
         found: list[Hints | None] = []
         for low, high in ranges:
@@ -82,6 +96,16 @@ class HintExtractor:
         latest = np.full(len(starts), np.iinfo(np.int64).min)
         np.maximum.at(latest, np.searchsorted(panes[order][starts], panes), times)
         return latest[groups], chosen[order]
+
+    def _fresh(self, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """Which of these were not hinted before in this epoch, as far as is remembered."""
+        keys = hashes
+        if self.spec.pane is not None:
+            keys = hashes ^ ((times - self.spec.offset) // self.spec.pane * _PANE_MIX)
+        places = (keys >> 17) & (_SENT_KEPT - 1)
+        fresh: np.ndarray = (self._sent[places] != keys) | (keys == _NOTHING)
+        self._sent[places] = keys
+        return fresh
 
     def _made(self, batch: Mapping[str, pa.Array], hashes: np.ndarray, rows: np.ndarray, times: np.ndarray) -> Hints:
         moments, counts = np.unique(times, return_counts=True)

@@ -109,7 +109,9 @@ class HintSender:
             return
         for spec in self._sending:
             extractor = _extractor(self._access.run, self._point, spec)
-            for (address, _, _), hints in zip(self._routes, extractor.hints(batch, self._epoch, self._ranges)):
+            for (address, _, _), hints in zip(
+                self._routes, extractor.hints(batch, self._epoch, self._ranges, self._try)
+            ):
                 message = self._message(spec.operator, ((0.0, count),))
                 if hints is None:
                     self._send(address, message)  # all are hot: what it tells is when they passed

@@ -99,6 +99,33 @@ def test_hot_keys_send_none_and_cool_down() -> None:
     assert hints is not None and len(hints) == 1
 
 
+@pytest.mark.parametrize("pane", [None, 10])
+def test_a_key_is_hinted_once_in_an_epoch(pane: int | None) -> None:
+    extractor = HintExtractor(_spec(pane=pane), NEVER_HOT)
+    rows: list[tuple[int | None, str | None, int | None]] = [(number, "a", 3) for number in range(50)]
+
+    def sent(more: list[tuple[int | None, str | None, int | None]], epoch: int, try_: int = 0) -> int:
+        (hints,) = extractor.hints(_columns(more), epoch, [(0, SHARDS)], try_)
+        return 0 if hints is None else len(hints)
+
+    assert sent(rows, 1) == 50
+    assert sent(rows, 1) == 0
+    assert sent([*rows, (50, "a", 3)], 1) == 1
+    assert sent([(number, "a", 13) for number in range(50)], 1) == (0 if pane is None else 50), "in another pane"
+    assert sent(rows, 1, 1) == 50, "another try may be that of another server"
+    assert sent(rows, 2) == 50
+
+
+def test_keys_that_were_pushed_out_are_hinted_again() -> None:
+    extractor = HintExtractor(_spec(time=None), NEVER_HOT)
+    many = _columns([(number, "a", 0) for number in range(100_000)])
+    total = 0
+    for _ in range(2):
+        (hints,) = extractor.hints(many, 1, [(0, SHARDS)])
+        total += 0 if hints is None else len(hints)
+    assert 100_000 < total <= 200_000
+
+
 def test_rows_without_a_time_foretell_nothing() -> None:
     assert HintExtractor(_spec(), NEVER_HOT).hints(_columns([(1, "a", None)]), 0, [(0, SHARDS)]) == [None]
 
