@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.errors import TailraceError
 from tailrace.lab.gadget import distributions as d
 from tailrace.lab.gadget.event_files import FORMATS, EventFileError, Mapping, load
 from tailrace.lab.gadget.generate import generation as planned
@@ -234,8 +235,10 @@ def test_a_parquet_file_with_a_mapping(tmp_path: Path) -> None:
         ("1,2\n", Mapping("0", "7"), "has no column '7'; it has 0, 1"),
         ("1,2\n1,2,3\n", Mapping("0", "1"), "cannot be read as CSV: .*Row #2"),
         ("1,yesterday\n", Mapping("0", "1", time_unit="timestamp"), "line 1 .*'yesterday' .* is not a date and time"),
-        ("1,inf\n", Mapping("0", "1", time_unit="s"), "line 1 .* not a finite number"),
+        ("1,inf\n", Mapping("0", "1", time_unit="s"), "line 1 .*'inf' in column '1' is no time"),
         ("1,2\n", Mapping("0", "1", time_unit="weeks"), "no unit of time is called 'weeks'"),
+        ("1,5\n2,9000000000000000000\n", Mapping("0", "1"), "line 2 .* is no time"),
+        ("1,5\n2,99999999999999999999\n", Mapping("0", "1"), "line 2 .* is no time"),
         (JOBS, FORMATS["azure-vms"], "has 7 columns, not 11"),
     ],
 )
@@ -243,6 +246,20 @@ def test_wrong_event_files_are_named(tmp_path: Path, text: str, mapping: Mapping
     (tmp_path / "e.csv").write_text(text)
     with pytest.raises(EventFileError, match=said):
         load(tmp_path / "e.csv", mapping)
+
+
+def test_borgs_rows_after_the_trace_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text(f"1,0\n2,{(1 << 63) - 1}\n3,7\n")
+    assert load(tmp_path / "e.csv", Mapping("0", "1")).events.keys.tolist() == [1, 3]
+
+
+def test_streams_without_end_are_refused() -> None:
+    with pytest.raises(TailraceError, match="too long: take shorter gaps"):
+        Synthetic(1_000, d.ConstantKey(), d.Constant(1e12)).stream(1)
+    with pytest.raises(TailraceError, match="more than 50,000,000"):
+        by_time(Events(np.zeros(2, np.int64), np.array([0, 10**12])), 1)
+    with pytest.raises(d.Problem, match=r"keyspacesize: .* too many"):
+        d.Zipf(1, 1 << 40)
 
 
 def test_a_missing_event_file(tmp_path: Path) -> None:

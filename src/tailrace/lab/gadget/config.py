@@ -72,6 +72,7 @@ class Entry:
 
 EVENTS = 1_000_000
 """Of a synthetic input, unless the configuration says how many, or how many accesses."""
+MOST_EVENTS = 500_000_000
 WATERMARK_EVENTS = 100
 
 
@@ -272,12 +273,14 @@ class Config:
         kinds = ("gadget", "tracefile", *stand_ins.NAMES)
         kind = self._one_of(f"{prefix}type", "gadget", kinds)
         events = self._whole(f"{prefix}events", None, 1)
+        if (events or 0) > MOST_EVENTS:
+            raise self.wrong(f"{prefix}events", f"{events} is above {MOST_EVENTS:,}, more than memory holds")
         if kind in stand_ins.NAMES:
             return StandInInput(kind, events)
         if kind == "tracefile":
             return self._file(prefix)
         return Synthetic(
-            events or limit or EVENTS,
+            events or min(limit or EVENTS, MOST_EVENTS),
             self._distribution(prefix, "key.popularity.distrib"),
             self._distribution(prefix, "event.occurrence.gap.distrib"),
             self._percent(f"{prefix}outoforder.percentage", 0),

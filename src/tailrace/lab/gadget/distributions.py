@@ -108,6 +108,14 @@ def _check_keys(keys: int) -> None:
     _need(keys >= 1, "keyspacesize", f"{keys} is not above 0")
 
 
+_MOST_RANKS = 1 << 28
+
+
+def _check_ranks(keys: int) -> None:
+    _check_keys(keys)
+    _need(keys <= _MOST_RANKS, "keyspacesize", f"{keys} is above {_MOST_RANKS}, too many for a table of ranks")
+
+
 @dataclass(frozen=True)
 class ConstantKey:
     constant: int = 1
@@ -157,7 +165,7 @@ class Zipf:
     keyspacesize: int
 
     def __post_init__(self) -> None:
-        _check_keys(self.keyspacesize)
+        _check_ranks(self.keyspacesize)
         _need(self.s >= 0, "s", f"{self.s:g} is negative")
 
     def draw(self, random: np.random.Generator, rows: int) -> np.ndarray:
@@ -222,7 +230,7 @@ class Latest:
     s: float = 0.99
 
     def __post_init__(self) -> None:
-        _check_keys(self.keyspacesize)
+        _check_ranks(self.keyspacesize)
         _need(0 <= self.newfraction <= 1, "newfraction", f"{self.newfraction:g} is not between 0 and 1")
 
     def draw(self, random: np.random.Generator, rows: int) -> np.ndarray:

@@ -21,8 +21,11 @@ import pyarrow.csv as pv
 import pyarrow.parquet as pq
 
 from tailrace.errors import TailraceError
-from tailrace.lab.gadget.source import Kind, Stream
+from tailrace.lab.gadget.source import LATEST_US, Kind, Stream
 from tailrace.lab.gadget.trace import Events
+
+_AFTER = np.iinfo(np.int64).max
+"""What Borg's files say of times after the trace; such rows are left out."""
 
 
 class EventFileError(TailraceError):
@@ -91,6 +94,8 @@ def load(path: str | Path, mapping: Mapping) -> Stream:
         types = _column(where, table, mapping.type).cast(pa.string())
         for kind, names in ((Kind.ADD, mapping.add_types), (Kind.END, mapping.end_types)):
             kinds[pc.fill_null(pc.is_in(types, pa.array(names)), False).to_numpy()] = kind
+    within = times != _AFTER
+    keys, times, kinds = keys[within], times[within], kinds[within]
     if len(time_columns) > 1 or mapping.in_order:
         order = np.argsort(times, kind="stable")
         keys, times, kinds = keys[order], times[order], kinds[order]
@@ -177,25 +182,32 @@ def _times(where: Path, table: pa.Table, name: str, mapping: Mapping) -> np.ndar
     factor = UNITS[mapping.time_unit]
     wanted = pa.float64() if factor else pa.timestamp("us")
     try:
-        if factor == 1:
-            try:
-                return np.asarray(column.cast(pa.int64()))
-            except pa.ArrowException:
-                pass
-        found = column.cast(wanted)
+        found = _microseconds(column, factor, wanted)
     except pa.ArrowException as error:
         row = _first_wrong(column, wanted)
         what = "a number" if factor else "a date and time"
         raise EventFileError(
             f"{_row(where, row + header)} of {where}: {column[row].as_py()!r} in column {name!r} is not {what}"
         ) from error
+    beyond = ~(np.abs(found) <= LATEST_US) & (found != _AFTER)
+    if beyond.any():
+        row = int(np.argmax(beyond))
+        raise EventFileError(
+            f"{_row(where, row + header)} of {where}: {column[row].as_py()!r} in column {name!r} is no time"
+        )
+    times: np.ndarray = found.astype(np.int64)
+    return times
+
+
+def _microseconds(column: pa.ChunkedArray, factor: int, wanted: Any) -> np.ndarray:
     if not factor:
-        return np.asarray(found.cast(pa.int64()))
-    numbers = np.asarray(found)
-    if not np.isfinite(numbers).all():
-        row = int(np.argmax(~np.isfinite(numbers)))
-        raise EventFileError(f"{_row(where, row + header)} of {where}: column {name!r} is not a finite number")
-    rounded: np.ndarray = np.rint(numbers * factor).astype(np.int64)
+        return np.asarray(column.cast(wanted).cast(pa.int64()))
+    if factor == 1:
+        try:
+            return np.asarray(column.cast(pa.int64()))
+        except pa.ArrowException:
+            pass  # numbers with a point
+    rounded: np.ndarray = np.rint(np.asarray(column.cast(wanted)) * factor)
     return rounded
 
 

@@ -11,11 +11,14 @@ from enum import IntEnum
 
 import numpy as np
 
+from tailrace.errors import TailraceError
 from tailrace.lab.gadget.distributions import Draws
 from tailrace.lab.gadget.trace import Events
 from tailrace.lab.gadget.watermarks import Watermarks, by_events, by_time
 
 UNIT_US = 1_000_000
+LATEST_US = 10**18
+"""Of times, either way: far from where adding a window's length would overflow."""
 
 
 class Kind(IntEnum):
@@ -60,7 +63,12 @@ class Synthetic:
         of_keys, of_gaps, of_lateness, of_kinds = (
             np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(4)
         )
-        times = np.cumsum(self.gaps.draw(of_gaps, self.events) * UNIT_US).astype(np.int64)
+        exact = np.cumsum(self.gaps.draw(of_gaps, self.events) * UNIT_US)
+        if exact[-1] > LATEST_US:
+            raise TailraceError(
+                f"events go on for {exact[-1] / UNIT_US:g} s, too long: take shorter gaps or fewer events"
+            )
+        times = exact.astype(np.int64)
         keys = self.keys.draw(of_keys, self.events)
         kinds = np.where(of_kinds.random(self.events) * 100 < self.add_percent, Kind.ADD, Kind.END).astype(np.uint8)
         late = (of_lateness.random(self.events) * 100 < self.late_percent) & (self.lateness > 0)

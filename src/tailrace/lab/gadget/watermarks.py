@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tailrace.errors import TailraceError
 from tailrace.lab.gadget.trace import Events
 
+MOST = 50_000_000
 _END = np.iinfo(np.int64).max
 
 
@@ -66,5 +68,7 @@ def by_time(
         return Watermarks(np.empty(0, np.int64), np.empty(0, np.int64))
     clock = np.maximum.accumulate(events.times if arrivals is None else arrivals)
     start = int(clock[0]) if start_us is None else start_us
+    if (int(clock[-1]) - start) // every_us > MOST:
+        raise TailraceError(f"a watermark every {every_us / 1e6:g} s makes more than {MOST:,} of them: take fewer")
     ticks = np.arange(start + every_us, int(clock[-1]) + 1, every_us, dtype=np.int64)
     return Watermarks(np.searchsorted(clock, ticks, side="left").astype(np.int64), ticks)
