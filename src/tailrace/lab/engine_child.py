@@ -153,6 +153,10 @@ class _Child:
             "state_rows": batch.state_rows if counts_state_rows(self.engine) else None,
             "state_bytes": batch.state_bytes,
             "late_rows": batch.late_rows,
+            "operators": own.get("stateOperators", []),
+            "budget_bytes": own.get("state", {}).get("memoryBudgetBytes", 0),
+            "staged_bytes": own.get("ingest", {}).get("stagedBytes", 0),
+            "lookahead": own.get("lookahead", []),
         }
 
     def _own_report(self, epoch: int) -> dict[str, Any]:

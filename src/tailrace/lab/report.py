@@ -21,6 +21,8 @@ from tailrace.lab.report_charts import charts, colour, number
 from tailrace.lab.report_commit import HEADS, percentile_rows
 from tailrace.lab.report_figures import Chart
 from tailrace.lab.report_panels import Panel, RatioNumbers, panels
+from tailrace.lab.report_prefetch import HEADS as PREFETCH_HEADS
+from tailrace.lab.report_prefetch import prefetch_rows
 
 _PAGE = Path(__file__).with_name("report_page.html")
 
@@ -92,7 +94,7 @@ def _panel(panel: Panel, name: str, figures: dict[str, Any]) -> str:
     for at, chart in enumerate(charts(panel)):
         figures[f"{name}-{at}"] = chart.figure
         parts.append(_figure(chart, f"{name}-{at}"))
-    parts += ["</div>", _commits(panel), _numbers(panel), _facts(panel), "</section>"]
+    parts += ["</div>", _commits(panel), _prefetch(panel), _numbers(panel), _facts(panel), "</section>"]
     return "\n".join(parts)
 
 
@@ -138,6 +140,16 @@ def _commits(panel: Panel) -> str:
         for row in rows
     ]
     return _table(list(HEADS), cells, numeric=range(2, len(HEADS))) if rows else ""
+
+
+def _prefetch(panel: Panel) -> str:
+    """The percentiles of ``bench prefetch``, workload by workload."""
+    rows = prefetch_rows(panel.newest.summary)
+    cells = [
+        ["" if cell is None else number(cell) if isinstance(cell, float | int) else _one_line(cell) for cell in row]
+        for row in rows
+    ]
+    return _table(list(PREFETCH_HEADS), cells, numeric=range(2, len(PREFETCH_HEADS))) if rows else ""
 
 
 def _one_line(text: str) -> str:

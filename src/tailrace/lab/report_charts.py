@@ -12,6 +12,7 @@ from tailrace.lab.report_commit import commit_charts
 from tailrace.lab.report_figures import PARTS, Chart, labelled
 from tailrace.lab.report_gadget import gadget_charts
 from tailrace.lab.report_panels import EngineNumbers, Panel, Span
+from tailrace.lab.report_prefetch import prefetch_charts
 from tailrace.lab.report_sweeps import sweep_charts
 
 _COLOURS = {
@@ -49,6 +50,7 @@ def charts(panel: Panel) -> list[Chart]:
         made.append(_ratios(panel))
     traces = gadget_charts(panel.newest.summary)
     sweeps = sweep_charts(panel.newest.summary.get("sweeps")) or commits or traces
+    sweeps = sweeps or prefetch_charts(panel.newest.summary)
     if sweeps:  # settings of one engine: what they are is told by more than their times
         return [*made, *sweeps, *([_history(panel)] if panel.ratios and len(panel.history) > 1 else [])]
     made.append(_medians(panel))

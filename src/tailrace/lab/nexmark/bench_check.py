@@ -35,9 +35,9 @@ def check_further_rows(
         now, then = (
             watermark_ms(query, {FEED: seen[: len(seen) - lag]}, values) - held_back_ms for seen in (files, earlier)
         )
-        expected = _without(closed(whole, now, version.closes_by), closed(whole, then, version.closes_by))
+        expected = without(closed(whole, now, version.closes_by), closed(whole, then, version.closes_by))
     else:
-        expected = _without(whole, whole_answer(query, {FEED: earlier}, values))
+        expected = without(whole, whole_answer(query, {FEED: earlier}, values))
     if emitted is None:
         found = whole.slice(0, 0)
     else:
@@ -46,12 +46,12 @@ def check_further_rows(
         found = found.select(whole.column_names).cast(whole.schema)
     if version.mode is Mode.UPDATE:
         # A key that was touched may be said though its row is what it was.
-        expected = pa.concat_tables([expected, _without(_shared(found, whole), expected)])
+        expected = pa.concat_tables([expected, without(_shared(found, whole), expected)])
     check_rows(f"{query} on {engine}", found, expected)
     return int(expected.num_rows)
 
 
-def _without(rows: pa.Table, others: pa.Table) -> pa.Table:
+def without(rows: pa.Table, others: pa.Table) -> pa.Table:
     return _sets("EXCEPT ALL", rows, others)
 
 

@@ -47,6 +47,8 @@ PARAMETERS = {
     "hot_bidders": Parameter(75, "of a hundred bids, those of the hot bidder"),
     "hot_auction_batch": Parameter(100, "after so many auctions another one is hot"),
     "hot_bidder_batch": Parameter(100, "after so many people another one is hot"),
+    "auctions": Parameter(3, "auctions that open for each person who joins"),
+    "bids": Parameter(46, "bids for each person who joins"),
     "auction_lead": Parameter(AUCTION_ID_LEAD, "so many auctions that are yet to open may be bid on"),
     "bid_bytes": Parameter(100, "size of a bid, beside its channel and url"),
     "side_rows": Parameter(_DEFAULTS.side_rows, "rows of the bounded table that q13 joins with"),
@@ -132,6 +134,8 @@ def config_of(values: Mapping[str, Value], seed: int) -> Config:
         hot_bidder_percent=int(values["hot_bidders"]),
         hot_auction_batch=int(values["hot_auction_batch"]),
         hot_bidder_batch=int(values["hot_bidder_batch"]),
+        auction_proportion=int(values["auctions"]),
+        bid_proportion=int(values["bids"]),
         auction_id_lead=int(values["auction_lead"]),
         avg_bid_byte_size=int(values["bid_bytes"]),
     )

@@ -1,0 +1,111 @@
+"""``tailrace bench prefetch``: what rows wait for state that is not in memory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tailrace.cli.app import bench
+from tailrace.cli.options import Commit, Conf, OutFile, Records, Seed, Work, spark_confs
+from tailrace.cli.showing import give, progress_bar, show_table, work_folder
+
+
+@bench.command(
+    epilog="Examples:  tailrace bench prefetch --quick  ·  tailrace bench prefetch --workloads q13 --sweep "
+    "skew=0,50,90,100  ·  tailrace bench prefetch --all-in-cache --workloads q18  ·  tailrace bench prefetch --moving"
+)
+def prefetch(
+    chosen: Annotated[str, typer.Option("--workloads", help="Which workloads.")] = "q13,q18,q19,q20,ysb",
+    engines: Annotated[
+        str, typer.Option(help="Ways to bring cold state into memory, and Spark's store for its throughput.")
+    ] = "lru,clock,async-io,hints,spark-rocksdb",
+    memory: Annotated[
+        str | None, typer.Option(help="Of a state server, as 4M; states are 12 times as large.", show_default="4M")
+    ] = None,
+    turns: Annotated[int | None, typer.Option(min=1, help="Turns that are measured.", show_default="6")] = None,
+    turn: Annotated[int, typer.Option(min=1, help="Batches in a row; of several, the first is not counted.")] = 4,
+    warmup: Annotated[
+        int | None, typer.Option(min=1, help="Batches before, once state is there.", show_default="6")
+    ] = None,
+    latency: Annotated[float, typer.Option(min=0, help="Milliseconds that reading one key takes.")] = 1,
+    depth: Annotated[int, typer.Option(min=1, help="Keys that are read at once.")] = 32,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(help="Instead, one run for each value, as skew=0,50,90 or memory=2M,4M,8M. May be repeated."),
+    ] = None,
+    all_in_cache: Annotated[
+        bool, typer.Option("--all-in-cache", help="Instead, memory for everything: hints on against off.")
+    ] = False,
+    moving: Annotated[
+        bool, typer.Option("--moving", help="Instead, keys and latency that change midway: the lookahead moves.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small: two minutes, no numbers to go by.")] = False,
+    sink: Annotated[str, typer.Option(help="Where rows go, for all engines alike: noop, collect or parquet.")] = "noop",
+    seed: Seed = 1,
+    check: Annotated[bool, typer.Option(help="Compare every engine's rows with the oracle's at the end.")] = True,
+    given: Annotated[
+        list[str] | None, typer.Option("--set", help="A parameter of the workloads, as hot_auctions=75. Repeatable.")
+    ] = None,
+    commit: Commit = "async",
+    conf: Conf = None,
+    out_file: OutFile = None,
+    records: Records = None,
+    work: Work = None,
+) -> None:
+    """What rows wait for state that is not in memory: caches alone, asynchronous reads, and hints before it is needed.
+
+    Five workloads, one after the other, state 12 times the memory, a millisecond a read. About 15 minutes on two cores.
+    """
+    from tailrace.lab import bench_prefetch as prefetch_bench  # lazy: see LAZY
+    from tailrace.lab import prefetch_options as asked  # lazy: see LAZY
+    from tailrace.lab import registry, workloads  # lazy: see LAZY
+    from tailrace.lab.bench_sinks import SINKS  # lazy: see LAZY
+    from tailrace.lab.prefetch_moving import MovingOptions, run_moving  # lazy: see LAZY
+    from tailrace.lab.prefetch_numbers import tables  # lazy: see LAZY
+    from tailrace.lab.record import Recording  # lazy: see LAZY
+    from tailrace.lab.record_bench import end_bench  # lazy: see LAZY
+
+    assert workloads.ALL
+    if sink not in SINKS:
+        raise typer.BadParameter(f"no sink is called {sink!r}; there are {', '.join(SINKS)}", param_hint="--sink")
+    small = asked.QUICK if quick else asked.PrefetchOptions()
+    if moving:
+        recording = Recording("bench", "prefetch-moving")
+        with work_folder(work) as folder, progress_bar() as report:
+            result = run_moving(MovingOptions(quick=quick, seed=seed, confs=spark_confs(conf)), folder, report)
+        show_table("where hints came from", {"batches": result["lookaheads"]})
+        give(result, out_file, end_bench(recording, result), records)
+        return
+    try:
+        options = asked.PrefetchOptions(
+            workloads=_names(chosen),
+            modes=_names(engines),
+            memory_bytes=small.memory_bytes if memory is None else registry.count(memory),
+            turns=small.turns if turns is None else turns,
+            turn=turn,
+            warmup=small.warmup if warmup is None else warmup,
+            read_ms=latency,
+            depth=depth,
+            all_in_cache=all_in_cache,
+            sweeps=asked.sweeps_of(sweep or ()),
+            sink=sink,
+            seed=seed,
+            check=check,
+            given=tuple(given or ()),
+            confs=spark_confs(conf),
+            commit=commit,
+        )
+        asked.check_names(options)
+    except (registry.UnknownNameError, registry.ParameterError) as error:
+        raise typer.BadParameter(str(error)) from error
+    recording = Recording("bench", "prefetch")
+    with work_folder(work) as folder, progress_bar() as report:
+        result = prefetch_bench.run_prefetch(options, folder, report)
+    for title, columns in tables(result).items():
+        show_table(title, columns)
+    give(result, out_file, end_bench(recording, result), records)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",")))

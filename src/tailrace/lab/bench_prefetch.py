@@ -1,0 +1,293 @@
+"""``tailrace bench prefetch``: what rows wait for state that is not in memory, by cache policy and way of reading.
+
+Modes of Tailrace (and Spark's RocksDB store beside them, for throughput) live at the same time, one process each, over
+state several times the memory, with reads from disk or table that take a millisecond by key. They take turns of several
+batches; the first batch of a turn is not counted. Filling the state and warming up are done side by side. At the end
+every mode goes on from its checkpoint with a few more batches, and its rows must be the oracle's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.lab import measure, registry
+from tailrace.lab.bench_rmw import ONE_PIECE_A_CORE, Report
+from tailrace.lab.engine_process import EngineProcess
+from tailrace.lab.events import write_batch
+from tailrace.lab.nexmark.bench_check import check_further_rows, without
+from tailrace.lab.prefetch_numbers import (
+    Measured,
+    batch_of,
+    hit_ratio,
+    percentiles,
+    result,
+    rows_per_s,
+    series,
+    totals,
+)
+from tailrace.lab.prefetch_options import PrefetchOptions
+from tailrace.lab.prefetch_workloads import Case, Mode
+from tailrace.lab.registry import OURS, Settings, Workload
+from tailrace.lab.run import read_emitted
+from tailrace.lab.run_check import check_rows
+from tailrace.lab.turns import in_turns
+
+FITS_BYTES = 1 << 30
+_CONFS = {**ONE_PIECE_A_CORE, "spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+_FURTHER = 4
+"""Batches whose rows are checked."""
+
+
+def run_prefetch(options: PrefetchOptions, work: Path, report: Report) -> dict[str, Any]:
+    runs = list(_runs(options))
+    steps = 3 + options.warmup + options.turns * options.turn
+    measured: dict[str, Measured] = {}
+    for number, (name, one, memory_bytes) in enumerate(runs):
+
+        def tell(what: str, done: int, before: int = number * steps, run: str = name) -> None:
+            report(f"{run}: {what}", before + done, steps * len(runs))
+
+        folder = work / name.replace(" ", "-")
+        measured[name] = _run_case(one, memory_bytes, options, folder, tell)
+        shutil.rmtree(folder)
+    report("done", steps * len(runs), steps * len(runs))
+    return _result(options, measured)
+
+
+def _runs(options: PrefetchOptions) -> Iterator[tuple[str, Case, int]]:
+    """Name, case and memory of each run: one a workload, or one a workload and value that is swept."""
+    for name in options.workloads:
+        made = options.case_of(name)
+        if options.all_in_cache:
+            yield name, made, FITS_BYTES
+        elif not options.sweeps:
+            yield name, made, made.memory_bytes
+        for skew in options.sweeps.get("skew", ()):
+            kind = type(made.values[made.skew])
+            yield f"{name} skew {skew}", replace(made, values={**made.values, made.skew: kind(skew)}), made.memory_bytes
+        for size in options.sweeps.get("memory", ()):
+            yield f"{name} memory {size}", made, registry.size(size)
+
+
+class Runner:
+    """One mode, and what its operators had counted by its last batch."""
+
+    def __init__(self, mode: Mode, engine: EngineProcess) -> None:
+        self.mode, self.engine = mode, engine
+        self.batches: list[dict[str, Any]] = []
+        self._before: dict[str, float] = {}
+
+    def turn(self, paths: list[str]) -> list[dict[str, Any]]:
+        return [self._batch(path) for path in paths]
+
+    def answer(self) -> None:
+        """Of a batch that was sent and is not measured."""
+        self._before = totals(self.engine.answer())
+
+    def _batch(self, path: str) -> dict[str, Any]:
+        cpu_s = self.engine.cpu_s()
+        told = self.engine.ask("batch", file=path)
+        after = self.engine.cpu_s()
+        made = batch_of(told, self._before)
+        self._before = totals(told)
+        return {**made, "cpu_ms": None if cpu_s is None or after is None else round((after - cpu_s) * 1e3)}
+
+
+def _run_case(
+    one: Case, memory_bytes: int, options: PrefetchOptions, work: Path, tell: Callable[[str, int], None]
+) -> Measured:
+    workload, modes = registry.workload(one.workload), options.chosen
+    files: list[Path] = []
+    feed = _feed(workload, one, options)
+
+    def make(count: int) -> list[str]:
+        for _ in range(count):
+            files.append(write_batch(next(feed), work / "events", f"{len(files):06d}", measure.cores()))
+        return [str(path) for path in files[-count:]]
+
+    tell("starting", 0)
+    settings = Settings(one.rows, one.rows, options.seed, dict(one.values))
+    with workload.serving(settings) as environment, ExitStack() as running:
+        runners: dict[str, Runner] = {}
+        running.push(lambda kind, *_: kind is not None and _kill(runners))
+        for name, mode in modes.items():
+            engine = EngineProcess(
+                one.workload,
+                mode.engine,
+                work,
+                {**_CONFS, **options.confs},
+                one.values,
+                options.options_of(mode, memory_bytes),
+                name=name,
+                environment=environment,
+            )
+            running.callback(engine.close)
+            runners[name] = Runner(mode, engine)
+        for runner in runners.values():
+            runner.engine.wait_ready()
+        _ask_all(runners, "start", lambda name: {"sink": options.sink, "out": str(work / name / "rows")})
+        fill = -(-one.fill_events // one.fill_rows)
+        for number in range(fill + options.warmup):
+            tell("filling the state" if number < fill else "warming up", 1 + max(0, number - fill))
+            _batch_each(runners, make(1)[0])
+        for number in range(options.turns):
+            tell("measuring", 1 + options.warmup + number * options.turn)
+            paths = make(options.turn)
+            for name in in_turns(tuple(runners), number):
+                os.sync()
+                runners[name].batches += runners[name].turn(paths)[-options.counted :]
+        checked = None
+        if options.check:
+            tell("checking", 1 + options.warmup + options.turns * options.turn)
+            further = make(_FURTHER)
+            checked = _check(one, runners, further, files, work / "answers", options.seed)
+        return Measured(
+            case=one,
+            batches={name: runner.batches for name, runner in runners.items()},
+            memory_bytes=memory_bytes,
+            cores=measure.cores(),
+            rows_checked=checked,
+            confs={name: runner.engine.confs for name, runner in runners.items()},
+        )
+
+
+def _feed(workload: Workload, one: Case, options: PrefetchOptions) -> Iterator[pa.Table]:
+    """The batches that fill the state, then those that are measured, without end in sight."""
+    (name,) = workload.feeds
+    measured = (options.warmup + options.turns * options.turn + _FURTHER) * one.rows
+    filling = Settings(one.fill_events, one.fill_rows, options.seed, {**one.values, **one.filling})
+    going_on = Settings(measured, one.rows, options.seed, dict(one.values))
+    for batch in chain(workload.inputs(filling), workload.inputs(going_on)):
+        yield batch[name]
+
+
+def _check(
+    one: Case, runners: Mapping[str, Runner], further: list[str], files: list[Path], out: Path, seed: int
+) -> int:
+    """Side by side: nothing is measured any more. Gives how many rows were compared."""
+    _ask_all(runners, "stop")
+    _ask_all(runners, "start", lambda name: {"sink": "parquet", "out": str(out / name)})
+    for path in further:
+        _batch_each(runners, path)
+    _ask_all(runners, "stop")
+    checked = 0
+    for name, runner in runners.items():
+        emitted, engine = read_emitted(out / name), runner.mode.engine
+        if one.query is not None:
+            checked += check_further_rows(one.query, engine, emitted, files, len(further), one.values)
+        else:
+            checked += _check_appended(one, f"{one.name} on {name}", engine, emitted, files, len(further), seed)
+    return checked
+
+
+def _check_appended(
+    one: Case, name: str, engine: str, emitted: pa.Table | None, files: list[Path], further: int, seed: int
+) -> int:
+    """The rows of the last batches are the answer so far without the answer before; Spark says them a batch later."""
+    workload = registry.workload(one.workload)
+    oracle = workload.oracle_of(engine)
+    assert oracle is not None
+    (feed,) = workload.feeds
+    settings = Settings(one.rows, one.rows, seed, dict(one.values))
+    lag = 0 if engine == OURS else 1
+    now, then = (oracle({feed: seen[: len(seen) - lag]}, settings) for seen in (files, files[:-further]))
+    expected = without(now, then)
+    found = expected.slice(0, 0) if emitted is None else workload.settle(emitted).select(expected.column_names)
+    check_rows(name, found.cast(expected.schema), expected)
+    return int(expected.num_rows)
+
+
+def _ask_all(
+    runners: Mapping[str, Runner], do: str, arguments: Callable[[str], dict[str, str]] = lambda name: {}
+) -> None:
+    for name, runner in runners.items():
+        runner.engine.send(do, **arguments(name))
+    for runner in runners.values():
+        runner.engine.answer()
+
+
+def _batch_each(runners: Mapping[str, Runner], path: str) -> None:
+    for runner in runners.values():
+        runner.engine.send("batch", file=path)
+    for runner in runners.values():
+        runner.answer()
+
+
+def _kill(runners: Mapping[str, Runner]) -> bool:
+    for runner in runners.values():
+        runner.engine.kill()  # a failed or interrupted run has nothing to wait for
+    return False
+
+
+def _result(options: PrefetchOptions, measured: Mapping[str, Measured]) -> dict[str, Any]:
+    found = result(measured)
+    times = series(measured.values())
+    if options.all_in_cache:
+        found["all_in_cache_ratio"] = {
+            name: measure.ratio(*(percentiles(one.batches[mode], "ms")["p50"] for mode in ("on", "off")))
+            for name, one in measured.items()
+        }
+        found["all_in_cache_hints"] = {
+            name: sum(each["hints"] for each in one.batches["on"]) for name, one in measured.items()
+        }
+    if options.sweeps:
+        found["prefetch_sweeps"] = _swept(options, measured)
+    return {
+        **found,
+        "ratios": {
+            **{f"{name} wait p99.9, LRU": each for name, each in found["wait_p999_ratio_lru"].items()},
+            **{f"{name} wait p99.9, async-io": each for name, each in found["wait_p999_ratio_async_io"].items()},
+            **{f"{name} throughput": each for name, each in found["throughput_ratio"].items()},
+            **{f"{name} on/off": each for name, each in found.get("all_in_cache_ratio", {}).items()},
+        },
+        "median_ms": {name: measure.median(each) for name, each in times.items()},
+        "p99_ms": {name: measure.percentile(each, 99) for name, each in times.items()},
+        "series_ms": times,
+        "workloads": ",".join(options.workloads),
+        "modes": ",".join(options.chosen),
+        "memory_bytes": options.memory_bytes,
+        "read_ms": options.read_ms,
+        "read_depth": options.depth,
+        "all_in_cache": options.all_in_cache,
+        "batches": options.turns * options.counted,
+        "turn": options.turn,
+        "warmup": options.warmup,
+        "sink": options.sink,
+        "seed": options.seed,
+        "commit": options.commit,
+        "given": " ".join(options.given),
+        "values": {name: {**one.case.values, "rows": one.case.rows} for name, one in measured.items()},
+        "answers_equal": True if options.check else None,
+        "machine": measure.machine(),
+        "versions": measure.versions(),
+        "confs": next(iter(measured.values())).confs,
+    }
+
+
+def _swept(options: PrefetchOptions, measured: Mapping[str, Measured]) -> dict[str, Any]:
+    """Sweep to workload to value to mode to a few numbers."""
+    found: dict[str, Any] = {}
+    for sweep, values in options.sweeps.items():
+        of: dict[str, dict[str, Any]] = found.setdefault(sweep, {})
+        for name in options.workloads:
+            for value in values:
+                one = measured[f"{name} {sweep} {value}"]
+                of.setdefault(name, {})[value] = {
+                    mode: {
+                        **{f"wait_{q}_ms": ms for q, ms in percentiles(batches, "wait_ms").items()},
+                        "hit_ratio": hit_ratio(batches),
+                        "rows_per_s": rows_per_s(batches),
+                    }
+                    for mode, batches in one.batches.items()
+                    if batches[0]["operators"]
+                }
+    return found
