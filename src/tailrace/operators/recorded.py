@@ -57,7 +57,7 @@ SCHEMA = pa.schema(
 )
 
 
-_NOTHING = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in SCHEMA], schema=SCHEMA)
+_NOTHING = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in SCHEMA], schema=SCHEMA)
 
 
 class Log(Protocol):
