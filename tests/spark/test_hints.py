@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -192,3 +193,22 @@ def _even(epochs: int) -> tuple[pa.Table, ...]:
         ).cast(SCHEMA)
         for epoch in range(epochs)
     )
+
+
+@pytest.mark.long
+def test_a_lookup_table_is_asked_ahead(spark: SparkSession, tmp_path: Path) -> None:
+    """Hints for a table carry the keys themselves; the operator behind it is told by the source, too."""
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(5))
+    keys = np.arange(5 * KEYS_EACH)
+    pq.write_table(pa.table({"k": keys, "name": pa.array([f"name {key}" for key in keys])}), tmp_path / "names.parquet")
+    table = tr.table.parquet(str(tmp_path / "names.parquet"), "k")
+    stream = summed(tr.stream(query.frame()).transform(more).join(table, "k"))
+    _run(stream, query, {**SMALL, **NEVER_HOT, **NEVER_ENOUGH})
+    query.check()
+    for number, name in enumerate(("lookup", "aggregate-2")):
+        seen = [each["lookahead"][number] for each in query.output.progress]
+        assert seen[0]["operatorName"] == name and seen[0]["candidates"] == ["source", "ingest", "staging"]
+        assert KEYS_EACH in {each["numHints"] for each in seen if each["lookahead"] == "source"}, name
+    fetched = [each.operators[0].metrics["hintsFetched"] for each in query.output.progress]
+    assert fetched[-1] > 0
