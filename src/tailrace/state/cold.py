@@ -144,21 +144,44 @@ class ColdRecords:
             still[np.searchsorted(chosen, pairs.rows)] = False
             chosen = chosen[still]
 
+    def take_all(self, epoch: int, rows: Rows, bounds: np.ndarray, horizon: int) -> Iterator[tuple[Rows, np.ndarray]]:
+        """As ``take``, for rows of all shards, sorted by shard: records, sorted by shard too, and their bounds."""
+        shards = np.arange(len(bounds))
+        likely = [(segment, segment.likely(rows, bounds, horizon)) for segment in self._segments]
+        if any(found.at is None for _, found in likely):
+            for shard in np.flatnonzero(np.diff(bounds)).tolist():
+                chosen = np.arange(bounds[shard], bounds[shard + 1], dtype=np.int64)
+                for taken in self.take(epoch, shard, rows, chosen, horizon):
+                    yield taken, np.where(shards > shard, len(taken), 0)
+            return
+        if self.reads.slow:
+            self.reads.prime([(segment, found.at) for segment, found in likely if found.at is not None])
+        for segment, found in likely:
+            assert found.rows is not None and found.at is not None
+            pairs = segment.matching(self.reads, rows, found.rows, found.at, keep=False)
+            if len(pairs):
+                at, records = pairs.distinct(self._layout)
+                self._taken.setdefault(epoch, []).append(_Taken(segment, at))
+                own = segment.shards_of(at)
+                segment.mark(at, dead=True)
+                self.reads.used_up(segment, at)
+                yield records, np.searchsorted(own, shards)
+
     def hint(self, rows: Rows, bounds: np.ndarray, horizon: int, time: int) -> None:
         """Rows, sorted by shard, that will be asked for: begin to read the records that they may want."""
         for segment, at in self.likely(rows, bounds, horizon):
             self.reads.hint(segment, at, time)
 
     def likely(self, rows: Rows, bounds: np.ndarray, horizon: int) -> list[tuple[ColdSegment, np.ndarray]]:
-        """Where records of these rows, sorted by shard, may lie."""
-        found = [(segment, segment.likely(rows, bounds, horizon)[1]) for segment in self._segments]
-        return [(segment, np.unique(at)) for segment, at in found if len(at)]
+        """Where records of these rows, sorted by shard, may lie. Not all, where many records share a tag."""
+        found = [(segment, segment.likely(rows, bounds, horizon).at) for segment in self._segments]
+        return [(segment, np.unique(at)) for segment, at in found if at is not None and len(at)]
 
     def may_hold(self, rows: Rows, bounds: np.ndarray, horizon: int) -> np.ndarray:
         """Which of these rows, sorted by shard, may have a record here, by what memory tells."""
         found = np.zeros(len(rows), bool)
         for segment in self._segments:
-            found |= segment.likely(rows, bounds, horizon)[0]
+            found |= segment.likely(rows, bounds, horizon).any
         return found
 
     def take_found(self, epoch: int, found: Found, chosen: np.ndarray) -> Rows:

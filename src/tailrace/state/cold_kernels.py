@@ -120,13 +120,13 @@ def candidates(rows, chosen, start, cell_panes, cell_lo, cell_hi, tags, cold_wor
 
 
 @kernel
-def places(rows, bounds, horizon, cell_shards, cell_panes, cell_lo, cell_hi, tags, out_any, out_at):
-    """For rows sorted by shard, the places of live records of their shard and pane with their tag; return how many.
+def places(rows, bounds, horizon, cell_shards, cell_panes, cell_lo, cell_hi, tags, out_any, out_rows, out_at):
+    """For rows sorted by shard, the live records of their shard and pane with their tag: pairs of row and position.
 
-    Where there is no room for more places they are left out, so these are for hints; ``out_any`` tells of every row
-    whether there is one.
+    Returns how many, or -1 where there was no room for all; ``out_any`` tells of every row whether it has one.
     """
     count = 0
+    cut = False
     for shard in range(bounds.shape[0] - 1):
         first, last = 0, cell_shards.shape[0]
         while first < last:
@@ -166,11 +166,13 @@ def places(rows, bounds, horizon, cell_shards, cell_panes, cell_lo, cell_hi, tag
                 if np.int64(tags[at]) == tag:
                     out_any[i] = True
                     if count == out_at.shape[0]:
+                        cut = True
                         break
+                    out_rows[count] = i
                     out_at[count] = at
                     count += 1
                 at += 1
-    return count
+    return -1 if cut else count
 
 
 @kernel

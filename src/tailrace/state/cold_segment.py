@@ -43,6 +43,10 @@ def tags_of(hashes: np.ndarray) -> np.ndarray:
     return tags
 
 
+class SegmentClosedError(Exception):
+    """What was to be read ahead lies elsewhere now, or nowhere. Nobody but the prefetching manager meets this."""
+
+
 class ColdSegment:
     """Made by ``SegmentWriter``. The arrays of cells are by (shard, pane), ascending."""
 
@@ -135,7 +139,10 @@ class ColdSegment:
         """A copy of the records at these positions, and the files' pages are let go."""
         if self._direct is not None:
             return self._direct.copied(at)
-        found = take(self.rows, at, self._layout)
+        rows = self.rows  # taken once: whoever closes the segment beside us puts others in their place
+        if self._closed or len(rows) < len(self.tags):
+            raise SegmentClosedError("a segment was closed while it was read ahead")
+        found = take(rows, at, self._layout)
         self.release()
         return found
 
@@ -175,14 +182,16 @@ class ColdSegment:
         order = np.argsort(at, kind="stable")
         return rows[order], at[order]
 
-    def likely(self, rows: Rows, bounds: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of rows of all shards, sorted by shard: which may have a record here, and positions where these may lie.
-
-        By tags alone. Of positions not more than so many: what is missing is found by ``find``.
-        """
-        any_, at = np.zeros(len(rows), bool), np.empty(len(rows) + 64, np.int64)
-        count = ck.places(rows.words, bounds, horizon, self.shards, self.panes, self.lo, self.hi, self.tags, any_, at)
-        return any_, at[:count]
+    def likely(self, rows: Rows, bounds: np.ndarray, horizon: int) -> Likely:
+        """Of rows of all shards, sorted by shard, where their records may lie. By tags alone: nothing is read."""
+        room = len(rows) + 64
+        any_, out_rows, at = np.zeros(len(rows), bool), np.empty(room, np.int64), np.empty(room, np.int64)
+        cells = (self.shards, self.panes, self.lo, self.hi)
+        count = ck.places(rows.words, bounds, horizon, *cells, self.tags, any_, out_rows, at)
+        if count < 0:
+            return Likely(any_, None, None)
+        order = np.argsort(at[:count], kind="stable")
+        return Likely(any_, out_rows[:count][order], at[:count][order])
 
     def find(
         self,
@@ -199,7 +208,20 @@ class ColdSegment:
 
         ``by_hash``: those that have the hash and the pane, whatever the key. ``keep``: they may be asked for again.
         """
-        pair_rows, pair_at = self.candidates(shard, wanted, chosen, horizon)
+        pairs = self.candidates(shard, wanted, chosen, horizon)
+        return self.matching(reads, wanted, *pairs, by_hash=by_hash, keep=keep)
+
+    def matching(
+        self,
+        reads: ColdReads,
+        wanted: Rows,
+        pair_rows: np.ndarray,
+        pair_at: np.ndarray,
+        *,
+        by_hash: bool = False,
+        keep: bool = True,
+    ) -> Matches:
+        """Of pairs of a row and a position, by position, those whose record is the one that the row wants."""
         if not len(pair_at):
             return Matches(pair_rows, pair_at, no_rows(self._layout), pair_at)
         new = np.append(True, pair_at[1:] != pair_at[:-1])
@@ -222,6 +244,18 @@ class ColdSegment:
             self._closed = True
             self.rows = no_rows(self._layout)
             _close(self._files or (), self._direct)
+
+
+@dataclass(frozen=True)
+class Likely:
+    """Which rows may have a record in a segment, and pairs of a row and a position, by position.
+
+    No pairs where too many records share a tag: then each shard must be looked through by itself.
+    """
+
+    any: np.ndarray
+    rows: np.ndarray | None
+    at: np.ndarray | None
 
 
 @dataclass(frozen=True)

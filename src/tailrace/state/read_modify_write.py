@@ -147,14 +147,15 @@ class ReadModifyWriteStore:
         # With async-io, rows whose records are on disk wait for these while all others go on.
         turns = self.turns(frames) if reading else [frames]
 
-        def merge_shard(shard: int, turn: Sequence[tuple[Rows, np.ndarray]], bring: bool) -> None:
+        def merge_shard(
+            shard: int, turn: Sequence[tuple[Rows, np.ndarray]], brought: Sequence[tuple[Rows, np.ndarray]]
+        ) -> None:
             table = self._tables[shard]
             if id(table) not in logged:
                 table.begin(int(counts[shard]))
                 tables.append(table)  # from here on, and not before, the epoch has something to undo in this table
                 logged.add(id(table))
-            if bring:
-                self._bring_in(epoch, shard, turn)
+            self._put_in(table, shard, brought)
             came = 0 if self._noted_word is None else len(table.made_rows())
             for rows, bounds in turn:
                 lo, hi = int(bounds[shard]), int(bounds[shard + 1])
@@ -166,10 +167,8 @@ class ReadModifyWriteStore:
                 self.made[shard] = np.concatenate([self.made[shard], made]) if shard in self.made else made
 
         for turn in turns:
-            bring = reading and turn is turns[-1]
-            if bring:
-                self.prime(turn)
-            self._each(partial(merge_shard, turn=turn, bring=bring), touched, rows_owned)
+            brought = self._taken(epoch, turn) if reading and turn is turns[-1] else []
+            self._each(partial(merge_shard, turn=turn, brought=brought), touched, rows_owned)
         if hold:
             self.hold_budget()
 
@@ -197,24 +196,25 @@ class ReadModifyWriteStore:
                 part.append((Rows(np.ascontiguousarray(rows.words[mask]), rows.heap), ends[bounds]))
         return parts
 
-    def _bring_in(self, epoch: int, shard: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
-        """Put the cold records that the frames touch into the shard's table, under its open log."""
-        table = self._tables[shard]
-        for rows, bounds in frames:
-            chosen = table.missing(rows.words, rows.heap, int(bounds[shard]), int(bounds[shard + 1]))
-            for found in self.cold.take(epoch, shard, rows, chosen, self.horizon):
-                table.merge(found.words, found.heap, 0, len(found), replace=True)
+    def _taken(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> list[tuple[Rows, np.ndarray]]:
+        """The cold records that the frames touch, from now on ours: sorted by shard, and bounds."""
+        return [part for rows, bounds in frames for part in self.cold.take_all(epoch, rows, bounds, self.horizon)]
+
+    def _put_in(self, table: Table, shard: int, brought: Sequence[tuple[Rows, np.ndarray]]) -> None:
+        """Put cold records into the shard's table, under its open log."""
+        for rows, bounds in brought:
+            lo, hi = int(bounds[shard]), int(bounds[shard + 1])
+            if lo < hi:
+                table.merge(rows.words, rows.heap, lo, hi, replace=True)
 
     def bring_in(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
         """Into the tables, in the open epoch: cold records with the keys of these rows, whatever layout those have."""
-        epoch = self._epochs[-1][0]
         if not self.cold:
             return
-        self.prime(frames)
+        brought = self._taken(self._epochs[-1][0], frames)
         for shard, table in self.tables():
-            if any(bounds[shard] < bounds[shard + 1] for _, bounds in frames):
-                self._logged(table)
-                self._bring_in(epoch, shard, frames)
+            if any(bounds[shard] < bounds[shard + 1] for _, bounds in brought):
+                self._put_in(self._logged(table), shard, brought)
 
     # Hints -----------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tailrace.cache.policies import POLICIES
 from tailrace.env.scratch import ScratchFile, temporary_folder
+from tailrace.state.cold_segment import SegmentClosedError
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
 from tailrace.state.read_modify_write import ReadModifyWriteStore, fold_sections
 from tailrace.state.sections import RowsBuilder, to_section
@@ -362,3 +363,14 @@ def test_a_full_disk_is_told_by_the_next_batch(monkeypatch: pytest.MonkeyPatch) 
 def test_a_budget_needs_a_folder() -> None:
     with pytest.raises(ValueError, match="folder"):
         ReadModifyWriteStore(LAYOUT, [0], memory_bytes=1)
+
+
+@pytest.mark.parametrize("reads", COLD_READS)
+def test_a_segment_that_is_closed_while_it_is_read_ahead_gives_nothing_and_harms_nobody(reads: str) -> None:
+    with store_of(0, tuning=ColdTuning(reads=reads, hint_worth_s=0.0)) as store:
+        fill(store, range(100), 0)
+        store.cold.wait_for_writes()
+        (segment,) = store.cold._segments
+        segment.close()
+        with pytest.raises((SegmentClosedError, OSError)):
+            segment.copied(np.arange(100, dtype=np.int64))
