@@ -35,7 +35,7 @@ def bench(
     value_bytes: Annotated[int, typer.Option(min=1, help="Bytes of a value.")] = 256,
     memory_mb: Memory = 256,
     rounds: Annotated[int, typer.Option(min=1, help="Passes of each store that are measured.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0.01, help="A pass ends after so many.")] = 1.5,
+    seconds: Annotated[float, typer.Option(min=0.01, help="A pass ends after so many.")] = 1.0,
     seed: Seed = 1,
     out_file: OutFile = None,
     records: Records = None,

@@ -22,6 +22,10 @@ TO_BE_BUILT = ("berkeleydb", "wiredtiger")
 ALONE = ("redis",)
 """A process of its own for each store that is opened: few examples must do."""
 
+IN_A_JVM = ("spark-memory", "spark-rocksdb")
+EVERY = [pytest.param(name, marks=pytest.mark.long) if name in IN_A_JVM else name for name in STORES]
+EMBEDDED = [name for name in STORES if name not in (*ALONE, *IN_A_JVM)]
+
 _accesses = st.lists(
     st.tuples(st.sampled_from(list(Operation)), st.integers(0, 7), st.sampled_from([0, 1, 7, 10, 20, 300])),
     max_size=60,
@@ -92,7 +96,7 @@ def one_by_one(store: Store, prepared: Prepared) -> list[bytes | None]:
     return found
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", EVERY)
 def test_gets_find_what_was_written(name: str, tmp_path: Path) -> None:
     count = 0
 
@@ -118,7 +122,7 @@ def test_gets_find_what_was_written(name: str, tmp_path: Path) -> None:
     check()
 
 
-@pytest.mark.parametrize("name", [name for name in STORES if name not in ALONE])
+@pytest.mark.parametrize("name", EMBEDDED)
 def test_state_beyond_memory_is_found_again(name: str, tmp_path: Path) -> None:
     """Three times as many bytes as the store may hold in memory; every key is read after all are written."""
     keys, size = 12_000, 250
@@ -136,9 +140,7 @@ def test_state_beyond_memory_is_found_again(name: str, tmp_path: Path) -> None:
 def test_scalar_calls_and_micro_batches_may_take_turns(tmp_path: Path) -> None:
     accesses = [(Operation(i % 3), i % 5, 20) for i in range(40)]
     prepared = prepare(trace_of(accesses))
-    for name in STORES:
-        if name in ALONE:
-            continue
+    for name in EMBEDDED:
         try:
             with opened(name, tmp_path / name, prepared) as store:
                 store.run(prepared.batch(0, 40))

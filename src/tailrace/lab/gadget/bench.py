@@ -47,7 +47,7 @@ class GadgetOptions:
     """What the paper's replays write."""
     memory_bytes: int = MEMORY_BYTES
     rounds: int = 3
-    seconds: float = 1.5
+    seconds: float = 1.0
     """A pass is ended after so many."""
     seed: int = 1
 

@@ -145,7 +145,7 @@ def _locked(call: Callable[..., Any], lock: threading.Lock | None) -> Callable[.
     return alone
 
 
-_CLOCK_EVERY = 1000
+_CLOCK_EVERY = 100
 """Accesses between two looks at the clock: one at each would be a part of what is measured."""
 
 

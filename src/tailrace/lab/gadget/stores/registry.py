@@ -10,6 +10,7 @@ from tailrace.lab.gadget.stores.lmdb_store import LmdbStore
 from tailrace.lab.gadget.stores.plain import DictionaryStore
 from tailrace.lab.gadget.stores.redis_store import RedisStore
 from tailrace.lab.gadget.stores.rocksdb_store import DeleteTriggeredStore, RocksStore
+from tailrace.lab.gadget.stores.spark_stores import SparkMemoryStore, SparkRocksStore
 from tailrace.lab.gadget.stores.sqlite_store import SqliteStore
 from tailrace.lab.gadget.stores.tailrace_stores import (
     AlignedConnector,
@@ -28,6 +29,8 @@ _ALL: tuple[type[Store], ...] = (
     HashLogStore,
     RedisStore,
     SqliteStore,
+    SparkRocksStore,
+    SparkMemoryStore,
     DictionaryStore,
     *TAILRACE,
 )
