@@ -67,7 +67,7 @@ def test_points_are_not_in_the_plan_until_wanted(spark: SparkSession, tmp_path: 
         return frame.where("v > 100").select("k", "v")
 
     source = _unchecked(rows, [more, late])
-    spec = HintSpec("op", (Field("k", BIGINT),), None, None, 0, False, 8)
+    spec = HintSpec("op", (Field("k", BIGINT),), None, False, 8)
     points = points_of(source, [spec], True, SketchSize())
     assert [point.name for point in points] == ["source", "transform 1", "transform 2"]
     assert [point.name for point in points_of(source, [spec], False, SketchSize())] == ["source", "transform 1"]

@@ -35,8 +35,6 @@ def _spec(operator: OperatorSpec, first: OperatorSpec) -> HintSpec:
         operator=operator.name,
         keys=operator.keys,
         time=None if isinstance(first, JoinSpec) else first.time_column,
-        pane=None,
-        offset=0,
         whole_keys=isinstance(operator, LookupSpec),
         shards=operator.shards,
     )

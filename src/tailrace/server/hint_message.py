@@ -19,7 +19,7 @@ _LENGTH_BYTES = 4
 class HintMessage:
     """``passed``: rows that have passed the point, as (milliseconds before this was sent, how many).
 
-    ``times``: of the hints that follow, the event times, as (time, for how many of them).
+    ``time``: the event time of the hints that follow.
     """
 
     run: str
@@ -28,7 +28,7 @@ class HintMessage:
     try_: int
     point: str
     passed: tuple[tuple[float, int], ...] = ()
-    times: tuple[tuple[int, int], ...] = ()
+    time: int = 0
 
     def to_bytes(self, batch: pa.RecordBatch | None = None) -> bytes:
         header = json.dumps(asdict(self), separators=(",", ":")).encode()
@@ -45,7 +45,6 @@ class HintMessage:
         size = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES].to_pybytes(), "little")
         raw = json.loads(data[_LENGTH_BYTES:size].to_pybytes())
         raw["passed"] = tuple((float(age), int(rows)) for age, rows in raw["passed"])
-        raw["times"] = tuple((int(time), int(count)) for time, count in raw["times"])
         rest = data[size:]
         batch = pa.ipc.open_stream(rest).read_next_batch() if rest.size else None
         return cls(**raw), batch

@@ -49,7 +49,7 @@ class HintReceiver:
             return
         self._meter.hinted(message.operator, at, 0 if batch is None else len(batch), data.size)
         if batch is not None and message.operator in self._keys:
-            hints = told(Hints(batch, message.times), self._keys[message.operator])
+            hints = told(Hints(batch, message.time), self._keys[message.operator])
             operators.hint_keys(message.operator, message.epoch, *hints)
 
     def staged(self, key: StageKey, rows: int) -> None:

@@ -116,7 +116,7 @@ class HintSender:
                 if hints is None:
                     self._send(address, message)  # all are hot: what it tells is when they passed
                 else:
-                    self._send(address, replace(message, times=hints.times), hints.batch)
+                    self._send(address, replace(message, time=hints.time), hints.batch)
 
     def finish(self) -> None:
         """The task's rows have all passed: tell when, where somebody measures."""

@@ -31,7 +31,7 @@ _rows = st.lists(
 
 
 def _spec(**given: object) -> HintSpec:
-    plain: dict[str, object] = {"time": TIME, "pane": None, "offset": 0, "whole_keys": False, "shards": SHARDS}
+    plain: dict[str, object] = {"time": TIME, "whole_keys": False, "shards": SHARDS}
     return HintSpec("op", KEYS, **{**plain, **given})  # type: ignore[arg-type]
 
 
@@ -44,32 +44,22 @@ def _columns(rows: list[tuple[int | None, str | None, int | None]]) -> dict[str,
 
 
 @settings(max_examples=150)
-@given(_rows, st.none() | st.integers(1, 40), st.integers(-5, 5), st.booleans(), st.integers(0, SHARDS))
+@given(_rows, st.booleans(), st.integers(0, SHARDS))
 def test_every_key_once_with_its_time_to_its_owner(
-    rows: list[tuple[int | None, str | None, int | None]], pane: int | None, offset: int, whole: bool, cut: int
+    rows: list[tuple[int | None, str | None, int | None]], whole: bool, cut: int
 ) -> None:
-    spec = _spec(pane=pane, offset=offset, whole_keys=whole)
     columns = _columns(rows)
     hashes = hash_columns(KEYS, columns)
-    ranges = [(0, cut), (cut, SHARDS)]
-    wanted: list[set[tuple[int, int]]] = [set(), set()]
-    latest: dict[int | None, int] = {}
-    for _, _, time in rows:
-        if time is not None:
-            own = None if pane is None else (time - offset) // pane
-            latest[own] = max(latest.get(own, time), time)
-    for (_, _, time), hash_ in zip(rows, hashes.tolist(), strict=True):
-        if time is not None:
-            own = None if pane is None else (time - offset) // pane
-            wanted[hash_ % SHARDS >= cut].add((hash_, latest[own]))
-    found = HintExtractor(spec, NEVER_HOT).hints(columns, 7, ranges)
-    for hints, expected in zip(found, wanted, strict=True):
+    times = [time for _, _, time in rows if time is not None]
+    found = HintExtractor(_spec(whole_keys=whole), NEVER_HOT).hints(columns, 7, [(0, cut), (cut, SHARDS)])
+    for number, hints in enumerate(found):
+        wanted = {hash_ for hash_ in hashes.tolist() if (hash_ % SHARDS >= cut) == bool(number)} if times else set()
         if hints is None:
-            assert not expected
+            assert not wanted
             continue
-        sent, times, keys = told(hints, KEYS)
-        pairs = list(zip(sent.tolist(), times.tolist(), strict=True))
-        assert len(pairs) == len(hints) and len(set(pairs)) == len(pairs) and set(pairs) == expected
+        sent, moments, keys = told(hints, KEYS)
+        assert len(sent) == len(hints) == len(set(sent.tolist())) and set(sent.tolist()) == wanted
+        assert set(moments.tolist()) == {max(times)} and len(moments) == len(sent)
         if whole:
             assert keys is not None and HASH_COLUMN not in keys.schema.names
             assert hash_columns(KEYS, {name: keys.column(name) for name in ("k", "s")}).tolist() == sent.tolist()
@@ -99,9 +89,8 @@ def test_hot_keys_send_none_and_cool_down() -> None:
     assert hints is not None and len(hints) == 1
 
 
-@pytest.mark.parametrize("pane", [None, 10])
-def test_a_key_is_hinted_once_in_an_epoch(pane: int | None) -> None:
-    extractor = HintExtractor(_spec(pane=pane), NEVER_HOT)
+def test_a_key_is_hinted_once_in_an_epoch() -> None:
+    extractor = HintExtractor(_spec(), NEVER_HOT)
     rows: list[tuple[int | None, str | None, int | None]] = [(number, "a", 3) for number in range(50)]
 
     def sent(more: list[tuple[int | None, str | None, int | None]], epoch: int, try_: int = 0) -> int:
@@ -111,7 +100,6 @@ def test_a_key_is_hinted_once_in_an_epoch(pane: int | None) -> None:
     assert sent(rows, 1) == 50
     assert sent(rows, 1) == 0
     assert sent([*rows, (50, "a", 3)], 1) == 1
-    assert sent([(number, "a", 13) for number in range(50)], 1) == (0 if pane is None else 50), "in another pane"
     assert sent(rows, 1, 1) == 50, "another try may be that of another server"
     assert sent(rows, 2) == 50
 
@@ -130,7 +118,7 @@ def test_rows_without_a_time_foretell_nothing() -> None:
     assert HintExtractor(_spec(), NEVER_HOT).hints(_columns([(1, "a", None)]), 0, [(0, SHARDS)]) == [None]
 
 
-@pytest.mark.parametrize("given", [{}, {"time": None, "pane": 60, "whole_keys": True}])
+@pytest.mark.parametrize("given", [{}, {"time": None, "whole_keys": True}])
 def test_a_spec_travels(given: dict[str, object]) -> None:
     spec = _spec(**given)
     assert HintSpec.from_json(spec.to_json()) == spec

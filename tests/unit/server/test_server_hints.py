@@ -86,10 +86,10 @@ def wire(short_path: Path) -> Iterator[tuple[StateClient, Told, HintReceiver, St
 
 def test_hints_reach_their_operator(wire: tuple[StateClient, Told, HintReceiver, StateService]) -> None:
     client, told, receiver, _ = wire
-    assert client.hint(_message(passed=((0.0, 30),), times=((5, 2), (9, 1))), _hashes(-7, 8, 9))
+    assert client.hint(_message(passed=((0.0, 30),), time=5), _hashes(-7, 8, 9))
     keys = pa.RecordBatch.from_pydict({"k": pa.array([3, None], pa.int64())})
-    assert client.hint(_message(times=((4, 2),)), keys)
-    assert told.heard[0] == ([-7, 8, 9], [5, 5, 9], None)
+    assert client.hint(_message(time=4), keys)
+    assert told.heard[0] == ([-7, 8, 9], [5, 5, 5], None)
     hashes, times, sent = told.heard[1]
     assert hashes == hash_columns(KEYS, {"k": keys.column("k")}).tolist() and times == [4, 4] and sent == keys
     slack, hints, nbytes = receiver.begins("op", 1, 0)
@@ -99,11 +99,11 @@ def test_hints_reach_their_operator(wire: tuple[StateClient, Told, HintReceiver,
 def test_hints_are_fenced_and_dropped(wire: tuple[StateClient, Told, HintReceiver, StateService]) -> None:
     client, told, receiver, service = wire
     assert not client.hint(_message(run="other"), _hashes(1)), "of another run: refused, and no error for the sender"
-    assert client.hint(_message(epoch=2, try_=1, times=((0, 1),)), _hashes(1))
-    assert client.hint(_message(epoch=2, try_=0, times=((0, 1),)), _hashes(2)), "of a try that is over: dropped"
+    assert client.hint(_message(epoch=2, try_=1), _hashes(1))
+    assert client.hint(_message(epoch=2, try_=0), _hashes(2)), "of a try that is over: dropped"
     receiver.begins("op", 2, 1)
-    assert client.hint(_message(epoch=2, try_=1, times=((0, 1),)), _hashes(3)), "its operator has begun: dropped"
-    assert client.hint(_message(epoch=3, operator="plain", times=((0, 1),)), _hashes(4)), "of no operator here: dropped"
+    assert client.hint(_message(epoch=2, try_=1), _hashes(3)), "its operator has begun: dropped"
+    assert client.hint(_message(epoch=3, operator="plain"), _hashes(4)), "of no operator here: dropped"
     assert [hashes for hashes, _, _ in told.heard] == [[1]]
     service.shutdown()
     assert not client.hint(_message(epoch=3), _hashes(6)), "the server is gone: no error for the sender"

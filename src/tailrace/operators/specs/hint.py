@@ -13,16 +13,11 @@ from tailrace.types import DataType, Field
 
 @dataclass(frozen=True)
 class HintSpec:
-    """``keys``: the operator's, by the names that the source's rows have for them, in the operator's order.
-
-    ``pane``: hints of one key are told apart by the pane of their time; None: its state is one, whatever the time.
-    """
+    """``keys``: the operator's, which the source's rows have under the same names, in the operator's order."""
 
     operator: str
     keys: tuple[Field, ...]
     time: Field | None  # event time; the epoch's number stands for it where there is none
-    pane: int | None
-    offset: int  # where panes begin
     whole_keys: bool  # the operator needs the key columns themselves, and not only their hashes
     shards: int
 
