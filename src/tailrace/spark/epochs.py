@@ -41,7 +41,7 @@ from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.server.client import EpochDone
 from tailrace.server.protocol import Relayed, StageReceipt, Winner
 from tailrace.spark.basis import Basis
-from tailrace.spark.commits import Commit, Commits, Order
+from tailrace.spark.commits import Commits, Order
 from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, local_emission, remote_emission
 from tailrace.spark.endless import telling_endless
 from tailrace.spark.epoch_times import EpochTimes, mark
@@ -53,6 +53,7 @@ from tailrace.spark.lookahead import Lookahead, LookaheadProgress
 from tailrace.spark.progress import Durations, EpochProgress, OperatorProgress, QueryIdentity
 from tailrace.spark.schema import output_schema
 from tailrace.spark.sinks import EpochSink
+from tailrace.spark.stopwatch import Stopwatch, durations_of
 from tailrace.spark.task_errors import telling_task_errors
 from tailrace.spark.timeline import Step, commit_steps, epoch_steps
 from tailrace.spark.watermark import Watermark
@@ -150,7 +151,7 @@ class Epochs:
     def _try(
         self, batch: DataFrame, epoch: int, try_: int, basis: Basis, started: float, failed_ms: float
     ) -> EpochProgress:
-        plan, stopwatch = self._plan, _Stopwatch()
+        plan, stopwatch = self._plan, Stopwatch()
         replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
         late_before = self._times.late_before(plan.stages[0], self._watermark)
         orders = Orders(epoch, try_, late_before, basis.combine, self._fleet.routes)
@@ -204,7 +205,7 @@ class Epochs:
         outcome = _Outcome(
             order, receipts, done, watermark, basis.combine, replay is not None, emission.rows, late, ahead
         )
-        durations = _durations(stopwatch.laps, receipts, done, failed_ms, self._commits.last)
+        durations = durations_of(stopwatch.laps, receipts, done, failed_ms, self._commits.last)
         steps = epoch_steps(epoch, stopwatch.began, stopwatch.laps, durations.apply, durations.advance)
         if self._commits.last is not None:
             steps += commit_steps(self._commits.last.manifest.epoch, self._commits.last.spans)
@@ -398,38 +399,3 @@ class _Outcome:
         """By operator, rows that were late for it, and rows without an event time."""
         first = (sum(each.late_rows for each in self.receipts), sum(each.null_time_rows for each in self.receipts))
         return [first, *((rows, 0) for rows in self.late)]
-
-
-def _durations(
-    laps: dict[str, float], receipts: list[Receipt], done: list[EpochDone], failed_ms: float, last: Commit | None
-) -> Durations:
-    apply_ms = max(each.status.apply_ms for each in done)
-    advance_ms = max(each.status.advance_ms for each in done)
-    return Durations(
-        plan=laps["plan"],
-        ingest=laps["ingest"],
-        combine=max((receipt.combine_ms for receipt in receipts), default=0.0),
-        transfer=max((receipt.transfer_ms for receipt in receipts), default=0.0),
-        apply=apply_ms,
-        advance=advance_ms,
-        commit=max(0.0, laps["servers"] - apply_ms - advance_ms) + laps["gate"],
-        sink=laps["sink"],
-        behind=last.behind_ms if last is not None else 0.0,
-        retries=failed_ms,
-        total=failed_ms + sum(laps.values()),
-    )
-
-
-class _Stopwatch:
-    """Milliseconds between laps, by name."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self.began = clock.now()
-        self._last = clock.monotonic()
-
-    def lap(self, name: str) -> float:
-        now = clock.monotonic()
-        self.laps[name] = (now - self._last) * 1e3
-        self._last = now
-        return self.laps[name]

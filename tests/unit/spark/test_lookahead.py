@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.spark.lookahead import STAGING, Lookahead, Rule, Sample, Seen, latest_with, low_percentile
+from tailrace.spark.lookahead import STAGING, Lookahead, Rule, Sample, Seen, latest_with, low_percentile, told_lines
 
 NAMES = ("source", "transform 1", "transform 2", "ingest", STAGING)
 
@@ -206,3 +206,13 @@ def test_an_operator_without_an_earlier_point_is_left_alone() -> None:
     lookahead = Lookahead((STAGING,)).after(Seen(cold=9, misses=9, fetch_ms_p99=100.0))
     assert lookahead.decision.candidate == STAGING and not lookahead.decision.measured
     assert "no earlier point" in lookahead.decision.reason
+
+
+def test_a_user_is_told_where_hints_come_from() -> None:
+    world = _World()
+    world.cold, world.fetch_ms = 100, 10.0
+    world.epochs(6)
+    first, second = told_lines({"aggregate": world.lookahead, "alone": Lookahead((STAGING,))})
+    assert first.startswith("Lookahead of aggregate: transform 2: the latest with enough slack: 20.0 ms")
+    assert second.endswith("source (60.0 ms), transform 1 (40.0 ms), transform 2 (20.0 ms), staging (3.0 ms)")
+    assert told_lines({"alone": Lookahead((STAGING,))}) == []
