@@ -51,6 +51,16 @@ def test_single_calls_micro_batches_and_pieces_all_go_through_the_trace(small: P
     assert not list(tmp_path.iterdir())  # nothing is left of a store
 
 
+def test_records_that_are_there_from_the_start_are_found(tmp_path: Path) -> None:
+    trace = replace(trace_of("aggregation", "borg", events=100), metadata={"preloaded": "true"})
+    prepared = prepare(trace)
+    assert (prepared.expected.sizes > 0).all()  # the first get of a key finds something
+    for name in ("dictionary", "tailrace-rmw"):
+        for how in (How(), How(30)):
+            with opened(STORES[name], prepared, how, tmp_path) as store:
+                assert throughput(store, prepared, how).accesses == len(trace)
+
+
 def test_a_pass_ends_after_its_time(small: Prepared, tmp_path: Path) -> None:
     how = How(10, seconds=0)
     with opened(DictionaryStore, small, how, tmp_path) as store:

@@ -16,8 +16,10 @@ import numpy as np
 from tailrace.errors import TailraceError
 from tailrace.lab.gadget import prepared_kernels as pk
 from tailrace.lab.gadget.stores.combine import columns_of
-from tailrace.lab.gadget.stores.contract import Answers, Batch, Values
-from tailrace.lab.gadget.trace import Operation, Trace
+from tailrace.lab.gadget.stores.contract import Answers, Batch, Store, Values
+from tailrace.lab.gadget.trace import Operation, Trace, joined
+
+_LOADED_BYTES = 100
 
 
 class WrongAnswerError(TailraceError):
@@ -32,6 +34,8 @@ class Prepared:
     data: np.ndarray
     first_key: int = 0
     """Added to every state key, so that operators on one store do not share keys."""
+    preloaded: int = 0
+    """The first accesses put what is in the store from the start; they are no part of a measurement."""
 
     def __len__(self) -> int:
         return len(self.trace)
@@ -77,7 +81,13 @@ class Prepared:
         return Values(sizes, data)
 
     def batches(self, accesses: int) -> list[Batch]:
-        return [self.batch(first, min(first + accesses, len(self))) for first in range(0, len(self), accesses)]
+        """All accesses but those that load the store."""
+        starts = range(self.preloaded, len(self), accesses)
+        return [self.batch(first, min(first + accesses, len(self))) for first in starts]
+
+    def load(self, store: Store) -> None:
+        if self.preloaded:
+            store.run(self.batch(0, self.preloaded))
 
     def batch(self, first: int, end: int) -> Batch:
         part = slice(first, end)
@@ -116,9 +126,30 @@ class Prepared:
 
 
 def prepare(trace: Trace, first_key: int = 0, first_access: int = 0) -> Prepared:
-    """``first_access``: of a piece of a trace, how many accesses come before it."""
+    """``first_access``: of a piece of a trace, how many accesses come before it.
+
+    Where the trace's records are in the store from the start (YCSB), puts of them come first.
+    """
+    preloaded = 0
+    if trace.metadata.get("preloaded") == "true" and len(trace):
+        loading = _loading(trace)
+        preloaded, trace = len(loading), joined([loading, trace])
     sizes = trace.value_sizes.astype(np.int64)
     starts = np.cumsum(sizes) - sizes
     data = np.empty(int(sizes.sum()), np.uint8)
     pk.fill(first_access, sizes, starts, data)
-    return Prepared(trace, sizes, starts, data, first_key)
+    return Prepared(trace, sizes, starts, data, first_key, preloaded)
+
+
+def _loading(trace: Trace) -> Trace:
+    """Puts of all state keys, as large as values of this trace are."""
+    keys = trace.distinct_keys
+    written = trace.value_sizes[trace.value_sizes > 0]
+    size = int(np.median(written)) if len(written) else _LOADED_BYTES
+    return Trace(
+        np.full(keys, Operation.PUT, np.uint8),
+        np.arange(keys, dtype=np.int64),
+        np.full(keys, size, np.int32),
+        np.full(keys, trace.times[0]),
+        trace.events,
+    )

@@ -8,11 +8,14 @@ Lethe (Sarkar et al., SIGMOD 2020) has no public code. What is here has its aim,
 long, by RocksDB's own means: a table in which, of 128 neighbouring entries, 64 are deletes is marked for compaction.
 
 A micro-batch is combined: one multi-get, and one write batch, which is filled in a compiled loop. The log is off.
+
+Threads: any number at once; each has a write batch of its own.
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
 from ctypes import byref, c_char_p, c_size_t
 from typing import Any, ClassVar
 
@@ -20,7 +23,7 @@ import numba
 import numpy as np
 
 from tailrace.lab.gadget.stores import combine_kernels as ck
-from tailrace.lab.gadget.stores.combine import Combiner
+from tailrace.lab.gadget.stores.combine import Combiner, Plan
 from tailrace.lab.gadget.stores.contract import Batch, Settings, Store, Values
 from tailrace.lab.gadget.stores.rocksdb_library import check, options, rocksdb
 
@@ -54,8 +57,8 @@ class RocksStore(Store):
         self._writing = self._library.rocksdb_writeoptions_create()
         self._library.rocksdb_writeoptions_disable_WAL(self._writing, 1)
         self._reading = self._library.rocksdb_readoptions_create()
-        self._batch = self._library.rocksdb_writebatch_create()
-        self._combiner = Combiner()
+        self._own = threading.local()  # what a thread puts its micro-batches together in
+        self._batches: list[Any] = []
         self._fill = _filler(self._library)
         self._error = c_char_p()
         self._error_at = byref(self._error)
@@ -87,7 +90,11 @@ class RocksStore(Store):
         check(self._error)
 
     def run(self, batch: Batch) -> Values:
-        plan = self._combiner.plan(batch)
+        if not hasattr(self._own, "combiner"):
+            self._own.combiner, self._own.batch = Combiner(), self._library.rocksdb_writebatch_create()
+            self._batches.append(self._own.batch)
+        plan: Plan = self._own.combiner.plan(batch)
+        writing = self._own.batch
         names = [batch.names[key] for key in plan.names.tolist()]
         keys = np.frombuffer(b"".join(names), np.uint8)
         sizes = np.fromiter(map(len, names), np.uint64, len(names))
@@ -97,16 +104,16 @@ class RocksStore(Store):
         written = np.flatnonzero(plan.writes != ck.NOTHING)
         if len(written):
             values = plan.written(written)
-            self._library.rocksdb_writebatch_clear(self._batch)
+            self._library.rocksdb_writebatch_clear(writing)
             self._fill(
-                self._batch,
+                writing,
                 plan.writes[written],
                 places[written],
                 sizes[written],
                 values.sizes,
                 values.data.ctypes.data,
             )
-            self._library.rocksdb_write(self._db, self._writing, self._batch, self._error_at)
+            self._library.rocksdb_write(self._db, self._writing, writing, self._error_at)
             check(self._error)
         return answers
 
@@ -122,7 +129,8 @@ class RocksStore(Store):
 
     def close(self) -> None:
         if self._db:
-            self._library.rocksdb_writebatch_destroy(self._batch)
+            for one in self._batches:
+                self._library.rocksdb_writebatch_destroy(one)
             self._library.rocksdb_readoptions_destroy(self._reading)
             self._library.rocksdb_writeoptions_destroy(self._writing)
             self._library.rocksdb_close(self._db)
