@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyarrow import fs
 
 from tailrace.env.scratch import SpilledBatches
@@ -98,8 +98,7 @@ class ParquetTable:
 
     def _read(self) -> list[pa.RecordBatch]:
         try:
-            dataset = _dataset(self._path)
-            buckets = self._split(dataset)
+            buckets = self._split(_files(self._path))
         except (OSError, pa.ArrowInvalid) as error:
             said = str(error).splitlines()[0]
             missing = isinstance(error, FileNotFoundError | pa.ArrowInvalid)
@@ -110,11 +109,11 @@ class ParquetTable:
             ) from None
         return [self._sorted(bucket) for bucket in buckets]
 
-    def _split(self, dataset: ds.Dataset) -> list[SpilledBatches]:
-        size = sum(fragment.metadata.serialized_size + _bytes(fragment) for fragment in dataset.get_fragments())
+    def _split(self, files: list[pq.ParquetFile]) -> list[SpilledBatches]:
+        size = sum(map(_bytes, files))
         count = min(_BUCKETS_MAX, 1 + size // self._bucket_bytes)
         buckets = [SpilledBatches(self._folder, self._schema) for _ in range(count)]
-        for batch in self._batches(dataset):
+        for batch in self._batches(files):
             owner = np.asarray(batch.column(0)) % count
             for number in range(count):
                 own = batch.filter(pa.array(owner == number)) if count > 1 else batch
@@ -122,11 +121,9 @@ class ParquetTable:
                     buckets[number].write(own)
         return buckets
 
-    def _batches(self, dataset: ds.Dataset) -> Iterator[pa.RecordBatch]:
-        by_name = {name.lower(): name for name in dataset.schema.names}
+    def _batches(self, files: list[pq.ParquetFile]) -> Iterator[pa.RecordBatch]:
         fields = (*self._spec.keys, *self._spec.values)
-        names = [by_name.get(field.name.lower(), field.name) for field in fields]
-        for batch in dataset.to_batches(columns=names, batch_size=_READ_ROWS):
+        for batch in (batch for file in files for batch in _columns(file, [field.name for field in fields])):
             arrays = [
                 converted(_plain(array), field.type, field.name, self._spec.table.shown)
                 for array, field in zip(batch.columns, fields)
@@ -171,15 +168,36 @@ class ParquetTable:
             self._buckets = None
 
 
-def _dataset(path: str) -> ds.Dataset:
+def _files(path: str) -> list[pq.ParquetFile]:
+    """A file, or all files of a folder. Not by Arrow's datasets: these bring pandas along, which servers do without."""
     filesystem, inside = (
         fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path.removeprefix("file:"))
     )
-    return ds.dataset(inside, format="parquet", filesystem=filesystem)
+    found = filesystem.get_file_info(inside)
+    if found.type == fs.FileType.NotFound:
+        raise FileNotFoundError(f"there is nothing at {path}")
+    paths = [inside]
+    if found.type == fs.FileType.Directory:
+        below = filesystem.get_file_info(fs.FileSelector(inside, recursive=True))
+        paths = sorted(each.path for each in below if each.is_file and not each.base_name.startswith(("_", ".")))
+    return [pq.ParquetFile(filesystem.open_input_file(each)) for each in paths]
 
 
-def _bytes(fragment: Any) -> int:
-    return sum(fragment.metadata.row_group(n).total_byte_size for n in range(fragment.metadata.num_row_groups))
+def _columns(file: pq.ParquetFile, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    """Batches of these columns, in this order, whatever the case of their names."""
+    by_name = {name.lower(): name for name in file.schema_arrow.names}
+    missing = [name for name in wanted if name.lower() not in by_name]
+    if missing:
+        raise pa.ArrowInvalid(f"no column {', '.join(missing)}; there are {', '.join(file.schema_arrow.names)}")
+    names = [by_name[name.lower()] for name in wanted]
+    for batch in file.iter_batches(batch_size=_READ_ROWS, columns=names):
+        yield batch.select(names)
+
+
+def _bytes(file: pq.ParquetFile) -> int:
+    groups = range(file.metadata.num_row_groups)
+    size: int = file.metadata.serialized_size + sum(file.metadata.row_group(n).total_byte_size for n in groups)
+    return size
 
 
 def _plain(array: pa.Array) -> pa.Array:

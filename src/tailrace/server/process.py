@@ -31,8 +31,9 @@ from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.server import assembly
 from tailrace.server.folder import ServerFolder
 from tailrace.server.hint_receiver import HintReceiver
-from tailrace.server.protocol import TCP, UNIX_SCHEME, ProcessConfig, ServerAddress, encode
+from tailrace.server.protocol import TCP, UNIX_SCHEME, ProcessConfig, ServerAddress, ServerConfig, encode
 from tailrace.server.service import LateEngine, StateService
+from tailrace.types import Field
 
 LOG_BYTES_MAX = 1 << 20
 LOG_BYTES_KEPT = 1 << 18
@@ -103,6 +104,14 @@ def main() -> int:
     return 0
 
 
+def _keys(common: ServerConfig) -> dict[str, tuple[Field, ...]]:
+    """The keys of each operator; of none where a spec cannot be read: building the engine of it says what is wrong."""
+    try:
+        return {spec.name: tuple(spec.keys) for spec in map(spec_from_json, common.operators)}
+    except Exception:
+        return {}
+
+
 def _listen(
     config: ProcessConfig, engine: LateEngine, opened: Callable[[], None], shutdown: Callable[[bool], None]
 ) -> StateService:
@@ -125,7 +134,7 @@ def _listen(
             opened=opened,
             shutdown=shutdown,
             tls_certificates=certificates,
-            hints=HintReceiver(common.run, {spec.name: spec.keys for spec in map(spec_from_json, common.operators)}),
+            hints=HintReceiver(common.run, _keys(common)),
         )
     myself = processes.facts(process_id())
     assert myself is not None
