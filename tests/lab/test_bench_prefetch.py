@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tailrace.lab.nexmark.compare import same_rows
 from tailrace.lab.nexmark.workloads import FEED, PREFIX, VERSIONS
 from tailrace.lab.prefetch_moving import MovingOptions
 from tailrace.lab.prefetch_moving import _result as moving_result
-from tailrace.lab.prefetch_numbers import Measured, batch_of, result, tables, totals, weighted
+from tailrace.lab.prefetch_numbers import Measured, batch_of, copy_bytes, result, tables, totals, weighted
 from tailrace.lab.prefetch_options import PrefetchOptions, check_names, sweeps_of
 from tailrace.lab.prefetch_workloads import CASES, MODES, case
 from tailrace.lab.record import Recording
@@ -81,7 +82,7 @@ def measured() -> Measured:
             before = totals(one)
     peer = {**told(900, 0, 0, 0), "operators": [], "lookahead": []}
     batches["spark-rocksdb"] = [batch_of(peer, {}) for _ in range(10)]
-    return Measured(case("q18", 4_000_000), batches, 8 << 20, 2, 7, {})
+    return Measured(case("q18", 4_000_000), batches, 8 << 20, 2, {}, 7, {})
 
 
 def test_the_numbers_of_a_run() -> None:
@@ -98,6 +99,15 @@ def test_the_numbers_of_a_run() -> None:
     assert "spark-rocksdb" not in found["wait_ms"]["q18"]
     shown = tables({**found, "read_ms": 1.0, "read_depth": 32})
     assert shown["q18: 1 ms a read, 32 at once"]["wait p99.9 ms"]["lru"] == 50.0
+
+
+def test_a_lookup_table_is_as_large_as_its_copies_would_be() -> None:
+    first = told(5, 1, 0, 40)
+    first["operators"][0]["customMetrics"]["cacheBytes"] = 4_000.0
+    assert copy_bytes(first) == 100.0
+    one, table = measured(), case("q13", 4_000_000)
+    found = result({"q13": replace(one, case=table, copy_bytes=dict.fromkeys(one.batches, 100.0))})
+    assert found["state_over_memory"]["q13"]["lru"] == round(table.table_rows * 100 / (8 << 20), 2)
 
 
 def test_what_was_not_waited_for_makes_no_infinite_ratio() -> None:
@@ -263,7 +273,7 @@ def test_a_small_run(short_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("workload", CASES)
 def test_all_engines_answer_alike(short_path: Path, workload: str) -> None:
-    found = bench(short_path, *SMALL, "--workloads", workload)
+    found = bench(short_path, *SMALL, "--workloads", workload, "--engines", ",".join(MODES))
     assert found["answers_equal"] is True and found["rows_checked"][workload] > 0
     assert found["wait_p999_ratio_lru"][workload] > 0 and found["throughput_ratio"][workload] > 0
     assert all(times >= 8 for times in found["state_over_memory"][workload].values())

@@ -18,8 +18,12 @@ from tailrace.cli.showing import give, progress_bar, show_table, work_folder
 def prefetch(
     chosen: Annotated[str, typer.Option("--workloads", help="Which workloads.")] = "q13,q18,q19,q20,ysb",
     engines: Annotated[
-        str, typer.Option(help="Ways to bring cold state into memory, and Spark's store for its throughput.")
-    ] = "lru,clock,async-io,hints,spark-rocksdb",
+        str | None,
+        typer.Option(
+            help="Ways to bring cold state into memory, and Spark's store for its throughput.",
+            show_default="lru,clock,async-io,hints,spark-rocksdb",
+        ),
+    ] = None,
     memory: Annotated[
         str | None, typer.Option(help="Of a state server, as 4M; states are 12 times as large.", show_default="4M")
     ] = None,
@@ -40,7 +44,9 @@ def prefetch(
     moving: Annotated[
         bool, typer.Option("--moving", help="Instead, keys and latency that change midway: the lookahead moves.")
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small: two minutes, no numbers to go by.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small: three engines, about two minutes, no numbers to go by.")
+    ] = False,
     sink: Annotated[str, typer.Option(help="Where rows go, for all engines alike: noop, collect or parquet.")] = "noop",
     seed: Seed = 1,
     check: Annotated[bool, typer.Option(help="Compare every engine's rows with the oracle's at the end.")] = True,
@@ -80,7 +86,7 @@ def prefetch(
     try:
         options = asked.PrefetchOptions(
             workloads=_names(chosen),
-            modes=_names(engines),
+            modes=small.modes if engines is None else _names(engines),
             memory_bytes=small.memory_bytes if memory is None else registry.count(memory),
             turns=small.turns if turns is None else turns,
             turn=turn,

@@ -27,6 +27,7 @@ from tailrace.lab.nexmark.bench_check import check_further_rows, without
 from tailrace.lab.prefetch_numbers import (
     Measured,
     batch_of,
+    copy_bytes,
     hit_ratio,
     percentiles,
     result,
@@ -84,6 +85,7 @@ class Runner:
     def __init__(self, mode: Mode, engine: EngineProcess) -> None:
         self.mode, self.engine = mode, engine
         self.batches: list[dict[str, Any]] = []
+        self.copy_bytes: float | None = None
         self._before: dict[str, float] = {}
 
     def turn(self, paths: list[str]) -> list[dict[str, Any]]:
@@ -91,7 +93,10 @@ class Runner:
 
     def answer(self) -> None:
         """Of a batch that was sent and is not measured."""
-        self._before = totals(self.engine.answer())
+        told = self.engine.answer()
+        if self.copy_bytes is None:
+            self.copy_bytes = copy_bytes(told)
+        self._before = totals(told)
 
     def _batch(self, path: str) -> dict[str, Any]:
         cpu_s = self.engine.cpu_s()
@@ -155,6 +160,7 @@ def _run_case(
             batches={name: runner.batches for name, runner in runners.items()},
             memory_bytes=memory_bytes,
             cores=measure.cores(),
+            copy_bytes={name: runner.copy_bytes or 0.0 for name, runner in runners.items()},
             rows_checked=checked,
             confs={name: runner.engine.confs for name, runner in runners.items()},
         )

@@ -40,14 +40,14 @@ _FURTHER = 2
 _CONFS = {
     **ONE_PIECE_A_CORE,
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "250",  # so that a step passes rows on before it has seen them all
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100",  # so that a step passes rows on before it has seen them all
 }
 PHASES = ("keys as they are", "the first step makes others of them", "the table becomes fast")
 
 PARAMETERS: Mapping[str, Parameter] = {
     "keys": Parameter(1_000_000, "different keys, drawn evenly"),
     "shift": Parameter(0, "what the first step adds to keys"),
-    "step_ms": Parameter(4, "how long each step takes for 250 rows"),
+    "step_ms": Parameter(4, "how long each step takes for 100 rows"),
     "latency_file": Parameter("", "a file with the milliseconds that the table takes to answer"),
 }
 
@@ -77,7 +77,7 @@ def _step(frame: DataFrame, first: bool, step_ms: int) -> DataFrame:
 def _tailrace(feeds: Mapping[str, DataFrame], values: Mapping[str, Value]) -> Any:
     connect = partial(SlowTable, str(values["latency_file"]))
     table = tr.table.dbapi(
-        connect, "select key, value from slow where key in ({keys})", "key", "value bigint", batch=256
+        connect, "select key, value from slow where key in ({keys})", "key", "value bigint", batch=64
     )
     stream = tr.stream(feeds[FEED])
     for number in range(_STEPS):
@@ -102,7 +102,7 @@ register(
         oracle=_oracle,
         settle=lambda rows: rows.select(["key", "number", "value"]),
         parameters=PARAMETERS,
-        rows=2_000,
+        rows=1_000,
     )
 )
 
@@ -110,16 +110,16 @@ register(
 @dataclass(frozen=True)
 class MovingOptions:
     quick: bool = False
-    rows: int = 2_000
-    slow_ms: float = 40
-    fast_ms: float = 2
+    rows: int = 1_000
+    slow_ms: float = 15
+    fast_ms: float = 1
     seed: int = 1
     confs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def batches(self) -> int:
         """Of a phase."""
-        return 8 if self.quick else 40
+        return 12 if self.quick else 50
 
 
 def run_moving(options: MovingOptions, work: Path, report: Report) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def run_moving(options: MovingOptions, work: Path, report: Report) -> dict[str, 
     values = {**workload.values(), "latency_file": str(latency)}
     report("starting", 0, steps)
     # A little memory, so that no key is still there when it comes again.
-    given = {"memory": "2MB", "coldReadTime": "0 seconds"}
+    given = {"memory": "2MB"}
     engine = EngineProcess(NAME, OURS, work, {**_CONFS, **options.confs}, values, given)
     told: list[dict[str, Any]] = []
 

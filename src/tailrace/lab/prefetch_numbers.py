@@ -36,6 +36,14 @@ def totals(told: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(sum(each.get(metric, 0) for each in metrics)) for name, metric in COUNTS.items()}
 
 
+def copy_bytes(first: Mapping[str, Any]) -> float:
+    """What a row of a lookup table takes as a copy, from the first batch: nothing has left the cache by then."""
+    now = totals(first)
+    metrics = [operator.get("customMetrics", {}) for operator in first.get("operators", [])]
+    size = max((each.get("cacheBytes", 0.0) for each in metrics), default=0.0)
+    return float(size / max(1.0, now["misses"], now["fetched"]))
+
+
 def batch_of(told: Mapping[str, Any], before: Mapping[str, float]) -> dict[str, Any]:
     """A batch as its engine told it, with what its own share of the counts is."""
     now, operators = totals(told), told.get("operators", [])
@@ -49,10 +57,6 @@ def batch_of(told: Mapping[str, Any], before: Mapping[str, float]) -> dict[str, 
             operator.get("diskUsedBytes", 0) / max(1.0, operator.get("customMetrics", {}).get("spaceAmplification", 1))
             for operator in operators
         ),
-        "copies": max(
-            (one.get("numRowsTotal", 0) for one in operators if "lookup" in one.get("operatorKind", "")), default=0
-        ),
-        "copies_bytes": max((each.get("cacheBytes", 0) for each in metrics), default=0),
     }
 
 
@@ -64,6 +68,8 @@ class Measured:
     batches: Mapping[str, list[dict[str, Any]]]
     memory_bytes: int
     cores: int
+    copy_bytes: Mapping[str, float]
+    """Of a lookup table."""
     rows_checked: int | None
     confs: Mapping[str, dict[str, str]]
 
@@ -165,8 +171,8 @@ def state_over_memory(one: Measured, name: str) -> float:
     copies."""
     last = one.batches[name][-1]
     size = last["disk_bytes"]
-    if one.case.table_rows and last["copies"]:
-        size = one.case.table_rows * last["copies_bytes"] / last["copies"]
+    if one.case.table_rows:
+        size = one.case.table_rows * one.copy_bytes[name]
     return round(float(size) / max(1, last["budget_bytes"] or one.memory_bytes), 2)
 
 

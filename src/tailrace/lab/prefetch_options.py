@@ -57,16 +57,16 @@ class PrefetchOptions:
         return replace(made, values={**told, **made.values, **{given: told[given] for given in names}})
 
     def options_of(self, mode: Mode, memory_bytes: int) -> dict[str, str]:
+        shaped = {"coldReadTime": f"{round(self.read_ms * 1e3)} microseconds", "coldReadDepth": str(self.depth)}
         return {
             "commit": self.commit,
             "memory": str(memory_bytes),
-            "coldReadTime": f"{round(self.read_ms * 1e3)} microseconds",
-            "coldReadDepth": str(self.depth),
+            **(shaped if self.read_ms else {}),
             **mode.options,
         }
 
 
-QUICK = PrefetchOptions(memory_bytes=1_100_000, turns=2, warmup=3)
+QUICK = PrefetchOptions(modes=("lru", "async-io", "hints"), memory_bytes=1_100_000, turns=1, warmup=2)
 
 
 def sweeps_of(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -110,7 +110,7 @@ def _q18(memory: int) -> Case:
         "first_event": each * (bids + 2) + fill,
     }
     filling = {**_EVEN, "first_event": each * (bids + 2)}
-    return Case("q18", f"{PREFIX}q18", values, min(8_000, memory // 500), memory, fill, fill // 3 + 1, filling)
+    return Case("q18", f"{PREFIX}q18", values, memory // 1_200, memory, fill, fill // 3 + 1, filling)
 
 
 def _q19(memory: int) -> Case:
@@ -129,7 +129,7 @@ def _q19(memory: int) -> Case:
         "first_event": fill,
     }
     filling = {**_EVEN, "auctions_in_flight": max(1, wanted // 50), "first_event": 0}
-    return Case("q19", f"{PREFIX}q19", values, max(200, memory // 12_000), memory, fill, fill // 4 + 1, filling)
+    return Case("q19", f"{PREFIX}q19", values, memory // 16_000, memory, fill, fill // 4 + 1, filling)
 
 
 def _q20(memory: int) -> Case:
@@ -146,7 +146,7 @@ def _q20(memory: int) -> Case:
         "first_event": (wanted // 3 + 1) * 50,
     }
     filling = {**_EVEN, "auctions": a_round, "bids": 1, "first_event": 0}
-    return Case("q20", f"{PREFIX}q20-kept", values, min(9_000, memory // 500), memory, fill, fill // 4 + 1, filling)
+    return Case("q20", f"{PREFIX}q20-kept", values, memory // 740, memory, fill, fill // 4 + 1, filling)
 
 
 def _ysb(memory: int) -> Case:
