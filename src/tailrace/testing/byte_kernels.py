@@ -19,6 +19,7 @@ SIZE, INLINE = FIRST_KEY + 1, FIRST_KEY + 2
 VALUE = FIRST_KEY + 1
 """Word of a row of an append store."""
 ROW_WORDS = VALUE + 1
+LENGTH_BYTES = 4
 NO_PANES = np.empty(0, np.int64)
 
 
@@ -33,10 +34,9 @@ def _name(words, i, name, pane, valid):
 
 
 @inlined
-def _put(size, start, data, heap, end):
-    for b in range(4):
+def _put_length(size, heap, end):
+    for b in range(LENGTH_BYTES):
         heap[end + b] = (size >> (8 * b)) & 255
-    copy_block(data, start, heap, end + 4, size)
 
 
 @inlined
@@ -72,8 +72,9 @@ def pack_records(names, sizes, starts, data, words, octets, heap):
         else:
             words[i, VALID] = every | np.int64(1) << (inline + 2)
             words[i, width - 1] = end
-            _put(size, starts[i], data, heap, end)
-            end += 4 + size
+            _put_length(size, heap, end)
+            copy_block(data, starts[i], heap, end + LENGTH_BYTES, size)
+            end += LENGTH_BYTES + size
 
 
 @kernel
@@ -89,17 +90,18 @@ def places(words, numbers, inline_start, sizes, starts):
         if size <= 8 * (width - 1 - INLINE):
             starts[numbers[i]] = inline_start + 8 * (i * width + INLINE)
         else:
-            starts[numbers[i]] = words[i, width - 1] + 4
+            starts[numbers[i]] = words[i, width - 1] + LENGTH_BYTES
 
 
 @kernel
-def pack_rows(names, panes, sizes, starts, data, words, heap):
+def frame_rows(names, panes, sizes, words, heap):
+    """Rows of an append store; the values lie in the heap already, each after room for its length."""
     end = np.int64(0)
     for i in range(names.shape[0]):
         _name(words, i, names[i], panes[i] if panes.shape[0] > 0 else 0, 3)
         words[i, VALUE] = end
-        _put(sizes[i], starts[i], data, heap, end)
-        end += 4 + sizes[i]
+        _put_length(sizes[i], heap, end)
+        end += LENGTH_BYTES + sizes[i]
 
 
 @kernel
@@ -111,7 +113,7 @@ def join(words, heap, offsets, names, sizes, data):
         for i in range(offsets[g], offsets[g + 1]):
             at = words[i, VALUE]
             size = _length(heap, at)
-            copy_block(heap, at + 4, data, end, size)
+            copy_block(heap, at + LENGTH_BYTES, data, end, size)
             end += size
         if offsets[g] < offsets[g + 1]:
             names[g] = words[offsets[g], FIRST_KEY]

@@ -24,6 +24,7 @@ from tailrace.state.table import Rows
 from tailrace.testing import byte_kernels as bk
 from tailrace.types import BIGINT, DataType, Field
 
+LENGTH_BYTES = bk.LENGTH_BYTES
 _FOREVER = 2**63 - 1
 _INLINE_WORDS_MAX = 56
 _NO_BYTES = np.empty(0, np.uint8)
@@ -44,11 +45,9 @@ def _layout() -> RecordLayout:
     return record_layout([Field("key", BIGINT)], [(Merge.ROW, DataType("binary"))], ansi=False)
 
 
-def _packed(
-    names: np.ndarray, panes: np.ndarray | None, sizes: np.ndarray, starts: np.ndarray, data: np.ndarray
-) -> Rows:
-    rows = Rows(np.empty((len(names), bk.ROW_WORDS), np.int64), np.empty(int(sizes.sum()) + 4 * len(names), np.uint8))
-    bk.pack_rows(names, bk.NO_PANES if panes is None else panes, sizes, starts, data, rows.words, rows.heap)
+def _rows(names: np.ndarray, panes: np.ndarray, sizes: np.ndarray, heap: np.ndarray) -> Rows:
+    rows = Rows(np.empty((len(names), bk.ROW_WORDS), np.int64), heap)
+    bk.frame_rows(names, panes, sizes, rows.words, heap)
     return rows
 
 
@@ -126,11 +125,10 @@ class BytePanes:
         )
         self._epoch = -1
 
-    def append(
-        self, names: np.ndarray, panes: np.ndarray, sizes: np.ndarray, starts: np.ndarray, data: np.ndarray
-    ) -> None:
+    def append(self, names: np.ndarray, panes: np.ndarray, sizes: np.ndarray, framed: np.ndarray) -> None:
+        """``framed``: the values one after the other, each behind ``LENGTH_BYTES`` of room. It is the store's then."""
         self._epoch += 1
-        rows = _packed(names, panes, sizes, starts, data)
+        rows = _rows(names, panes, sizes, framed)
         self._store.append(self._epoch, [(rows, _bounds(rows))])
 
     @property
@@ -171,9 +169,10 @@ class ByteLists:
         )  # fmt: skip
         self._epoch = -1
 
-    def append(self, names: np.ndarray, sizes: np.ndarray, starts: np.ndarray, data: np.ndarray) -> None:
+    def append(self, names: np.ndarray, sizes: np.ndarray, framed: np.ndarray) -> None:
+        """``framed``: as for `BytePanes.append`."""
         self._epoch += 1
-        rows = _packed(names, None, sizes, starts, data)
+        rows = _rows(names, bk.NO_PANES, sizes, framed)
         self._store.append(self._epoch, [(rows, _bounds(rows))])
 
     def take(self, names: np.ndarray) -> Held:
@@ -181,7 +180,8 @@ class ByteLists:
         none_written = np.zeros(len(names), np.int64)
         if self._store.newest_epoch is None:
             return Held(none_written - 1, none_written, _NO_BYTES, none_written - 1)
-        rows, offsets = self._store.read(_packed(names, None, none_written, none_written, _NO_BYTES), remove=True)
+        no_bytes = np.empty(LENGTH_BYTES * len(names), np.uint8)
+        rows, offsets = self._store.read(_rows(names, bk.NO_PANES, none_written, no_bytes), remove=True)
         _, joined = _joined(rows, offsets)
         sizes = np.where(np.diff(offsets) > 0, joined.sizes, -1)
         return Held(sizes, joined.starts, joined.data, np.empty(0, np.int64))

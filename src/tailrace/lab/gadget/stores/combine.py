@@ -49,12 +49,12 @@ class Plan:
             wanted |= self.writes == ck.MERGE
         return np.flatnonzero(wanted)
 
-    def written(self, numbers: np.ndarray) -> Values:
-        """What is written to these keys, without what the store holds already."""
+    def written(self, numbers: np.ndarray, room: int = 0) -> Values:
+        """What is written to these keys, without what the store holds already; with ``room`` before each value."""
         sizes = self.keys[numbers, ck.WRITTEN]
-        data = np.empty(int(sizes.sum()), np.uint8)
+        data = np.empty(int(sizes.sum()) + room * len(numbers), np.uint8)
         batch = self.batch
-        ck.write_values(numbers, self.keys, self.links, batch.sizes, batch.starts, batch.data, data)
+        ck.write_values(numbers, self.keys, self.links, batch.sizes, batch.starts, batch.data, room, data)
         return Values(sizes, data)
 
     def answers(self, read: np.ndarray, held: Values) -> Values:

@@ -92,11 +92,12 @@ def put_chain(last, end, links, sizes, starts, data, out):
 
 
 @kernel
-def write_values(numbers, keys, links, sizes, starts, data, out):
-    end = 0
+def write_values(numbers, keys, links, sizes, starts, data, room, out):
+    """``room``: bytes that are left free before each value."""
+    end = np.int64(0)
     for n in range(numbers.shape[0]):
         number = numbers[n]
-        end += keys[number, WRITTEN]
+        end += room + keys[number, WRITTEN]
         put_chain(keys[number, LAST], end, links, sizes, starts, data, out)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from tailrace.lab.gadget.stores import combine_kernels as ck
 from tailrace.lab.gadget.stores.combine import Combiner, Plan
 from tailrace.lab.gadget.stores.contract import Batch, Settings, Store, Values
-from tailrace.testing.byte_stores import ByteLists, BytePanes, ByteRecords, Held
+from tailrace.testing.byte_stores import LENGTH_BYTES, ByteLists, BytePanes, ByteRecords, Held
 
 
 class _TailraceStore(Store):
@@ -140,7 +140,8 @@ class _AppendConnector(_TailraceStore):
         sizes, starts = held.sizes.copy(), held.starts.copy()
         sizes[numbers] = found.sizes
         starts[numbers] = found.starts + len(held.data)
-        return Held(sizes, starts, np.concatenate([held.data, found.data]), held.rows)
+        data = np.concatenate([held.data, found.data]) if len(held.data) else found.data
+        return Held(sizes, starts, data, held.rows)
 
 
 class UnalignedConnector(_AppendConnector):
@@ -157,8 +158,8 @@ class UnalignedConnector(_AppendConnector):
         return held, held.sizes >= 0
 
     def _append(self, plan: Plan, numbers: np.ndarray) -> None:
-        values = plan.written(numbers)
-        self._lists.append(plan.names[numbers], values.sizes, np.cumsum(values.sizes) - values.sizes, values.data)
+        values = plan.written(numbers, LENGTH_BYTES)
+        self._lists.append(plan.names[numbers], values.sizes, values.data)
 
     def close(self) -> None:
         super().close()
@@ -199,10 +200,9 @@ class AlignedConnector(_AppendConnector):
         return Held(sizes, starts, found.data, found.rows)
 
     def _append(self, plan: Plan, numbers: np.ndarray) -> None:
-        values = plan.written(numbers)
+        values = plan.written(numbers, LENGTH_BYTES)
         names = plan.names[numbers]
-        starts = np.cumsum(values.sizes) - values.sizes
-        self._panes.append(names, self._of(names), values.sizes, starts, values.data)
+        self._panes.append(names, self._of(names), values.sizes, values.data)
 
     def close(self) -> None:
         super().close()
