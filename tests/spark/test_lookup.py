@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sqlite3
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import tailrace as tr
 from support.asked import SECOND, Asked, drawn, plain, watermarks
-from support.processes import wait_until
+from support.processes import kill, session_servers, wait_until
 from tailrace.errors import AnalysisError, TableError
 from tailrace.lab.redis_server import RedisServer
 from tailrace.operators.redis_connection import RedisAddress, RedisConnection
@@ -187,3 +188,40 @@ def test_tables_that_cannot_be_asked_are_refused(spark: SparkSession, tmp_path: 
     ):
         with pytest.raises(AnalysisError, match=said):
             asking()
+
+
+@pytest.mark.long
+def test_a_query_that_waits_for_its_table_can_be_stopped(
+    spark: SparkSession, tmp_path: Path, redis: RedisServer
+) -> None:
+    redis.kill()
+    table = tr.table.redis(redis.url, "k", "color string", prefix="color:", retry="10 minutes")
+    asked = Asked(spark, tmp_path, colored(table))
+    asked.feed(drawn(2))
+    query = asked.start()
+    assert not query.awaitTermination(5)
+    began = time.monotonic()
+    query.stop()
+    assert time.monotonic() - began < 60, "it waited for the table"
+    assert not asked.output
+    redis.restart()
+    asked.run(drawn(4))
+    check(asked)
+
+
+@pytest.mark.long
+def test_a_server_that_is_lost_has_nothing_to_lose(spark: SparkSession, tmp_path: Path, redis: RedisServer) -> None:
+    """Killed in the middle of a run: the epoch gets another try, in a server whose cache is empty."""
+    table = tr.table.redis(redis.url, "k", "color string", prefix="color:")
+    asked = Asked(spark, tmp_path, colored(table, "left_outer"))
+    asked.feed(drawn(3))
+    query = asked.start()
+    try:
+        wait_until("three epochs", lambda: len(asked.output) == 3 or not query.isActive, 120)
+        for server in session_servers():
+            kill(server.pid)
+        asked.feed(drawn(4))
+        wait_until("seven epochs", lambda: len(asked.output) == 7 or not query.isActive, 120)
+    finally:
+        query.stop()
+    check(asked, outer=True)

@@ -31,7 +31,8 @@ _FETCH_TIMEOUT_S = 300
 class RedisServer:
     """``with RedisServer() as redis:`` then ``redis.url``.
 
-    ``password``: one is made up, and ``url`` carries it. ``durable``: what is written is there after ``restart``.
+    ``password``: one is made up, and ``url`` carries it. ``durable``: what it has answered to is
+    there after ``restart``, however soon it was killed, since each write is synced.
     """
 
     def __init__(self, password: bool = False, durable: bool = False) -> None:
@@ -94,7 +95,7 @@ class RedisServer:
         config = self.folder / "redis.conf"
         config.touch(0o600)  # a password on the command line would be for everybody to read
         lines = ["bind 127.0.0.1", f"port {self.port}", f"dir {data}", f"pidfile {self.folder}/pid", "daemonize no"]
-        lines += ['save ""', f"appendonly {'yes' if self._durable else 'no'}", "appendfsync everysec"]
+        lines += ['save ""', f"appendonly {'yes' if self._durable else 'no'}", "appendfsync always"]
         lines += [f"requirepass {self.password}"] if self.password else []
         config.write_text("\n".join(lines) + "\n")
         (self.folder / "pid").unlink(missing_ok=True)

@@ -210,7 +210,12 @@ class TableCopies:
             "cacheBytes": float(self.nbytes),
         }
 
+    def give_up(self) -> None:
+        """Wait for the table no more."""
+        self._asker.give_up()
+
     def close(self) -> None:
+        self.give_up()
         self._ahead.close()
         self._asker.close()
 

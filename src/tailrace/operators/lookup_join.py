@@ -168,6 +168,9 @@ class LookupJoin:
             times = times if self._time is not None else np.full(len(hashes), epoch, np.int64)
             self._copies.foretold_keys(hashes, times, keys)
 
+    def give_up(self) -> None:
+        self._copies.give_up()
+
     def settle(self) -> None:
         """Wait until all that was foretold is here; for tests and benches."""
         self._copies.settle()

@@ -42,6 +42,14 @@ class Timed(Protocol):
 
 
 @runtime_checkable
+class Patient(Protocol):
+    """An operator that may wait for something outside of the engine."""
+
+    def give_up(self) -> None:
+        """Wait for nothing any more: the query is being stopped. Any thread, beside a step."""
+
+
+@runtime_checkable
 class Hinted(Protocol):
     """An operator whose state may be cold, and that fetches what it is told will be asked for.
 

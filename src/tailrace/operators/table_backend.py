@@ -11,6 +11,7 @@ Threads: any; a backend has connections of its own for as many as ask at once.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 
 from tailrace.env.retrying import keep_trying
 from tailrace.env.shaped_reads import ReadDevice
-from tailrace.errors import TableError
+from tailrace.errors import QueryStopped, TableError
 from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.state.columns import arrow_type
 from tailrace.types import DataType
@@ -57,6 +58,7 @@ class Asker:
     def __init__(self, spec: LookupSpec, backend: Backend, device: ReadDevice | None = None) -> None:
         self._spec, self._backend, self._device = spec, backend, device or ReadDevice()
         self._retry_s = spec.table.retry / 1e6
+        self._given_up = threading.Event()
 
     @property
     def piece(self) -> int:
@@ -79,21 +81,29 @@ class Asker:
 
     def _asked(self, keys: list[pa.Array], patient: bool) -> Answer:
         self._device.wait(len(keys[0]))
-        may_pass = ConnectionLost if patient else ()
-        return keep_trying(
-            lambda: self._backend.ask(keys), lambda error: isinstance(error, may_pass), self._said, self._retry_s
-        )
+
+        def may_pass(error: Exception) -> bool:
+            return patient and isinstance(error, ConnectionLost) and not self._given_up.is_set()
+
+        return keep_trying(lambda: self._backend.ask(keys), may_pass, self._said, self._retry_s)
 
     def _said(self, error: Exception, tried: str) -> Exception:
         if isinstance(error, TableError):
             return error
         table, name = self._spec.table.shown, self._spec.name
+        if self._given_up.is_set():
+            return QueryStopped(f"the query was stopped while operator {name} waited for {table}")
         if isinstance(error, ConnectionLost):
             waited = f" {tried}, as long as onConnectionLoss and retry allow." if self._retry_s else ""
             return TableError(f"operator {name}: {table} cannot be reached: {error}.{waited} {NOTHING_LOST}")
         return TableError(f"operator {name}: {table} cannot be read: {type(error).__name__}: {error}. {NOTHING_LOST}")
 
+    def give_up(self) -> None:
+        """Have patience with nothing any more."""
+        self._given_up.set()
+
     def close(self) -> None:
+        self.give_up()
         self._backend.close()
 
 

@@ -261,6 +261,13 @@ class StateClient:
         except StateServerError:
             return False
 
+    def give_up(self) -> None:
+        """The query is being stopped: let no step wait for anything outside. One that is gone does not."""
+        try:
+            self._act("give_up", self._request(), timeout_s=5.0)
+        except StateServerError:
+            pass
+
     def shutdown(self, keep: bool = False) -> bool:
         """End the server. Whether it has heard: one that is already gone is fine.
 

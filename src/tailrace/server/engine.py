@@ -32,7 +32,7 @@ from tailrace.env import tasks
 from tailrace.env.clock import SYSTEM, Clock
 from tailrace.errors import FencedError, StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
-from tailrace.operators.operator import Hinted, Operator
+from tailrace.operators.operator import Hinted, Operator, Patient
 from tailrace.server.hints import HintDesk
 from tailrace.server.protocol import (
     Applied,
@@ -284,6 +284,13 @@ class Engine:
             applied = seat.at.epoch == epoch and seat.step >= Step.APPLIED
             if self._broken is None and epoch > self._forgotten and not applied and isinstance(seat.operator, Hinted):
                 tell(seat.operator)
+
+    def give_up(self, request: Request) -> None:
+        """The query is being stopped: no step waits for anything outside any more. Does not wait for one itself."""
+        self._check_run(request.run)
+        for seat in self._seats.values():
+            if isinstance(seat.operator, Patient):
+                seat.operator.give_up()
 
     # -- between epochs -----------------------------------------------------------------------------------------------
 

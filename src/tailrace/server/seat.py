@@ -20,7 +20,7 @@ from enum import IntEnum
 import pyarrow as pa
 
 from tailrace.env.clock import Clock
-from tailrace.errors import StateServerError, SumOverflowError, TableError, UserFunctionError
+from tailrace.errors import QueryStopped, StateServerError, SumOverflowError, TableError, UserFunctionError
 from tailrace.ids import MIN_MICROS, NO_EPOCH, Attempt
 from tailrace.operators.metrics import metrics_of
 from tailrace.operators.operator import Hinted, Operator, Timed
@@ -171,7 +171,7 @@ class Seat:
         """
         try:
             yield
-        except (SumOverflowError, UserFunctionError, TableError):
+        except (SumOverflowError, UserFunctionError, TableError, QueryStopped):
             self.at, self.step = _NOWHERE, Step.NONE
             self.undoable = [epoch for epoch in self.undoable if epoch != at.epoch]
             self._undo(at.epoch)

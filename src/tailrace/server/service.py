@@ -122,6 +122,7 @@ class StateService(flight.FlightServerBase):
             "forget": self._forget,
             "assign": Engine.assign,
             "fold": Engine.fold,
+            "give_up": Engine.give_up,
         }
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:

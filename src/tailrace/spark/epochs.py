@@ -37,6 +37,7 @@ from tailrace.errors import (
     UserFunctionError,
 )
 from tailrace.operators.output import output_schema as arrow_output_schema
+from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.server.client import EpochDone
 from tailrace.server.protocol import Relayed, StageReceipt, Winner
@@ -336,6 +337,8 @@ class Epochs:
     def stop(self) -> None:
         """The query is being stopped: let no epoch wait."""
         self._commits.stop()
+        if any(isinstance(stage.operator, LookupSpec) for stage in self._plan.stages):
+            self._fleet.give_up()
 
     def close(self) -> None:
         """Work off the commits that have begun. Raises where an epoch that its sink has got did not become durable."""

@@ -153,6 +153,10 @@ class Fleet:
         """Whether every server answers."""
         return len(self._answering(self.servers)) == len(self.servers)
 
+    def give_up(self) -> None:
+        """The query is being stopped: no server waits for anything outside any more."""
+        list(self._pool.map(lambda server: self.client(server).give_up(), list(self._known.values())))
+
     def close(self, keep: bool = False) -> None:
         """End every server of the run. Those that are gone already are fine.
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+import sys
 import threading
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.errors import TableError
+from tailrace.errors import QueryStopped, TableError
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.handover import in_fixed_order
@@ -261,4 +264,44 @@ def test_hints_stay_off_while_the_cache_has_all_that_comes() -> None:
         assert len(told(operator.advance(epoch, 0, 0))) == 20
     assert seen == [True, True, True, False, False, True]
     assert len(backend.asked) == 40
+    operator.close()
+
+
+def test_ten_times_the_rows_and_keys_need_no_more_calls() -> None:
+    """Of Python and of C, in an epoch of which every key was foretold."""
+    spec = described(outer=True)
+
+    def counted(rows: int) -> Counter[str]:
+        backend = Told({(f"key {n}",): ("one", None) for n in range(0, rows, 3)}, piece=1 << 20)
+        operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 30)
+        found: Counter[str] = Counter()
+
+        def count(frame: Any, event: str, argument: object) -> None:
+            if event in ("call", "c_call"):
+                found[frame.f_code.co_qualname if event == "call" else getattr(argument, "__qualname__", "c")] += 1
+
+        for epoch in range(3):
+            staged = frames(spec, [(f"key {n // 2}", epoch, n) for n in range(rows)])
+            gc.disable()  # others hang callbacks on the collector
+            sys.setprofile(count if epoch == 2 else None)
+            operator.hint_frame(staged[0], epoch)
+            operator.apply(epoch, staged)
+            operator.advance(epoch, 0, 0)
+            sys.setprofile(None)
+            gc.enable()
+        operator.close()
+        return found
+
+    few, many = counted(3_000), counted(30_000)
+    assert few == many, f"calls that grow with the rows: {many - few}"
+
+
+def test_a_query_that_is_stopped_waits_no_more() -> None:
+    spec = described(table=TableSpec(Backend.DBAPI, "a table", Micros(600_000_000), "{}"))
+    backend = Told({})
+    backend.lost = 1_000_000
+    operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 20)
+    threading.Timer(0.2, operator.give_up).start()
+    with pytest.raises(QueryStopped, match="waited for a table"):
+        operator.apply(0, frames(spec, [("key 1", 5, 1)]))
     operator.close()
