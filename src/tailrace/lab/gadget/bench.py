@@ -30,6 +30,7 @@ from tailrace.lab.turns import in_turns
 MODES = ("batch", "scalar")
 OURS = tuple(one.name for one in TAILRACE)
 _WINDOWS = ("tumbling-holistic", "sliding-holistic", "tumbling-join", "sliding-join")
+_LISTS = ("session-holistic", "interval-join", "continuous-join")
 
 Report = Callable[[str, int, int], None]
 
@@ -69,10 +70,10 @@ class _Cell:
 
 
 def chosen(name: str) -> str:
-    """The store of Tailrace's that the plan takes for such an operator (docs/windows.md)."""
+    """The store of Tailrace's that the plan takes for such an operator (docs/windows.md, docs/joins.md)."""
     if name in _WINDOWS:
         return "tailrace-aar"
-    return "tailrace-aur" if name == "session-holistic" else "tailrace-rmw"
+    return "tailrace-aur" if name in _LISTS else "tailrace-rmw"
 
 
 def run_gadget(options: GadgetOptions, work: Path, report: Report) -> dict[str, Any]:
