@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import tailrace as tr
 from support.asked import SECOND, Asked, drawn, plain, watermarks
@@ -225,3 +226,28 @@ def test_a_server_that_is_lost_has_nothing_to_lose(spark: SparkSession, tmp_path
     finally:
         query.stop()
     check(asked, outer=True)
+
+
+@pytest.mark.long
+def test_spark_joins_and_closes_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """Against Spark's own join with a static table and its own windows, late rows included, epoch by epoch."""
+    columns = {"k": list(COLORS), "color": list(COLORS.values())}
+    pq.write_table(pa.table(columns), tmp_path / "colors.parquet")
+    path = str(tmp_path / "colors.parquet")
+
+    def theirs(frame: DataFrame) -> DataFrame:
+        met = frame.withWatermark("ts", "6 seconds").join(spark.read.parquet(path), "k", "left")
+        return met.groupBy(F.window("ts", "10 seconds"), "color").agg(
+            F.count(F.lit(1)).alias("n"), F.sum("v").alias("total")
+        )
+
+    tables = drawn(8)
+    own = Asked(spark, tmp_path / "own", colored(tr.table.parquet(path, "k"), "left"), watermark="spark")
+    other = Asked(spark, tmp_path / "other", theirs)
+    for each in (own, other):
+        each.run(tables)
+    assert any(own.said(epoch) for epoch in range(8))
+    for epoch in range(8):
+        assert own.said(epoch) == other.said(epoch), f"epoch {epoch}"
+    dropped = [sum(int(o["numRowsDroppedByWatermark"]) for o in report["stateOperators"]) for report in own.progress]
+    assert sum(dropped) > 0
