@@ -6,7 +6,7 @@ import re
 
 from tailrace.api.definition import ForeachBatch, ProcessingTime, QueryDefinition, Sink, Trigger
 from tailrace.api.duration import format_duration
-from tailrace.api.options import Combine, CommitMode, Route, WatermarkRule
+from tailrace.api.options import Combine, CommitMode, Prefetch, Route, WatermarkRule
 from tailrace.api.relations import Watermark
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.lookup import LookupSpec
@@ -22,6 +22,11 @@ _COMMITS = {
     CommitMode.ASYNC_CHECKPOINT: "an epoch's deltas are written before its rows reach the sink, and it is durable "
     "before those of the next do",
     CommitMode.ASYNC: "an epoch is durable before the rows of the next reach the sink",
+}
+_PREFETCHES = {
+    Prefetch.ON: "fetched while the batch that needs it still arrives",
+    Prefetch.OFF: "fetched when rows need it",
+    Prefetch.ASYNC_IO: "fetched when rows need it, while those that need nothing go on",
 }
 _ROUTES = {
     Route.DIRECT: "direct: each task sends rows straight to the servers that own their keys",
@@ -123,6 +128,7 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
         f"memory {_bytes_text(plan.memory_bytes)} for each state server",
         f"disk for the rest: {plan.read_batch_ratio:g} of its lists is read ahead, compacted beyond "
         f"{plan.max_space_amplification:g} times the bytes needed",
+        f"cold state: {_PREFETCHES[plan.cold.prefetch]}; leaves memory by {plan.cold.policy}, read {plan.cold.reads}",
         f"commit {plan.commit}{f', {plan.commit_reason}' if plan.commit_reason else ''}: {_COMMITS[plan.commit]}",
         f"keeps {plan.retain} durable versions, gives an epoch {plan.epoch_tries} tries",
     ]
