@@ -102,7 +102,7 @@ def test_gets_find_what_was_written(name: str, tmp_path: Path) -> None:
 
     @seed(6)
     @settings(
-        max_examples={"redis": 3, "wiredtiger": 8, "rocksdb": 15, "lethe-like": 8}.get(name, 25),
+        max_examples={"redis": 2, "wiredtiger": 5, "rocksdb": 12, "lethe-like": 4}.get(name, 20),
         deadline=None,
         suppress_health_check=list(HealthCheck),
         database=None,
@@ -120,6 +120,23 @@ def test_gets_find_what_was_written(name: str, tmp_path: Path) -> None:
         assert found == right_answers(prepared)
 
     check()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_many_accesses_to_few_keys(name: str, tmp_path: Path) -> None:
+    """So that every access meets every other one, in the same micro-batch and in the one after."""
+    for number in range(1 if name in ALONE else 3):
+        random = np.random.default_rng(number)
+        accesses = [
+            (Operation(int(operation)), int(key), int(size))
+            for operation, key, size in zip(
+                random.integers(0, 4, 400), random.integers(0, 6, 400), random.choice([0, 1, 10, 300], 400)
+            )
+        ]
+        prepared = prepare(trace_of(accesses))
+        with opened(name, tmp_path / str(number), prepared) as store:
+            found = listed([store.run(batch) for batch in prepared.batches((7, 31, 150)[number])])
+        assert found == right_answers(prepared), f"seed {number}"
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
