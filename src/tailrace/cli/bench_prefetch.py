@@ -33,7 +33,7 @@ def prefetch(
         int | None, typer.Option(min=1, help="Batches before, once state is there.", show_default="6")
     ] = None,
     latency: Annotated[float, typer.Option(min=0, help="Milliseconds that reading one key takes.")] = 1,
-    depth: Annotated[int, typer.Option(min=1, help="Keys that are read at once.")] = 32,
+    depth: Annotated[int, typer.Option(min=1, help="Keys that are read at once.")] = 16,
     sweep: Annotated[
         list[str] | None,
         typer.Option(help="Instead, one run for each value, as skew=0,50,90 or memory=2M,4M,8M. May be repeated."),

@@ -25,7 +25,7 @@ class PrefetchOptions:
     warmup: int = 6
     """Batches after filling."""
     read_ms: float = 1.0
-    depth: int = 32
+    depth: int = 16
     """Reads under way at once."""
     all_in_cache: bool = False
     """Memory for everything, and hints on or off are all that differs."""

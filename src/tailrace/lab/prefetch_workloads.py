@@ -62,10 +62,14 @@ class Case:
     fill_events: int = 0
     fill_rows: int = 1
     filling: Mapping[str, Value] = field(default_factory=dict)
-    table_rows: int = 0
-    """Of a lookup table, which is the state."""
+    table: str | None = None
+    """The parameter that says how many rows the lookup table has, where that is the state."""
     skew: str = "hot_auctions"
     """The parameter that says how skewed keys are."""
+
+    @property
+    def table_rows(self) -> int:
+        return int(self.values[self.table]) if self.table else 0
 
     @property
     def query(self) -> str | None:
@@ -89,7 +93,7 @@ def _q13(memory: int) -> Case:
         "hot_auction_batch": _RATE * 3 // 50,
         "first_event": (table // 3 + 1) * 50,
     }
-    return Case("q13", f"{PREFIX}q13", values, min(4_000, memory // 500), memory, table_rows=table)
+    return Case("q13", f"{PREFIX}q13", values, min(3_000, memory // 500), memory, table="side_rows")
 
 
 def _q18(memory: int) -> Case:
@@ -114,10 +118,10 @@ def _q18(memory: int) -> Case:
 
 
 def _q19(memory: int) -> Case:
-    """Ten bids of each auction, 3 kB: while it is filled each auction has its bids soon after it opens."""
-    memory *= 2
+    """Ten bids of each auction, 2 kB: while it is filled each auction has its bids soon after it opens."""
+    memory = 3 * memory // 2
     auctions, bids = 5, 60
-    wanted = TIMES * memory // 3_000
+    wanted = TIMES * memory // 2_200
     fill = wanted // auctions * (1 + auctions + bids)
     values: dict[str, Value] = {
         **_HOT,
@@ -129,7 +133,7 @@ def _q19(memory: int) -> Case:
         "first_event": fill,
     }
     filling = {**_EVEN, "auctions_in_flight": max(1, wanted // 50), "first_event": 0}
-    return Case("q19", f"{PREFIX}q19", values, memory // 16_000, memory, fill, fill // 4 + 1, filling)
+    return Case("q19", f"{PREFIX}q19", values, memory // 12_000, memory, fill, fill // 4 + 1, filling)
 
 
 def _q20(memory: int) -> Case:
@@ -154,7 +158,7 @@ def _ysb(memory: int) -> Case:
     rows = min(8_000, memory // 500)
     ads = TIMES * memory // 170
     values: dict[str, Value] = {"ads": ads, "rate": max(1, rows // 5), "skew": 1.0, "hot_events": rows * 4}
-    return Case("ysb", "ysb", values, rows, memory, table_rows=ads, skew="skew")
+    return Case("ysb", "ysb", values, rows, memory, table="ads", skew="skew")
 
 
 _CASES: dict[str, Callable[[int], Case]] = {"q13": _q13, "q18": _q18, "q19": _q19, "q20": _q20, "ysb": _ysb}
