@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 STAGING = "staging"
+_MEASURED_TIMES = 2
 
 Sample = tuple[float, float]
 """Milliseconds of slack, and how many rows had it."""
@@ -153,7 +154,9 @@ class Lookahead:
         if self.discarded:
             before = ", ".join(self.candidates[: self.discarded])
             reason += f"; discarded, since they hint at other keys: {before}"
-        return self._moved(Decision(winner, winner != STAGING and bool(unknown), reason))
+        # Twice, since workers that have to start first make the first time look like much slack: the least counts.
+        due = any(sum(bool(seen.get(name)) for seen in self.slack) < _MEASURED_TIMES for name in kept)
+        return self._moved(Decision(winner, winner != STAGING and due, reason))
 
     def _moved(self, decision: Decision) -> Lookahead:
         if decision.candidate == self.decision.candidate:

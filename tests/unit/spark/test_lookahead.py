@@ -49,7 +49,9 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
             known = _known(past[-rule.epochs_kept :], kept)
             enough = [name for name in kept if name in known and known[name] >= fetch + rule.margin_ms]
             chosen = enough[-1] if enough else kept[0]
-            measured = chosen != STAGING and len(known) < len(kept)
+            recent = past[-rule.epochs_kept :]
+            seldom = [name for name in kept if len([each for each in recent if each.slack.get(name)]) < 2]
+            measured = chosen != STAGING and bool(seldom)
         if chosen != current:
             moved_at = now + 1
         decided.append((chosen, measured))
