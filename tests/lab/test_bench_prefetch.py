@@ -130,7 +130,8 @@ def test_records_become_pages() -> None:
     assert chart.title == "q13: wait at p99.9 by skew" and chart.figure["data"][0]["y"] == [5, 3]
     batches = [{**batch_of(told(5, 1, 1, 1), {}), "phase": phase} for phase in (0, 0, 1, 2)]
     moved = end_bench(Recording("bench", "prefetch-moving"), moving_result(MovingOptions(), batches))
-    assert "The lookahead" in page([moved])
+    text = page([moved])
+    assert "The lookahead" in text and "those that were not there yet" in text
 
 
 def test_a_damaged_record_is_no_error() -> None:

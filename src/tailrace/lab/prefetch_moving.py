@@ -190,18 +190,19 @@ def _result(options: MovingOptions, told: list[dict[str, Any]]) -> dict[str, Any
         for at, (before, after, reason) in enumerate(zip(of("lookahead"), of("next"), of("reason"), strict=True))
         if before != after
     ]
+    missed = [round(1 - ratio, 4) if (ratio := hit_ratio([each])) is not None else 0.0 for each in told]
     return {
         "bench": NAME,
         "lookaheads": lookaheads(told),
         "moves": {"moves": moves},
-        "lookahead": {"lookahead": of("lookahead"), "phase": [each["phase"] for each in told]},
+        "lookahead": {"lookahead": of("lookahead"), "phase": [each["phase"] for each in told], "miss_ratio": missed},
         "slack_ms": {"slack": of("slackMsP99")},
         "phase_hit_ratio": {
             words: hit_ratio([each for each in told if each["phase"] == phase]) for phase, words in enumerate(PHASES)
         },
         "median_ms": {OURS: measure.median([each["ms"] for each in told])},
         "series_ms": {OURS: [each["ms"] for each in told]},
-        "series_miss_ratio": {OURS: [1 - (hit_ratio([each]) or 0.0) for each in told]},
+        "series_miss_ratio": {OURS: missed},
         "series_wait_ms": {OURS: [round(each["wait_ms"], 3) for each in told]},
         "series_fetch_ms": {OURS: [round(each["fetch_ms_p99"], 3) for each in told]},
         "rows": options.rows,

@@ -46,11 +46,11 @@ def _scale(unit: str) -> dict[str, Any]:
 def charts(panel: Panel) -> list[Chart]:
     made = []
     commits = commit_charts(panel.newest.summary)
-    if panel.ratios and not commits:  # those of commits are beside the paper's
+    waits = prefetch_charts(panel.newest.summary)
+    if panel.ratios and not commits and not waits:  # those are shown beside the paper's, or with what they are of
         made.append(_ratios(panel))
     traces = gadget_charts(panel.newest.summary)
-    sweeps = sweep_charts(panel.newest.summary.get("sweeps")) or commits or traces
-    sweeps = sweeps or prefetch_charts(panel.newest.summary)
+    sweeps = sweep_charts(panel.newest.summary.get("sweeps")) or commits or traces or waits
     if sweeps:  # settings of one engine: what they are is told by more than their times
         return [*made, *sweeps, *([_history(panel)] if panel.ratios and len(panel.history) > 1 else [])]
     made.append(_medians(panel))

@@ -184,7 +184,7 @@ def _moving(summary: Mapping[str, Any]) -> list[Chart]:
     }
     figure = _figure([steps], "batch", "")
     figure["layout"]["yaxis"] = {"type": "category", "automargin": True}
-    figure["layout"]["shapes"] = [
+    changes = [
         {
             "type": "line",
             "x0": at,
@@ -197,11 +197,21 @@ def _moving(summary: Mapping[str, Any]) -> list[Chart]:
         for at in range(1, len(phases))
         if phases[at] != phases[at - 1]
     ]
+    figure["layout"]["shapes"] = changes
     caption = (
         "Where the hints of each batch came from. At the first dotted line the first step begins to change the keys, "
         "at the second the table becomes fast; the paper's Figure 10."
     )
-    return [Chart("The lookahead", caption, figure, wide=True)]
+    made = [Chart("The lookahead", caption, figure, wide=True)]
+    missed = told.get("miss_ratio") if isinstance(told, Mapping) else None
+    if isinstance(missed, Sequence) and not isinstance(missed, str) and all(is_number(one) for one in missed):
+        line = _line("missed", list(range(len(missed))), [100 * one for one in missed], "%")
+        figure = _figure([line], "batch", "%")
+        figure["layout"]["shapes"] = changes
+        made.append(
+            Chart("Missed", "Of the keys that rows asked for, those that were not there yet.", figure, wide=True)
+        )
+    return made
 
 
 def _bars(by_engine: Mapping[str, Mapping[str, float]], unit: str) -> dict[str, Any]:
