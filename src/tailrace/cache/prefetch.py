@@ -120,11 +120,6 @@ class Prefetcher:
             kept = list(self._fetch_ms)
         return float(np.quantile(kept, share)) if kept else 0.0
 
-    def took(self, seconds: float) -> None:
-        """A fetch that others made because nobody had foretold it: its time counts too."""
-        with self._changed:
-            self._fetch_ms.append(seconds * 1e3)
-
     def close(self) -> None:
         with self._changed:
             self._closed = True

@@ -84,9 +84,7 @@ class TableCopies:
             self._missed += 0 if begun else len(missing)
             if len(missing):
                 wanted = take(keys, missing, self._keys)
-                asked = clock.monotonic()
                 rows = self._ask(wanted, patient=True)
-                self._ahead.took(clock.monotonic() - asked)
                 self._cache.put(*_first_of_each(ids[missing], rows, self._kept, time))
                 parts.append(rows)
                 places.append(missing)

@@ -34,7 +34,7 @@ from tailrace.env import clock
 from tailrace.state import cold_kernels as ck
 from tailrace.state import metrics
 from tailrace.state.cold_reads import ColdReads
-from tailrace.state.cold_segment import ColdSegment, SegmentWriter
+from tailrace.state.cold_segment import ColdSegment, Matches, SegmentWriter, each_once
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.runs import no_rows, row_numbers
@@ -147,25 +147,46 @@ class ColdRecords:
     def take_all(self, epoch: int, rows: Rows, bounds: np.ndarray, horizon: int) -> Iterator[tuple[Rows, np.ndarray]]:
         """As ``take``, for rows of all shards, sorted by shard: records, sorted by shard too, and their bounds."""
         shards = np.arange(len(bounds))
-        likely = [(segment, segment.likely(rows, bounds, horizon)) for segment in self._segments]
-        if any(found.at is None for _, found in likely):
+        found = self._matches(rows, bounds, horizon, keep=False)
+        if found is None:
             for shard in np.flatnonzero(np.diff(bounds)).tolist():
                 chosen = np.arange(bounds[shard], bounds[shard + 1], dtype=np.int64)
                 for taken in self.take(epoch, shard, rows, chosen, horizon):
                     yield taken, np.where(shards > shard, len(taken), 0)
             return
-        if self.reads.slow:
-            self.reads.prime([(segment, found.at) for segment, found in likely if found.at is not None])
-        for segment, found in likely:
-            assert found.rows is not None and found.at is not None
-            pairs = segment.matching(self.reads, rows, found.rows, found.at, keep=False)
-            if len(pairs):
-                at, records = pairs.distinct(self._layout)
-                self._taken.setdefault(epoch, []).append(_Taken(segment, at))
-                own = segment.shards_of(at)
-                segment.mark(at, dead=True)
-                self.reads.used_up(segment, at)
-                yield records, np.searchsorted(own, shards)
+        for segment, pairs in found:
+            at, records = pairs.distinct(self._layout)
+            own = segment.shards_of(at)
+            self._taken.setdefault(epoch, []).append(_Taken(segment, at))
+            segment.mark(at, dead=True)
+            self.reads.used_up(segment, at)
+            yield records, np.searchsorted(own, shards)
+
+    def lookup_all(self, wanted: Rows, bounds: np.ndarray, horizon: int) -> tuple[Rows, np.ndarray]:
+        """As ``lookup``, for rows of all shards, sorted by shard."""
+        found = self._matches(wanted, bounds, horizon, keep=True)
+        if found is not None:
+            parts = [(pairs.paired(self._layout), pairs.rows) for _, pairs in found]
+        else:
+            spans = [(shard, np.arange(bounds[shard], bounds[shard + 1])) for shard in range(len(bounds) - 1)]
+            parts = [self.lookup(shard, wanted, own, horizon) for shard, own in spans if len(own)]
+        numbers = [np.empty(0, np.int64), *(numbers for _, numbers in parts)]
+        return concat_rows([rows for rows, _ in parts], self._layout), np.concatenate(numbers)
+
+    def _matches(
+        self, rows: Rows, bounds: np.ndarray, horizon: int, *, keep: bool
+    ) -> list[tuple[ColdSegment, Matches]] | None:
+        """Records of rows of all shards, by segment, read at once; None where too many share a tag for that."""
+        pairs: list[tuple[ColdSegment, np.ndarray, np.ndarray]] = []
+        for segment in self._segments:
+            likely = segment.likely(rows, bounds, horizon)
+            if likely.rows is None or likely.at is None:
+                return None
+            if len(likely.at):
+                pairs.append((segment, likely.rows, likely.at))
+        copies = self.reads.read_all([(segment, each_once(at)) for segment, _, at in pairs], keep=keep)
+        found = [(s, s.matching(rows, own, at, copy)) for (s, own, at), copy in zip(pairs, copies, strict=True)]
+        return [(segment, matches) for segment, matches in found if len(matches)]
 
     def hint(self, rows: Rows, bounds: np.ndarray, horizon: int, time: int) -> None:
         """Rows, sorted by shard, that will be asked for: begin to read the records that they may want."""
@@ -249,13 +270,6 @@ class ColdRecords:
             pairs = segment.find(self.reads, shard, wanted, chosen, horizon)
             if len(pairs):
                 yield Found(segment, *pairs.distinct(self._layout))
-
-    def holds(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> np.ndarray:
-        """Those of the chosen rows that have a record with their key and pane."""
-        found = [np.empty(0, np.int64)]
-        for segment in self._segments:
-            found.append(segment.find(self.reads, shard, wanted, chosen, horizon).rows)
-        return np.concatenate(found)
 
     def panes(self, shard: int, first: int, end: int) -> np.ndarray:
         """Starts of the panes in ``[first, end)`` that have records, ascending."""

@@ -5,7 +5,7 @@ Invariants
   lives; ``keep_only`` forgets copies of segments that are gone.
 - What is in flight is waited for and not read twice. Where reading is slow, what was read because nobody had foretold
   it is kept too: an operator may look at a record before it takes it.
-- Where reading is slow, whoever needs many records reads them all at once, with ``prime``: latencies then overlap.
+- Whoever needs records of several segments reads them at once: latencies then overlap.
 - ``wait_s`` is the time for which callers of ``read`` had to wait: for reads of their own and for others under way.
 
 Threads: any. Whoever closes a segment sees to it that nobody reads it, but for prefetching: that finds it gone.
@@ -19,13 +19,14 @@ from typing import Protocol
 
 import numpy as np
 
+from tailrace.cache.id_table import ENTRY_BYTES
 from tailrace.cache.prefetch import Prefetcher
 from tailrace.env import clock
 from tailrace.env.shaped_reads import ReadDevice
 from tailrace.state.layout import RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.record_cache import RecordCache
-from tailrace.state.runs import take
+from tailrace.state.runs import no_rows, take
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tuning import ColdTuning
 
@@ -77,41 +78,44 @@ class ColdReads:
 
     def read(self, segment: Segment, at: np.ndarray, *, keep: bool) -> Rows:
         """Copies of the records at these positions, ascending and each once. ``keep``: they may be read again."""
-        if segment.in_memory:
-            return segment.copied(at)
-        ids = _ids(segment, at)
-        began = clock.monotonic()
-        if self._prefetcher is not None:
-            self._prefetcher.wait_for(ids)
-        found, there = self._cache.get(ids, self.time)
-        if not there.all():
-            missing = self._slowly(segment, at[~there])
-            self._learn(began, len(missing))
-            if keep and self.slow:
-                self._cache.put(ids[~there], missing, np.full(len(missing), self.time, np.int64))
-            found = _woven(found, missing, there, self._layout) if len(found) else missing
-        # What was primed is counted already.
-        self._count(clock.monotonic() - began, 0 if self.slow else int(there.sum()), int(len(at) - there.sum()))
-        return found
+        return self.read_all([(segment, at)], keep=keep)[0]
 
-    def prime(self, wanted: Sequence[tuple[Segment, np.ndarray]]) -> None:
-        """Read at once what ``read`` will be asked for next: positions of several segments."""
-        parts = [(segment, at) for segment, at in wanted if len(at) and not segment.in_memory]
-        if not parts:
-            return
+    def read_all(self, parts: Sequence[tuple[Segment, np.ndarray]], *, keep: bool) -> list[Rows]:
+        """As ``read``, of several segments: what is neither here nor on its way is read at once."""
+        out = [segment.copied(at) if segment.in_memory else no_rows(self._layout) for segment, at in parts]
+        far = [number for number, (segment, at) in enumerate(parts) if len(at) and not segment.in_memory]
+        if not far:
+            return out
         began = clock.monotonic()
-        ids = np.unique(np.concatenate([_ids(segment, at) for segment, at in parts]))
-        self._know(segment for segment, _ in parts)
+        ids = np.concatenate([_ids(*parts[number]) for number in far])
+        self._know(parts[number][0] for number in far)
         if self._prefetcher is not None:
             self._prefetcher.wait_for(ids)
-        there = self._cache.hint(ids, np.full(len(ids), self.time, np.int64))
-        missing = ids[~there]
+        rows, there = self._cache.get(ids, self.time)
+        place = np.empty(len(ids), np.int64)
+        place[there] = np.arange(len(rows))
+        missing = np.flatnonzero(~there)
         if len(missing):
-            order, rows = self._fetch(missing, None)
-            self._cache.put(missing[order], rows, np.full(len(missing), self.time, np.int64))
-            if self._prefetcher is not None:
-                self._prefetcher.took(clock.monotonic() - began)
-        self._count(clock.monotonic() - began, int(there.sum()), len(missing))
+            order, fetched = self._fetch(ids[missing], None)
+            place[missing[order]] = len(rows) + np.arange(len(missing))
+            if keep and self.slow:
+                self._keep_some(ids[missing[order]], fetched)
+            rows = concat_rows([rows, fetched], self._layout) if len(rows) else fetched
+        done = 0
+        for number in far:
+            count = len(parts[number][1])
+            own = place[done : done + count]
+            whole = count == len(rows) and bool((own == np.arange(count)).all())
+            out[number] = rows if whole else take(rows, own, self._layout)
+            done += count
+        self._count(clock.monotonic() - began, len(ids) - len(missing), len(missing))
+        return out
+
+    def _keep_some(self, ids: np.ndarray, rows: Rows) -> None:
+        """As much as fits into half of the cache: the rest of it is for what is foretold."""
+        size = (rows.words.nbytes + rows.heap.nbytes) / len(rows) + ENTRY_BYTES
+        some = np.arange(min(len(ids), int(self.cache_bytes / 2 / size)), dtype=np.int64)
+        self._cache.put(ids[some], take(rows, some, self._layout), np.full(len(some), self.time, np.int64))
 
     def _count(self, waited_s: float, hits: int, misses: int) -> None:
         with self._lock:  # several shards are read at once
@@ -177,11 +181,6 @@ class ColdReads:
 
     # -- fetching -----------------------------------------------------------------------------------------------------
 
-    def _slowly(self, segment: Segment, at: np.ndarray) -> Rows:
-        rows = segment.copied(at)
-        self._device.wait(len(at))
-        return rows
-
     def _learn(self, began: float, records: int) -> None:
         took_s = (clock.monotonic() - began) / records
         with self._lock:
@@ -211,12 +210,3 @@ class ColdReads:
 def _ids(segment: Segment, at: np.ndarray) -> np.ndarray:
     ids: np.ndarray = (segment.uid << _POSITION_BITS) | at
     return ids
-
-
-def _woven(found: Rows, missing: Rows, there: np.ndarray, layout: RecordLayout) -> Rows:
-    """Both parts in one order: the found where ``there``, the missing elsewhere."""
-    order = np.empty(len(there), np.int64)
-    order[there] = np.arange(len(found))
-    order[~there] = len(found) + np.arange(len(missing))
-    both = concat_rows([found, missing], layout)
-    return take(both, order, layout) if layout.has_bytes else Rows(both.words[order], both.heap)

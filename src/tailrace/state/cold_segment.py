@@ -208,24 +208,20 @@ class ColdSegment:
 
         ``by_hash``: those that have the hash and the pane, whatever the key. ``keep``: they may be asked for again.
         """
-        pairs = self.candidates(shard, wanted, chosen, horizon)
-        return self.matching(reads, wanted, *pairs, by_hash=by_hash, keep=keep)
+        pair_rows, pair_at = self.candidates(shard, wanted, chosen, horizon)
+        copies = reads.read(self, each_once(pair_at), keep=keep)
+        return self.matching(wanted, pair_rows, pair_at, copies, by_hash=by_hash)
 
     def matching(
-        self,
-        reads: ColdReads,
-        wanted: Rows,
-        pair_rows: np.ndarray,
-        pair_at: np.ndarray,
-        *,
-        by_hash: bool = False,
-        keep: bool = True,
+        self, wanted: Rows, pair_rows: np.ndarray, pair_at: np.ndarray, copies: Rows, *, by_hash: bool = False
     ) -> Matches:
-        """Of pairs of a row and a position, by position, those whose record is the one that the row wants."""
+        """Of pairs of a row and a position, by position, those whose record is the one that the row wants.
+
+        ``copies``: of the records at these positions, each once.
+        """
         if not len(pair_at):
-            return Matches(pair_rows, pair_at, no_rows(self._layout), pair_at)
+            return Matches(pair_rows, pair_at, copies, pair_at)
         new = np.append(True, pair_at[1:] != pair_at[:-1])
-        copies = reads.read(self, pair_at[new], keep=keep)
         places = np.cumsum(new) - 1
         how = (_NO_KEYS, 0) if by_hash else (self._layout.key_words, self._layout.key_mask)
         same = ck.matches(wanted.words, wanted.heap, pair_rows, places, copies.words, copies.heap, *how)
@@ -244,6 +240,12 @@ class ColdSegment:
             self._closed = True
             self.rows = no_rows(self._layout)
             _close(self._files or (), self._direct)
+
+
+def each_once(at: np.ndarray) -> np.ndarray:
+    """Of ascending positions."""
+    once: np.ndarray = at[np.append(True, at[1:] != at[:-1])] if len(at) else at
+    return once
 
 
 @dataclass(frozen=True)

@@ -23,29 +23,25 @@ def current(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray) -> tu
     """Copies of the records with the key and pane of the rows, and the number of the row that wanted each."""
     parts: list[Rows] = []
     numbers = [np.empty(0, np.int64)]
-    store.prime([(wanted, bounds)])
-    for shard, table, low, high in _touched(store, bounds):
+    for _, table, low, high in _touched(store, bounds):
         at = table.locate(Rows(wanted.words[low:high], wanted.heap))
         there = at >= 0
         parts.append(table.copy(at[there]))
         numbers.append(low + np.flatnonzero(there))
-        if store.cold:
-            cold, found = store.cold.lookup(shard, wanted, low + np.flatnonzero(~there), store.horizon)
-            parts.append(cold)
-            numbers.append(found)
+    if store.cold:  # a record in a table is none that lives on disk
+        cold, found = store.cold.lookup_all(wanted, bounds, store.horizon)
+        parts.append(cold)
+        numbers.append(found)
     return concat_rows(parts, store.layout), np.concatenate(numbers)
 
 
 def known(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray) -> np.ndarray:
     """Which of the rows have a record with their key and pane."""
     found = np.ones(len(wanted), bool)
-    store.prime([(wanted, bounds)])
-    for shard, table, low, high in _touched(store, bounds):
-        missing = table.missing(wanted.words, wanted.heap, low, high)
-        if store.cold:
-            held = store.cold.holds(shard, wanted, missing, store.horizon)
-            missing = missing[~np.isin(missing, held)]
-        found[missing] = False
+    for _, table, low, high in _touched(store, bounds):
+        found[table.missing(wanted.words, wanted.heap, low, high)] = False
+    if store.cold and not found.all():
+        found[store.cold.lookup_all(wanted, bounds, store.horizon)[1]] = True
     return found
 
 

@@ -172,14 +172,6 @@ class ReadModifyWriteStore:
         if hold:
             self.hold_budget()
 
-    def prime(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
-        """Where reading is slow: read at once the cold records that these rows will want, whatever layout they have."""
-        if not self.cold or not self.cold.reads.slow:
-            return
-        # A record that is in a table is none that lives on disk: no need to look into the tables.
-        parts = [part for rows, bounds in frames for part in self.cold.likely(rows, bounds, self.horizon)]
-        self.cold.reads.prime(parts)
-
     def turns(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> Sequence[Sequence[tuple[Rows, np.ndarray]]]:
         """The frames; with async-io first the rows that need nothing from disk, then the others, whose reading begins.
 
