@@ -273,6 +273,7 @@ def bench(tmp: Path, *arguments: str) -> dict[str, Any]:
 SMALL = ("--quick", "--turns", "1", "--turn", "1", "--warmup", "1", "--seed", "5")
 
 
+@pytest.mark.long
 def test_a_small_run(short_path: Path) -> None:
     found = bench(short_path, *SMALL, "--workloads", "q13", "--engines", "hints", "--set", "side_rows=20000")
     assert found["answers_equal"] is True and found["rows_checked"]["q13"] > 0

@@ -17,7 +17,7 @@ from support.simulation.seeds import Failed, run_seed, run_seeds
 from support.simulation.world import simulated
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
-SEEDS = int(os.environ.get("TAILRACE_SIM_SEEDS", 10_000 if LONG else 1_500))
+SEEDS = int(os.environ.get("TAILRACE_SIM_SEEDS", 10_000 if LONG else 1_000))
 TWICE = 20
 
 

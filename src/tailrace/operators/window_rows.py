@@ -29,13 +29,14 @@ from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.user_function import UserFunction
 from tailrace.operators.user_windows import KnownWindows
 from tailrace.state.append_aligned import AppendAlignedStore
-from tailrace.state.layout import HASH, PANE
+from tailrace.state.layout import HASH, PANE, VALID
 from tailrace.state.runs import key_offsets
 from tailrace.state.sections import to_section
 from tailrace.state.table import Rows
 
 _NOTHING = np.empty((0, 2), np.int64)
 _MIX = np.int64(-7046029254386353131)
+_NULLS_MIX = np.int64(-4417276706812531889)
 
 
 class WindowRows(OverStore[AppendAlignedStore]):
@@ -75,10 +76,13 @@ class WindowRows(OverStore[AppendAlignedStore]):
         self._appended = np.concatenate(words) if words else _NOTHING
 
     def _told_apart(self, words: np.ndarray) -> np.ndarray:
-        """A number that tells keys of one pane apart, but for collisions; of a user's windows, also these."""
-        if self._known is None:
-            return words[:, HASH]
-        told: np.ndarray = words[:, HASH] ^ words[:, self._layout.keys[-1].word] * _MIX
+        """A number that tells keys of one pane apart, but for collisions; of a user's windows, also these.
+
+        With which keys are null: Spark's hash skips nulls, so that ``(1, null)`` and ``(null, 1)`` have the same.
+        """
+        told: np.ndarray = words[:, HASH] ^ (words[:, VALID] & self._layout.key_mask) * _NULLS_MIX
+        if self._known is not None:
+            told ^= words[:, self._layout.keys[-1].word] * _MIX
         return told
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:

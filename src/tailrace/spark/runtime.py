@@ -117,7 +117,9 @@ class SparkRuntime:
         plan = _with_commit(plan, (*once, *fixed))
         _check_session(spark)
         sink = sink_of(query, spark)
-        store = open_store(state)
+        # A request that hangs is noticed as a server is that hangs.
+        store_options = {"stall_s": f"{plan.heartbeat_timeout / 1e6:g}"}
+        store = open_store(state, store_options)
         run = new_run_id()
         with ExitStack() as undo:
             beside = default_state_location(checkpoint)
@@ -149,6 +151,7 @@ class SparkRuntime:
                 cold_read_s=plan.cold.read_time / 1e6,
                 cold_read_depth=plan.cold.read_depth,
                 proof=(controller.fence_name, run),
+                store_options=store_options,
                 function_timeout_s=plan.function_timeout / 1e6,
                 copies=plan.copies,
                 copies_location=plan.local_location,

@@ -71,15 +71,20 @@ def terminate(operator, task, machine):  # type: ignore[no-untyped-def]
 
 
 def _drive(operator, task, keys, times, sides, kinds, sizes, marks_at, marks, place, stop_at):  # type: ignore[no-untyped-def]
-    """Goes on from ``place`` (next event, next watermark) until all is done, or the queue or the machines are full."""
+    """Goes on from ``place`` until all is done, or the queue or the machines are full.
+
+    ``place``: next event, next watermark, and whether machines are being closed: that only a watermark begins, so that
+    one which is born after its end lives until the next.
+    """
     numbers = task.numbers
     queue_full = min(len(task.operations) - MARGIN_QUEUE, stop_at)
     while True:
         while True:
             if numbers[QUEUED] >= queue_full or numbers[TOO_MANY]:
                 return False
-            ending = next_ending(task)
+            ending = next_ending(task) if place[2] else NOTHING
             if ending == NOTHING:
+                place[2] = 0
                 break
             numbers[NOW] = numbers[WATERMARK] if numbers[WATERMARK] < LAST else max(numbers[NOW], task.end[ending])
             terminate(operator, task, ending)
@@ -88,6 +93,7 @@ def _drive(operator, task, keys, times, sides, kinds, sizes, marks_at, marks, pl
         if place[1] < len(marks) and marks_at[place[1]] <= at:
             numbers[WATERMARK] = max(numbers[WATERMARK], marks[place[1]])
             place[1] += 1
+            place[2] = 1
             continue
         if at == len(keys):
             return True
@@ -177,7 +183,7 @@ def pieces(
     numbered = Events(keys, events.times, events.sides, events.kinds)
     drive = _compiled_drive(operator)
     task = new_task(distinct, piece)
-    place = np.zeros(2, np.int64)
+    place = np.zeros(3, np.int64)
     left = NEVER if limit is None else limit
     done = False
     while not done and left > 0:
