@@ -190,3 +190,21 @@ def test_nothing_is_left_of_windows_that_are_over(
     if hasattr(operator, "_index"):
         assert operator._index.store.rows == 0
     operator.close()
+
+
+@pytest.mark.parametrize("store", ["AAR", "AUR"])
+def test_keys_that_share_a_hash_by_their_nulls_do_not_change_together(tmp_path: Path, store: str) -> None:
+    """Spark's hash skips nulls: ("x", null) and (null, "x") have the same."""
+    keys = (Field("k", cases.STRING), Field("j", cases.STRING))
+    window = WindowSpec(Micros(10), Micros(10), Micros(0))
+    spec = spec_of(("texts",), keys=keys, window=window, window_position=2, emit_changed=True, store=store)
+    operator: Any = operator_of(spec, range(spec.shards), memory_bytes=1 << 24, folder=str(tmp_path))
+    emitted = []
+    for epoch, pair in enumerate([("x", None), (None, "x")]):
+        batch = cases.batch_of([(pair[0], 3, 1, "text")]).append_column("j", pa.array([pair[1]], pa.string()))
+        types = cases.TYPES | {"j": cases.STRING}
+        operator.apply(epoch, [lifter_of(spec, MIN_MICROS, False, types).frame([batch])])
+        rows = [row for out in operator.advance(epoch, MIN_MICROS, MIN_MICROS) for row in out.to_pylist()]
+        emitted.append([(row["k"], row["j"]) for row in rows])
+    assert emitted == [[("x", None)], [(None, "x")]]
+    operator.close()
