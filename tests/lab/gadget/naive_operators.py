@@ -113,7 +113,8 @@ class Interval:
         name = (side, key, rounded)
         if name not in self.buckets:
             more = self.upper if side == 0 else -self.lower
-            self.buckets[name] = (rounded + max(more, 0), self.births)
+            # An event that is not late is at or after the watermark: it finds its bucket, if there was one.
+            self.buckets[name] = (rounded + self.bucket + max(more, 0), self.births)
             self.births += 1
         yield "G", name, 0
         yield "P", name, size

@@ -39,10 +39,11 @@ class IntervalJoin(NamedTuple):
     def assign_state_machines(self, task, event):
         if event.time >= watermark(task):
             time = event.time // self.bucket * self.bucket
+            last = time + self.bucket  # of the bucket's events: one that still comes must find it
             if event.side == LEFT:
-                end = time + max(self.upper, 0)
+                end = last + max(self.upper, 0)
             else:
-                end = time - min(self.lower, 0)
+                end = last - min(self.lower, 0)
             assign(task, machine_at(task, 2 * event.key + event.side, time, end))
 
     def run(self, task, event, machine):
