@@ -23,40 +23,34 @@ def _place(id_: int, mask: int) -> int:
     return place
 
 
+@inlined
+def _look(id_: int, index: np.ndarray, ids: np.ndarray, alive: np.ndarray) -> tuple[int, int]:
+    """(the entry of an id, or EMPTY; where in the index the search ended)."""
+    mask = len(index) - 1
+    at = _place(id_, mask)
+    while index[at] != EMPTY:
+        entry = index[at]
+        if ids[entry] == id_ and alive[entry]:
+            return entry, at
+        at = (at + 1) & mask
+    return EMPTY, at
+
+
 @kernel
 def find(wanted: np.ndarray, index: np.ndarray, ids: np.ndarray, alive: np.ndarray, out: np.ndarray) -> None:
     """The entry of each id, EMPTY where there is none. Entries that are gone stay in the index until it is rebuilt."""
-    mask = len(index) - 1
     for i in range(len(wanted)):
-        id_ = wanted[i]
-        at = _place(id_, mask)
-        found = EMPTY
-        while index[at] != EMPTY:
-            entry = index[at]
-            if ids[entry] == id_ and alive[entry]:
-                found = entry
-                break
-            at = (at + 1) & mask
-        out[i] = found
+        out[i] = _look(wanted[i], index, ids, alive)[0]
 
 
 @kernel
 def add(wanted: np.ndarray, index: np.ndarray, ids: np.ndarray, alive: np.ndarray, count: int, out: np.ndarray) -> int:
     """As ``find``, but ids without an entry get one, numbered from ``count`` on; gives the new count."""
-    mask = len(index) - 1
     for i in range(len(wanted)):
-        id_ = wanted[i]
-        at = _place(id_, mask)
-        found = EMPTY
-        while index[at] != EMPTY:
-            entry = index[at]
-            if ids[entry] == id_ and alive[entry]:
-                found = entry
-                break
-            at = (at + 1) & mask
+        found, at = _look(wanted[i], index, ids, alive)
         if found == EMPTY:
             found = count
-            ids[count] = id_
+            ids[count] = wanted[i]
             alive[count] = True
             index[at] = count
             count += 1

@@ -95,18 +95,12 @@ class Prefetcher:
     def drop_before(self, time: int) -> None:
         """Hints for rows older than this are of no use."""
         with self._changed:
+            if not len(self._table):
+                return
             living = self._table.living()
             old = living[(self._times[living] < time) & (self._stages[living] == _UNPROCESSED)]
             self.dropped += len(old)
             self._table.drop(old)
-
-    def forget(self) -> None:
-        """Ids have become invalid: what is foretold means nothing, and after this nothing is in flight."""
-        with self._changed:
-            living = self._table.living()
-            self._table.drop(living[self._stages[living] == _UNPROCESSED])
-            while not self._closed and len(self._table):
-                self._changed.wait()
 
     def settle(self) -> None:
         """Wait until everything foretold is fetched; for tests and benches."""

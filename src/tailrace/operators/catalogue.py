@@ -21,7 +21,7 @@ from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.operators.specs.process import ProcessSpec
 from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.window_join import WindowJoin
-from tailrace.state import append_aligned, read_modify_write
+from tailrace.state import append_aligned, section_tables
 from tailrace.state.tuning import USUAL, Tuning
 
 
@@ -57,9 +57,9 @@ def fold_sections(
         case JoinSpec():
             return join_sections.fold(spec.kept_layout(), batches, horizon)
         case ProcessSpec():
-            return read_modify_write.fold_sections(spec.kept_layout(), batches, horizon, bury=complete)
+            return section_tables.fold_sections(spec.kept_layout(), batches, horizon, bury=complete)
         case DeduplicateSpec():
-            return read_modify_write.fold_sections(spec.kept_layout(), batches, horizon)
+            return section_tables.fold_sections(spec.kept_layout(), batches, horizon)
         case TopNSpec():
             return top_n.fold_sections(spec, batches, horizon)
         case AggregateSpec():

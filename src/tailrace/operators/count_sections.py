@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.operators.specs.aggregate import AggregateSpec
-from tailrace.state import append_unaligned, list_sections, read_modify_write, sections
+from tailrace.state import append_unaligned, list_sections, section_tables, sections
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import BIGINT
 
@@ -51,7 +51,7 @@ def fold(spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: int, *
     """One section that stands for several, oldest first."""
     parts = [divided(batch, spec) for batch in batches]
     lists = append_unaligned.fold_sections(spec.layout(), [rows for rows, _ in parts], horizon, complete=complete)
-    totals = read_modify_write.fold_sections(totals_layout(spec), [counts for _, counts in parts], horizon)
+    totals = section_tables.fold_sections(totals_layout(spec), [counts for _, counts in parts], horizon)
     return _one(spec.layout(), lists, totals)
 
 

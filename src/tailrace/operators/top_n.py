@@ -30,7 +30,7 @@ from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX, WindowAggrega
 from tailrace.state import probes
 from tailrace.state.layout import PANE
 from tailrace.state.packed_rows import pack, row_starts, unpack
-from tailrace.state.read_modify_write import fold_sections as fold_records
+from tailrace.state.section_tables import fold_sections as fold_records
 from tailrace.state.sections import ValidBits, decoded, from_section, to_section
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tuning import USUAL, Tuning

@@ -63,6 +63,32 @@ def missing(rows, heap, lo, hi, key_words, key_mask, index, records, arena, out)
     return count
 
 
+@inlined
+def _first_from(ascending, low, high, value):
+    """The first place from ``low`` on that is not below a value; ``high`` where there is none."""
+    while low < high:
+        middle = (low + high) >> 1
+        if ascending[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inlined
+def _first_with(tags, at, end, tag):
+    """The first place from ``at`` on whose tag, dead or not, is not below one; ``end`` where there is none."""
+    # Halved without a branch that nobody could foresee: that is where the time would go.
+    left = end - at
+    while left > 1:
+        half = left >> 1
+        at += half * np.int64((np.int64(tags[at + half - 1]) & _TAG) < tag)
+        left -= half
+    if left == 1 and (np.int64(tags[at]) & _TAG) < tag:
+        at += 1
+    return at
+
+
 @kernel
 def candidates(rows, chosen, start, cell_panes, cell_lo, cell_hi, tags, cold_words, out_rows, out_at, out_count):
     """For the chosen rows from ``start`` on, the live records of their pane with their tag: pairs of row and position.
@@ -75,25 +101,12 @@ def candidates(rows, chosen, start, cell_panes, cell_lo, cell_hi, tags, cold_wor
     for j in range(start, chosen.shape[0]):
         i = chosen[j]
         pane = rows[i, PANE]
-        low, high = 0, cell_panes.shape[0]
-        while low < high:
-            middle = (low + high) >> 1
-            if cell_panes[middle] < pane:
-                low = middle + 1
-            else:
-                high = middle
+        low = _first_from(cell_panes, 0, cell_panes.shape[0], pane)
         if low == cell_panes.shape[0] or cell_panes[low] != pane:
             continue
         tag = cold_tag(rows[i, HASH])
         at, end = cell_lo[low], cell_hi[low]
-        # Halved without a branch that nobody could foresee: that is where the time would go.
-        left = end - at
-        while left > 1:
-            half = left >> 1
-            at += half * np.int64((np.int64(tags[at + half - 1]) & _TAG) < tag)
-            left -= half
-        if left == 1 and (np.int64(tags[at]) & _TAG) < tag:
-            at += 1
+        at = _first_with(tags, at, end, tag)
         if at + _MANY < end and (np.int64(tags[at + _MANY]) & _TAG) == tag:
             # Hashes that hardly differ in their upper bits: the records themselves must tell.
             high = end
@@ -128,40 +141,20 @@ def places(rows, bounds, horizon, cell_shards, cell_panes, cell_lo, cell_hi, tag
     count = 0
     cut = False
     for shard in range(bounds.shape[0] - 1):
-        first, last = 0, cell_shards.shape[0]
-        while first < last:
-            middle = (first + last) >> 1
-            if cell_shards[middle] < shard:
-                first = middle + 1
-            else:
-                last = middle
-        stop = first
-        while stop < cell_shards.shape[0] and cell_shards[stop] == shard:
-            stop += 1
+        first = _first_from(cell_shards, 0, cell_shards.shape[0], shard)
+        stop = _first_from(cell_shards, first, cell_shards.shape[0], shard + 1)
         if first == stop:
             continue
         for i in range(bounds[shard], bounds[shard + 1]):
             pane = rows[i, PANE]
             if pane < horizon:
                 continue
-            low, high = first, stop
-            while low < high:
-                middle = (low + high) >> 1
-                if cell_panes[middle] < pane:
-                    low = middle + 1
-                else:
-                    high = middle
+            low = _first_from(cell_panes, first, stop, pane)
             if low == stop or cell_panes[low] != pane:
                 continue
             tag = cold_tag(rows[i, HASH])
             at, end = cell_lo[low], cell_hi[low]
-            left = end - at
-            while left > 1:
-                half = left >> 1
-                at += half * np.int64((np.int64(tags[at + half - 1]) & _TAG) < tag)
-                left -= half
-            if left == 1 and (np.int64(tags[at]) & _TAG) < tag:
-                at += 1
+            at = _first_with(tags, at, end, tag)
             while at < end and (np.int64(tags[at]) & _TAG) == tag:
                 if np.int64(tags[at]) == tag:
                     out_any[i] = True

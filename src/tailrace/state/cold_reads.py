@@ -76,6 +76,12 @@ class ColdReads:
         """Whether hints are worth their cost: not before reads were seen, nor where the page cache answers them."""
         return self._hinted and (self.slow or self._record_s >= self._worth_s)
 
+    def begin(self, epoch: int) -> None:
+        """From now on records are read for ``epoch``: what was foretold for earlier ones, and not begun, is let go."""
+        self.time = epoch
+        if self._prefetcher is not None:
+            self._prefetcher.drop_before(epoch)
+
     def read(self, segment: Segment, at: np.ndarray, *, keep: bool) -> Rows:
         """Copies of the records at these positions, ascending and each once. ``keep``: they may be read again."""
         return self.read_all([(segment, at)], keep=keep)[0]

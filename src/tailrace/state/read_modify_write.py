@@ -31,11 +31,11 @@ from tailrace.state import sections
 from tailrace.state.cold import ColdRecords
 from tailrace.state.layout import HASH, PANE, VALID, RecordLayout
 from tailrace.state.metrics import Metrics
+from tailrace.state.section_tables import fill_table
 from tailrace.state.table import Rows, Table
 from tailrace.state.tuning import USUAL_COLD, ColdTuning
 
 _PARALLEL_ROWS = 20_000
-_FOREVER = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ class ReadModifyWriteStore:
         if self._epochs and self._epochs[-1][0] >= epoch:
             raise ValueError(f"epoch {epoch} is already applied; undo it first")
         self._changed = None
-        self.cold.reads.time = epoch
+        self.cold.reads.begin(epoch)
         while len(self._epochs) >= self._undo_epochs:
             self._forget_oldest()
         self._epochs.append((epoch, [], self.horizon))
@@ -500,56 +500,3 @@ class ReadModifyWriteStore:
             wait(futures)  # all of them: nobody may undo while another shard is still changing
             for future in futures:
                 future.result()
-
-
-def fill_table(
-    layout: RecordLayout,
-    shard: int,
-    batches: Iterable[pa.RecordBatch],
-    horizon: int,
-    *,
-    removes: bool = False,
-    policy: str = "timestamp",
-) -> Table:
-    """A table holding the newest value of every record in the sections (oldest first) that the horizon leaves."""
-    table = _newest(layout, shard, list(batches), horizon, policy)
-    if removes:
-        rows = table.rows_of(table.panes(_FOREVER))
-        table.begin(0)
-        table.remove(rows[table.tombstones(rows)])
-        table.forget()
-    return table
-
-
-def fold_sections(
-    layout: RecordLayout, batches: Sequence[pa.RecordBatch], horizon: int, *, bury: bool = False
-) -> pa.RecordBatch:
-    """One section that stands for several (oldest first): the newest value of each record that the horizon leaves.
-
-    Tombstones stay, as records without a value: an older section may hold what they take away. With ``bury`` none is
-    older, and they go.
-    """
-    table = _newest(layout, 0, batches, horizon)
-    rows = table.rows_of(table.panes(_FOREVER))
-    if bury:
-        rows = rows[~table.tombstones(rows)]
-    return sections.to_section(table.copy(rows), layout)
-
-
-def _newest(
-    layout: RecordLayout, shard: int, batches: Sequence[pa.RecordBatch], horizon: int, policy: str = "timestamp"
-) -> Table:
-    """Of every record, tombstones included, the newest."""
-    expected = max((len(batch) for batch in batches), default=0)
-    table = Table(layout, stagger=shard, rows_expected=expected, policy=policy)
-    for batch in batches:
-        rows = sections.from_section(batch, layout)
-        table.begin(len(rows))
-        table.merge(rows.words, rows.heap, 0, len(rows), replace=True)
-        table.forget()
-    gone = table.panes(horizon)
-    if len(gone):
-        table.begin(0)
-        table.evict(gone)
-        table.forget()
-    return table

@@ -39,7 +39,7 @@ class RecordCache:
         self._heap = np.empty(_FIRST_HEAP if layout.has_bytes else 0, np.uint8)
         self._heap_end = 0
         self._entry_bytes = 8 * layout.words + ENTRY_BYTES + 9
-        self.hits = self.misses = self.wasted = self.evicted = 0
+        self.wasted = self.evicted = 0
 
     def __len__(self) -> int:
         return len(self._table)
@@ -58,15 +58,12 @@ class RecordCache:
         """Copies of the entries that are there, in the order of ``ids``, and which of the ids have one."""
         with self._lock:
             if not len(self._table):
-                self.misses += len(ids)
                 return no_rows(self._layout), np.zeros(len(ids), bool)
             numbers = self._table.find(ids)
             there = numbers >= 0
             found = numbers[there]
             self._policy.use(self._ranks, found, np.full(len(found), time, np.int64))
             self._foretold[found] = False
-            self.hits += len(found)
-            self.misses += len(ids) - len(found)
             return take(self._rows(), found, self._layout), there
 
     def hint(self, ids: np.ndarray, times: np.ndarray) -> np.ndarray:

@@ -19,7 +19,8 @@ from tailrace.cache.policies import POLICIES
 from tailrace.env.scratch import ScratchFile, temporary_folder
 from tailrace.state.cold_segment import SegmentClosedError
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
-from tailrace.state.read_modify_write import ReadModifyWriteStore, fold_sections
+from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.section_tables import fold_sections
 from tailrace.state.sections import RowsBuilder, to_section
 from tailrace.state.table import Rows, Table, concat_rows
 from tailrace.state.tuning import COLD_READS, PREFETCH_MODES, ColdTuning

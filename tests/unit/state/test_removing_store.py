@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tailrace.ids import MIN_MICROS
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
-from tailrace.state.read_modify_write import ReadModifyWriteStore, fold_sections
+from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.section_tables import fold_sections
 from tailrace.state.sections import RowsBuilder, to_section
 from tailrace.state.table import Rows
 from tailrace.types import BIGINT, DataType, Field
