@@ -1,8 +1,9 @@
 """``kernel``: compile a free function over arrays once per machine, and let it run without the interpreter lock.
 
 Compiled code is cached on disk, outside the package since an installation may be read-only. The folder is
-``TAILRACE_KERNEL_CACHE`` or ``tailrace/kernels`` in the user's cache folder. Only our own functions are sent there:
-a user's numba code in the same process keeps its settings.
+``TAILRACE_KERNEL_CACHE`` or ``tailrace/kernels`` in the user's cache folder; in it, a folder for each digest of what
+a kernel is made of (`kernel_sources`). All of it may be removed at any time. Only our own functions are sent there: a
+user's numba code in the same process keeps its settings.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from numba.core import cgutils, types
 from numba.core import config as _config
 from numba.extending import intrinsic
 
+from tailrace.env import kernel_sources
+
 _numba_config: Any = _config
 _njit: Any = numba.njit
 
@@ -29,6 +32,11 @@ def cache_folder() -> Path:
     if chosen:
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tailrace" / "kernels"
+
+
+def cache_folder_of(function: Callable[..., Any]) -> Path:
+    """Where its compiled code lies: elsewhere as soon as anything that is folded into it changes."""
+    return cache_folder() / kernel_sources.digest(function.__module__)
 
 
 KERNELS: list[Any] = []
@@ -49,7 +57,7 @@ def inlined(function: _Function) -> _Function:
 
 def _compiled(function: _Function, force_inline: bool) -> _Function:
     before = _numba_config.CACHE_DIR
-    _numba_config.CACHE_DIR = str(cache_folder())
+    _numba_config.CACHE_DIR = str(cache_folder_of(function))
     try:
         # Without numba's memory manager: kernels own no arrays, and counting references to those they are given costs
         # more than the work on a row.

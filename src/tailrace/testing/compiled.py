@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numba
 from numba.core import config as _config
 
-from tailrace.env.compiled import cache_folder, copy_block, prefetch
+from tailrace.env.compiled import cache_folder_of, copy_block, prefetch
 
 __all__ = ["copy_block", "inlined", "kernel", "prefetch"]
 
@@ -33,7 +33,7 @@ def inlined(function: _Function) -> _Function:
 
 def _compiled(function: _Function, force_inline: bool) -> _Function:
     before = _numba_config.CACHE_DIR
-    _numba_config.CACHE_DIR = str(cache_folder())
+    _numba_config.CACHE_DIR = str(cache_folder_of(function))
     try:
         made: _Function = _njit(
             function, nogil=True, cache=True, error_model="numpy", forceinline=force_inline, _nrt=False
