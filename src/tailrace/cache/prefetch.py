@@ -3,8 +3,8 @@
 Invariants
 - The buffer has at most one entry for an id, with the latest time that a hint gave it. An entry is *unprocessed* until
   a worker takes it, *in flight* while it is fetched, and gone when what was fetched is kept elsewhere.
-- Nobody fetches an id that is in flight: who needs it waits (``wait_for``). Who needs an unprocessed one takes it out,
-  and fetches it with all else that is missing.
+- Nobody fetches an id that is in flight: who needs it waits (``wait_for``). Who needs an unprocessed one takes it out
+  (``claim``), and fetches it with all else that is missing, at once: what is in flight is waited for after that.
 - A fetch that fails leaves nothing: whoever needs the id fetches it again and meets the error where it can be told.
 - The buffer is bounded; hints beyond its room are dropped, and counted.
 
@@ -24,7 +24,7 @@ from tailrace.cache.id_table import IdTable
 from tailrace.env import clock
 
 _UNPROCESSED, _IN_FLIGHT = 0, 1
-_FETCHES_KEPT = 512
+_FETCHES_KEPT = 128
 _ROOM = 1 << 20
 
 Fetch = Callable[[np.ndarray, Any], Any]
@@ -45,6 +45,7 @@ class Prefetcher:
         self._times = np.zeros(self._table.room, np.int64)
         self._stages = np.zeros(self._table.room, np.int8)
         self._pieces = np.zeros(self._table.room, np.int64)  # which call of ``hint`` an entry's keys came with
+        self._came = np.zeros(self._table.room, np.float64)  # when that was
         self._keys: deque[tuple[int, Callable[[np.ndarray], Any]]] = deque()
         self._piece = 0
         self._next = 0  # no entry before this number is unprocessed
@@ -76,20 +77,32 @@ class Prefetcher:
             fresh = numbers >= before
             np.minimum.at(places, numbers[fresh] - before, np.flatnonzero(fresh))
             self._pieces[new] = (self._piece << 32) | places
+            self._came[new] = clock.monotonic()
             if keys is not None:
                 self._keys.append((self._piece, keys))
             if self._table.end > before:
                 self._start_workers()
                 self._changed.notify_all()
 
-    def wait_for(self, ids: np.ndarray) -> None:
-        """After this none of these ids is in flight, nor foretold any more: ask where fetched ones are kept."""
+    def claim(self, ids: np.ndarray) -> np.ndarray:
+        """Which of these ids are in flight. Of the others none is foretold any more.
+
+        Ask where fetched ones are kept after this, and not before: between the two one may land.
+        """
         with self._changed:
-            if not len(self._table):
-                return
-            numbers = self._entries(ids)
-            self._table.drop(numbers[self._stages[numbers] == _UNPROCESSED])
-            while not self._closed and len(numbers := self._entries(ids)):
+            flying = np.zeros(len(ids), bool)
+            if len(self._table):
+                numbers = self._table.find(ids)
+                known = np.flatnonzero(numbers >= 0)
+                entries = numbers[known]
+                flying[known] = self._stages[entries] == _IN_FLIGHT
+                self._table.drop(np.unique(entries[self._stages[entries] == _UNPROCESSED]))
+            return flying
+
+    def wait_for(self, ids: np.ndarray) -> None:
+        """After this none of these ids is in flight: ask where fetched ones are kept."""
+        with self._changed:
+            while not self._closed and len(self._table) and (self._table.find(ids) >= 0).any():
                 self._changed.wait()
 
     def drop_before(self, time: int) -> None:
@@ -109,7 +122,7 @@ class Prefetcher:
                 self._changed.wait()
 
     def fetch_ms(self, share: float) -> float:
-        """A percentile of what the last fetches took."""
+        """A percentile of what the last fetches took, from the hint until what it named was there."""
         with self._changed:
             kept = list(self._fetch_ms)
         return float(np.quantile(kept, share)) if kept else 0.0
@@ -150,30 +163,25 @@ class Prefetcher:
                 self._changed.notify_all()
 
     def _fetch_and_keep(self, ids: np.ndarray, keys: Any) -> None:
-        began = clock.monotonic()
         found = self._fetch(ids, keys)
-        took_ms = (clock.monotonic() - began) * 1e3
         with self._changed:
-            times = self._times[self._table.find(ids)]
-            self._fetch_ms.append(took_ms)
+            entries = self._table.find(ids)
+            times = self._times[entries]
+            self._fetch_ms.append((clock.monotonic() - float(self._came[entries].min())) * 1e3)
             self.fetched += len(ids)
         self._keep(ids, found, times)
 
     # -- under the lock -----------------------------------------------------------------------------------------------
 
-    def _entries(self, ids: np.ndarray) -> np.ndarray:
-        numbers = self._table.find(ids)
-        entries: np.ndarray = np.unique(numbers[numbers >= 0])
-        return entries
-
     def _unprocessed(self) -> np.ndarray:
-        """The next entries to fetch, of one call of ``hint``, in the order in which they came."""
+        """The next entries to fetch, in the order in which they came; where they have keys, of one call of ``hint``."""
         end = self._table.end
         open_ = self._table.alive[self._next : end] & (self._stages[self._next : end] == _UNPROCESSED)
         found = self._next + np.flatnonzero(open_)
         self._next = int(found[0]) if len(found) else end
-        found = found[: self._batch]
-        picked: np.ndarray = found[self._pieces[found] >> 32 == self._pieces[found[0]] >> 32] if len(found) else found
+        picked: np.ndarray = found[: self._batch]
+        if self._keys and len(picked):
+            picked = picked[self._pieces[picked] >> 32 == self._pieces[picked[0]] >> 32]
         return picked
 
     def _keys_of(self, picked: np.ndarray) -> Any:
@@ -189,12 +197,13 @@ class Prefetcher:
             self._times = np.concatenate([self._times, np.zeros(room - len(self._times), np.int64)])
             self._stages = np.concatenate([self._stages, np.zeros(room - len(self._stages), np.int8)])
             self._pieces = np.concatenate([self._pieces, np.zeros(room - len(self._pieces), np.int64)])
+            self._came = np.concatenate([self._came, np.zeros(room - len(self._came), np.float64)])
 
     def _tidy(self) -> None:
         if 2 * self._table.dead <= self._table.end:
             return
         kept = self._table.compact()
-        for column in (self._times, self._stages, self._pieces):
+        for column in (self._times, self._stages, self._pieces, self._came):
             column[: len(kept)] = column[kept]
         self._next = 0
         oldest = int(self._pieces[: len(kept)].min(initial=self._piece << 32) >> 32) if len(kept) else self._piece + 1

@@ -39,7 +39,7 @@ class TableCopies:
         self._keys = record_layout(spec.keys, [], ansi=False)
         self._cache = RecordCache(self._kept, capacity_bytes, policy)
         self._ahead = Prefetcher(self._fetched, self._keep, batch=min(_FETCH_KEYS, asker.piece), name="lookup")
-        self._asked = self._missed = 0
+        self._asked = self._missed = self._late = 0
         self._wait_ms = 0.0
         self._begun = 0  # keys that were not there when ``begin`` was called
 
@@ -73,21 +73,22 @@ class TableCopies:
         places: list[np.ndarray] = []
         begun, self._begun = self._begun, 0
         self._missed += begun
+        began = clock.monotonic()
+        if begun:
+            self._ahead.settle()
+        flying = self._ahead.claim(ids)
         missing = self._cached(keys, ids, np.arange(count), time, parts, places)
+        coming, missing = missing[flying[missing]], missing[~flying[missing]]
+        self._missed += 0 if begun else len(missing)
+        self._late += len(coming)
         if len(missing):
-            began = clock.monotonic()
-            if begun:
-                self._ahead.settle()
-            self._ahead.wait_for(ids[missing])
-            if self._ahead.fetched:
-                missing = self._cached(keys, ids, missing, time, parts, places)
-            self._missed += 0 if begun else len(missing)
-            if len(missing):
-                wanted = take(keys, missing, self._keys)
-                rows = self._ask(wanted, patient=True)
-                self._cache.put(*_first_of_each(ids[missing], rows, self._kept, time))
-                parts.append(rows)
-                places.append(missing)
+            self._ask_and_keep(keys, ids, missing, time, parts, places)
+        if len(coming):
+            self._ahead.wait_for(ids[coming])
+            failed = self._cached(keys, ids, coming, time, parts, places)
+            if len(failed):
+                self._ask_and_keep(keys, ids, failed, time, parts, places)
+        if begun or len(missing) or len(coming):
             self._wait_ms += (clock.monotonic() - began) * 1e3
         order = np.empty(count, np.int64)
         order[np.concatenate(places) if places else np.empty(0, np.int64)] = np.arange(count)
@@ -118,6 +119,20 @@ class TableCopies:
         left[np.flatnonzero(there)[same]] = False
         remaining: np.ndarray = asked[left]
         return remaining
+
+    def _ask_and_keep(
+        self,
+        keys: Rows,
+        ids: np.ndarray,
+        wanted: np.ndarray,
+        time: int,
+        parts: list[Rows],
+        places: list[np.ndarray],
+    ) -> None:
+        rows = self._ask(take(keys, wanted, self._keys), patient=True)
+        self._cache.put(*_first_of_each(ids[wanted], rows, self._kept, time))
+        parts.append(rows)
+        places.append(wanted)
 
     def _ask(self, keys: Rows, *, patient: bool) -> Rows:
         """What the table says of these keys (words of keys alone), as records to keep."""
@@ -198,6 +213,7 @@ class TableCopies:
         return {
             "coldHits": float(self._asked - self._missed),
             "coldMisses": float(self._missed),
+            "coldLate": float(self._late),
             "coldWaitMs": self._wait_ms,
             "coldFetchMsP99": ahead.fetch_ms(0.99),
             "hintsReceived": float(ahead.received),

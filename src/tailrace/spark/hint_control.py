@@ -22,7 +22,7 @@ from tailrace.spark.hint_points import RULES_CONF, point_conf
 from tailrace.spark.hint_sender import HintOrder, HintOrders, hints_property
 from tailrace.spark.lookahead import STAGING, Decision, Lookahead, LookaheadProgress, Rule, Sample, Seen
 
-_COUNTS = ("coldHits", "coldMisses", "hintsFetched", "hintsWasted", "hintsPending")
+_COUNTS = ("coldHits", "coldMisses", "coldLate", "hintsFetched", "hintsWasted", "hintsPending")
 _FETCH = "coldFetchMsP99"
 Routes = tuple[tuple[ServerAddress, int, int], ...]
 
@@ -89,6 +89,7 @@ class HintControl:
         return Seen(
             cold=more["coldHits"] + more["coldMisses"],
             misses=more["coldMisses"],
+            late=more["coldLate"],
             fetch_ms_p99=max((metrics.get(_FETCH, 0.0) for metrics in own), default=0.0),
             slack=slack,
             used=max(0, more["hintsFetched"] - wasted),

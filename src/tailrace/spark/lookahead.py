@@ -8,9 +8,10 @@ The rule
 - Until the operator has waited for cold state, nothing is sent ahead of staging; nor after many epochs in which it
   has asked for none; nor while it says that reading it is quick.
 - Else the latest candidate wins whose slack (that of all hints but the slowest hundredth) is at least the time of a
-  fetch (p99) and a margin. If none is known to have so much, the earliest one, which has the most.
+  fetch (p99, from the hint on, so with all that stands before it) and a margin. If none is known to have so much, the
+  earliest one, which has the most.
 - A candidate whose fetched entries went unused, beyond a share, is discarded with all before it: it sees other keys.
-  So is one that has slack enough, and yet more than half of the cold records were waited for: what it hinted was
+  So is one that has slack enough, and yet more than half of the cold records were not foretold: what it hinted was
   none of them. Staging never is.
 
 Pure: no clock, no threads; every step gives a new ``Lookahead``.
@@ -49,12 +50,13 @@ class Seen:
     """
 
     cold: int = 0  # records on disk, or elsewhere, that were asked for
-    misses: int = 0  # of these, those that were waited for
+    misses: int = 0  # of these, those that nobody had begun to fetch
     fetch_ms_p99: float = 0.0
     slack: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
     used: int = 0  # fetched entries that were used
     wasted: int = 0  # and those that went unused
     wanted: bool = True  # whether cold state takes long enough to be fetched ahead
+    late: int = 0  # of the cold records, those that were waited for while they were fetched ahead
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Lookahead:
             slack=(*self.slack, seen.slack)[-rule.epochs_kept :],
             fetch_ms_p99=seen.fetch_ms_p99 or self.fetch_ms_p99,
             idle=0 if seen.cold else self.idle + 1,
-            on=seen.wanted and (self.on or seen.misses > 0),
+            on=seen.wanted and (self.on or seen.misses + seen.late > 0),
             since_move=self.since_move + 1,
         )
         if len(self.candidates) == 1:

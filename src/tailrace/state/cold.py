@@ -190,8 +190,7 @@ class ColdRecords:
 
     def hint(self, rows: Rows, bounds: np.ndarray, horizon: int, time: int) -> None:
         """Rows, sorted by shard, that will be asked for: begin to read the records that they may want."""
-        for segment, at in self.likely(rows, bounds, horizon):
-            self.reads.hint(segment, at, time)
+        self.reads.hint(self.likely(rows, bounds, horizon), time)
 
     def likely(self, rows: Rows, bounds: np.ndarray, horizon: int) -> list[tuple[ColdSegment, np.ndarray]]:
         """Where records of these rows, sorted by shard, may lie. Not all, where many records share a tag."""

@@ -64,7 +64,7 @@ class ColdReads:
         self._segments: dict[int, Segment] = {}
         self._lock = threading.Lock()
         self.time = 0
-        self.hits = self.misses = 0
+        self.hits = self.misses = self.late = 0
         self.wait_s = 0.0
 
     @property
@@ -95,18 +95,40 @@ class ColdReads:
         began = clock.monotonic()
         ids = np.concatenate([_ids(*parts[number]) for number in far])
         self._know(parts[number][0] for number in far)
-        if self._prefetcher is not None:
-            self._prefetcher.wait_for(ids)
-        rows, there = self._cache.get(ids, self.time)
         place = np.empty(len(ids), np.int64)
-        place[there] = np.arange(len(rows))
-        missing = np.flatnonzero(~there)
-        if len(missing):
-            order, fetched = self._fetch(ids[missing], None)
-            place[missing[order]] = len(rows) + np.arange(len(missing))
+        got: list[Rows] = []
+        missed = late = 0
+
+        def put(where: np.ndarray, rows: Rows) -> None:
+            place[where] = sum(map(len, got)) + np.arange(len(rows))
+            got.append(rows)
+
+        def cached(wanted: np.ndarray) -> np.ndarray:
+            rows, there = self._cache.get(ids[wanted], self.time)
+            if len(rows):
+                put(wanted[there], rows)
+            left: np.ndarray = wanted[~there]
+            return left
+
+        def fetched(wanted: np.ndarray) -> None:
+            order, rows = self._fetch(ids[wanted], None)
+            put(wanted[order], rows)
             if keep and self.slow:
-                self._keep_some(ids[missing[order]], fetched)
-            rows = concat_rows([rows, fetched], self._layout) if len(rows) else fetched
+                self._keep_some(ids[wanted[order]], rows)
+
+        flying = np.zeros(len(ids), bool) if self._prefetcher is None else self._prefetcher.claim(ids)
+        missing = cached(np.arange(len(ids)))
+        coming, missing = missing[flying[missing]], missing[~flying[missing]]
+        if len(missing):
+            missed = len(missing)
+            fetched(missing)
+        if len(coming):
+            late = len(coming)
+            assert self._prefetcher is not None
+            self._prefetcher.wait_for(ids[coming])
+            if len(failed := cached(coming)):
+                fetched(failed)
+        rows = got[0] if len(got) == 1 else concat_rows(got, self._layout)
         done = 0
         for number in far:
             count = len(parts[number][1])
@@ -114,7 +136,7 @@ class ColdReads:
             whole = count == len(rows) and bool((own == np.arange(count)).all())
             out[number] = rows if whole else take(rows, own, self._layout)
             done += count
-        self._count(clock.monotonic() - began, len(ids) - len(missing), len(missing))
+        self._count(clock.monotonic() - began, len(ids) - missed, missed, late)
         return out
 
     def _keep_some(self, ids: np.ndarray, rows: Rows) -> None:
@@ -123,24 +145,26 @@ class ColdReads:
         some = np.arange(min(len(ids), int(self.cache_bytes / 2 / size)), dtype=np.int64)
         self._cache.put(ids[some], take(rows, some, self._layout), np.full(len(some), self.time, np.int64))
 
-    def _count(self, waited_s: float, hits: int, misses: int) -> None:
+    def _count(self, waited_s: float, hits: int, misses: int, late: int) -> None:
         with self._lock:  # several shards are read at once
             self.wait_s += waited_s
             self.hits += hits
             self.misses += misses
+            self.late += late
 
     def _know(self, segments: Iterable[Segment]) -> None:
         with self._lock:
             self._segments.update({segment.uid: segment for segment in segments})
 
-    def hint(self, segment: Segment, at: np.ndarray, time: int) -> None:
-        """These positions will be read."""
-        if self._prefetcher is None or segment.in_memory or not len(at):
+    def hint(self, parts: Sequence[tuple[Segment, np.ndarray]], time: int) -> None:
+        """These positions of segments will be read."""
+        far = [(segment, at) for segment, at in parts if len(at) and not segment.in_memory]
+        if self._prefetcher is None or not far:
             return
-        ids = _ids(segment, at)
+        ids = np.concatenate([_ids(segment, at) for segment, at in far])
         times = np.full(len(ids), time, np.int64)
         new = ~self._cache.hint(ids, times)
-        self._know([segment])
+        self._know(segment for segment, _ in far)
         self._prefetcher.hint(ids[new], times[new])
 
     def used_up(self, segment: Segment, at: np.ndarray) -> None:
@@ -160,6 +184,7 @@ class ColdReads:
         told: Metrics = {
             "coldHits": self.hits,
             "coldMisses": self.misses,
+            "coldLate": self.late,
             "coldWaitMs": self.wait_s * 1e3,
             "cacheBytes": self._cache.nbytes,
         }

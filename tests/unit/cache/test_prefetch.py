@@ -97,10 +97,31 @@ def test_what_nobody_has_begun_to_fetch_is_left_to_who_needs_it() -> None:
         made.hint(ids(1), ids(0))
         assert backend.begun.wait(10)
         made.hint(ids(2, 3), ids(0, 0))
-        made.wait_for(ids(2))  # returns at once: it was only foretold
+        assert made.claim(ids(2, 1, 4, 2)).tolist() == [False, True, False, False]  # 2 was only foretold
         backend.gate.set()
         made.settle()
         assert backend.fetched == {1: 1, 3: 1}
+
+
+def test_hints_of_many_calls_are_fetched_together_and_timed_from_the_hint_on() -> None:
+    sizes: list[int] = []
+
+    class Noting(Backend):
+        def fetch(self, ids: np.ndarray, keys: Any) -> list[int]:
+            sizes.append(len(ids))
+            return super().fetch(ids, keys)
+
+    backend = Noting()
+    backend.gate.clear()
+    with prefetcher(backend, threads=1, batch=100) as made:
+        made.hint(ids(0), ids(0))
+        assert backend.begun.wait(10)
+        for number in range(1, 31):
+            made.hint(ids(number), ids(0))
+        backend.gate.set()
+        made.settle()
+        assert sizes == [1, 30]
+        assert made.fetch_ms(1.0) >= made.fetch_ms(0.0) > 0
 
 
 def test_a_fetch_that_fails_leaves_nothing_and_wedges_nobody() -> None:

@@ -218,3 +218,17 @@ def test_a_user_is_told_where_hints_come_from() -> None:
     assert first.startswith("Lookahead of aggregate: transform 2: the latest with enough slack: 20.0 ms")
     assert second.endswith("source (60.0 ms), transform 1 (40.0 ms), transform 2 (20.0 ms), staging (3.0 ms)")
     assert told_lines({"alone": Lookahead((STAGING,))}) == []
+
+
+def test_waiting_for_what_was_foretold_too_late_turns_hints_on() -> None:
+    """Every record was foretold, and all rows waited: staging told too late, and an earlier point is tried."""
+    lookahead = Lookahead(("ingest", STAGING))
+    for _ in range(4):
+        lookahead = lookahead.after(Seen(cold=100, fetch_ms_p99=50.0, slack={STAGING: [(20.0, 1.0)]}))
+    assert lookahead.decision.candidate == STAGING
+    lookahead = lookahead.after(Seen(cold=100, late=30, fetch_ms_p99=50.0, slack={STAGING: [(20.0, 1.0)]}))
+    assert lookahead.decision.candidate == "ingest"
+    for _ in range(6):  # what comes late was foretold: no reason to think that the point sees other keys
+        seen = Seen(cold=100, late=90, fetch_ms_p99=5.0, slack={"ingest": [(40.0, 1.0)], STAGING: [(1.0, 1.0)]})
+        lookahead = lookahead.after(seen)
+    assert lookahead.decision.candidate == "ingest"
