@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from support.recovery import Logs, live, undisturbed
-from support.recovery_kinds import KINDS, script_of, spec_of
+from support.recovery_kinds import PARAMETERS, script_of, spec_of
 from tailrace.env.local_store import LocalStore
 from tailrace.errors import CheckpointError, CorruptionError
 
@@ -39,7 +39,7 @@ def damaged(data: bytes, how: str, rng: random.Random) -> bytes:
     return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", PARAMETERS)
 def test_a_damaged_object_is_named(scratch: str, tmp_path: Path, kind: str) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.recovery import Logs, Rewind, live, live_behind, undisturbed
-from support.recovery_kinds import KINDS, Script, script_of, spec_of
+from support.recovery_kinds import PARAMETERS, Script, script_of, spec_of
 from tailrace.env.faulty import SimulatedCrash, SimulatedDisk
 from tailrace.env.local_store import LocalStore
 from tailrace.operators.specs.operator import OperatorSpec
@@ -35,7 +35,7 @@ def scratch() -> Iterator[str]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", PARAMETERS)
 def test_nothing_is_lost_or_repeated(scratch: str, kind: str) -> None:
     given = os.environ.get("TAILRACE_TEST_SEED")
     for seed in [int(given)] if given else [random.randrange(2**32) for _ in range(EXAMPLES)]:

@@ -92,8 +92,8 @@ def undisturbed(spec: OperatorSpec, script: Script, folder: str) -> list[Emitted
 
 
 def _times(script: Script, epoch: int) -> tuple[int, int]:
-    """When an epoch began, and up to which update keys are forgotten."""
-    return 1_000 * epoch, max(script.marks[epoch + 1] - 5_000_000, -(2**63))
+    """When an epoch began, about at its rows' event times, and up to which update keys are forgotten."""
+    return (1_000 + 2 * epoch) * 1_000_000, max(script.marks[epoch + 1] - 5_000_000, -(2**63))
 
 
 class _Checkpoint(StoreCheckpoint):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from support.bids import RecordingRuntime
 from tailrace.api import aggregates as tr
@@ -70,11 +71,17 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "rows of a user's windows": (_S.groupBy(custom_window("ts", _uneven), "k").agg(*_WHOLE), "append"),
     "duplicates": (_S.dropDuplicates(["k", "v"]), "append"),
     "duplicates within": (_S.dropDuplicatesWithinWatermark(["k", "v"]), "append"),
+    "duplicates for a time": (_S.withStateTtl("5 seconds", "processingTime").dropDuplicates(["k", "v"]), "append"),
     "best rows": (_S.groupBy("k").topN(3, "v"), "update"),
+    "best rows with ttl": (_S.withStateTtl("5 seconds").groupBy("k").topN(3, "v"), "update"),
     "interval join": (_S.join(_RIGHT, "k", "left_outer", within=("-1 second", "2 seconds")), "append"),
     "window join": (_S.join(_RIGHT, "k", "left_outer", window=window("ts", "4 seconds")), "append"),
     "join with ttl": (_S.join(_RIGHT, "k", ttl="3 seconds"), "append"),
 }
+
+LONG = {"duplicates for a time"}
+"""Kinds that others stand for where there is little time."""
+PARAMETERS = [pytest.param(kind, marks=pytest.mark.long) if kind in LONG else kind for kind in KINDS]
 
 
 def spec_of(kind: str) -> OperatorSpec:

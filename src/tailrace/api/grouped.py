@@ -198,9 +198,8 @@ class GroupedStream:
         stream = self.stream
         groups = (self.keys, self.window, self.window_position)
         asked = (n, orderBy, ascending, columns, rank)
-        return stream.derived(
-            ranked(stream.source, stream.schema, stream.watermark, stream.brought_window, *groups, *asked)
-        )
+        made = ranked(stream.source, stream.schema, stream.watermark, stream.brought_window, *groups, *asked)
+        return stream.derived(replace(made, state_ttl=self._ttl()))
 
     def count(self) -> Stream:
         """Rows of each group, in a column ``count``."""

@@ -254,7 +254,7 @@ class Deduplication:
     watermark: Watermark | None
     keys: tuple[Field, ...]
     within: bool
-    state_ttl: StateTtl | None = None  # in event time: a key is remembered so long after its row
+    state_ttl: StateTtl | None = None  # a key is remembered so long after its row
 
     @property
     def window(self) -> None:
@@ -288,6 +288,7 @@ class Ranking:
     order: tuple[tuple[str, bool], ...]
     n: int
     rank: str
+    state_ttl: StateTtl | None = None
 
     @property
     def time_column(self) -> Field | None:

@@ -40,10 +40,6 @@ def remembered(ttl: StateTtl | None, within: bool) -> StateTtl | None:
         raise AnalysisError(
             "withStateTtl: dropDuplicatesWithinWatermark remembers a key for the watermark's delay: use dropDuplicates"
         )
-    if ttl.processing:
-        raise AnalysisError(
-            "withStateTtl: dropDuplicates remembers keys by event time: use timeMode='eventTime', or process(...)"
-        )
     return ttl
 
 
@@ -61,6 +57,6 @@ def check_taken(ttl: StateTtl | None, relation: Relation) -> None:
             "from groupBy for aggregates that roll on"
         )
     raise AnalysisError(
-        "withStateTtl is for aggregates without a window, process(...) and dropDuplicates(...), which keep keys for "
-        "ever: remove it"
+        "withStateTtl is for operators that keep keys for ever, which are aggregates and topN(...) without a window, "
+        "process(...) and dropDuplicates(...): remove it"
     )

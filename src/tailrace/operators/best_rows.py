@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tailrace.ids import MIN_MICROS
 from tailrace.operators.keyed import Keyed
 from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.top_n_kernels import best_rows
-from tailrace.state.layout import VALUE_KIND, RecordLayout
+from tailrace.state.layout import VALUE_KIND, AccumulatorWords, KeyWords, RecordLayout
 from tailrace.state.table import Rows
 
 
@@ -26,6 +27,21 @@ def order_of(spec: TopNSpec, layout: RecordLayout) -> np.ndarray:
     places = layout.accumulators
     terms = [(places[at].word, places[at].bit, kinds[at], sign) for at, sign in signs.items()]
     return np.array(terms, np.int64).reshape(-1, 4)
+
+
+def time_place(spec: TopNSpec, layout: RecordLayout) -> KeyWords | AccumulatorWords:
+    """Where the event time of a row lies."""
+    names = [field.name for field in (*spec.keys, *spec.rows)]
+    assert spec.time_column is not None
+    places: list[KeyWords | AccumulatorWords] = [*layout.keys, *layout.accumulators]
+    return places[names.index(spec.time_column.name)]
+
+
+def latest(times: np.ndarray, groups: Keyed) -> np.ndarray:
+    """The largest time of each group."""
+    largest = np.full(len(groups), MIN_MICROS, np.int64)
+    np.maximum.at(largest, groups.numbers, times)
+    return largest
 
 
 def best_of(rows: Rows, groups: Keyed, n: int, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

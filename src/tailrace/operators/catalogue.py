@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from tailrace.operators import join_sections, top_n
+from tailrace.operators import join_sections, top_n_sections
 from tailrace.operators.aggregate_catalogue import aggregate_operator, fold_aggregate
 from tailrace.operators.deduplicate import Deduplicate
 from tailrace.operators.join_rows import JoinRows
@@ -20,6 +20,8 @@ from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.operators.specs.process import ProcessSpec
 from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.operators.top_n import TopN
+from tailrace.operators.ttl_top_n import TtlTopN
 from tailrace.operators.window_join import WindowJoin
 from tailrace.state import append_aligned, section_tables
 from tailrace.state.tuning import USUAL, Tuning
@@ -40,8 +42,10 @@ def operator_of(
             return Process(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case DeduplicateSpec():
             return Deduplicate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        case TopNSpec() if spec.ttl is not None:
+            return TtlTopN(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case TopNSpec():
-            return top_n.TopN(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+            return TopN(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case AggregateSpec():
             return aggregate_operator(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
     raise AssertionError(f"no operator for {spec!r}")
@@ -61,7 +65,7 @@ def fold_sections(
         case DeduplicateSpec():
             return section_tables.fold_sections(spec.kept_layout(), batches, horizon)
         case TopNSpec():
-            return top_n.fold_sections(spec, batches, horizon)
+            return top_n_sections.fold_sections(spec, batches, horizon, complete=complete)
         case AggregateSpec():
             return fold_aggregate(spec, batches, horizon, complete=complete)
     raise AssertionError(f"no sections of {spec!r}")

@@ -9,6 +9,8 @@ Invariants
 - Where the event time is one of the keys, a key's pane follows from it: one look finds it. Where keys are forgotten a
   delay after their row, nobody knows a key's pane, and all panes are looked into: about ten; where the watermark lags
   far behind, panes get wider, so that they stay few.
+- In processing time a record has the time of the epoch that has emitted its row, and panes are by that: the horizon is
+  just after the last such time that is forgotten by the epoch.
 - Of several rows of a key in one epoch the same is chosen whatever the tasks, see ``keyed``. What is emitted depends on
   rows and watermarks only.
 
@@ -61,6 +63,7 @@ class Deduplicate(HintedRecords, OverStore[ReadModifyWriteStore]):
         self._key_words = record_layout(spec.keys, [], ansi=False).words
         self._time = time_place(spec, self._layout)
         self._schema = output_schema(spec)
+        self._now, self._forget_before = 0, int(MIN_MICROS)
         self._fresh: list[Rows] = []  # the newest epoch's rows that are no duplicates, until they are emitted
         super().__init__(
             ReadModifyWriteStore(
@@ -84,13 +87,16 @@ class Deduplicate(HintedRecords, OverStore[ReadModifyWriteStore]):
 
     # One epoch -------------------------------------------------------------------------------------------------------
 
+    def set_times(self, now: int, forget_before: int) -> None:
+        self._now, self._forget_before = now, forget_before
+
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         """Find the rows of the winning attempts that are no duplicates, and remember their keys."""
         self._fresh = []
         found = [self._remembered(rows) for rows in pieces(frames, self._layout, PIECE_ROWS)]
         self._store.open(epoch)
         # A key that is forgotten already may still have a record in the very pane of its new one.
-        self._store.merge_more(found, fresh=self.spec.memory is not Memory.WITHIN)
+        self._store.merge_more(found, fresh=self.spec.memory not in (Memory.WITHIN, Memory.SINCE))
 
     def _remembered(self, rows: Rows) -> tuple[Rows, np.ndarray]:
         """Keys that are new, as records sorted by shard."""
@@ -107,17 +113,26 @@ class Deduplicate(HintedRecords, OverStore[ReadModifyWriteStore]):
         return Rows(records.words[fresh], records.heap), np.searchsorted(fresh, bounds)
 
     def _known(self, records: Rows, bounds: np.ndarray) -> np.ndarray:
-        if self.spec.memory is not Memory.WITHIN:
-            return probes.known(self._store, records, bounds)
-        # The horizon is the watermark of the epoch before, and one.
-        after = self.horizon - 1 if self.horizon > MIN_MICROS else MIN_MICROS
+        match self.spec.memory:
+            case Memory.SINCE:
+                after = self._forget_before
+            case Memory.WITHIN:
+                # The horizon is the watermark of the epoch before, and one.
+                after = self.horizon - 1 if self.horizon > MIN_MICROS else MIN_MICROS
+            case _:
+                return probes.known(self._store, records, bounds)
         return probes.outlasting(self._store, records, bounds, self._kept.accumulators[0].word, after)
 
     def _records(self, rows: Rows, chosen: np.ndarray) -> Rows:
         words = np.zeros((len(chosen), self._kept.words), np.int64)
         words[:, : self._key_words] = rows.words[chosen, : self._key_words]
         words[:, VALID] &= self._kept.key_mask
-        if self.spec.memory is not Memory.FOREVER:
+        if self.spec.memory is Memory.SINCE:
+            place = self._kept.accumulators[0]
+            words[:, place.word] = self._now
+            words[:, VALID] |= 1 << place.bit
+            words[:, PANE] = pane_ends(words[:, place.word], self._width(words[:, place.word]))
+        elif self.spec.memory is not Memory.FOREVER:
             assert self._time is not None
             times = rows.words[chosen, self._time.word]
             timed = (rows.words[chosen, VALID] >> self._time.bit & 1).astype(bool)
@@ -130,12 +145,12 @@ class Deduplicate(HintedRecords, OverStore[ReadModifyWriteStore]):
                 words[:, PANE] = np.where(timed, pane_ends(times, self.spec.pane), _NEVER)
         return Rows(words, rows.heap)
 
-    def _width(self, expiry: np.ndarray) -> int:
-        """Of the panes of new keys: few are to lie between the watermark and the last of them."""
+    def _width(self, times: np.ndarray) -> int:
+        """Of the panes of new keys: few are to lie between the horizon and the last of these times."""
         width = int(self.spec.pane)
-        if len(expiry):
-            first = int(expiry.min()) if self.horizon == MIN_MICROS else self.horizon
-            while (int(expiry.max()) - first) // width > _PANES_MAX:
+        if len(times):
+            first = int(times.min()) if self.horizon == MIN_MICROS else self.horizon
+            while (int(times.max()) - first) // width > _PANES_MAX:
                 width *= 2
         return width
 
@@ -144,7 +159,7 @@ class Deduplicate(HintedRecords, OverStore[ReadModifyWriteStore]):
         self._check_newest(epoch)
         emitted = [batch for rows in self._fresh for batch in self._batches(rows)]
         self._fresh = []
-        mark = self.spec.mark(watermark)
+        mark = self._forget_before if self.spec.memory is Memory.SINCE else self.spec.mark(watermark)
         if self.spec.memory is not Memory.FOREVER and mark > MIN_MICROS:
             self._store.evict(mark + 1)
         return emitted

@@ -49,6 +49,29 @@ class LiftCounts:
             self.late_taker.take(late_batch(batch, late, missing))
 
 
+def living(batch: pa.RecordBatch, name: str, late_before: int, counts: LiftCounts) -> tuple[pa.RecordBatch, np.ndarray]:
+    """For records that are forgotten by event time: rows that would make one which is forgotten already are late.
+
+    The batch without these and without rows that have no time; their times.
+    """
+    times, known = times_of(batch, name, counts)
+    late = known & (times <= late_before)
+    counts.leave_out(batch, late, ~known)
+    chosen = np.flatnonzero(known & ~late)
+    return batch.take(pa.array(chosen)), times[chosen]
+
+
+def times_of(batch: pa.RecordBatch, name: str, counts: LiftCounts) -> tuple[np.ndarray, np.ndarray]:
+    """Event times, and which of them are known."""
+    array = batch.column(name)
+    valid = columns.valid_mask(array)
+    times = columns.fixed_words(array, TIMESTAMP, None)
+    known = np.ones(len(batch), bool) if valid is None else valid
+    if known.any():
+        counts.saw(0, int(times[known].min()), int(times[known].max()), f"column {name}")
+    return times, known
+
+
 def in_time(
     batch: pa.RecordBatch,
     name: str,

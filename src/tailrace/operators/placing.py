@@ -11,13 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.event_time import LiftCounts, in_time
+from tailrace.operators.event_time import LiftCounts, in_time, living, times_of
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.user_windows import Assigner
-from tailrace.state import columns
 from tailrace.state.layout import PANE, RecordLayout
 from tailrace.state.sections import RowsBuilder
-from tailrace.types import TIMESTAMP, Field
+from tailrace.types import Field
 
 
 @dataclass(frozen=True)
@@ -60,12 +59,12 @@ class Placer:
         if spec.count_size is not None and spec.watermarked:
             return self._counted(batch, name)
         if spec.expires:
-            return self._living(batch, name)
+            return Placed(*living(batch, name, self._late_before, self._counts))
         return Placed(*in_time(batch, name, spec.window, self._late_before, self._counts, spec.session_gap))
 
     def _assigned(self, batch: pa.RecordBatch, name: str, assigner: Assigner) -> Placed:
         """Rows by the user's windows: late where their own has ended."""
-        times, known = self._times(batch, name)
+        times, known = times_of(batch, name, self._counts)
         starts, ends = np.zeros(len(batch), np.int64), np.zeros(len(batch), np.int64)
         starts[known], ends[known] = assigner.windows(times[known])
         late = known & (ends <= self._late_before)
@@ -74,24 +73,9 @@ class Placer:
 
     def _counted(self, batch: pa.RecordBatch, name: str) -> Placed:
         """Windows by count with an event time: rows before the watermark would make windows too old for others."""
-        times, known = self._times(batch, name)
+        times, known = times_of(batch, name, self._counts)
         chosen = self._stay(batch, known & (times < self._late_before), known)
         return Placed(batch.take(pa.array(chosen)), times[chosen])
-
-    def _living(self, batch: pa.RecordBatch, name: str) -> Placed:
-        """Records that are forgotten by event time: rows that would make one which is forgotten already are late."""
-        times, known = self._times(batch, name)
-        chosen = self._stay(batch, known & (times <= self._late_before), known)
-        return Placed(batch.take(pa.array(chosen)), times[chosen])
-
-    def _times(self, batch: pa.RecordBatch, name: str) -> tuple[np.ndarray, np.ndarray]:
-        array = batch.column(name)
-        valid = columns.valid_mask(array)
-        times = columns.fixed_words(array, TIMESTAMP, None)
-        known = np.ones(len(batch), bool) if valid is None else valid
-        if known.any():
-            self._counts.saw(0, int(times[known].min()), int(times[known].max()), f"column {name}")
-        return times, known
 
     def _stay(self, batch: pa.RecordBatch, late: np.ndarray, known: np.ndarray) -> np.ndarray:
         self._counts.leave_out(batch, late, ~known)

@@ -14,7 +14,8 @@ Threads: one call at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -26,14 +27,37 @@ from tailrace.operators.frame_kernels import shard_order
 from tailrace.operators.keyed import PIECE_ROWS, Keyed, keyed, pieces
 from tailrace.operators.output import output_schema
 from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.operators.top_n_sections import to_records
 from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX, WindowAggregate
 from tailrace.state import probes
 from tailrace.state.layout import PANE
 from tailrace.state.packed_rows import pack, row_starts, unpack
-from tailrace.state.section_tables import fold_sections as fold_records
-from tailrace.state.sections import ValidBits, decoded, from_section, to_section
+from tailrace.state.sections import ValidBits, decoded, to_section
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Keys with their best rows: those of key ``g`` are ``rows[best[starts[g]:starts[g + 1]]]``, the best first.
+
+    ``entered``: of each key whether rows of the epoch are among them. ``came``: the epoch's rows by key, ``old`` and
+    ``owners``: the records that were there, and the key of each.
+    """
+
+    rows: Rows
+    best: np.ndarray
+    starts: np.ndarray
+    entered: np.ndarray
+    came: Keyed
+    old: Rows
+    owners: np.ndarray
+
+    def where(self, chosen: np.ndarray) -> Ranked:
+        """Only some of the keys, with their best rows."""
+        best = self.best[np.repeat(chosen, np.diff(self.starts))]
+        starts = np.concatenate([[0], np.cumsum(np.diff(self.starts)[chosen])]).astype(np.int64)
+        return replace(self, best=best, starts=starts, entered=self.entered[chosen])
 
 
 class TopN(WindowAggregate):
@@ -46,8 +70,17 @@ class TopN(WindowAggregate):
         memory_bytes: int | None = None,
         folder: str | None = None,
         tuning: Tuning = USUAL,
+        noted_word: int | None = None,
     ) -> None:
-        super().__init__(spec.records(), shards, threads, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        super().__init__(
+            spec.records(),
+            shards,
+            threads,
+            memory_bytes=memory_bytes,
+            folder=folder,
+            tuning=tuning,
+            noted_word=noted_word,
+        )
         self._top = spec
         self._row_layout = spec.layout()
         self._order = order_of(spec, self._row_layout)
@@ -57,17 +90,22 @@ class TopN(WindowAggregate):
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         """Put the rows of the winning attempts where they belong among the best."""
+        changed = [self._records(ranked.where(ranked.entered)) for ranked in map(self._ranked, self._gathered(frames))]
+        self._store.open(epoch)
+        self._put(changed)
+
+    def _gathered(self, frames: Sequence[Frame]) -> Iterator[Rows]:
+        """Rows of some keys at a time, all of each."""
         # A key may bring n rows from the state for each of its own.
         step = max(1, PIECE_ROWS // self._top.n)
-        changed = []
         for turn in self._store.turns([frame.parts() for frame in frames]):
-            own = [Frame(rows.words, rows.heap, bounds) for rows, bounds in turn]
-            changed += [self._changed_records(rows) for rows in pieces(own, self._row_layout, step)]
-        self._store.open(epoch)
-        self._store.merge_more([by_shard(records, self._top.shards).parts() for records in changed], replace=True)
+            yield from pieces([Frame(rows.words, rows.heap, bounds) for rows, bounds in turn], self._row_layout, step)
 
-    def _changed_records(self, rows: Rows) -> Rows:
-        """The records, as they are now, of the keys whose best rows these change."""
+    def _put(self, records: Sequence[Rows]) -> None:
+        self._store.merge_more([by_shard(part, self._top.shards).parts() for part in records], replace=True)
+
+    def _ranked(self, rows: Rows) -> Ranked:
+        """The keys of these rows, and the best rows that they have now."""
         groups = keyed(rows, self._row_layout)
         old, owners = self._current(rows, groups)
         kept, starts = unpack(old, self._row_layout)
@@ -76,9 +114,10 @@ class TopN(WindowAggregate):
         numbers = np.concatenate([np.repeat(owners, np.diff(starts)), groups.numbers])
         best, starts = best_of(both, Keyed(numbers, groups.firsts), self._top.n, self._order)
         entered = np.logical_or.reduceat(best >= len(kept), starts[:-1])
-        chosen = best[np.repeat(entered, np.diff(starts))]
-        starts = np.concatenate([[0], np.cumsum(np.diff(starts)[entered])]).astype(np.int64)
-        return pack(both, chosen, starts, self._row_layout)
+        return Ranked(both, best, starts, entered, groups, old, owners)
+
+    def _records(self, ranked: Ranked) -> Rows:
+        return pack(ranked.rows, ranked.best, ranked.starts, self._row_layout)
 
     def _current(self, rows: Rows, groups: Keyed) -> tuple[Rows, np.ndarray]:
         """The records of these keys, and the key of each."""
@@ -148,24 +187,3 @@ class TopN(WindowAggregate):
 
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
         super().restore(shard, [to_records(batch, self._top) for batch in batches], horizon)
-
-
-def to_rows(section: pa.RecordBatch, spec: TopNSpec) -> pa.RecordBatch:
-    """A section of records as one of their rows, the best of each key first."""
-    layout = spec.layout()
-    return to_section(unpack(from_section(section, spec.records().layout()), layout)[0], layout)
-
-
-def to_records(section: pa.RecordBatch, spec: TopNSpec) -> pa.RecordBatch:
-    layout = spec.layout()
-    rows = from_section(section, layout)
-    groups = keyed(rows, layout)
-    starts = np.concatenate([[0], np.cumsum(groups.sizes)]).astype(np.int64)
-    records = pack(rows, np.argsort(groups.numbers, kind="stable"), starts, layout)
-    return to_section(records, spec.records().layout())
-
-
-def fold_sections(spec: TopNSpec, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
-    """One section that stands for several, oldest first: of each key the rows of the newest that has any."""
-    packed = [to_records(batch, spec) for batch in batches]
-    return to_rows(fold_records(spec.records().layout(), packed, horizon), spec)

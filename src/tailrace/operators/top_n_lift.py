@@ -1,5 +1,7 @@
 """Rows of which the best are kept, in the task: without those that are late, and no more of a key than can be kept.
 
+Where groups are forgotten by event time, the latest row of each is sent too, the best or not: it keeps its group.
+
 Threads: a ``TopNLifter`` belongs to one task.
 """
 
@@ -8,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.best_rows import best_of, order_of
-from tailrace.operators.event_time import in_time
-from tailrace.operators.keyed import keyed, sample
+from tailrace.operators.best_rows import best_of, latest, order_of, time_place
+from tailrace.operators.event_time import in_time, living
+from tailrace.operators.keyed import Keyed, keyed, sample
 from tailrace.operators.row_lift import AnyRowLifter
 from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.state.runs import take
@@ -31,6 +33,8 @@ class TopNLifter(AnyRowLifter):
         spec = self._spec
         if spec.time_column is None:
             return batch, None
+        if spec.expires:
+            return living(batch, spec.time_column.name, self._late_before, self.counts)[0], None
         batch, _, panes = in_time(batch, spec.time_column.name, spec.window, self._late_before, self.counts)
         return batch, panes
 
@@ -38,5 +42,16 @@ class TopNLifter(AnyRowLifter):
         sample(rows, self.counts, self._spec.n)
         if not self._combine:
             return rows
-        best, _ = best_of(rows, keyed(rows, self._layout), self._spec.n, self._order)
+        groups = keyed(rows, self._layout)
+        best, _ = best_of(rows, groups, self._spec.n, self._order)
+        if self._spec.expires:
+            best = np.union1d(best, self._latest_rows(rows, groups))
         return rows if len(best) == len(rows) else take(rows, np.sort(best), self._layout)
+
+    def _latest_rows(self, rows: Rows, groups: Keyed) -> np.ndarray:
+        """Of each group a row with its largest event time."""
+        times = rows.words[:, time_place(self._spec, self._layout).word]
+        there = np.flatnonzero(times == latest(times, groups)[groups.numbers])
+        chosen = groups.firsts.copy()
+        chosen[groups.numbers[there]] = there
+        return chosen

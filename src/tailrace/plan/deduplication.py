@@ -14,6 +14,7 @@ from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.operators.specs.operator import VALUES_MAX, OperatorSpec
 from tailrace.plan.joining import narrowed_join
 from tailrace.plan.lookup import narrowed_lookup
+from tailrace.plan.process import plan_ttl
 
 
 def plan_deduplication(stream: Deduplication, shards: int, name: str) -> DeduplicateSpec:
@@ -25,16 +26,20 @@ def plan_deduplication(stream: Deduplication, shards: int, name: str) -> Dedupli
         )
     watermark, ttl = stream.watermark, stream.state_ttl
     delay = Micros(0) if watermark is None else watermark.delay
+    processing = ttl is not None and ttl.processing
+    if ttl is not None and not processing:
+        delay = ttl.span
     return DeduplicateSpec(
         name=name,
         keys=stream.keys,
         columns=stream.schema,
         time_column=None if watermark is None else watermark.column,
         watermarked=watermark is not None,
-        within=stream.within or ttl is not None,
-        delay=delay if ttl is None else ttl.span,
+        within=stream.within or (ttl is not None and not processing),
+        delay=delay,
         handed_over=_handed_over(stream.source),
         shards=shards,
+        ttl=plan_ttl(ttl) if processing else None,
     )
 
 

@@ -32,6 +32,10 @@ def _memory(operator: DeduplicateSpec) -> str:
         case Memory.WITHIN:
             delay = format_duration(operator.delay)
             return f"until the watermark reaches the event time of its row and {delay}; then it may come again"
+        case Memory.SINCE:
+            assert operator.ttl is not None
+            span = format_duration(operator.ttl.span)
+            return f"until an epoch begins {span} after the one in which its row was given; then it may come again"
         case Memory.KEY_TIME:
             assert time is not None
             return f"until the watermark reaches its {time.name}; rows that come later are late"

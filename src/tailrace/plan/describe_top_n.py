@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.plan.describe_process import ttl_clock_text, ttl_lines
 from tailrace.plan.words import field_text, fields_text, window_text
 
 
@@ -12,7 +13,8 @@ def top_n_lines(operator: TopNSpec) -> list[str]:
         assert operator.time_column is not None
         window, time = window_text(operator.window), operator.time_column.name
         lines.append(f"window {window}, over {time}, in column {operator.window_name}")
-    return [*lines, f"the best {operator.n:,} rows of each, by {order_text(operator)}", f"keeps {_kept(operator)}"]
+    lines += [f"the best {operator.n:,} rows of each, by {order_text(operator)}", f"keeps {_kept(operator)}"]
+    return [*lines, *ttl_lines(operator.ttl)]
 
 
 def top_n_parts(operator: TopNSpec) -> dict[str, str]:
@@ -24,6 +26,7 @@ def top_n_parts(operator: TopNSpec) -> dict[str, str]:
         "order": order_text(operator),
         "columns kept": fields_text(operator.rows),
         "output mode": "update" if operator.emit_changed else "append",
+        "time-to-live": ttl_clock_text(operator.ttl),
     }
 
 

@@ -9,9 +9,11 @@ from tailrace.api.duration import format_duration
 from tailrace.api.options import Combine, CommitMode, Prefetch, Route, WatermarkRule
 from tailrace.api.relations import Watermark
 from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.operators.specs.process import ProcessSpec
+from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.plan.describe import kind_text
 from tailrace.plan.describe import lines as lines_of
 from tailrace.plan.physical import PhysicalPlan, Stage
@@ -98,7 +100,7 @@ def _fate(operator: OperatorSpec) -> str:
             return "a row of the table is copied for as long as there is room"
         case ProcessSpec():
             return "state stays until your function drops it"
-        case AggregateSpec() if operator.ttl is not None:
+        case AggregateSpec() | TopNSpec() | DeduplicateSpec() if operator.ttl is not None:
             return "state goes by its time-to-live"
         case AggregateSpec() if operator.count_size is not None:
             return "a window goes when it is full"

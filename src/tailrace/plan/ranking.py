@@ -6,14 +6,18 @@ from tailrace.api.relations import OutputMode, Ranking
 from tailrace.errors import AnalysisError
 from tailrace.operators.specs.operator import VALUES_MAX
 from tailrace.operators.specs.top_n import Order, TopNSpec
+from tailrace.operators.specs.ttl import Clock
 from tailrace.operators.specs.window import WindowSpec
+from tailrace.plan.process import plan_ttl
 from tailrace.types import Field
 
 
 def plan_ranking(stream: Ranking, output_mode: OutputMode, shards: int, name: str) -> TopNSpec:
     window = stream.window
     rows = _kept_rows(stream)
-    width = len(stream.keys) + len(rows)
+    ttl = plan_ttl(stream.state_ttl)
+    expires = ttl is not None and ttl.clock is Clock.EVENT
+    width = len(stream.keys) + len(rows) + (stream.state_ttl is not None)
     if width > VALUES_MAX:
         raise AnalysisError(
             f"topN: {width} columns are kept of a row, and at most {VALUES_MAX} can be: name those that you need with "
@@ -33,8 +37,9 @@ def plan_ranking(stream: Ranking, output_mode: OutputMode, shards: int, name: st
         time_column=stream.time_column,
         emit_changed=output_mode is OutputMode.UPDATE,
         # Without a window nothing ever closes and no row is late, whatever the watermark: as in an aggregation.
-        watermarked=stream.watermark is not None and window is not None,
+        watermarked=expires or (stream.watermark is not None and window is not None),
         shards=shards,
+        ttl=ttl,
     )
 
 

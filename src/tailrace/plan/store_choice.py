@@ -151,6 +151,11 @@ DEDUPLICATE: dict[Memory, StoreChoice] = {
         "a key is looked up for each row: one record a key and until when, by that time, so that keys go together when "
         "the watermark reaches it",
     ),
+    Memory.SINCE: StoreChoice(
+        Pattern.RMW,
+        "a key is looked up for each row: one record a key and since when, by that time, so that keys go together when "
+        "their time has passed",
+    ),
 }
 TOP_N = StoreChoice(
     Pattern.RMW, "only the best rows of a group are kept: one record a group, its rows in one list, cut when rows come"

@@ -12,8 +12,10 @@ from typing import Any
 
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.operators.specs.process import ProcessSpec
+from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.specs.ttl import Clock, Ttl
 from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.spark.watermark import Watermark, behind
@@ -61,13 +63,13 @@ class EpochTimes:
     def late_before(self, stage: Stage, watermark: Watermark) -> int:
         """By what an operator's rows are late in the epoch after this one."""
         operator = stage.operator
-        if isinstance(operator, AggregateSpec) and operator.expires:
+        if isinstance(operator, AggregateSpec | TopNSpec) and operator.expires:
             return self.forgotten_by(stage)
         return mark(stage, watermark)
 
 
 def ttl_of(operator: OperatorSpec) -> Ttl | None:
-    return operator.ttl if isinstance(operator, AggregateSpec | ProcessSpec) else None
+    return operator.ttl if isinstance(operator, AggregateSpec | ProcessSpec | TopNSpec | DeduplicateSpec) else None
 
 
 def mark(stage: Stage, watermark: Watermark) -> int:

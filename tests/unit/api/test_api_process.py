@@ -114,12 +114,21 @@ def test_a_time_to_live_is_for_one_operator():
         (lambda: ttl().join(other(), "auction"), ["join(..., ttl='1 hour')"]),
         (lambda: other().join(ttl(), "auction"), ["join(..., ttl='1 hour')"]),
         (lambda: ttl().dropDuplicatesWithinWatermark(["auction"]), ["use dropDuplicates"]),
-        (lambda: ttl("processingTime").dropDuplicates(["auction"]), ["eventTime", "process(...)"]),
-        (lambda: ttl().groupBy("auction").topN(3, "price", columns=["price"]), ["process(...)"]),
+        (lambda: ttl().groupBy(window("ts", "1 second")).topN(3, "price", columns=["price"]), ["windows end"]),
     ],
 )
 def test_a_time_to_live_that_makes_no_sense_is_refused(call, words):
     refused(call, *words)
+
+
+@pytest.mark.parametrize("mode", ["eventTime", "processingTime"])
+def test_keys_of_all_that_keeps_keys_for_ever_may_be_forgotten(mode):
+    best = ttl(mode).groupBy("auction").topN(3, "price", columns=["price"])
+    unique = ttl(mode).dropDuplicates(["auction"])
+    for made in (best, unique):
+        assert made.source.state_ttl.span == 3_600_000_000
+        assert made.source.state_ttl.processing is (mode == "processingTime")
+        assert made.ttl is None
 
 
 def ttl(mode="eventTime"):

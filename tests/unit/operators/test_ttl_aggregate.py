@@ -217,9 +217,9 @@ def test_a_key_that_is_touched_again_and_again_is_waited_for_once(clock: Clock, 
     for number in range(30):
         run_epoch(operator, number, np.arange(200), number, number - 20)
         assert operator.rows == 200 and operator.disk_bytes
-        assert len(operator._deadlines) == 200
+        assert len(operator._expiry.deadlines) == 200
     run_epoch(operator, 30, np.arange(0), 30, 29)
-    assert operator.rows == len(operator._deadlines) == 0
+    assert operator.rows == len(operator._expiry.deadlines) == 0
     operator.close()
 
 
@@ -272,11 +272,11 @@ def _work_of(clock: Clock, kept: int, memory_bytes: int, folder: str, monkeypatc
         assert operator.disk_bytes > 1 << 20, "nothing lies on disk"
     with monkeypatch.context() as patch:
         work = Work(patch)
-        moved, looked = operator._deadlines.moved, operator.looked
+        moved, looked = operator._expiry.deadlines.moved, operator._expiry.looked
         for number in range(11, 16):
             before = operator.rows
             run_epoch(operator, number, np.arange(0), 5000, number - 11)
             assert operator.rows == before - 100
-        total = work.records + operator._deadlines.moved - moved + operator.looked - looked
+        total = work.records + operator._expiry.deadlines.moved - moved + operator._expiry.looked - looked
     operator.close()
     return total

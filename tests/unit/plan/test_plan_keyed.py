@@ -23,6 +23,7 @@ from tailrace.plan.physical import PhysicalPlan, plan_relation
 from tailrace.types import DataType, Field
 
 TYPES = {"auction": "bigint", "ts": "timestamp", "price": "int", "score": "double", "note": "string"}
+MODES = ("eventTime", "processingTime")
 
 
 def stream(delay: str | None = "8 seconds") -> Stream:
@@ -107,6 +108,42 @@ def test_windows_that_rows_bring_have_one_time() -> None:
     assert spec.takes_window_start and [row.name for row in spec.rows] == ["auction", "n"]
     spec = planned(counts.groupBy("auction").topN(2, "n"), "update").last
     assert [row.name for row in spec.rows] == ["n", "window"] and spec.shown == ("n",)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("mode", "expires", "mark"),
+    [
+        ("eventTime", True, "in event time: a key is forgotten that was last updated 1 hour before the watermark"),
+        ("processingTime", False, "in processing time: a key is forgotten that was last updated 1 hour before the"),
+    ],
+)
+def test_best_rows_of_groups_that_are_forgotten(mode: str, expires: bool, mark: str) -> None:
+    asked = stream().withStateTtl("1 hour", mode).groupBy("auction").topN(3, "price", columns=["note"])
+    plan = planned(asked, "update")
+    spec = plan.operator
+    assert isinstance(spec, TopNSpec) and spec.ttl is not None
+    assert spec.expires is spec.watermarked is expires
+    assert f"time-to-live 1 hour {mark}" in explain(plan)
+    if not expires:
+        assert "no window: no row is late and state goes by its time-to-live" in explain(plan)
+    other = stream().withStateTtl("2 hours", mode).groupBy("auction").topN(3, "price", columns=["note"])
+    never = stream().groupBy("auction").topN(3, "price", columns=["note"])
+    assert differences(stored(asked, "update"), stored(other, "update")) == []
+    assert any("time-to-live" in said for said in differences(stored(asked, "update"), stored(never, "update")))
+
+
+def test_duplicates_that_are_remembered_for_a_time() -> None:
+    event, by_clock = (stream().withStateTtl("1 hour", mode).dropDuplicates(["note"]) for mode in MODES)
+    spec = planned(by_clock).operator
+    assert isinstance(spec, DeduplicateSpec) and spec.memory is Memory.SINCE and spec.ttl is not None
+    assert planned(event).operator.memory is Memory.WITHIN  # type: ignore[attr-defined]
+    text = "remembered until an epoch begins 1 hour after the one in which its row was given; then it may come again"
+    assert text in explain(planned(by_clock))
+    unmarked = stream(None).withStateTtl("1 hour", "processingTime").dropDuplicates(["note"])
+    assert "no row is late and state goes by its time-to-live" in explain(planned(unmarked))
+    longer = stream().withStateTtl("3 hours", "processingTime").dropDuplicates(["note"])
+    assert differences(stored(by_clock), stored(longer)) == []
+    assert differences(stored(by_clock), stored(event)) == ["memory of keys: was since, is now within"]
 
 
 def test_rows_may_be_too_wide() -> None:

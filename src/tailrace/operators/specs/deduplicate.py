@@ -4,6 +4,9 @@ The first row of a key is emitted, whole, in the epoch in which it comes; those 
 are not. Of several in one epoch, the first is the one with the smallest event time, then the first by partition and
 order; one without an event time comes after those with one.
 
+With a time-to-live in processing time a key is remembered until an epoch begins so long after the one that has emitted
+its row. In event time that is what ``within`` and ``delay`` say.
+
 A row is late, and does not come, where its time is at or before the watermark of the epoch before, as in Spark. Rows
 that another operator hands over may have that very time: then they are late only below it, and all that the watermark
 decides is decided a microsecond later.
@@ -19,6 +22,7 @@ from enum import StrEnum
 from typing import Any
 
 from tailrace.ids import MIN_MICROS, Micros
+from tailrace.operators.specs.ttl import Ttl
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import TIMESTAMP, DataType, Field
 
@@ -32,6 +36,7 @@ class Memory(StrEnum):
     FOREVER = "forever"
     KEY_TIME = "key_time"  # until the watermark reaches the event time, which is one of the keys
     WITHIN = "within"  # until it reaches the event time of the row that was emitted, and the delay
+    SINCE = "since"  # until an epoch begins the time-to-live after the one that has emitted its row
 
 
 @dataclass(frozen=True)
@@ -45,10 +50,13 @@ class DeduplicateSpec:
     delay: Micros  # of the watermark; 0 without one
     handed_over: bool  # rows come from another operator
     shards: int
+    ttl: Ttl | None = None  # in processing time
     kind: str = KIND
 
     @property
     def memory(self) -> Memory:
+        if self.ttl is not None:
+            return Memory.SINCE
         if not self.watermarked:
             return Memory.FOREVER
         if self.within:
@@ -67,6 +75,8 @@ class DeduplicateSpec:
     @property
     def pane(self) -> Micros:
         """Keys that are forgotten about the same time lie in one pane, and go together: at most so much too late."""
+        if self.ttl is not None:
+            return Micros(max(_SECOND, self.ttl.span // 4))
         return Micros(max(_SECOND, self.delay // (4 if self.within else 8)))
 
     def layout(self) -> RecordLayout:
@@ -74,8 +84,9 @@ class DeduplicateSpec:
         return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], ansi=False)
 
     def kept_layout(self) -> RecordLayout:
-        """Of what is kept: the keys and, where only the record can tell it, until when."""
-        return record_layout(self.keys, [(Merge.MAX, TIMESTAMP)] if self.memory is Memory.WITHIN else [], ansi=False)
+        """Of what is kept: the keys and, where only the record can tell it, until when, or since when."""
+        timed = self.memory in (Memory.WITHIN, Memory.SINCE)
+        return record_layout(self.keys, [(Merge.MAX, TIMESTAMP)] if timed else [], ansi=False)
 
     # As every operator ----------------------------------------------------------------------------------------------
 
@@ -122,4 +133,5 @@ class DeduplicateSpec:
 
         raw |= {name: tuple(field(part) for part in raw[name]) for name in ("keys", "columns")}
         raw["time_column"] = field(raw["time_column"]) if raw["time_column"] else None
+        raw["ttl"] = Ttl.from_json(raw.get("ttl"))
         return cls(**raw)

@@ -4,7 +4,8 @@ Rows are ordered by the columns asked for, then by event time (earlier is better
 (smaller is better); null is smaller than anything, NaN larger. Of rows that are equal in all of these it does not
 matter which is which.
 
-Nothing here touches Spark or Arrow.
+With a time-to-live a group is forgotten that no row has come for: any row keeps it, also one that is not among the
+best. Nothing here touches Spark or Arrow.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import Any
 
 from tailrace.ids import Micros
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift
+from tailrace.operators.specs.ttl import Clock, Ttl
 from tailrace.operators.specs.window import WindowSpec
 from tailrace.state.layout import Merge, RecordLayout, record_layout
-from tailrace.types import DataType, Field, window_of
+from tailrace.types import TIMESTAMP, DataType, Field, window_of
 
 KIND = "top_n"
 _INT = DataType("int")
@@ -45,18 +47,34 @@ class TopNSpec:
     emit_changed: bool
     watermarked: bool
     shards: int
+    ttl: Ttl | None = None  # of groups without a window
     kind: str = KIND
 
+    @property
+    def expires(self) -> bool:
+        """Whether rows are late whose group, had it no others, would be forgotten already."""
+        return self.ttl is not None and self.ttl.clock is Clock.EVENT
+
     def layout(self) -> RecordLayout:
-        """Of what is sent, and of sections: rows as they are."""
+        """Of what is sent: rows as they are."""
         return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], ansi=False)
 
+    def section_layout(self) -> RecordLayout:
+        """Of sections: rows and, with a time-to-live, behind each when its group was last updated."""
+        types = [row.type for row in self.rows] + ([] if self.ttl is None else [TIMESTAMP])
+        return record_layout(self.keys, [(Merge.ROW, type_) for type_ in types], ansi=False)
+
     def records(self) -> AggregateSpec:
-        """What is kept, as an aggregation over the same windows: one record a key and pane, its rows packed in one."""
+        """What is kept, as an aggregation over the same windows: one record a key and pane, its rows packed in one.
+
+        With a time-to-live there is a second value, when the group was last updated.
+        """
+        packed = Accumulator(Merge.ROW, Lift.VALUE, None, DataType("binary"))
+        updated = Accumulator(Merge.MAX, Lift.STAMP, None, TIMESTAMP)
         return AggregateSpec(
             name=self.name,
             keys=self.keys,
-            accumulators=(Accumulator(Merge.ROW, Lift.VALUE, None, DataType("binary")),),
+            accumulators=(packed,) if self.ttl is None else (packed, updated),
             outputs=(),
             window=self.window,
             window_name=self.window_name,
@@ -119,4 +137,5 @@ class TopNSpec:
         raw["order"] = tuple(Order(**part) for part in raw["order"])
         raw["window"] = WindowSpec(**raw["window"]) if raw["window"] else None
         raw["time_column"] = field(raw["time_column"]) if raw["time_column"] else None
+        raw["ttl"] = Ttl.from_json(raw.get("ttl"))
         return cls(**raw)

@@ -1,0 +1,97 @@
+"""Which records of a read-modify-write store were not updated for a while: for operators that forget them.
+
+Invariants
+- One word of a record, ``updated``, is when it was last updated: by event time what its rows say, in processing time
+  when the epoch began that touched it last. A record with one at or before ``forget_before``, which comes with the
+  epoch, is to be forgotten: in processing time before the epoch's rows are looked at, in event time after they were.
+- Each record has *one* entry among the deadlines, at or before the time of its last update. When it comes up the record
+  is looked at: touched since, it gets a later one, else it goes. So forgetting costs what is forgotten and what was
+  touched, never what is kept, in memory or on disk.
+- The store notes ``updated`` of records that a merge makes new (``noted_word``), and removes single records.
+- What is forgotten leaves a tombstone in the delta. Deadlines are no state: a restore makes them from the records.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.deadlines import Deadlines, split_by_shard
+from tailrace.operators.specs.ttl import Clock
+from tailrace.state.layout import HASH, AccumulatorWords
+from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.table import Table
+
+DEADLINES_SHARE = 8
+"""Deadlines may take one part in so many of an operator's memory."""
+_FOREVER = 2**63 - 1
+
+
+class Expiry:
+    def __init__(
+        self,
+        store: ReadModifyWriteStore,
+        updated: AccumulatorWords,
+        clock: Clock,
+        shard_count: int,
+        memory_bytes: int,
+        folder: str,
+    ) -> None:
+        """``shard_count``: of the query, by which the shard of a hash is found."""
+        self._store = store
+        self._shard_count = shard_count
+        self.updated = updated
+        self.processing = clock is Clock.PROCESSING
+        self.deadlines = Deadlines(shard_count, memory_bytes, folder)
+        self.now, self.forget_before = 0, int(MIN_MICROS)
+        self.looked = 0  # entries that came up so far
+
+    def set_times(self, now: int, forget_before: int) -> None:
+        self.now, self.forget_before = now, forget_before
+
+    # One epoch -------------------------------------------------------------------------------------------------------
+
+    def note_made(self) -> None:
+        """Wait for the records that the last merge has made."""
+        for made in self._store.made.values():
+            times = np.full(len(made), self.now) if self.processing else made[:, 0]
+            self.deadlines.put(times, made[:, 1])
+
+    def expired(self, epoch: int) -> Iterator[tuple[int, np.ndarray]]:
+        """(shard, row numbers) of the records that are to be forgotten, in memory now: the caller removes them."""
+        until, word = self.forget_before, self.updated.word
+        if until == MIN_MICROS:
+            return
+        for shard, hashes in split_by_shard(self.deadlines.take(epoch, until), self._shard_count):
+            self.looked += len(hashes)
+            rows, others = self._store.with_hashes(shard, hashes, lambda words: words[:, word] <= until)
+            self.deadlines.put(others[:, word], others[:, HASH])
+            if len(rows):
+                yield shard, rows
+
+    def remove_expired(self, epoch: int) -> None:
+        for shard, rows in self.expired(epoch):
+            self._store.remove(shard, rows)
+
+    def undo(self, epoch: int) -> None:
+        self.deadlines.undo(epoch)
+
+    def forget(self, epoch: int) -> None:
+        self.deadlines.forget(epoch)
+
+    # Shards ----------------------------------------------------------------------------------------------------------
+
+    def restore(self, shard: int, table: Table) -> None:
+        """The entries of a shard that was loaded."""
+        rows = table.rows_of(table.panes(_FOREVER))
+        self.deadlines.restore(shard, table.word(rows, self.updated.word), table.word(rows, HASH))
+
+    def drop_shard(self, shard: int) -> None:
+        self.deadlines.drop_shard(shard)
+
+    def close(self) -> None:
+        self.deadlines.close()

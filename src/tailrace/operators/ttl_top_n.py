@@ -1,0 +1,132 @@
+"""The n best rows of each group, of groups that are forgotten when no row has come for them for a while.
+
+Invariants
+- A record's last value is when its group was last updated: the largest event time of all rows that came for it, among
+  the best or not; or the time of the epoch that brought the last one. ``expiry`` says which records are forgotten, and
+  when. A group that is starts anew, with the rows that come then.
+- Every record that rows came for is written, since its time has changed; only those whose best rows changed are
+  emitted. They wait for that as they were before anything was forgotten.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.operators.best_rows import latest, time_place
+from tailrace.operators.expiry import DEADLINES_SHARE, Expiry
+from tailrace.operators.frame import Frame
+from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.operators.specs.window import WindowSpec
+from tailrace.operators.top_n import Ranked, TopN
+from tailrace.operators.top_n_sections import to_records, to_rows, with_update
+from tailrace.state.table import Rows
+from tailrace.state.tuning import USUAL, Tuning
+
+
+class TtlTopN(TopN):
+    def __init__(
+        self,
+        spec: TopNSpec,
+        shards: Iterable[int],
+        threads: int = 2,
+        *,
+        memory_bytes: int,
+        folder: str,
+        tuning: Tuning = USUAL,
+    ) -> None:
+        assert spec.ttl is not None and spec.window is None
+        share = memory_bytes // DEADLINES_SHARE
+        updated = spec.records().layout().accumulators[1]
+        super().__init__(
+            spec,
+            shards,
+            threads,
+            memory_bytes=memory_bytes - share,
+            folder=folder,
+            tuning=tuning,
+            noted_word=updated.word,
+        )
+        self._expiry = Expiry(self._store, updated, spec.ttl.clock, spec.shards, share, folder)
+        self._entered: list[Rows] = []  # records whose best rows the newest epoch changed, until they are emitted
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self._expiry.deadlines.nbytes
+
+    @property
+    def disk_bytes(self) -> int:
+        return super().disk_bytes + self._expiry.deadlines.disk_bytes
+
+    # One epoch -------------------------------------------------------------------------------------------------------
+
+    def set_times(self, now: int, forget_before: int) -> None:
+        self._expiry.set_times(now, forget_before)
+
+    def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
+        self._store.open(epoch)
+        if self._expiry.processing:
+            self._expiry.remove_expired(epoch)
+        self._entered, touched = [], []
+        for rows in self._gathered(frames):
+            ranked = self._ranked(rows)
+            packed = self._records(ranked)
+            records = with_update(packed.words, self._updates(rows, ranked), self._layout)
+            touched.append(Rows(records, packed.heap))
+            self._entered.append(Rows(records[ranked.entered], packed.heap))
+        self._put(touched)
+        self._expiry.note_made()
+
+    def _updates(self, rows: Rows, ranked: Ranked) -> np.ndarray:
+        """When each group was updated last, these rows included."""
+        if self._expiry.processing:
+            return np.full(len(ranked.came), self._expiry.now)
+        times = latest(rows.words[:, time_place(self._top, self._row_layout).word], ranked.came)
+        before = ranked.old.words[:, self._expiry.updated.word]
+        times[ranked.owners] = np.maximum(times[ranked.owners], before)
+        return times
+
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        emitted = super().advance(epoch, late_before, watermark)
+        self._entered = []
+        if not self._expiry.processing:
+            self._expiry.remove_expired(epoch)
+        return emitted
+
+    def _changed(self, window: WindowSpec | None, late_before: int) -> list[pa.RecordBatch]:
+        return [batch for records in self._entered for batch in self._finish(records)]
+
+    def undo(self, epoch: int) -> None:
+        self._entered = []
+        super().undo(epoch)
+        self._expiry.undo(epoch)
+
+    def forget(self, epoch: int) -> None:
+        super().forget(epoch)
+        self._expiry.forget(epoch)
+
+    # Shards ----------------------------------------------------------------------------------------------------------
+
+    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
+        """By shard, all rows of the groups that rows came for, and tombstones of those that were forgotten."""
+        self._check_newest(epoch)
+        return {shard: to_rows(records, self._top) for shard, records in self._store.delta().items()}
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        if shard in self._store.shards:
+            self.drop_shard(shard)
+        records = [to_records(batch, self._top) for batch in batches]
+        self._store.restore(shard, records, horizon, partial(self._expiry.restore, shard))
+
+    def drop_shard(self, shard: int) -> None:
+        super().drop_shard(shard)
+        self._expiry.drop_shard(shard)
+
+    def close(self) -> None:
+        super().close()
+        self._expiry.close()
