@@ -17,9 +17,10 @@ import numpy as np
 
 from tailrace.state.append_aligned import AppendAlignedStore
 from tailrace.state.append_unaligned import AppendUnalignedStore
-from tailrace.state.layout import Merge, RecordLayout, record_layout
+from tailrace.state.layout import PANE, Merge, RecordLayout, record_layout
+from tailrace.state.list_runs import UNKNOWN, Index, ListRun
 from tailrace.state.read_modify_write import ReadModifyWriteStore
-from tailrace.state.runs import key_offsets, plain
+from tailrace.state.runs import key_offsets, list_order, plain, sorted_order
 from tailrace.state.table import Rows
 from tailrace.testing import byte_kernels as bk
 from tailrace.types import BIGINT, DataType, Field
@@ -159,21 +160,41 @@ class BytePanes:
         self._store.close()
 
 
+class _SortedLists(AppendUnalignedStore):
+    """Of one shard and one instance: then rows that come in its order, a row a list, are a run as they are."""
+
+    def append_sorted(self, epoch: int, rows: Rows, keys: np.ndarray) -> None:
+        """As ``append``, without a copy. ``keys``: order keys of the rows, ascending, all different."""
+        self._check_fresh(epoch)
+        lists = len(rows)
+        index = Index(keys, np.arange(lists + 1), np.full(lists, UNKNOWN), rows.words[:, PANE].copy())
+        self._open(epoch, [ListRun(rows, index, np.zeros(lists, np.uint8))])
+
+
 class ByteLists:
     """AUR: bytes are appended to the values of keys; values are taken one by one."""
 
     def __init__(self, folder: str, memory_bytes: int) -> None:
-        self._store = AppendUnalignedStore(
+        self._store = _SortedLists(
             _layout(), range(1), shard_count=1, memory_bytes=memory_bytes, folder=folder, threads=1, undo_epochs=1,
             instances=1,
         )  # fmt: skip
         self._epoch = -1
 
+    @staticmethod
+    def order(names: np.ndarray) -> np.ndarray:
+        """Keys in the order in which the store keeps lists: what is appended so is not moved again."""
+        return sorted_order(_order_keys(names))[0]
+
     def append(self, names: np.ndarray, sizes: np.ndarray, framed: np.ndarray) -> None:
         """``framed``: as for `BytePanes.append`."""
         self._epoch += 1
         rows = _rows(names, bk.NO_PANES, sizes, framed)
-        self._store.append(self._epoch, [(rows, _bounds(rows))])
+        keys = list_order(rows, 1, 1)
+        if (keys[1:] > keys[:-1]).all():
+            self._store.append_sorted(self._epoch, rows, keys)
+        else:
+            self._store.append(self._epoch, [(rows, _bounds(rows))])
 
     def take(self, names: np.ndarray) -> Held:
         """The values of these keys, which are gone then."""
@@ -192,6 +213,12 @@ class ByteLists:
 
     def close(self) -> None:
         self._store.close()
+
+
+def _order_keys(names: np.ndarray) -> np.ndarray:
+    rows = Rows(np.empty((len(names), bk.ROW_WORDS), np.int64), _NO_BYTES)
+    bk.name_rows(names, rows.words)
+    return list_order(rows, 1, 1)
 
 
 def _joined(rows: Rows, offsets: np.ndarray) -> tuple[np.ndarray, Held]:

@@ -158,6 +158,7 @@ class UnalignedConnector(_AppendConnector):
         return held, held.sizes >= 0
 
     def _append(self, plan: Plan, numbers: np.ndarray) -> None:
+        numbers = numbers[self._lists.order(plan.names[numbers])]
         values = plan.written(numbers, LENGTH_BYTES)
         self._lists.append(plan.names[numbers], values.sizes, values.data)
 
