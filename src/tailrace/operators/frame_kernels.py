@@ -6,6 +6,8 @@ import numpy as np
 
 from tailrace.env.compiled import kernel
 
+_NO_WORDS = np.empty(0, np.int64)
+
 
 @kernel
 def mix_words(words, seed):
@@ -33,11 +35,19 @@ def mix_words(words, seed):
 
 
 @kernel
-def mix_bytes(data, seed):
+def mix_tail(data, seed):
+    """Byte by byte: for the few that are no whole word."""
     state = np.uint64(seed) ^ np.uint64(data.shape[0])
     for i in range(data.shape[0]):
         state = (state ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
     return np.int64(state)
+
+
+def mix_bytes(data: np.ndarray, seed: int) -> int:
+    """As words, eight bytes at a time, whatever their alignment."""
+    whole = len(data) // 8 * 8
+    words = np.frombuffer(data[:whole].data, np.int64) if whole else _NO_WORDS
+    return int(mix_words(words, mix_tail(data[whole:], seed)))
 
 
 @kernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.env.compiled import kernel
+from tailrace.env.compiled import copy_block, kernel
 from tailrace.state.table_kernels import bytes_length
 
 
@@ -19,8 +19,7 @@ def pack_strings(offsets, source, valid, heap_start, words, out):
         for b in range(4):
             out[end + b] = (length >> (8 * b)) & 0xFF
         end += 4
-        for b in range(length):
-            out[end + b] = source[start + b]
+        copy_block(source, start, out, end, length)
         end += length
     return end
 
@@ -38,7 +37,5 @@ def string_offsets(words, valid, heap, offsets):
 def unpack_strings(words, valid, heap, offsets, out):
     for i in range(words.shape[0]):
         if valid[i]:
-            start = words[i] + 4
             base = offsets[i]
-            for b in range(offsets[i + 1] - base):
-                out[base + b] = heap[start + b]
+            copy_block(heap, words[i] + 4, out, base, offsets[i + 1] - base)
