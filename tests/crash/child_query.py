@@ -1,4 +1,7 @@
-"""The queries that are killed, in one driver: run by the tests again and again until it ends by itself."""
+"""The queries that are killed, in one driver: run by the tests again and again until it ends by itself.
+
+With ``ahead`` sinks are begun before their rows are there.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from support.ahead import begin_sinks_ahead
 from support.file_sink import FileSink
 from support.kill_case import EVERY_CASE, TINY
 from support.session import session_builder
@@ -34,6 +38,8 @@ def run(spark: SparkSession, name: str, config: dict[str, Any]) -> None:
 def main() -> None:
     config = json.loads(sys.argv[1])
     names = config["names"]
+    if config.get("ahead"):
+        begin_sinks_ahead()
     spark = session_builder(config.get("master", "local[2]")).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     with ThreadPoolExecutor(len(names)) as pool:

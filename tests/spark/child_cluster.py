@@ -1,8 +1,8 @@
 """The plain query on a cluster of two executors, in a process of its own.
 
-``"kind": "local-cluster"``: two executors on one host. ``"standalone"``: two hosts, and speculation: in each epoch one
-task is slow in its first attempt. That attempt has sent all its rows when its copy starts, and is still alive when the
-copy has won.
+``"kind": "local-cluster"``: two executors on one host, and sinks that are begun before their rows are there.
+``"standalone"``: two hosts, and speculation: in each epoch one task is slow in its first attempt. That attempt has sent
+all its rows when its copy starts, and is still alive when the copy has won.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
+from support.ahead import begin_sinks_ahead
 from support.session import session_builder
 from support.simple import ROLLING, WINDOWED, Scripted, batches
 from support.standalone import Standalone
@@ -60,6 +61,8 @@ def main() -> None:
         spark = builder.getOrCreate()
         stack.callback(spark.stop)
         spark.sparkContext.setLogLevel("ERROR")
+        if not speculate:
+            begin_sinks_ahead()
         marks = root / "marks"
         marks.mkdir()
         for name in config["questions"]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import time
 from collections.abc import Collection, Mapping
@@ -32,6 +33,7 @@ class KillRun:
         """``modes``: of the commit, by case."""
         self.seed, self.epochs, self.names = seed, epochs, tuple(names)
         self._modes = dict(modes or {})
+        self._rng = random.Random(seed)
         self.sandbox = Sandbox()
         self.root = self.sandbox.root / "q"
         self.cases = {name: EVERY_CASE[name] for name in self.names}
@@ -51,7 +53,8 @@ class KillRun:
     def start(self, **more: Any) -> subprocess.Popen[bytes]:
         """All queries in a new driver. ``more``: see ``child_query``."""
         options = {name: self._options(name) for name in self.names}
-        return self.sandbox.start(CHILD, {"root": str(self.root), "names": self.names, "options": options, **more})
+        config = {"root": str(self.root), "names": self.names, "options": options, "ahead": self._rng.random() < 0.5}
+        return self.sandbox.start(CHILD, {**config, **more})
 
     def _options(self, name: str) -> dict[str, str]:
         """An asynchronous commit gets a slow store: else it is done before anybody can kill it."""

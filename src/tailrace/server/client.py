@@ -61,7 +61,6 @@ from tailrace.server.protocol import (
 )
 
 _CLIENTS_MAX = 64
-_EVERY_BATCH = 2**31
 _HINT_TIMEOUT_S = 2.0
 INLINE_BYTES = 1 << 20
 """Emissions up to this size come back with the answer of ``run_epoch``."""
@@ -100,21 +99,21 @@ class StateClient:
             return FileStageWriter(self._send, folder, key)
         return StageWriter(self, key)
 
-    def hint(self, message: HintMessage, batch: pa.RecordBatch | None = None) -> bool:
-        """Tell what is on its way. Whether it was heard: hints may be lost, and no task fails for one."""
+    def hint(self, message: HintMessage, batch: pa.RecordBatch | None = None) -> bytes | None:
+        """Tell what is on its way. What is answered; None where nobody heard: hints may be lost, and fail no task."""
         action = flight.Action(HINT, message.to_bytes(batch))
         try:
-            list(self._client.do_action(action, self._options(_HINT_TIMEOUT_S)))
+            answers = list(self._client.do_action(action, self._options(_HINT_TIMEOUT_S)))
         except (flight.FlightError, pa.ArrowException, OSError):
-            return False
-        return True
+            return None
+        return b"".join(answer.body.to_pybytes() for answer in answers)
 
     def emission(
-        self, epoch: int, try_: int, batch_range: tuple[int, int] = (0, _EVERY_BATCH), operator: str = ""
+        self, epoch: int, try_: int, operator: str = "", part: int = 0, parts: int = 1
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of a held emission; ``batch_range`` is half-open."""
+        """Batches of an emission, or of one of its parts, once it is there."""
         options = self._options(self._access.transfer_timeout_s)
-        ticket = EmissionTicket(self._access.run, operator, epoch, try_, *batch_range)
+        ticket = EmissionTicket(self._access.run, operator, epoch, try_, part, parts)
         with self._mapped_errors():
             for chunk in self._client.do_get(flight.Ticket(encode(ticket)), options):
                 yield chunk.data

@@ -32,7 +32,8 @@ from tailrace.env import tasks
 from tailrace.env.clock import SYSTEM, Clock
 from tailrace.errors import FencedError, StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
-from tailrace.operators.operator import Hinted, Operator, Patient
+from tailrace.operators.operator import Hinted, HintedByKey, Operator, Patient
+from tailrace.server.emissions import Emissions
 from tailrace.server.hints import HintDesk
 from tailrace.server.protocol import (
     Applied,
@@ -117,7 +118,8 @@ class Engine:
         self._relay = relay
         self._lock = tasks.reentrant_lock()
         self._commit_lock = tasks.lock()
-        self._seats = {name: Seat(name, make, staging, clock) for name, make in operators.items()}
+        self._emissions = Emissions()
+        self._seats = {name: Seat(name, make, staging, self._emissions, clock) for name, make in operators.items()}
         self._newest = Attempt(NO_EPOCH, 0)
         self._epoch: int = NO_EPOCH
         self._forgotten: int = NO_EPOCH
@@ -149,23 +151,18 @@ class Engine:
     # -- one epoch ----------------------------------------------------------------------------------------------------
 
     def prepare(self, request: Request) -> None:
-        with self._lock:
-            at = self._enter(request)
+        with self._step(request) as at:
             self._seat(request.operator).prepare(at, request.winners or ())
 
     def apply(self, request: Request) -> Applied:
-        with self._lock:
-            at = self._enter(request)
-            with self._noticing_loss():
-                applied = self._seat(request.operator).apply(at, request.now, request.forget_before)
+        with self._step(request) as at:
+            applied = self._seat(request.operator).apply(at, request.now, request.forget_before)
             self._epoch = at.epoch
             return applied
 
     def advance(self, request: Request) -> EmissionInfo:
-        with self._lock:
-            at = self._enter(request)
-            with self._noticing_loss():
-                return self._seat(request.operator).advance(at, request.late_before, request.watermark)
+        with self._step(request) as at:
+            return self._seat(request.operator).advance(at, request.late_before, request.watermark)
 
     def commit(self, request: Request) -> CommitResult:
         """Save the delta; where asked, upload it too. The next epoch may be under way: what is saved was sealed before.
@@ -250,15 +247,10 @@ class Engine:
         return self._relay.send(batches, request)
 
     def emission(self, ticket: EmissionTicket) -> list[pa.RecordBatch]:
-        """Batches of a held emission. Not fenced by forgetting: a sink may read an epoch that is durable already."""
-        with self._lock:
-            self._check_run(ticket.run)
-            seat = self._seat(ticket.operator)
-            held = seat.emitted
-            if held is None or (held.epoch, held.try_) != (ticket.epoch, ticket.try_):
-                now = "none" if held is None else f"that of epoch {held.epoch} try {held.try_}"
-                raise StateServerError(f"the emission of epoch {ticket.epoch} try {ticket.try_} is gone (held: {now})")
-            return seat.emission[ticket.first : ticket.last]
+        """A part of an emission, once it is there. Not fenced by forgetting: a sink may read a durable epoch's."""
+        self._check_run(ticket.run)
+        at = Attempt(ticket.epoch, ticket.try_)
+        return self._emissions.read(self._seat(ticket.operator).name, at, ticket.part, ticket.parts)
 
     # -- hints --------------------------------------------------------------------------------------------------------
 
@@ -277,6 +269,13 @@ class Engine:
             self._hints.hand_in(
                 lambda: self._hint(operator, epoch, lambda told: told.hint_keys(hashes, times, keys, epoch))
             )
+
+    def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """Of keys that are on their way, which the operator would fetch: none where it takes no hints."""
+        seat = self._seats.get(operator)
+        if seat is not None and isinstance(seat.operator, HintedByKey) and seat.operator.wants_hints():
+            return seat.operator.lacking(hashes, times)
+        return np.zeros(len(hashes), bool)
 
     def _hint(self, operator: str, epoch: int, tell: Callable[[Hinted], None]) -> None:
         with self._lock:
@@ -385,6 +384,7 @@ class Engine:
         return {"staged_bytes": self.staging.staged_bytes, "spilled_bytes": self.staging.spilled_bytes}
 
     def close(self) -> None:
+        self._emissions.close()
         self._hints.close()
         self.staging.clear()
         for seat in self._seats.values():
@@ -395,6 +395,18 @@ class Engine:
 
     def _shards(self) -> list[int]:
         return sorted({shard for seat in self._seats.values() for shard in seat.operator.shards})
+
+    @contextlib.contextmanager
+    def _step(self, request: Request) -> Iterator[Attempt]:
+        """Around one step of an epoch."""
+        with self._lock:
+            at = self._enter(request)
+            try:
+                with self._noticing_loss():
+                    yield at
+            except Exception as error:
+                self._emissions.fail(at, str(error))
+                raise
 
     @contextlib.contextmanager
     def _noticing_loss(self) -> Iterator[None]:
@@ -431,6 +443,7 @@ class Engine:
 
     def _raise_newest(self, at: Attempt) -> None:
         self._newest = max(self._newest, at)
+        self._emissions.begin(self._newest)
         self.staging.fence(self._newest, self._forgotten)
 
     def _undo_to(self, epoch: int) -> None:

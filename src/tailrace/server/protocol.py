@@ -358,14 +358,14 @@ class Request:
 
 @dataclass(frozen=True)
 class EmissionTicket:
-    """Batches ``first`` to ``last`` (half-open) of one emission."""
+    """One of ``parts`` parts of an emission, which may still be to come."""
 
     run: str
     operator: str
     epoch: int
     try_: int
-    first: int
-    last: int
+    part: int
+    parts: int
 
 
 @dataclass(frozen=True)

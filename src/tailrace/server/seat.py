@@ -24,6 +24,7 @@ from tailrace.errors import QueryStopped, StateServerError, SumOverflowError, Ta
 from tailrace.ids import MIN_MICROS, NO_EPOCH, Attempt
 from tailrace.operators.metrics import metrics_of
 from tailrace.operators.operator import Hinted, Operator, Timed
+from tailrace.server.emissions import Emissions
 from tailrace.server.protocol import Applied, EmissionInfo, OperatorStatus, Winner
 from tailrace.server.staging import Stage, Staging
 
@@ -45,7 +46,9 @@ _NOWHERE = Attempt(NO_EPOCH, 0)
 class Seat:
     """``make`` builds the operator without any shard."""
 
-    def __init__(self, name: str, make: Callable[[], Operator], staging: Staging, clock: Clock) -> None:
+    def __init__(
+        self, name: str, make: Callable[[], Operator], staging: Staging, emissions: Emissions, clock: Clock
+    ) -> None:
         self.name = name
         self.operator = make()
         self.at = _NOWHERE
@@ -56,6 +59,7 @@ class Seat:
         self.applied: Applied | None = None
         self._make = make
         self._staging = staging
+        self._emissions = emissions
         self._clock = clock
         self._winners: tuple[Winner, ...] = ()
         self._stages: list[Stage] = []
@@ -115,6 +119,7 @@ class Seat:
             bytes=sum(batch.nbytes for batch in batches),
             advance_ms=_ms(self._clock.monotonic() - began),
         )
+        self._emissions.put(self.name, at, batches)
         return self.emitted
 
     def undo(self, epoch: int) -> None:
@@ -161,6 +166,7 @@ class Seat:
 
     def drop_emission(self) -> None:
         self.emission, self.emitted = [], None
+        self._emissions.drop(self.name)
 
     @contextmanager
     def _undoing(self, at: Attempt) -> Iterator[None]:

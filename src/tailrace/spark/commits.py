@@ -99,6 +99,11 @@ class Commits:
         """Whether a sink may see an epoch before its manifest is durable."""
         return self._mode is not CommitMode.SYNC
 
+    @property
+    def leads(self) -> bool:
+        """Whether a sink may see an epoch before anything of it is saved."""
+        return self._mode is CommitMode.ASYNC
+
     def recorded(self, epoch: int) -> Mapping[str, Any] | None:
         """What an earlier run has recorded for the epoch, if it did.
 

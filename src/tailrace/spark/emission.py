@@ -1,7 +1,8 @@
 """What an epoch emits, as a DataFrame for the sink. It may be read any number of times.
 
 Small emissions come with the server's answer and become a local table: no extra job. Large ones stay in the servers,
-and tasks fetch their share each time the DataFrame is read.
+and tasks fetch their share each time the DataFrame is read. Such a DataFrame can be made, and read, before the servers
+have emitted: tasks wait there until they have.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tailrace.server.client import connect
-from tailrace.server.protocol import Access, EmissionInfo, ServerAddress
+from tailrace.server.protocol import Access, ServerAddress
 from tailrace.spark.worker import settle
 
 LOCAL_ROWS_MAX = 20_000
@@ -23,13 +24,11 @@ LOCAL_ROWS_MAX = 20_000
 
 @dataclass(frozen=True)
 class Part:
-    """Some batches of one server's emission."""
+    """One of several parts of one server's emission."""
 
     address: ServerAddress
-    epoch: int
-    try_: int
-    first: int
-    last: int
+    number: int
+    of: int
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,8 @@ class EmitTask:
     """The function of ``mapInArrow`` over part numbers."""
 
     parts: tuple[Part, ...]
+    epoch: int
+    try_: int
     operator: str
     access: Access
 
@@ -45,15 +46,15 @@ class EmitTask:
             for number in batch.column(0).to_pylist():
                 part = self.parts[number]
                 client = connect(part.address, self.access)
-                yield from client.emission(part.epoch, part.try_, (part.first, part.last), self.operator)
+                yield from client.emission(self.epoch, self.try_, self.operator, part.number, part.of)
         settle()
 
 
 @dataclass(frozen=True)
 class Emission:
-    """An epoch's rows. ``local``: they are in the driver already."""
+    """An epoch's rows. ``local``: they are in the driver already. ``rows``: how many, None while nobody knows."""
 
-    rows: int
+    rows: int | None
     local: bool
     frame: Callable[[], DataFrame]
     """Makes the DataFrame; a sink that does not need one saves Spark the work."""
@@ -77,23 +78,19 @@ def local_emission(
 
 def remote_emission(
     spark: SparkSession,
-    emissions: Sequence[tuple[ServerAddress, EmissionInfo]],
+    servers: Sequence[ServerAddress],
+    epoch: int,
+    try_: int,
     operator: str,
     access: Access,
     schema: StructType,
 ) -> Emission:
+    """One that stays in the servers; they may still have to make it."""
+
     def frame() -> DataFrame:
-        parts = tuple(_parts(emissions, spark.sparkContext.defaultParallelism))
-        numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
-        return numbers.mapInArrow(EmitTask(parts, operator, access), schema)
+        each = max(1, -(-spark.sparkContext.defaultParallelism // len(servers)))
+        parts = tuple(Part(address, number, each) for address in servers for number in range(each))
+        numbers = spark.range(0, len(parts), 1, len(parts))
+        return numbers.mapInArrow(EmitTask(parts, epoch, try_, operator, access), schema)
 
-    return Emission(sum(info.rows for _, info in emissions), False, cache(frame))
-
-
-def _parts(emissions: Sequence[tuple[ServerAddress, EmissionInfo]], wanted: int) -> Iterator[Part]:
-    """About ``wanted`` parts of about equal size; the same emission is always cut alike."""
-    batches = sum(info.batches for _, info in emissions)
-    step = max(1, -(-batches // wanted))
-    for address, info in emissions:
-        for first in range(0, info.batches, step):
-            yield Part(address, info.epoch, info.try_, first, min(first + step, info.batches))
+    return Emission(None, False, cache(frame))

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -41,6 +42,7 @@ from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.server.client import EpochDone
 from tailrace.server.protocol import Relayed, StageReceipt, Winner
+from tailrace.spark.alongside import alongside
 from tailrace.spark.basis import Basis
 from tailrace.spark.commits import Commits, Order
 from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, local_emission, remote_emission
@@ -104,7 +106,7 @@ class Epochs:
             notice_s=plan.heartbeat_timeout / 1e6,
             timeout_s=plan.commit_timeout / 1e6,
         )
-        self._emits_much = False  # as the epoch before did
+        self._much = 0  # of the last epochs, so many have emitted more than comes along with the servers' answers
         self.progress: list[EpochProgress] = []
 
     def run(self, batch: DataFrame, epoch: int) -> EpochProgress:
@@ -176,8 +178,31 @@ class Epochs:
         # As recorded too: what a replay forgets must be what was forgotten then.
         times = EpochTimes.from_json(replay.decisions) if replay is not None and "now" in replay.decisions else None
         times = times or self._times.after(plan, watermark, basis.now, basis.ttls)
-        done, late = self._step(epoch, try_, receipts, watermark, times)
-        stopwatch.lap("servers")
+        again = replay is not None or try_ > 0 or epoch <= self._planned
+
+        def serve() -> tuple[list[EpochDone], list[int]]:
+            return self._step(epoch, try_, receipts, watermark, times)
+
+        def give(emission: Emission) -> None:
+            self._commits.gate(epoch)
+            stopwatch.lap("gate")
+            if self._late is not None:
+                left_out = [ref for receipt in receipts for ref in receipt.late]
+                self._late.write(batch.sparkSession, left_out, epoch, again)
+            self._sink.write(emission, epoch, again)
+
+        given = self._much > 1 and self._sink.ahead and self._commits.leads and not again
+        if self._much:
+            coming = self._coming(batch.sparkSession, epoch, try_)
+            (done, late), served = alongside(
+                context,
+                f"tailrace-sink-{self._fleet.access.run}",
+                serve,
+                partial(give, coming) if given else coming.prepare,
+            )
+        else:
+            coming, (done, late), served = None, serve(), None
+        stopwatch.lap("servers", served)
         order = Order(
             epoch,
             try_,
@@ -187,24 +212,17 @@ class Epochs:
         )
         written = [each.committed for each in done if each.committed is not None]
         self._commits.begin(order, written if len(written) == len(done) else None)
-        emission = self._emission(batch.sparkSession, done)
-        emission.prepare()  # meanwhile the servers write
-        self._commits.gate(epoch)
-        stopwatch.lap("gate")
-        again = replay is not None or try_ > 0 or epoch <= self._planned
-        if self._late is not None:
-            left_out = [ref for receipt in receipts for ref in receipt.late]
-            self._late.write(batch.sparkSession, left_out, epoch, again)
-        self._sink.write(emission, epoch, again)
+        if not given:
+            give(self._emission(batch.sparkSession, epoch, try_, done, coming))
         stopwatch.lap("sink")
         self._commits.finished()
         self._last, self._watermark, self._times, self._replay = epoch, watermark, times, None
         self._went_by = order.decisions
         self._combine = self._next_combine(basis.combine, receipts)
-        self._emits_much = not emission.local
+        self._much = 0 if _comes_along(done) else self._much + 1
         ahead = self._decide(done, batch.sparkSession, epoch + 1)
         outcome = _Outcome(
-            order, receipts, done, watermark, basis.combine, replay is not None, emission.rows, late, ahead
+            order, receipts, done, watermark, basis.combine, replay is not None, _rows(done), late, ahead
         )
         durations = durations_of(stopwatch.laps, receipts, done, failed_ms, self._commits.last)
         steps = epoch_steps(epoch, stopwatch.began, stopwatch.laps, durations.apply, durations.advance)
@@ -220,13 +238,12 @@ class Epochs:
         """Prepare everywhere, then apply and advance everywhere; operator after operator.
 
         One operator's epoch is one call, since what a small epoch pays is round trips. In mode sync it writes its
-        delta too, unless the epoch before emitted much: then Spark plans the reading of this one's rows while servers
-        write. Also gives, for each operator behind the first, how many rows one without a watermark has handed to it
-        too late.
+        delta too. Also gives, for each operator behind the first, how many rows one without a watermark has handed
+        to it too late.
         """
         stages = self._plan.stages
         sent = [(r.partition, r.attempt, r.staged) for r in sorted(receipts, key=lambda receipt: receipt.partition)]
-        at_once = len(stages) == 1 and not self._emits_much and not self._commits.after_sink
+        at_once = len(stages) == 1 and not self._commits.after_sink
         done = self._run_operator(stages[0], epoch, try_, sent, after, times, commit=at_once)
         late: list[int] = []
         for before, stage in pairwise(stages):
@@ -303,13 +320,20 @@ class Epochs:
             lambda client, number: client.relay(epoch, try_, operator, target, late_before, number, routes)
         )
 
-    def _emission(self, spark: SparkSession, done: list[EpochDone]) -> Emission:
-        inline = [each.batches for each in done if each.batches is not None]
-        if len(inline) == len(done) and sum(each.emission.rows for each in done) <= LOCAL_ROWS_MAX:
-            batches = [batch for part in inline for batch in part]
+    def _coming(self, spark: SparkSession, epoch: int, try_: int) -> Emission:
+        """What the servers will have emitted."""
+        return remote_emission(
+            spark, self._fleet.servers, epoch, try_, self._plan.last.name, self._fleet.access, self._spark_schema
+        )
+
+    def _emission(
+        self, spark: SparkSession, epoch: int, try_: int, done: list[EpochDone], coming: Emission | None
+    ) -> Emission:
+        """What the servers have emitted. ``coming``: as it was expected, where it was."""
+        if _comes_along(done):
+            batches = [batch for each in done for batch in each.batches or ()]
             return local_emission(spark, batches, self._arrow_schema, self._spark_schema)
-        emissions = [(server, each.emission) for server, each in zip(self._fleet.servers, done, strict=True)]
-        return remote_emission(spark, emissions, self._plan.last.name, self._fleet.access, self._spark_schema)
+        return replace(coming or self._coming(spark, epoch, try_), rows=_rows(done))
 
     def _check_replay(self, epoch: int, recorded: int | None, receipts: list[Receipt]) -> None:
         now = sum(receipt.rows for receipt in receipts)
@@ -381,6 +405,15 @@ class Epochs:
         self.progress.append(progress)
         del self.progress[:-PROGRESS_KEPT]
         return progress
+
+
+def _comes_along(done: Sequence[EpochDone]) -> bool:
+    """Whether the servers' answers hold what the epoch emits, and it is little enough for the driver."""
+    return all(each.batches is not None for each in done) and _rows(done) <= LOCAL_ROWS_MAX
+
+
+def _rows(done: Sequence[EpochDone]) -> int:
+    return sum(each.emission.rows for each in done)
 
 
 @dataclass(frozen=True)

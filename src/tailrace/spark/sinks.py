@@ -21,6 +21,9 @@ _CONSOLE_ROWS = 20
 
 
 class EpochSink(Protocol):
+    ahead: bool
+    """Whether it may be begun before the epoch's rows are there: it does nothing but read them and write them."""
+
     def write(self, emission: Emission, epoch: int, again: bool) -> None:
         """Take an epoch's rows. ``again``: the sink may have seen this epoch before."""
 
@@ -54,6 +57,8 @@ def late_sink_of(sink: Sink) -> EpochSink:
 
 
 class _Function:
+    ahead = False
+
     def __init__(self, sink: ForeachBatch) -> None:
         self._function = sink.function
 
@@ -62,12 +67,14 @@ class _Function:
 
 
 class _Files:
+    ahead = True
+
     def __init__(self, sink: Format, path: str) -> None:
         self._sink = sink
         self._path = path.rstrip("/")
 
     def write(self, emission: Emission, epoch: int, again: bool) -> None:
-        if not emission.rows and not again:
+        if emission.rows == 0 and not again:
             return  # nothing to write, and nothing to overwrite
         writer = emission.frame().write.format(self._sink.name).mode("overwrite").options(**dict(self._sink.options))
         writer = writer.option("partitionOverwriteMode", "static")  # the whole epoch, not only partitions it has now
@@ -79,12 +86,16 @@ class _Files:
 class _Noop:
     """Rows that are in the driver are dropped there; others are read by Spark's tasks and go to its own noop writer."""
 
+    ahead = True
+
     def write(self, emission: Emission, epoch: int, again: bool) -> None:
         if not emission.local:
             emission.frame().write.format("noop").mode("overwrite").save()
 
 
 class _Console:
+    ahead = False
+
     def __init__(self, sink: Format) -> None:
         options = {name.lower(): value for name, value in sink.options}
         self._rows = int(options.get("numrows", _CONSOLE_ROWS))
@@ -98,6 +109,8 @@ class _Console:
 
 class _Memory:
     """A temporary view of all rows so far, kept in the driver. A replayed epoch replaces its rows."""
+
+    ahead = False
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self._spark = spark  # the user's own: Spark runs epochs in a clone whose views nobody else sees

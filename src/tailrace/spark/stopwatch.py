@@ -19,8 +19,9 @@ class Stopwatch:
         self.began = clock.now()
         self._last = clock.monotonic()
 
-    def lap(self, name: str) -> float:
-        now = clock.monotonic()
+    def lap(self, name: str, now: float | None = None) -> float:
+        """``now``: when it ended (monotonic), where that is a while ago."""
+        now = clock.monotonic() if now is None else max(now, self._last)
         self.laps[name] = (now - self._last) * 1e3
         self._last = now
         return self.laps[name]

@@ -18,8 +18,8 @@ def server(tmp_path: Path) -> Bench:
     return bench(str(tmp_path))
 
 
-def emitted(server: Bench, epoch: int, try_: int, first: int = 0, last: int = 1 << 30) -> list[int]:
-    batches = server.engine.emission(EmissionTicket(RUN, OPERATOR, epoch, try_, first, last))
+def emitted(server: Bench, epoch: int, try_: int, part: int = 0, parts: int = 1) -> list[int]:
+    batches = server.engine.emission(EmissionTicket(RUN, OPERATOR, epoch, try_, part, parts))
     return [number for batch in batches for number in batch.column(0).to_pylist()]
 
 
@@ -32,7 +32,7 @@ def test_steps_one_by_one(server: Bench) -> None:
     info = engine.advance(request(0, 0))
     assert (info.batches, info.rows) == (3, 3)
     assert emitted(server, 0, 0) == [1, 2, 3]
-    assert emitted(server, 0, 0, 1, 2) == [2]
+    assert [emitted(server, 0, 0, part, 2) for part in range(2)] == [[1], [2, 3]]
     committed = engine.commit(request(0, 0))
     assert committed.delta is not None and committed.delta.name == "0-0"
     assert committed.horizons == {OPERATOR: 3}

@@ -54,7 +54,7 @@ def test_an_epoch_over_the_wire(client: StateClient, common: ServerConfig) -> No
     done = client.run_epoch(0, 0, winners, 0, 0, commit=True)
     assert rows(done.batches) == {1: (2, 2), 2: (1, 2), 3: (1, 3)}
     assert done.applied.rows == 4
-    assert rows(list(client.emission(0, 0))) == rows(list(client.emission(0, 0, (0, 1)))) == rows(done.batches)
+    assert rows(list(client.emission(0, 0))) == rows(list(client.emission(0, 0, part=0, parts=1))) == rows(done.batches)
     assert done.committed is not None and done.committed.delta is not None
     assert done.committed.delta.last_epoch == 0
 

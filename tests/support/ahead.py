@@ -1,0 +1,11 @@
+"""Sinks that are begun before their rows are there, as Tailrace's own formats are when epochs emit much."""
+
+from __future__ import annotations
+
+from tailrace.spark import epochs, sinks
+
+
+def begin_sinks_ahead() -> None:
+    """For the rest of this process: functions too, and however little is emitted."""
+    epochs.LOCAL_ROWS_MAX = -1
+    sinks._Function.ahead = True

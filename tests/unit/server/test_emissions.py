@@ -1,0 +1,107 @@
+"""Emissions that are read before, while and after they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.errors import StateServerError
+from tailrace.ids import Attempt
+from tailrace.server.emissions import Emissions
+
+NAME = "aggregate"
+LATER = 30.0
+
+
+def batches(*numbers: int) -> list[pa.RecordBatch]:
+    return [pa.RecordBatch.from_pydict({"n": [number]}) for number in numbers]
+
+
+def numbers(found: list[pa.RecordBatch]) -> list[int]:
+    return [number for batch in found for number in batch.column(0).to_pylist()]
+
+
+@pytest.fixture
+def emissions() -> Iterator[Emissions]:
+    made = Emissions()
+    made.begin(Attempt(0, 0))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as made:
+        yield made
+
+
+def reading(pool: ThreadPoolExecutor, emissions: Emissions, at: Attempt) -> Future[list[pa.RecordBatch]]:
+    """A reader that waits."""
+    reader = pool.submit(emissions.read, NAME, at)
+    with pytest.raises(NotYet):
+        reader.result(0.05)
+    return reader
+
+
+@pytest.mark.parametrize("at", [Attempt(0, 0), Attempt(0, 1), Attempt(1, 0)], ids=["under way", "next try", "next"])
+def test_a_reader_that_comes_first_waits(emissions: Emissions, pool: ThreadPoolExecutor, at: Attempt) -> None:
+    reader = reading(pool, emissions, at)
+    emissions.begin(at)
+    emissions.put("another", at, batches(7))
+    with pytest.raises(NotYet):
+        reader.result(0.05)
+    emissions.put(NAME, at, batches(1, 2))
+    assert numbers(reader.result(LATER)) == [1, 2]
+    assert numbers(emissions.read(NAME, at)) == [1, 2], "any number of times"
+
+
+def test_who_waits_for_a_try_that_fails_is_told(emissions: Emissions, pool: ThreadPoolExecutor) -> None:
+    reader = reading(pool, emissions, Attempt(0, 0))
+    emissions.fail(Attempt(0, 0), "the sum is too large")
+    with pytest.raises(StateServerError, match="will not come: the sum is too large"):
+        reader.result(LATER)
+    emissions.begin(Attempt(0, 1))
+    reader = reading(pool, emissions, Attempt(0, 1))
+    emissions.fail(Attempt(0, 0), "a call that came late")
+    with pytest.raises(NotYet):
+        reader.result(0.05)
+    emissions.put(NAME, Attempt(0, 1), batches(3))
+    assert numbers(reader.result(LATER)) == [3]
+
+
+def test_who_waits_for_a_try_that_is_over_is_told(emissions: Emissions, pool: ThreadPoolExecutor) -> None:
+    reader = reading(pool, emissions, Attempt(0, 0))
+    emissions.begin(Attempt(0, 1))
+    with pytest.raises(StateServerError, match="is gone"):
+        reader.result(LATER)
+
+
+def test_who_waits_is_told_when_the_server_ends(emissions: Emissions, pool: ThreadPoolExecutor) -> None:
+    reader = reading(pool, emissions, Attempt(5, 0))
+    emissions.close()
+    with pytest.raises(StateServerError, match="the server ends"):
+        reader.result(LATER)
+
+
+def test_the_one_before_is_held_until_the_next_is_made(emissions: Emissions) -> None:
+    emissions.put(NAME, Attempt(0, 0), batches(1))
+    emissions.begin(Attempt(1, 0))
+    assert numbers(emissions.read(NAME, Attempt(0, 0))) == [1]
+    emissions.drop(NAME)
+    with pytest.raises(StateServerError, match="is gone"):
+        emissions.read(NAME, Attempt(0, 0))
+
+
+@given(st.integers(0, 40), st.integers(1, 12))
+def test_parts_are_the_whole_in_order(count: int, parts: int) -> None:
+    emissions = Emissions()
+    emissions.put(NAME, Attempt(0, 0), batches(*range(count)))
+    cut = [numbers(emissions.read(NAME, Attempt(0, 0), part, parts)) for part in range(parts)]
+    assert [number for part in cut for number in part] == list(range(count))
+    assert max(map(len, cut)) - min(map(len, cut)) <= 1
