@@ -67,6 +67,14 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "rows by session": (_S.groupBy(_SESSIONS, "k").agg(*_WHOLE), "append"),
     "windows by count": (_S.groupBy(count_window(4), "k").agg(*_INCREMENTAL), "append"),
     "rows by count": (_S.groupBy(count_window(4), "k").agg(*_WHOLE), "append"),
+    "windows by count with ttl": (
+        _S.withStateTtl("5 seconds").groupBy(count_window(4), "k").agg(*_INCREMENTAL),
+        "append",
+    ),
+    "rows by count with ttl": (
+        _S.withStateTtl("3 seconds", "processingTime").groupBy(count_window(4), "k").agg(*_WHOLE),
+        "update",
+    ),
     "a user's windows": (_S.groupBy(custom_window("ts", _uneven), "k").agg(*_INCREMENTAL), "append"),
     "rows of a user's windows": (_S.groupBy(custom_window("ts", _uneven), "k").agg(*_WHOLE), "append"),
     "duplicates": (_S.dropDuplicates(["k", "v"]), "append"),
@@ -79,7 +87,7 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "join with ttl": (_S.join(_RIGHT, "k", ttl="3 seconds"), "append"),
 }
 
-LONG = {"duplicates for a time"}
+LONG = {"duplicates for a time", "windows by count with ttl"}
 """Kinds that others stand for where there is little time."""
 PARAMETERS = [pytest.param(kind, marks=pytest.mark.long) if kind in LONG else kind for kind in KINDS]
 

@@ -126,6 +126,7 @@ class GroupedStream:
             ansi=stream.runtime.ansi,
             function=WindowFunction(func, fields, read),
             store=self.chosen_store,
+            state_ttl=self._ttl(),
         )
         return stream.derived(made)
 
@@ -233,8 +234,8 @@ class GroupedStream:
         return (aggregates.max(self.stream.watermark.column.name).alias(self.window.event_time),)
 
     def _ttl(self) -> StateTtl | None:
-        """That of the stream, where there is no window: others are refused, see ``Stream.derived``."""
-        return self.stream.ttl if self.window is None else None
+        """That of the stream, where keys are kept for ever: elsewhere it is refused, see ``Stream.derived``."""
+        return self.stream.ttl if self.window is None or isinstance(self.window, CountWindow) else None
 
     def _resolve(self, aggregate: Aggregate) -> Aggregate:
         if aggregate.column is None:

@@ -53,10 +53,10 @@ def check_taken(ttl: StateTtl | None, relation: Relation) -> None:
         )
     if relation.window is not None:
         raise AnalysisError(
-            "withStateTtl: windows end by themselves, and their state goes with them: remove it, or remove the window "
-            "from groupBy for aggregates that roll on"
+            "withStateTtl: windows of time end by themselves, and their state goes with them: remove it, or remove the "
+            "window from groupBy for aggregates that roll on"
         )
     raise AnalysisError(
         "withStateTtl is for operators that keep keys for ever, which are aggregates and topN(...) without a window, "
-        "process(...) and dropDuplicates(...): remove it"
+        "windows by count, process(...) and dropDuplicates(...): remove it"
     )

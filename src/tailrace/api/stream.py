@@ -74,9 +74,9 @@ class Stream:
     def withStateTtl(self, ttl: Duration, timeMode: str = "eventTime") -> Stream:
         """The next operator forgets a key that was not updated for ``ttl``; if it comes again, it starts anew.
 
-        For aggregates and ``topN`` without a window, ``process`` and ``dropDuplicates``, which remembers a key so long
-        after the row that it has given. ``timeMode``: ``eventTime``, by the watermark, or ``processingTime``, by the
-        time at which an epoch begins.
+        For aggregates and ``topN`` without a window, windows by count (a key that is forgotten loses its open window),
+        ``process``, and ``dropDuplicates``, which remembers a key so long after the row that it has given.
+        ``timeMode``: ``eventTime``, by the watermark, or ``processingTime``, by the time at which an epoch begins.
 
         >>> clicks.withStateTtl("1 hour").groupBy("user").agg(tr.count())                     # doctest: +SKIP
         """

@@ -1,12 +1,14 @@
 """Incremental aggregates over windows by count, on the read-modify-write store.
 
 Invariants
-- One record a key, in pane 0, for ever: its first accumulator is how many rows of the key came so far, which makes the
+- One record a key, in pane 0, for ever or for its time-to-live: its first accumulator is how many rows of the key came so far, which makes the
   number of its open window and how full that is; the others are those of the open window, and hold nothing while it has
   no row.
 - An epoch's rows are put in order (see ``count_windows``) and merged after the open window's record, window by window;
   windows that are full leave, and what is left takes the record's place. So a record is replaced, never merged into.
 - Append: windows that the epoch filled. Update: every window that it added a row to, full or not.
+- With a time-to-live the second accumulator is when the key was last updated, whatever the window. ``expiry`` says which
+  records are forgotten: their open windows go unfinished, and the next row of such a key begins window 0.
 - What is emitted depends only on state and on the epoch's rows: a replayed epoch emits the same rows.
 
 Threads: one call at a time.
@@ -22,11 +24,11 @@ import pyarrow as pa
 
 from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.count_windows import Arrivals, found, in_sequence, named_columns
+from tailrace.operators.count_windows import Arrivals, found, in_sequence, named_columns, time_word
+from tailrace.operators.expiry import DEADLINES_SHARE, Expiring, Expiry
 from tailrace.operators.finish import finish
 from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.lift import Lifter
-from tailrace.operators.over_store import OverStore
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX
 from tailrace.state.layout import PANE, VALID
@@ -36,7 +38,7 @@ from tailrace.state.table import Rows, Table, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
 
 
-class CountAggregate(OverStore[ReadModifyWriteStore]):
+class CountAggregate(Expiring):
     def __init__(
         self,
         spec: AggregateSpec,
@@ -55,20 +57,27 @@ class CountAggregate(OverStore[ReadModifyWriteStore]):
         self._rows_word = self._layout.accumulators[0].word
         # Rows are lifted here, since tasks must send what they are put in order by.
         self._lifted = replace(
-            spec, rows=(), outputs=(), count_size=None, store=None, emit_changed=True, watermarked=False
+            spec, rows=(), outputs=(), count_size=None, store=None, emit_changed=True, watermarked=False, ttl=None
         )
         self._types = {field.name: field.type for field in (*spec.keys, *spec.rows)}
+        updated = None if spec.ttl is None else self._layout.accumulators[1]
+        share = 0 if memory_bytes is None or updated is None else memory_bytes // DEADLINES_SHARE
         super().__init__(
             ReadModifyWriteStore(
                 self._layout,
                 shards,
                 threads,
-                memory_bytes=memory_bytes,
+                removes=updated is not None,
+                noted_word=None if updated is None else updated.word,
+                memory_bytes=None if memory_bytes is None else memory_bytes - share,
                 folder=folder,
                 max_space_amplification=tuning.max_space_amplification,
                 tuning=tuning.cold,
             )
         )
+        if spec.ttl is not None and updated is not None:
+            assert folder is not None
+            self._expiry = Expiry(self._store, updated, spec.ttl.clock, spec.shards, share, folder)
         self._emission = no_rows(self._layout)
 
     def updated(self, epoch: int) -> int:
@@ -80,6 +89,7 @@ class CountAggregate(OverStore[ReadModifyWriteStore]):
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         """Put the rows of the winning attempts into windows; those that are full, or changed, wait to be emitted."""
         self._store.open(epoch)
+        self._forget_first(epoch)
         came = in_sequence(frames, self.spec, self._sent)
         firsts, bounds = came.firsts
         self._store.bring_in([(firsts, bounds)])
@@ -87,6 +97,7 @@ class CountAggregate(OverStore[ReadModifyWriteStore]):
         before = np.zeros(len(firsts), np.int64)
         before[keys] = records.words[:, self._rows_word]
         partials = self._partials(came, before)
+        self._stamp(partials, came, records, keys)
         windows = self._merged(epoch, records, partials)
         full = windows.words[:, self._rows_word] == self._size
         self._emission = windows if self.spec.emit_changed else Rows(windows.words[full], windows.heap)
@@ -97,6 +108,8 @@ class CountAggregate(OverStore[ReadModifyWriteStore]):
             self._empty(starts, (before + came.sizes)[emptied]),
         ]
         self._store.merge_more([by_shard(concat_rows(kept, self._layout), self.spec.shards).parts()], replace=True)
+        if self._expiry is not None:
+            self._expiry.note_made()
 
     def _partials(self, came: Arrivals, before: np.ndarray) -> Rows:
         """The rows as partials of their windows, whose numbers are their panes."""
@@ -106,6 +119,20 @@ class CountAggregate(OverStore[ReadModifyWriteStore]):
         lifted = Lifter(self._lifted, MIN_MICROS, False, self._types).frame([batch])
         lifted.rows[:, PANE] = came.numbers(before, self._size)
         return Rows(lifted.rows, lifted.heap)
+
+    def _stamp(self, partials: Rows, came: Arrivals, records: Rows, keys: np.ndarray) -> None:
+        """Into all partials of a key when it was last updated, these rows included: a window that goes on must know it."""
+        expiry = self._expiry
+        if expiry is None:
+            return
+        place = expiry.updated
+        if expiry.processing:
+            times = np.full(len(came.sizes), expiry.now)
+        else:
+            times = came.latest(time_word(self.spec, self._sent))
+            times[keys] = np.maximum(times[keys], records.words[:, place.word])
+        partials.words[:, place.word] = np.repeat(times, came.sizes)
+        partials.words[:, VALID] |= 1 << place.bit
 
     def _merged(self, epoch: int, records: Rows, partials: Rows) -> Rows:
         """Windows with rows of this epoch: open ones as they were, then the rows in their order."""
@@ -141,6 +168,10 @@ class CountAggregate(OverStore[ReadModifyWriteStore]):
         words[:, VALID] |= 1 << self._layout.accumulators[0].bit
         words[:, self._rows_word :] = 0
         words[:, self._rows_word] = rows
+        if self._expiry is not None:
+            place = self._expiry.updated
+            words[:, place.word] = keys.words[:, place.word]
+            words[:, VALID] |= 1 << place.bit
         return Rows(words, keys.heap)
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
@@ -150,7 +181,9 @@ class CountAggregate(OverStore[ReadModifyWriteStore]):
         # Cut before Arrow is made of it: the strings of one batch must stay below 2 GiB.
         cuts = range(0, len(rows), EMISSION_ROWS_MAX)
         parts = (Rows(rows.words[at : at + EMISSION_ROWS_MAX], rows.heap) for at in cuts)
-        return [finish(part, self.spec, self._layout) for part in parts]
+        emitted = [finish(part, self.spec, self._layout) for part in parts]
+        self._forget_last(epoch)
+        return emitted
 
     def undo(self, epoch: int) -> None:
         self._emission = no_rows(self._layout)

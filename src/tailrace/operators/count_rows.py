@@ -5,6 +5,8 @@ Invariants
   key came so far is a record of its own, for ever: windows are numbered by it. Both are checkpointed, in one section.
 - A window is read, and its list goes, in the epoch that fills it. Update: also windows that are not full are read, in
   every epoch that adds a row to them.
+- With a time-to-live that record also has when the key was last updated, and ``expiry`` says which are forgotten: with
+  them goes the list of their open window, unfinished. The next row of such a key begins window 0.
 - Nobody can tell when a window will be full, so no list is read ahead.
 
 Threads: one call at a time.
@@ -13,13 +15,15 @@ Threads: one call at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import SumOverflowError
 from tailrace.operators import count_sections
-from tailrace.operators.count_windows import found, in_sequence, window_targets
+from tailrace.operators.count_windows import Arrivals, found, in_sequence, time_word, window_targets
+from tailrace.operators.expiry import DEADLINES_SHARE, Expiry
 from tailrace.operators.frame import Frame
 from tailrace.operators.group_results import GroupResults
 from tailrace.operators.groups import Groups
@@ -32,7 +36,7 @@ from tailrace.state.list_instance import Stats
 from tailrace.state.metrics import Metrics, added
 from tailrace.state.runs import no_rows
 from tailrace.state.sections import to_section
-from tailrace.state.table import Rows
+from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
 
 _COUNTS_SHARE = 4
@@ -58,9 +62,21 @@ class CountRows:
         self._function = None if spec.function is None else UserFunction(spec)
         shards = tuple(shards)
         share = memory_bytes // _COUNTS_SHARE
+        deadlines = 0 if spec.ttl is None else share // DEADLINES_SHARE
         self._totals = RowCounts(
-            spec.keys, self._layout, shards, memory_bytes=share, folder=folder, threads=threads, tuning=tuning
+            spec.keys,
+            self._layout,
+            shards,
+            memory_bytes=share - deadlines,
+            folder=folder,
+            threads=threads,
+            tuning=tuning,
+            expire=spec.ttl is not None,
         )
+        self._expiry: Expiry | None = None
+        if spec.ttl is not None and self._totals.updated is not None:
+            kept, updated = self._totals.store, self._totals.updated
+            self._expiry = Expiry(kept, updated, spec.ttl.clock, spec.shards, deadlines, folder)
         self._lists = AppendUnalignedStore(
             self._layout,
             shards,
@@ -89,11 +105,13 @@ class CountRows:
 
     @property
     def nbytes(self) -> int:
-        return self._lists.nbytes + self._totals.store.nbytes
+        deadlines = 0 if self._expiry is None else self._expiry.deadlines.nbytes
+        return self._lists.nbytes + self._totals.store.nbytes + deadlines
 
     @property
     def disk_bytes(self) -> int:
-        return self._lists.disk_bytes + self._totals.store.disk_bytes
+        deadlines = 0 if self._expiry is None else self._expiry.deadlines.disk_bytes
+        return self._lists.disk_bytes + self._totals.store.disk_bytes + deadlines
 
     def list_stats(self) -> Stats:
         """What the store of its lists has done."""
@@ -108,10 +126,15 @@ class CountRows:
 
     # One epoch -------------------------------------------------------------------------------------------------------
 
+    def set_times(self, now: int, forget_before: int) -> None:
+        if self._expiry is not None:
+            self._expiry.set_times(now, forget_before)
+
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         """Keep the rows of the winning attempts, each in its window."""
         totals = self._totals.store
         totals.open(epoch)
+        gone = self._forgotten(epoch) if self._expiry is not None and self._expiry.processing else None
         came = in_sequence(frames, self.spec, self._layout)
         firsts, bounds = came.firsts
         totals.bring_in([(firsts, bounds)])
@@ -120,9 +143,33 @@ class CountRows:
         before[keys] = self._totals.counts(records)
         self._touched, self._filled = window_targets(firsts, before, came.sizes, self._size)
         came.frame.rows[:, PANE] = came.numbers(before, self._size)
-        self._lists.append(epoch, [came.frame.parts()])
-        totals.merge_more([(self._totals.records(firsts, came.sizes), bounds)])
+        self._lists.append(epoch, [came.frame.parts()], gone=gone)
+        totals.merge_more([(self._totals.records(firsts, came.sizes, self._updates(came)), bounds)])
+        if self._expiry is not None:
+            self._expiry.note_made()
         self._appended = came.frame.n
+
+    def _updates(self, came: Arrivals) -> np.ndarray | None:
+        """When each key is updated by these rows."""
+        if self._expiry is None:
+            return None
+        if self._expiry.processing:
+            return np.full(len(came.sizes), self._expiry.now)
+        return came.latest(time_word(self.spec, self._layout))
+
+    def _forgotten(self, epoch: int) -> Rows:
+        """Forget keys that were not updated for long; the lists of their open windows, which are still there."""
+        assert self._expiry is not None
+        store, parts = self._totals.store, []
+        tables = dict(store.tables())
+        for shard, rows in self._expiry.expired(epoch):
+            records = tables[shard].copy(rows)
+            store.remove(shard, rows)
+            counts = self._totals.counts(records)
+            targets = self._totals.targets(records)
+            targets.words[:, PANE] = counts // self._size
+            parts.append(Rows(targets.words[counts % self._size > 0], targets.heap))
+        return concat_rows(parts, self._layout)
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         """Emit what the epoch filled, or changed; drop what is full."""
@@ -137,6 +184,8 @@ class CountRows:
                 f"operator {self.spec.name}, epoch {epoch}: {error}. Nothing of the epoch was kept. Cast the column to "
                 "decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
             ) from error
+        if self._expiry is not None and not self._expiry.processing:
+            self._lists.remove(self._forgotten(epoch))
         return emitted
 
     def _read(self, epoch: int, chosen: np.ndarray, *, remove: bool) -> Iterator[pa.RecordBatch]:
@@ -155,31 +204,42 @@ class CountRows:
 
     def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
         self._check_newest(epoch)
-        return count_sections.united(self._layout, self._lists.delta(), self._totals.store.delta())
+        return count_sections.united(self.spec, self._lists.delta(), self._totals.store.delta())
 
     def undo(self, epoch: int) -> None:
         self._touched, self._filled, self._appended = no_rows(self._layout), np.empty(0, np.int64), 0
         self._lists.undo(epoch)
         self._totals.store.undo(epoch)
+        if self._expiry is not None:
+            self._expiry.undo(epoch)
 
     def forget(self, epoch: int) -> None:
         self._lists.forget(epoch)
         self._totals.store.forget(epoch)
+        if self._expiry is not None:
+            self._expiry.forget(epoch)
 
     # Shards ----------------------------------------------------------------------------------------------------------
 
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        if shard in self.shards:
+            self.drop_shard(shard)
         parts = [count_sections.divided(batch, self.spec) for batch in batches]
         self._lists.restore(shard, [lists for lists, _ in parts], horizon)
-        self._totals.store.restore(shard, [totals for _, totals in parts], horizon)
+        look = None if self._expiry is None else partial(self._expiry.restore, shard)
+        self._totals.store.restore(shard, [totals for _, totals in parts], horizon, look)
 
     def drop_shard(self, shard: int) -> None:
         self._lists.drop_shard(shard)
         self._totals.store.drop_shard(shard)
+        if self._expiry is not None:
+            self._expiry.drop_shard(shard)
 
     def close(self) -> None:
         self._lists.close()
         self._totals.store.close()
+        if self._expiry is not None:
+            self._expiry.close()
 
     def _check_newest(self, epoch: int) -> None:
         if self._lists.newest_epoch != epoch:

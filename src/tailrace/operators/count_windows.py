@@ -45,6 +45,13 @@ class Arrivals:
         starts = self.offsets[:-1]
         return Rows(self.frame.rows[starts], self.frame.heap), np.searchsorted(starts, self.frame.bounds)
 
+    def latest(self, word: int) -> np.ndarray:
+        """Of each key the largest value of a word of its rows."""
+        if not self.frame.n:
+            return np.empty(0, np.int64)
+        largest: np.ndarray = np.maximum.reduceat(self.frame.rows[:, word], self.offsets[:-1])
+        return largest
+
     def numbers(self, before: np.ndarray, size: int) -> np.ndarray:
         """The number of each row's window, given how many rows of each key came in earlier epochs."""
         place: np.ndarray = np.arange(self.frame.n) + np.repeat(before - self.offsets[:-1], self.sizes)
@@ -101,6 +108,12 @@ def _values(rows: Rows, place: AccumulatorWords, at: np.ndarray) -> np.ndarray:
     there = _there(rows, place, at) > 0
     words = value_words(Rows(rows.words[at], rows.heap), place.word, place.kind)
     return ranks_with_null(decode(words, there, rows.heap, place.type, large=True))
+
+
+def time_word(spec: AggregateSpec, layout: RecordLayout) -> int:
+    """Where the event time of rows that were sent lies."""
+    assert spec.time_column is not None
+    return layout.accumulators[[row.name for row in spec.rows].index(spec.time_column.name)].word
 
 
 def named_columns(rows: Rows, spec: AggregateSpec, layout: RecordLayout) -> dict[str, pa.Array]:

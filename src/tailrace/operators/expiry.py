@@ -15,12 +15,15 @@ Threads: one call at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 
 import numpy as np
+import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.deadlines import Deadlines, split_by_shard
+from tailrace.operators.over_store import OverStore
 from tailrace.operators.specs.ttl import Clock
 from tailrace.state.layout import HASH, AccumulatorWords
 from tailrace.state.read_modify_write import ReadModifyWriteStore
@@ -95,3 +98,57 @@ class Expiry:
 
     def close(self) -> None:
         self.deadlines.close()
+
+
+class Expiring(OverStore[ReadModifyWriteStore]):
+    """An operator over one store whose records expire; None: they do not."""
+
+    _expiry: Expiry | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + (0 if self._expiry is None else self._expiry.deadlines.nbytes)
+
+    @property
+    def disk_bytes(self) -> int:
+        return super().disk_bytes + (0 if self._expiry is None else self._expiry.deadlines.disk_bytes)
+
+    def set_times(self, now: int, forget_before: int) -> None:
+        if self._expiry is not None:
+            self._expiry.set_times(now, forget_before)
+
+    def _forget_first(self, epoch: int) -> None:
+        """Before the epoch's rows are looked at."""
+        if self._expiry is not None and self._expiry.processing:
+            self._expiry.remove_expired(epoch)
+
+    def _forget_last(self, epoch: int) -> None:
+        """After they were, and what they changed was emitted."""
+        if self._expiry is not None and not self._expiry.processing:
+            self._expiry.remove_expired(epoch)
+
+    def undo(self, epoch: int) -> None:
+        super().undo(epoch)
+        if self._expiry is not None:
+            self._expiry.undo(epoch)
+
+    def forget(self, epoch: int) -> None:
+        super().forget(epoch)
+        if self._expiry is not None:
+            self._expiry.forget(epoch)
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        if shard in self._store.shards:
+            self.drop_shard(shard)
+        look = None if self._expiry is None else partial(self._expiry.restore, shard)
+        self._store.restore(shard, batches, horizon, look)
+
+    def drop_shard(self, shard: int) -> None:
+        super().drop_shard(shard)
+        if self._expiry is not None:
+            self._expiry.drop_shard(shard)
+
+    def close(self) -> None:
+        super().close()
+        if self._expiry is not None:
+            self._expiry.close()

@@ -44,6 +44,7 @@ class GroupResults:
             store=None,
             emit_changed=True,
             watermarked=False,
+            ttl=None,
             shards=1,
         )
 

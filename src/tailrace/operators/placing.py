@@ -56,7 +56,7 @@ class Placer:
         name = spec.time_column.name
         if self._assigner is not None:
             return self._assigned(batch, name, self._assigner)
-        if spec.count_size is not None and spec.watermarked:
+        if spec.count_size is not None and spec.watermarked and not spec.expires:
             return self._counted(batch, name)
         if spec.expires:
             return Placed(*living(batch, name, self._late_before, self._counts))

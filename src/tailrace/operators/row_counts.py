@@ -2,6 +2,7 @@
 
 Invariants
 - Records lie in a read-modify-write store with a budget of its own; both stores move together, epoch by epoch.
+- Where keys are forgotten, a record also has when its key was last updated, see ``expiry``.
 - Where they are of lists, by the same keys and panes, they are made of the rows, and the lists alone are checkpointed.
 
 Threads: one call at a time.
@@ -18,7 +19,7 @@ from tailrace.state.read_modify_write import ReadModifyWriteStore
 from tailrace.state.sections import to_section
 from tailrace.state.table import Rows, Table
 from tailrace.state.tuning import Tuning
-from tailrace.types import BIGINT, Field
+from tailrace.types import BIGINT, TIMESTAMP, Field
 
 READ_ROWS_MAX = 1 << 17
 """Lists that are read together have about so many rows at most, but for a single one."""
@@ -35,14 +36,18 @@ class RowCounts:
         folder: str,
         threads: int,
         tuning: Tuning,
+        expire: bool = False,
     ) -> None:
-        self.layout = record_layout(keys, [(Merge.ADD, BIGINT)], ansi=False)
+        self.layout = counts_layout(keys, expire=expire)
         self._lists = lists
         self._count = self.layout.accumulators[0]
+        self.updated = self.layout.accumulators[1] if expire else None
         self.store = ReadModifyWriteStore(
             self.layout,
             shards,
             threads,
+            removes=expire,
+            noted_word=None if self.updated is None else self.updated.word,
             memory_bytes=memory_bytes,
             folder=folder,
             max_space_amplification=tuning.max_space_amplification,
@@ -53,13 +58,20 @@ class RowCounts:
         """Rows that were appended to lists."""
         self.store.merge(epoch, [(self.records(rows), bounds) for rows, bounds in frames])
 
-    def records(self, rows: Rows, counts: np.ndarray | int = 1) -> Rows:
-        """For each row, what it (or so many like it) adds to its record. Keys lie in the same words in both layouts."""
+    def records(self, rows: Rows, counts: np.ndarray | int = 1, times: np.ndarray | None = None) -> Rows:
+        """For each row, what it (or so many like it) adds to its record. Keys lie in the same words in both layouts.
+
+        ``times``: when their keys are updated by them.
+        """
         words = np.empty((len(rows), self.layout.words), np.int64)
         words[:, : self._count.word] = rows.words[:, : self._count.word]
         words[:, VALID] &= self.layout.key_mask
         words[:, VALID] |= 1 << self._count.bit
         words[:, self._count.word] = counts
+        if self.updated is not None:
+            assert times is not None
+            words[:, self.updated.word] = times
+            words[:, VALID] |= 1 << self.updated.bit
         return Rows(words, rows.heap)
 
     def counts(self, records: Rows) -> np.ndarray:
@@ -86,6 +98,11 @@ class RowCounts:
         records = self.records(rows)
         table.merge(records.words, records.heap, 0, len(records))
         self.store.restore(shard, [to_section(table.copy(table.changed_rows()), self.layout)], horizon)
+
+
+def counts_layout(keys: Sequence[Field], *, expire: bool) -> RecordLayout:
+    values = [(Merge.ADD, BIGINT), *([(Merge.MAX, TIMESTAMP)] if expire else [])]
+    return record_layout(keys, values, ansi=False)
 
 
 def pieces(sizes: np.ndarray, edges: np.ndarray | None = None) -> Iterator[slice]:

@@ -11,18 +11,19 @@ Threads: one call at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 import pyarrow as pa
 
-from tailrace.operators.expiry import DEADLINES_SHARE, Expiry
+from tailrace.operators.expiry import DEADLINES_SHARE, Expiring, Expiry
 from tailrace.operators.frame import Frame
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.window_aggregate import WindowAggregate
 from tailrace.state.tuning import USUAL, Tuning
 
 
-class TtlAggregate(WindowAggregate):
+class TtlAggregate(Expiring, WindowAggregate):
+    _expiry: Expiry
+
     def __init__(
         self,
         spec: AggregateSpec,
@@ -47,24 +48,12 @@ class TtlAggregate(WindowAggregate):
         )
         self._expiry = Expiry(self._store, updated, spec.ttl.clock, spec.shards, share, folder)
 
-    @property
-    def nbytes(self) -> int:
-        return super().nbytes + self._expiry.deadlines.nbytes
-
-    @property
-    def disk_bytes(self) -> int:
-        return super().disk_bytes + self._expiry.deadlines.disk_bytes
-
     # One epoch -------------------------------------------------------------------------------------------------------
-
-    def set_times(self, now: int, forget_before: int) -> None:
-        self._expiry.set_times(now, forget_before)
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         expiry = self._expiry
         self._store.open(epoch)
-        if expiry.processing:
-            expiry.remove_expired(epoch)
+        self._forget_first(epoch)
         self._merge(epoch, frames)
         expiry.note_made()
         if expiry.processing:
@@ -73,29 +62,5 @@ class TtlAggregate(WindowAggregate):
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         emitted = super().advance(epoch, late_before, watermark)
-        if not self._expiry.processing:
-            self._expiry.remove_expired(epoch)
+        self._forget_last(epoch)
         return emitted
-
-    def undo(self, epoch: int) -> None:
-        super().undo(epoch)
-        self._expiry.undo(epoch)
-
-    def forget(self, epoch: int) -> None:
-        super().forget(epoch)
-        self._expiry.forget(epoch)
-
-    # Shards ----------------------------------------------------------------------------------------------------------
-
-    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
-        if shard in self._store.shards:
-            self.drop_shard(shard)
-        self._store.restore(shard, batches, horizon, partial(self._expiry.restore, shard))
-
-    def drop_shard(self, shard: int) -> None:
-        super().drop_shard(shard)
-        self._expiry.drop_shard(shard)
-
-    def close(self) -> None:
-        super().close()
-        self._expiry.close()

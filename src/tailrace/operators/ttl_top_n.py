@@ -13,13 +13,12 @@ Threads: one call at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.best_rows import latest, time_place
-from tailrace.operators.expiry import DEADLINES_SHARE, Expiry
+from tailrace.operators.expiry import DEADLINES_SHARE, Expiring, Expiry
 from tailrace.operators.frame import Frame
 from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.specs.window import WindowSpec
@@ -29,7 +28,9 @@ from tailrace.state.table import Rows
 from tailrace.state.tuning import USUAL, Tuning
 
 
-class TtlTopN(TopN):
+class TtlTopN(Expiring, TopN):
+    _expiry: Expiry
+
     def __init__(
         self,
         spec: TopNSpec,
@@ -55,23 +56,11 @@ class TtlTopN(TopN):
         self._expiry = Expiry(self._store, updated, spec.ttl.clock, spec.shards, share, folder)
         self._entered: list[Rows] = []  # records whose best rows the newest epoch changed, until they are emitted
 
-    @property
-    def nbytes(self) -> int:
-        return super().nbytes + self._expiry.deadlines.nbytes
-
-    @property
-    def disk_bytes(self) -> int:
-        return super().disk_bytes + self._expiry.deadlines.disk_bytes
-
     # One epoch -------------------------------------------------------------------------------------------------------
-
-    def set_times(self, now: int, forget_before: int) -> None:
-        self._expiry.set_times(now, forget_before)
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         self._store.open(epoch)
-        if self._expiry.processing:
-            self._expiry.remove_expired(epoch)
+        self._forget_first(epoch)
         self._entered, touched = [], []
         for rows in self._gathered(frames):
             ranked = self._ranked(rows)
@@ -94,8 +83,7 @@ class TtlTopN(TopN):
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         emitted = super().advance(epoch, late_before, watermark)
         self._entered = []
-        if not self._expiry.processing:
-            self._expiry.remove_expired(epoch)
+        self._forget_last(epoch)
         return emitted
 
     def _changed(self, window: WindowSpec | None, late_before: int) -> list[pa.RecordBatch]:
@@ -104,13 +92,8 @@ class TtlTopN(TopN):
     def undo(self, epoch: int) -> None:
         self._entered = []
         super().undo(epoch)
-        self._expiry.undo(epoch)
 
-    def forget(self, epoch: int) -> None:
-        super().forget(epoch)
-        self._expiry.forget(epoch)
-
-    # Shards ----------------------------------------------------------------------------------------------------------
+    # Sections --------------------------------------------------------------------------------------------------------
 
     def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
         """By shard, all rows of the groups that rows came for, and tombstones of those that were forgotten."""
@@ -118,15 +101,4 @@ class TtlTopN(TopN):
         return {shard: to_rows(records, self._top) for shard, records in self._store.delta().items()}
 
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
-        if shard in self._store.shards:
-            self.drop_shard(shard)
-        records = [to_records(batch, self._top) for batch in batches]
-        self._store.restore(shard, records, horizon, partial(self._expiry.restore, shard))
-
-    def drop_shard(self, shard: int) -> None:
-        super().drop_shard(shard)
-        self._expiry.drop_shard(shard)
-
-    def close(self) -> None:
-        super().close()
-        self._expiry.close()
+        super().restore(shard, [to_records(batch, self._top) for batch in batches], horizon)

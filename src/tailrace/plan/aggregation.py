@@ -25,6 +25,7 @@ _ORDERED = {
     Function.LAST: Merge.LAST,
 }
 _ROWS = Accumulator(Merge.ADD, Lift.ONE, None, BIGINT)
+_STAMP = Accumulator(Merge.MAX, Lift.STAMP, None, TIMESTAMP)
 
 
 def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, name: str) -> AggregateSpec:
@@ -33,10 +34,11 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
     accumulators: list[Accumulator] = []
     if isinstance(window, SessionWindow):
         accumulators = _session_bounds(stream)
+    elif isinstance(window, CountWindow):
+        # Rows come first: they say how full a window is. The last update is the key's, not of a window's rows.
+        accumulators = [_ROWS] if stream.state_ttl is None else [_ROWS, _STAMP]
     elif stream.state_ttl is not None:
         accumulators = [_last_update(stream)]
-    elif isinstance(window, CountWindow):
-        accumulators = [_ROWS]  # comes first: it says how full a window is
     outputs: list[Output] = []
     for aggregate in stream.aggregates:
         if aggregate.whole_group:
@@ -71,6 +73,7 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
         custom=_custom_spec(window) if isinstance(window, CustomWindow) else None,
         store=stream.store,
         ttl=plan_ttl(stream.state_ttl),
+        in_time=stream.state_ttl is not None and isinstance(window, CountWindow) and window.event_time is not None,
     )
 
 
@@ -79,10 +82,11 @@ def _watermarked(stream: Aggregation) -> bool:
 
     Windows by count close when they are full; rows are late only where what comes out has to be in time for others.
     """
+    forgets = stream.state_ttl is not None and not stream.state_ttl.processing
     if isinstance(stream.window, CountWindow):
-        return stream.window.event_time is not None
+        return forgets or stream.window.event_time is not None
     if stream.state_ttl is not None:
-        return not stream.state_ttl.processing
+        return forgets
     return stream.watermark is not None and stream.window is not None
 
 
@@ -112,7 +116,7 @@ def _last_update(stream: Aggregation) -> Accumulator:
             f"window, which ends, to groupBy"
         )
     if stream.state_ttl.processing:
-        return Accumulator(Merge.MAX, Lift.STAMP, None, TIMESTAMP)
+        return _STAMP
     time = stream.time_column
     assert time is not None
     return Accumulator(Merge.MAX, Lift.VALUE, time.name, time.type)

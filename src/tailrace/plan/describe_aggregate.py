@@ -16,6 +16,8 @@ def aggregate_lines(operator: AggregateSpec) -> list[str]:
         order = "" if operator.time_column is None else f"by {operator.time_column.name}, then "
         lines.append(f"window {windows_text(operator)}, its number in column {operator.window_name}")
         lines.append(f"rows of an epoch count {order}by {fields_text(operator.rows, 'nothing: all are alike')}")
+        if operator.ttl is not None:
+            lines.append("the open window of a key that is forgotten is never given; the key's next one is number 0")
     elif operator.windowed:
         assert operator.time_column is not None, "a window without event time"
         time = operator.time_column.name

@@ -50,7 +50,7 @@ INCREMENTAL: dict[WindowKind, StoreChoice] = {
     WindowKind.COUNT: StoreChoice(
         Pattern.RMW,
         "the aggregates are incremental and windows are full key by key: one record a key, of its open window, changed "
-        "in place; it also knows the window's number, so there is one for each key for ever",
+        "in place; it also knows the window's number, so there is one for each key, for ever without a time-to-live",
     ),
     WindowKind.CUSTOM: StoreChoice(
         Pattern.RMW,
@@ -78,7 +78,7 @@ WHOLE_GROUP: dict[WindowKind, StoreChoice] = {
     WindowKind.COUNT: StoreChoice(
         Pattern.AUR,
         "an aggregate needs every row of its group, and windows are full key by key: rows are appended by key and "
-        "window, read when it is full, and dropped; a count stays for each key, for ever",
+        "window, read when it is full, and dropped; a count stays for each key, for ever without a time-to-live",
     ),
     WindowKind.CUSTOM: StoreChoice(
         Pattern.AUR,

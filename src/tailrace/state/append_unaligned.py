@@ -135,10 +135,13 @@ class AppendUnalignedStore:
         epoch: int,
         frames: Sequence[tuple[Rows, np.ndarray]],
         triggers: Sequence[np.ndarray] | None = None,
+        *,
+        gone: Rows | None = None,
     ) -> None:
         """Open ``epoch`` and append rows sorted by shard: pairs of rows and ``bounds[shards + 1]``.
 
         ``triggers``: for each frame and row, when its list is expected to be read (microseconds); the latest counts.
+        ``gone``: these lists lose the rows that they have before any comes, as part of the epoch.
         """
         check_owned(frames, self._shards, self._shard_count)
         self._check_fresh(epoch)
@@ -156,7 +159,7 @@ class AppendUnalignedStore:
             return self._instances[number].build(sources, np.concatenate(own_keys), np.concatenate(own_triggers))
 
         runs = self._each(build, sum(len(rows) for rows, _ in parts))
-        self._open(epoch, runs)
+        self._open(epoch, runs, gone)
 
     def open_epoch(self, epoch: int) -> None:
         """Open it without rows. What is removed or evicted from now on belongs to it."""
@@ -167,13 +170,15 @@ class AppendUnalignedStore:
         if self._epochs and self._epochs[-1].number >= epoch:
             raise ValueError(f"epoch {epoch} is already applied; undo it first")
 
-    def _open(self, epoch: int, runs: Sequence[ListRun]) -> None:
+    def _open(self, epoch: int, runs: Sequence[ListRun], gone: Rows | None = None) -> None:
         while len(self._epochs) >= self._undo_epochs:
             self._forget_oldest()
         self._settle()
         self._opened += 1
         slot = FIRST_SLOT + self._opened % (self._undo_epochs + 1)  # of no other epoch that can be undone
         self._epochs.append(_Epoch(epoch, slot, self.horizon))
+        if gone is not None and len(gone):
+            self.remove(gone)
         for instance, run in zip(self._instances, runs):
             instance.open(run)
 

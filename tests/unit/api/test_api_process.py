@@ -107,14 +107,19 @@ def test_a_time_to_live_is_for_one_operator():
         (lambda: bids().withStateTtl("soon"), ["withStateTtl: ttl"]),
         (lambda: bids().withStateTtl("1 hour", timeMode="local"), ["timeMode", "'local'"]),
         (lambda: bids().withStateTtl("1 hour").withStateTtl("2 hours"), ["already"]),
-        (lambda: ttl().groupBy(window("ts", "1 second")).agg(tr.count()), ["windows end by themselves"]),
-        (lambda: ttl().groupBy(session_window("ts", "1 second")).agg(tr.count()), ["windows end by themselves"]),
-        (lambda: ttl().groupBy(count_window(5)).agg(tr.count()), ["windows end by themselves"]),
-        (lambda: ttl().groupBy(window("ts", "1 second")).applyInWindow(function, OUTPUT, ["price"]), ["windows end"]),
+        (lambda: ttl().groupBy(window("ts", "1 second")).agg(tr.count()), ["windows of time end by themselves"]),
+        (
+            lambda: ttl().groupBy(session_window("ts", "1 second")).agg(tr.count()),
+            ["windows of time end by themselves"],
+        ),
+        (
+            lambda: ttl().groupBy(window("ts", "1 second")).applyInWindow(function, OUTPUT, ["price"]),
+            ["windows of time end"],
+        ),
         (lambda: ttl().join(other(), "auction"), ["join(..., ttl='1 hour')"]),
         (lambda: other().join(ttl(), "auction"), ["join(..., ttl='1 hour')"]),
         (lambda: ttl().dropDuplicatesWithinWatermark(["auction"]), ["use dropDuplicates"]),
-        (lambda: ttl().groupBy(window("ts", "1 second")).topN(3, "price", columns=["price"]), ["windows end"]),
+        (lambda: ttl().groupBy(window("ts", "1 second")).topN(3, "price", columns=["price"]), ["windows of time end"]),
     ],
 )
 def test_a_time_to_live_that_makes_no_sense_is_refused(call, words):
@@ -125,7 +130,9 @@ def test_a_time_to_live_that_makes_no_sense_is_refused(call, words):
 def test_keys_of_all_that_keeps_keys_for_ever_may_be_forgotten(mode):
     best = ttl(mode).groupBy("auction").topN(3, "price", columns=["price"])
     unique = ttl(mode).dropDuplicates(["auction"])
-    for made in (best, unique):
+    counted = ttl(mode).groupBy(count_window(5), "auction").agg(tr.count())
+    listed = ttl(mode).groupBy(count_window(5), "auction").applyInWindow(function, OUTPUT, ["price"])
+    for made in (best, unique, counted, listed):
         assert made.source.state_ttl.span == 3_600_000_000
         assert made.source.state_ttl.processing is (mode == "processingTime")
         assert made.ttl is None

@@ -19,7 +19,7 @@ from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.api.windows import count_window, custom_window, session_window, window
 from tailrace.errors import AnalysisError
-from tailrace.operators.specs.aggregate import AggregateSpec, Merge
+from tailrace.operators.specs.aggregate import AggregateSpec, Lift, Merge
 from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
@@ -79,7 +79,24 @@ def test_a_window_by_count_is_a_number_and_needs_no_watermark():
     text = explain(plan_of(stream))
     assert "window every 100 rows of a key, its number in column hundred" in text
     assert "rows of an epoch count by price int" in text
-    assert "one record a key" in text and "for ever" in text
+    assert "one record a key" in text and "for ever without a time-to-live" in text
+
+
+def test_keys_of_windows_by_count_may_be_forgotten():
+    for mode, watermarked in (("eventTime", True), ("processingTime", False)):
+        forgetting = MARKED.withStateTtl("1 hour", mode)
+        plan = plan_of(forgetting.groupBy("auction", count_window(10)).agg(tr.max("ts").alias("latest")))
+        spec = plan.operator
+        assert spec.watermarked is spec.expires is watermarked and not spec.in_time
+        # The key's last update is not the largest time of a window's rows, whatever the clock.
+        assert [one.lift for one in spec.accumulators] == [Lift.ONE, Lift.STAMP, Lift.VALUE]
+        assert spec.outputs[0].accumulators == (2,)
+        assert "the open window of a key that is forgotten is never given" in explain(plan)
+        assert "time-to-live 1 hour in" in explain(plan)
+        timed = plan_of(forgetting.groupBy("auction", count_window(10, eventTime="at")).agg(tr.count())).operator
+        assert timed.watermarked and timed.in_time and not timed.expires
+        rows = plan_of(forgetting.groupBy("auction", count_window(10)).agg(tr.median("price"))).operator
+        assert rows.pattern == "AUR" and rows.expires is watermarked
 
 
 def test_the_number_of_a_window_is_a_column_like_any_other():

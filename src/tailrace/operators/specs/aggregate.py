@@ -102,7 +102,10 @@ class AggregateSpec:
     count_size: int | None = None  # in place of ``window``: so many rows of a key are a window
     custom: CustomSpec | None = None  # in place of ``window``: the user's own
     store: str | None = None  # the store that the user has chosen, a Pattern; None: the usual one
-    ttl: Ttl | None = None  # of records without a window; then the first accumulator is when a record was last updated
+    # Of records without a window: then the first accumulator is when a record was last updated. Of windows by count, of
+    # keys with their open windows: then it is the second one.
+    ttl: Ttl | None = None
+    in_time: bool = False  # of windows by count with a time-to-live: rows before the watermark are late all the same
 
     @property
     def windowed(self) -> bool:
@@ -129,7 +132,7 @@ class AggregateSpec:
     @property
     def expires(self) -> bool:
         """Whether rows are late whose key, had it no others, would be forgotten already."""
-        return self.ttl is not None and self.ttl.clock is Clock.EVENT
+        return self.ttl is not None and self.ttl.clock is Clock.EVENT and not self.in_time
 
     @property
     def own_windows(self) -> bool:
@@ -267,4 +270,5 @@ class AggregateSpec:
             custom=CustomSpec(**raw["custom"]) if raw.get("custom") else None,
             store=raw.get("store"),
             ttl=Ttl.from_json(raw.get("ttl")),
+            in_time=raw.get("in_time", False),
         )
