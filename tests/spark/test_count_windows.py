@@ -49,6 +49,24 @@ def test_records_across_restarts(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_windows_that_overlap(spark: SparkSession, tmp_path: Path, mode: str) -> None:
+    def asked(stream: Any) -> Any:
+        totals = tr.count().alias("n"), tr.sum("v").alias("total"), tr.median("v").alias("middle")
+        return stream.groupBy("k", tr.count_window(6, 4)).agg(*totals)
+
+    def wanted(epochs: Epochs) -> Wanted:
+        return by_count(epochs, 6, slide=4, update=mode == "update")
+
+    query = WindowQuery(spark, tmp_path, asked, wanted, ("n", "total", "middle"), mode=mode)
+    every = batches(7)
+    for part in (every[:3], every[3:]):
+        query.feed(part)
+        query.run(memory="1MB")
+    assert query.check() > 50
+
+
+@pytest.mark.long
 def test_lists_of_rows_in_update_mode(spark: SparkSession, tmp_path: Path) -> None:
     query = WindowQuery(spark, tmp_path, lists, updated, ("middle", "newest", "n"), mode="update")
     every = batches(6)

@@ -67,6 +67,7 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "rows by session": (_S.groupBy(_SESSIONS, "k").agg(*_WHOLE), "append"),
     "windows by count": (_S.groupBy(count_window(4), "k").agg(*_INCREMENTAL), "append"),
     "rows by count": (_S.groupBy(count_window(4), "k").agg(*_WHOLE), "append"),
+    "windows by count that overlap": (_S.groupBy(count_window(6, 4), "k").agg(*_INCREMENTAL), "append"),
     "windows by count with ttl": (
         _S.withStateTtl("5 seconds").groupBy(count_window(4), "k").agg(*_INCREMENTAL),
         "append",
@@ -87,7 +88,7 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "join with ttl": (_S.join(_RIGHT, "k", ttl="3 seconds"), "append"),
 }
 
-LONG = {"duplicates for a time", "windows by count with ttl"}
+LONG = {"duplicates for a time", "windows by count that overlap", "windows by count with ttl"}
 """Kinds that others stand for where there is little time."""
 PARAMETERS = [pytest.param(kind, marks=pytest.mark.long) if kind in LONG else kind for kind in KINDS]
 

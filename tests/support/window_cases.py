@@ -191,8 +191,17 @@ def by_time(
     return wanted
 
 
-def by_count(epochs: list[list[Row]], size: int, *, update: bool, in_time: bool = False, delay: int = DELAY) -> Wanted:
-    """Every ``size`` rows of a key. ``in_time``: rows before the watermark are late."""
+def by_count(
+    epochs: list[list[Row]],
+    size: int,
+    *,
+    update: bool,
+    in_time: bool = False,
+    delay: int = DELAY,
+    slide: int | None = None,
+) -> Wanted:
+    """``size`` rows of a key, one such window every ``slide`` rows. ``in_time``: rows before the watermark are late."""
+    slide = slide or size
     marks = closing_watermarks([[row[1] for row in rows] for rows in epochs], delay if in_time else None, "tailrace")
     closing = [MIN_MICROS if mark is None else mark for mark in marks]
     wanted = Wanted([{} for _ in epochs], [0] * len(epochs), closing, [0] * len(epochs))
@@ -206,10 +215,12 @@ def by_count(epochs: list[list[Row]], size: int, *, update: bool, in_time: bool 
             elif in_time and row[1] is not None and row[1] < before:
                 wanted.late[epoch] += 1
             else:
-                touched.add((row[0], len(came[row[0]]) // size))
+                place = len(came[row[0]])
+                starts = [start for start in range(0, place + 1, slide) if start <= place < start + size]
+                touched |= {(row[0], start // slide) for start in starts}
                 came[row[0]].append(row)
         for key, number in touched:
-            window = came[key][number * size : (number + 1) * size]
+            window = came[key][number * slide : number * slide + size]
             if update or len(window) == size:
                 wanted.groups[epoch][key, number] = window
     return wanted

@@ -57,13 +57,14 @@ class SessionWindow:
 
 @dataclass(frozen=True)
 class CountWindow:
-    """Every ``size`` rows of a key.
+    """``size`` rows of a key, one such window every ``slide`` rows.
 
-    >>> count_window(100).size
+    >>> count_window(100).slide
     100
     """
 
     size: int
+    slide: int
     event_time: str | None = None  # name of an output column with the largest event time of a window's rows
     name: str = "window"
 
@@ -134,8 +135,11 @@ def session_window(timeColumn: str, gapDuration: Duration) -> SessionWindow:
     return SessionWindow(unquoted(timeColumn), parse_duration(gapDuration, "session_window: gapDuration"))
 
 
-def count_window(size: int, eventTime: str | None = None) -> CountWindow:
+def count_window(size: int, slide: int | None = None, eventTime: str | None = None) -> CountWindow:
     """Every ``size`` rows of a key are a window, whose row is given when it is full. The output column is its number.
+
+    With ``slide`` a window begins every so many rows, so that windows overlap: that with number ``i`` has ``size`` rows
+    from the key's row ``i * slide`` on.
 
     A key's windows are numbered from 0. Rows count epoch by epoch; inside an epoch by event time where the stream has
     one (by its watermark), then by the columns that are aggregated, in the order in which the stream has them: so that
@@ -151,12 +155,17 @@ def count_window(size: int, eventTime: str | None = None) -> CountWindow:
         raise AnalysisError(
             f"count_window: size must be a whole number from 1 to {COUNT_MAX:,}, but is {size!r}: count_window(100)"
         )
+    if slide is not None and (isinstance(slide, bool) or not isinstance(slide, int) or not 1 <= slide <= size):
+        raise AnalysisError(
+            f"count_window: slide must be a whole number from 1 to the window's size ({size}), so that every row is in "
+            f"a window, but is {slide!r}: count_window(100, 10)"
+        )
     if eventTime is not None and (not isinstance(eventTime, str) or not eventTime):
         raise AnalysisError(
             f"count_window: eventTime takes the name of an output column, but got {eventTime!r}: "
             f"count_window(100, eventTime='at')"
         )
-    return CountWindow(size, eventTime)
+    return CountWindow(size, size if slide is None else slide, eventTime)
 
 
 def custom_window(

@@ -1,12 +1,13 @@
 """Functions of whole groups over windows by count, on the append store for unaligned windows (AUR).
 
 Invariants
-- A row is appended once, to the list of its key and window; the list's pane is the window's number. How many rows of a
-  key came so far is a record of its own, for ever: windows are numbered by it. Both are checkpointed, in one section.
-- A window is read, and its list goes, in the epoch that fills it. Update: also windows that are not full are read, in
-  every epoch that adds a row to them.
+- A row is appended once, to the list of its key and pane, however many windows overlap; without overlap a pane is a
+  window, and has its number. How many rows of a key came so far is a record of its own, for ever: windows and panes are
+  numbered by it. Both are checkpointed, in one section.
+- A window is read in the epoch that fills it, and lists go with the last window that has them. Update: also windows
+  that are not full are read, in every epoch that adds a row to them.
 - With a time-to-live that record also has when the key was last updated, and ``expiry`` says which are forgotten: with
-  them goes the list of their open window, unfinished. The next row of such a key begins window 0.
+  them go the lists of their open windows, unfinished. The next row of such a key begins window 0.
 - Nobody can tell when a window will be full, so no list is read ahead.
 
 Threads: one call at a time.
@@ -22,7 +23,18 @@ import pyarrow as pa
 
 from tailrace.errors import SumOverflowError
 from tailrace.operators import count_sections
-from tailrace.operators.count_windows import Arrivals, found, in_sequence, time_word, window_targets
+from tailrace.operators.count_windows import (
+    NO_WINDOWS,
+    Arrivals,
+    Shape,
+    Windows,
+    found,
+    in_sequence,
+    named,
+    ranges,
+    time_word,
+    windows_of,
+)
 from tailrace.operators.expiry import DEADLINES_SHARE, Expiry
 from tailrace.operators.frame import Frame
 from tailrace.operators.group_results import GroupResults
@@ -56,7 +68,7 @@ class CountRows:
     ) -> None:
         assert spec.count_size is not None
         self.spec = spec
-        self._size = spec.count_size
+        self._shape = Shape(spec.count_size, spec.count_slide or spec.count_size)
         self._layout = spec.layout()
         self._results = GroupResults(spec)
         self._function = None if spec.function is None else UserFunction(spec)
@@ -88,7 +100,8 @@ class CountRows:
             max_space_amplification=tuning.max_space_amplification,
         )
         self._appended = 0
-        self._touched, self._filled = no_rows(self._layout), np.empty(0, np.int64)
+        self._keys, self._touched = no_rows(self._layout), NO_WINDOWS  # of the newest epoch
+        self._passed = no_rows(self._layout)  # lists of overlapping windows that the newest epoch leaves behind
 
     @property
     def shards(self) -> frozenset[int]:
@@ -141,8 +154,11 @@ class CountRows:
         records, keys = found(totals, firsts, bounds)
         before = np.zeros(len(firsts), np.int64)
         before[keys] = self._totals.counts(records)
-        self._touched, self._filled = window_targets(firsts, before, came.sizes, self._size)
-        came.frame.rows[:, PANE] = came.numbers(before, self._size)
+        self._keys, self._touched = firsts, windows_of(before, came.sizes, self._shape)
+        if not self._shape.tumbling:
+            last = self._shape.panes_from(before + came.sizes)
+            self._passed = named(firsts, *ranges(self._shape.panes_from(before), last))
+        came.frame.rows[:, PANE] = came.numbers(before, self._shape.pane)
         self._lists.append(epoch, [came.frame.parts()], gone=gone)
         totals.merge_more([(self._totals.records(firsts, came.sizes, self._updates(came)), bounds)])
         if self._expiry is not None:
@@ -160,54 +176,74 @@ class CountRows:
     def _forgotten(self, epoch: int) -> Rows:
         """Forget keys that were not updated for long; the lists of their open windows, which are still there."""
         assert self._expiry is not None
-        store, parts = self._totals.store, []
+        store, shape, parts = self._totals.store, self._shape, []
         tables = dict(store.tables())
         for shard, rows in self._expiry.expired(epoch):
             records = tables[shard].copy(rows)
             store.remove(shard, rows)
             counts = self._totals.counts(records)
-            targets = self._totals.targets(records)
-            targets.words[:, PANE] = counts // self._size
-            parts.append(Rows(targets.words[counts % self._size > 0], targets.heap))
+            panes = ranges(shape.panes_from(counts), shape.panes_to(counts))
+            parts.append(named(self._totals.targets(records), *panes))
         return concat_rows(parts, self._layout)
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         """Emit what the epoch filled, or changed; drop what is full."""
         self._check_newest(epoch)
-        full = self._filled == self._size
+        full = self._touched.filled == self._shape.size
         try:
-            emitted = list(self._read(epoch, full, remove=True))
+            emitted = list(self._emitted(epoch, full, remove=self._shape.tumbling))
             if self.spec.emit_changed:
-                emitted += self._read(epoch, ~full, remove=False)
+                emitted += self._emitted(epoch, ~full, remove=False)
         except SumOverflowError as error:
             raise SumOverflowError(
                 f"operator {self.spec.name}, epoch {epoch}: {error}. Nothing of the epoch was kept. Cast the column to "
                 "decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
             ) from error
+        if len(self._passed):
+            self._lists.remove(self._passed)
         if self._expiry is not None and not self._expiry.processing:
             self._lists.remove(self._forgotten(epoch))
         return emitted
 
-    def _read(self, epoch: int, chosen: np.ndarray, *, remove: bool) -> Iterator[pa.RecordBatch]:
+    def _emitted(self, epoch: int, chosen: np.ndarray, *, remove: bool) -> Iterator[pa.RecordBatch]:
         names = [field.name for field in (*self.spec.keys, *self.spec.rows)]
-        targets = Rows(self._touched.words[chosen], self._touched.heap)
-        for part in pieces(self._filled[chosen]):
-            some = Rows(targets.words[part], targets.heap)
-            rows, offsets = self._lists.read(some, remove=remove)
+        touched = self._touched.where(chosen)
+        for part in pieces(touched.filled):
+            some = touched.where(part)
+            if self._shape.tumbling:
+                rows, offsets = self._lists.read(named(self._keys, some.keys, some.numbers), remove=remove)
+            else:
+                rows, offsets = self._overlapping(some)
             section = to_section(rows, self._layout)
             groups = Groups(dict(zip(names, section.columns[2:], strict=True)), offsets)
-            windows = pa.array(np.ascontiguousarray(some.words[:, PANE]))
+            windows = pa.array(some.numbers)
             if self._function is not None:
                 yield from self._function.of_own_windows(groups, windows, epoch)
             else:
                 yield self._results.batch(groups, windows)
+
+    def _overlapping(self, windows: Windows) -> tuple[Rows, np.ndarray]:
+        """The rows of windows, window after window, and where each begins: a list is read once for all that have it."""
+        pane, step = self._shape.pane, self._shape.slide // self._shape.pane
+        first, end = windows.numbers * step, windows.numbers * step - (-windows.filled // pane)
+        # Windows of a key follow each other, so that together they have a range of panes without gaps.
+        starts = np.flatnonzero(np.diff(windows.keys, prepend=-1))
+        sizes = np.diff(starts, append=len(windows))
+        which, panes = ranges(first[starts], np.maximum.reduceat(end, starts))
+        rows, edges = self._lists.read(named(self._keys, windows.keys[starts][which], panes), remove=False)
+        before = np.searchsorted(which, np.arange(len(starts)))  # of a key's panes all that were read before
+        shift = np.repeat(before - first[starts], sizes)
+        _, numbers = ranges(edges[first + shift], edges[end + shift])
+        offsets = np.concatenate([[0], np.cumsum(edges[end + shift] - edges[first + shift])])
+        return Rows(rows.words[numbers], rows.heap), offsets
 
     def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
         self._check_newest(epoch)
         return count_sections.united(self.spec, self._lists.delta(), self._totals.store.delta())
 
     def undo(self, epoch: int) -> None:
-        self._touched, self._filled, self._appended = no_rows(self._layout), np.empty(0, np.int64), 0
+        self._keys, self._touched, self._passed = no_rows(self._layout), NO_WINDOWS, no_rows(self._layout)
+        self._appended = 0
         self._lists.undo(epoch)
         self._totals.store.undo(epoch)
         if self._expiry is not None:

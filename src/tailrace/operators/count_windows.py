@@ -8,6 +8,7 @@ Pure functions over whole epochs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -136,13 +137,69 @@ def found(store: ReadModifyWriteStore, firsts: Rows, bounds: np.ndarray) -> tupl
     return concat_rows(parts, store.layout), np.concatenate(numbers)
 
 
-def window_targets(firsts: Rows, before: np.ndarray, sizes: np.ndarray, size: int) -> tuple[Rows, np.ndarray]:
-    """The windows that rows of these keys have come for: rows that name them, and how many rows they have now."""
-    first, last = before // size, (before + sizes - 1) // size
-    windows = last - first + 1
-    keys = np.repeat(np.arange(len(before)), windows)
-    ends = np.cumsum(windows)
-    numbers = np.arange(int(windows.sum())) - np.repeat(ends - windows, windows) + first[keys]
-    words = firsts.words[keys]
-    words[:, PANE] = numbers
-    return Rows(words, firsts.heap), np.minimum(size, (before + sizes)[keys] - numbers * size)
+@dataclass(frozen=True)
+class Shape:
+    """Window ``i`` of a key has ``size`` rows from its row ``i * slide`` on. No window's edge cuts a pane."""
+
+    size: int
+    slide: int
+
+    @property
+    def pane(self) -> int:
+        return math.gcd(self.size, self.slide)
+
+    @property
+    def tumbling(self) -> bool:
+        return self.size == self.slide
+
+    def full(self, rows: np.ndarray) -> np.ndarray:
+        """How many windows of keys are full that have so many rows: the number of the first one that is not."""
+        full: np.ndarray = np.maximum(0, (rows - self.size) // self.slide + 1)
+        return full
+
+    def panes_from(self, rows: np.ndarray) -> np.ndarray:
+        """The first pane that an open window of such keys has."""
+        return self.full(rows) * (self.slide // self.pane)
+
+    def panes_to(self, rows: np.ndarray) -> np.ndarray:
+        """The pane after the last one that has rows."""
+        return -(-rows // self.pane)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of keys, key by key and by number: ``keys[i]`` is whose, ``filled[i]`` how many rows it has now."""
+
+    keys: np.ndarray
+    numbers: np.ndarray
+    filled: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def where(self, chosen: np.ndarray | slice) -> Windows:
+        return Windows(self.keys[chosen], self.numbers[chosen], self.filled[chosen])
+
+
+NO_WINDOWS = Windows(*(np.empty(0, np.int64) for _ in range(3)))
+
+
+def windows_of(before: np.ndarray, sizes: np.ndarray, shape: Shape) -> Windows:
+    """The windows that rows of keys have come for."""
+    after = before + sizes
+    keys, numbers = ranges(shape.full(before), (after - 1) // shape.slide + 1)
+    return Windows(keys, numbers, np.minimum(shape.size, after[keys] - numbers * shape.slide))
+
+
+def ranges(first: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(which range, number) of all numbers of these ranges, one after the other; some may be empty."""
+    lengths = np.maximum(0, end - first)
+    which = np.repeat(np.arange(len(first)), lengths)
+    return which, np.arange(len(which)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + first[which]
+
+
+def named(keys: Rows, which: np.ndarray, panes: np.ndarray) -> Rows:
+    """Rows that name lists: of the keys ``which``, in these panes."""
+    words = keys.words[which]
+    words[:, PANE] = panes
+    return Rows(words, keys.heap)

@@ -40,6 +40,7 @@ class GroupResults:
             window=None,
             session_gap=None,
             count_size=None,
+            count_slide=None,
             custom=None,
             store=None,
             emit_changed=True,

@@ -69,7 +69,8 @@ def windows_text(operator: AggregateSpec) -> str:
     if operator.session_gap is not None:
         return f"sessions of rows at most {format_duration(operator.session_gap)} apart"
     if operator.count_size is not None:
-        return f"every {operator.count_size} rows of a key"
+        size, slide = operator.count_size, operator.count_slide
+        return f"every {size} rows of a key" if slide is None else f"{size} rows of a key, one every {slide}"
     if operator.custom is not None:
         return "of your function"
     return window_text(operator.window)

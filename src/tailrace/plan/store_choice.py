@@ -93,6 +93,14 @@ WHOLE_GROUP: dict[WindowKind, StoreChoice] = {
 }
 
 
+SLIDING_COUNT = StoreChoice(
+    Pattern.AUR,
+    "windows by count overlap and are full key by key: rows are appended by key and pane, once whatever the overlap, "
+    "read when a window is full, and dropped with the last one; a count stays for each key, for ever without a "
+    "time-to-live",
+)
+
+
 _ROWS_BY_LIST = "every row is appended by key and window and read when the window ends"
 OTHERS: dict[tuple[Pattern, WindowKind], str] = {
     (Pattern.AAR, WindowKind.TUMBLING): "every row is appended by window, and all keys' rows are read when it ends",
@@ -188,12 +196,16 @@ def choose_store(operator: OperatorSpec) -> StoreChoice:
 
 def _of_aggregation(operator: AggregateSpec) -> StoreChoice:
     usual = (WHOLE_GROUP if operator.whole_group else INCREMENTAL)[operator.window_kind]
+    if operator.count_slide is not None:
+        usual = SLIDING_COUNT
     if operator.store is None:
         return usual
     wanted = operator.pattern
     if wanted is usual.pattern:
         return StoreChoice(wanted, usual.reason, by_user=True)
-    if wanted is Pattern.RMW:
+    if wanted is Pattern.RMW and operator.count_slide is not None:
+        problem = "a record of it is the one open window of a key, and of windows that overlap several are open"
+    elif wanted is Pattern.RMW:
         needing = next(out.name for out in operator.outputs if out.result in NEEDS_ROWS)
         problem = f"a record of it holds a few merged values, and {needing} needs every row of its group"
     elif (wanted, operator.window_kind) in OTHERS:

@@ -29,7 +29,9 @@ STORES = ("RMW", "AUR", "whole")
 Key = tuple[Any, ...]
 
 
-def spec_of(clock: Clock, span: int, size: int, store: str, update: bool, in_time: bool, shards: int) -> AggregateSpec:
+def spec_of(
+    clock: Clock, span: int, size: int, slide: int, store: str, update: bool, in_time: bool, shards: int
+) -> AggregateSpec:
     timed = clock is Clock.EVENT or in_time
     outputs = [
         Output("count", Result.VALUE, (0,), BIGINT),
@@ -57,6 +59,7 @@ def spec_of(clock: Clock, span: int, size: int, store: str, update: bool, in_tim
         shards=shards,
         rows=(S, *((TS,) if timed else ()), V),
         count_size=size,
+        count_slide=slide if slide < size else None,
         store="AUR" if store == "AUR" else None,
         ttl=Ttl(Micros(span), clock),
         in_time=in_time,
@@ -69,7 +72,7 @@ class Windows:
     def __init__(self, spec: AggregateSpec) -> None:
         self.spec = spec
         assert spec.ttl is not None and spec.count_size is not None
-        self.size = spec.count_size
+        self.size, self.slide = spec.count_size, spec.count_slide or spec.count_size
         self.processing = spec.ttl.clock is Clock.PROCESSING
         self.keys: dict[Key, tuple[list[Row], int]] = {}
 
@@ -77,7 +80,9 @@ class Windows:
     def kept(self) -> int:
         if self.spec.pattern == "RMW":
             return len(self.keys)
-        return sum(len(rows) % self.size for rows, _ in self.keys.values())
+        # From the first row of the first window that is not full.
+        counts = [len(rows) for rows, _ in self.keys.values()]
+        return sum(count - max(0, (count - self.size) // self.slide + 1) * self.slide for count in counts)
 
     def epoch(self, rows: list[Row], times: Times) -> Counter[Any]:
         if self.processing:
@@ -92,10 +97,11 @@ class Windows:
             known, updated = self.keys.get(key, ([], NO_TIME))
             time = times.now if self.processing else row["ts"]
             self.keys[key] = ([*known, row], max(updated, time))
-            touched.add((key, len(known) // self.size))
+            starts = range(0, len(known) + 1, self.slide)
+            touched |= {(key, start // self.slide) for start in starts if len(known) < start + self.size}
         emitted: Counter[Any] = Counter()
         for key, number in touched:
-            window = self.keys[key][0][number * self.size : (number + 1) * self.size]
+            window = self.keys[key][0][number * self.slide : number * self.slide + self.size]
             if self.spec.emit_changed or len(window) == self.size:
                 emitted[repr((*key, number, *self._answer(window)))] += 1
         if not self.processing:
@@ -126,7 +132,9 @@ def tell_windows(clock: Clock, store: str, seed: int, epochs: int) -> Any:
     rng = random.Random(seed)
     span, in_time = rng.choice([1, 3, 10, 60]), rng.random() < 0.3
     shards = rng.choice([1, 3, 5])
-    spec = spec_of(clock, span, rng.choice([1, 2, 3, 7]), store, rng.random() < 0.5, in_time, shards)
+    size = rng.choice([1, 2, 3, 6])
+    slide = size if store == "RMW" or rng.random() < 0.5 else rng.randint(1, size)
+    spec = spec_of(clock, span, size, slide, store, rng.random() < 0.5, in_time, shards)
     story = Story(clock, span, rng, some_row(rng), late_by_watermark=in_time)
     return tell(spec, COLUMNS, story, Windows(spec), rng, epochs)
 

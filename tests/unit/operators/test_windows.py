@@ -21,7 +21,7 @@ from support import values
 from support import window_cases as cases
 from support.window_cases import CUSTOM, INCREMENTAL, WHOLE, Row, by_count, by_time, over_all_time, play, spec_of
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators import lift, row_lift
+from tailrace.operators import lift, row_counts, row_lift
 from tailrace.operators.catalogue import operator_of
 from tailrace.operators.lifters import lifter_of
 from tailrace.operators.operator import Operator
@@ -113,6 +113,35 @@ def test_windows_by_count(
     played(spec, epochs, by_count(epochs, size, update=update, in_time=in_time), names, memory_bytes, seed)
 
 
+@settings(EXAMPLES, max_examples=600 if LONG else 20)
+@given(
+    cases.streams(nulls=True),
+    st.sampled_from([(None, INCREMENTAL), ("AUR", INCREMENTAL), (None, WHOLE)]),
+    st.booleans(),
+    st.integers(2, 9).flatmap(lambda size: st.tuples(st.just(size), st.integers(1, size - 1))),
+    st.booleans(),
+    MEMORY,
+    st.integers(0, 1000),
+)
+def test_windows_by_count_that_overlap(
+    epochs: list[list[Row]],
+    how: tuple[str | None, tuple[str, ...]],
+    update: bool,
+    shape: tuple[int, int],
+    in_time: bool,
+    memory_bytes: int,
+    seed: int,
+) -> None:
+    store, names = how
+    size, slide = shape
+    spec = spec_of(names, count_size=size, count_slide=slide, store=store, emit_changed=update, watermarked=in_time)
+    wanted = by_count(epochs, size, slide=slide, update=update, in_time=in_time)
+    with pytest.MonkeyPatch.context() as patch:
+        if seed % 2:  # how many rows are read at a time decides nothing
+            patch.setattr(row_counts, "READ_ROWS_MAX", size + seed % 5)
+        played(spec, epochs, wanted, names, memory_bytes, seed)
+
+
 @EXAMPLES
 @given(cases.streams(nulls=True), st.sampled_from([INCREMENTAL, WHOLE]), MEMORY, st.integers(0, 1000))
 def test_rows_of_a_key_over_all_time(
@@ -167,8 +196,9 @@ def test_rows_of_every_type_fill_the_same_windows_in_whatever_order_they_come(tm
         ({"window": WindowSpec(Micros(10), Micros(10), Micros(0)), "store": "AUR"}, 0),
         ({"count_size": 7, "watermarked": False, "store": "RMW"}, 5),  # a record a key
         ({"count_size": 7, "watermarked": False, "store": "AUR"}, 5 * (100 % 7)),  # the rows of open windows
+        ({"count_size": 7, "count_slide": 3, "watermarked": False}, 5 * (100 - 96)),
     ],
-    ids=["custom RMW", "custom AAR", "custom AUR", "tumbling AUR", "count RMW", "count AUR"],
+    ids=["custom RMW", "custom AAR", "custom AUR", "tumbling AUR", "count RMW", "count AUR", "sliding count"],
 )
 @pytest.mark.parametrize("update", [False, True], ids=["append", "update"])
 def test_nothing_is_left_of_windows_that_are_over(

@@ -82,6 +82,23 @@ def test_a_window_by_count_is_a_number_and_needs_no_watermark():
     assert "one record a key" in text and "for ever without a time-to-live" in text
 
 
+def test_windows_by_count_that_overlap_keep_rows():
+    stream = bids().groupBy("auction", count_window(100, 10)).agg(tr.max("price"))
+    operator = plan_of(stream).operator
+    assert (operator.count_size, operator.count_slide, operator.pattern) == (100, 10, "AUR")
+    assert AggregateSpec.from_json(operator.to_json()) == operator
+    text = explain(plan_of(stream))
+    assert "window 100 rows of a key, one every 10, its number in column window" in text
+    assert "store AUR: windows by count overlap" in text
+    assert plan_of(bids().groupBy(count_window(10, 10)).agg(tr.count())).operator.count_slide is None
+    assert "chosen by you" in explain(plan_of(bids().groupBy(count_window(9, 4)).store("AUR").agg(tr.count())))
+    for store, said in (("RMW", "several are open"), ("AAR", "end key by key")):
+        with pytest.raises(AnalysisError, match=said):
+            plan_of(bids().groupBy(count_window(9, 4)).store(store).agg(tr.count()))
+    was, now = (fingerprint(plan_of(bids().groupBy(count_window(9, s)).agg(tr.median("price")))) for s in (4, 9))
+    assert differences(was, now) == ["window: was 9 rows of a key, one every 4, is now every 9 rows of a key"]
+
+
 def test_keys_of_windows_by_count_may_be_forgotten():
     for mode, watermarked in (("eventTime", True), ("processingTime", False)):
         forgetting = MARKED.withStateTtl("1 hour", mode)
@@ -281,6 +298,9 @@ FUNCTIONS = Stream("a DataFrame", SCHEMA[:4], WithSchemas()).withWatermark("ts",
         (lambda: count_window(0), ("count_window: size", "0")),
         (lambda: count_window(True), ("count_window: size", "True")),
         (lambda: count_window("10"), ("count_window: size", "'10'")),
+        (lambda: count_window(10, 11), ("count_window: slide", "from 1 to the window's size (10)", "11")),
+        (lambda: count_window(10, 0), ("count_window: slide", "0")),
+        (lambda: count_window(10, "at"), ("count_window: slide", "'at'")),
         (lambda: count_window(10, eventTime=""), ("eventTime", "name of an output column")),
         (lambda: count_window(10).alias(None), ("alias",)),
         (lambda: bids().groupBy(count_window(10, eventTime="at")), ("eventTime", "withWatermark")),

@@ -100,6 +100,7 @@ class AggregateSpec:
     function: str | None = None  # the user's, of the rows of a window: cloudpickle in base64
     session_gap: Micros | None = None  # in place of ``window``: a session's rows are at most this far apart
     count_size: int | None = None  # in place of ``window``: so many rows of a key are a window
+    count_slide: int | None = None  # a window by count begins every so many rows; None: when the one before is full
     custom: CustomSpec | None = None  # in place of ``window``: the user's own
     store: str | None = None  # the store that the user has chosen, a Pattern; None: the usual one
     # Of records without a window: then the first accumulator is when a record was last updated. Of windows by count, of
@@ -147,7 +148,7 @@ class AggregateSpec:
     @property
     def usual_pattern(self) -> Pattern:
         """The store that semantics ask for."""
-        if not self.whole_group:
+        if not self.whole_group and self.count_slide is None:
             return Pattern.RMW
         return Pattern.AAR if self.window is not None else Pattern.AUR
 
@@ -267,6 +268,7 @@ class AggregateSpec:
             function=raw.get("function"),
             session_gap=raw.get("session_gap"),
             count_size=raw.get("count_size"),
+            count_slide=raw.get("count_slide"),
             custom=CustomSpec(**raw["custom"]) if raw.get("custom") else None,
             store=raw.get("store"),
             ttl=Ttl.from_json(raw.get("ttl")),
