@@ -168,16 +168,7 @@ class Epochs:
         stopwatch.lap("ingest")
         recorded = self._controller.counted(epoch) if replay is None else replay.rows.get("input")
         self._check_replay(epoch, recorded, receipts)
-        watermark = self._watermark
-        if replay is not None:
-            watermark = Watermark.from_json(replay.watermarks, plan.watermark_rule, len(plan.inputs))
-        elif basis.delays is not None:
-            seen = (receipt.times_max for receipt in receipts)
-            times_max = tuple(map(max, zip(self._watermark.times_max, *seen, strict=True)))
-            watermark = watermark.after(times_max, basis.delays, plan.watermark_rule)
-        # As recorded too: what a replay forgets must be what was forgotten then.
-        times = EpochTimes.from_json(replay.decisions) if replay is not None and "now" in replay.decisions else None
-        times = times or self._times.after(plan, watermark, basis.now, basis.ttls)
+        watermark, times = self._after(basis, receipts, replay)
         again = replay is not None or try_ > 0 or epoch <= self._planned
 
         def serve() -> tuple[list[EpochDone], list[int]]:
@@ -229,6 +220,21 @@ class Epochs:
         if self._commits.last is not None:
             steps += commit_steps(self._commits.last.manifest.epoch, self._commits.last.spans)
         return self._report(outcome, try_ + 1, started, durations, tuple(steps))
+
+    def _after(
+        self, basis: Basis, receipts: Sequence[Receipt], replay: Manifest | None
+    ) -> tuple[Watermark, EpochTimes]:
+        """The watermark and the times that the epoch ends with: of a replay those that were recorded."""
+        plan, watermark = self._plan, self._watermark
+        if replay is not None:
+            watermark = Watermark.from_json(replay.watermarks, plan.watermark_rule, len(plan.inputs))
+        elif basis.delays is not None:
+            seen = (receipt.times_max for receipt in receipts)
+            times_max = tuple(map(max, zip(watermark.times_max, *seen, strict=True)))
+            watermark = watermark.after(times_max, basis.delays, plan.watermark_rule)
+        if replay is not None and "now" in replay.decisions:  # what it forgets must be what was forgotten then
+            return watermark, EpochTimes.from_json(replay.decisions)
+        return watermark, self._times.after(plan, watermark, basis.now, basis.ttls)
 
     # Steps -----------------------------------------------------------------------------------------------------------
 
