@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from support.simple import ROLLING, SCHEMA, SECOND, Scripted
 from tailrace.cache.frequency_sketch import SketchSize
 from tailrace.operators.specs.hint import HintSpec
 from tailrace.server.protocol import Access
+from tailrace.spark import hint_control
 from tailrace.spark.hint_points import RULES_CONF, placed, point_conf, points_of
+from tailrace.spark.lookahead import Rule
 from tailrace.spark.transforms import Transformed, frame_of, then
 from tailrace.testing import ScriptedSource
 from tailrace.types import BIGINT, Field
@@ -31,6 +34,12 @@ NEVER_ENOUGH = {"hintMargin": "1 hour"}
 """No candidate has so much slack: the first one is taken, whatever the machine's speed."""
 SMALL = {"memory": "1MB", "shards": "8", "coldReadTime": "1 millisecond", "coldReadDepth": "1024"}
 """Little memory, and a disk that is slow enough for hints to be worth it."""
+
+
+@pytest.fixture(autouse=True)
+def first_point_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where none has slack enough: else it would depend on how far apart in time these points happen to be."""
+    monkeypatch.setattr(hint_control, "Rule", partial(Rule, slack_share=float("inf")))
 
 
 def batches(epochs: int) -> tuple[pa.Table, ...]:

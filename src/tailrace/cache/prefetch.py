@@ -7,6 +7,7 @@ Invariants
   (``claim``), and fetches it with all else that is missing, at once: what is in flight is waited for after that.
 - A fetch that fails leaves nothing: whoever needs the id fetches it again and meets the error where it can be told.
 - The buffer is bounded; hints beyond its room are dropped, and counted.
+- No more is fetched than can be kept (``space``): the rest stays unprocessed, for who needs it.
 
 Threads: any. One lock, never held over a fetch. Workers start with the first hint and end with ``close``.
 """
@@ -24,21 +25,31 @@ from tailrace.cache.id_table import IdTable
 from tailrace.env import clock
 
 _UNPROCESSED, _IN_FLIGHT = 0, 1
-_FETCHES_KEPT = 128
+_FETCHES_KEPT = 64
 _ROOM = 1 << 20
 
 Fetch = Callable[[np.ndarray, Any], Any]
 """What is stored under these ids, in any form; beside them what ``hint`` was given for them."""
 Keep = Callable[[np.ndarray, Any, np.ndarray], None]
 """Put away what was fetched: ids, what ``Fetch`` gave, event times."""
+Space = Callable[[int], int]
+"""How many more can be kept that are for this event time or later. Called under the lock."""
 
 
 class Prefetcher:
     def __init__(
-        self, fetch: Fetch, keep: Keep, *, threads: int = 2, batch: int = 512, room: int = _ROOM, name: str = "prefetch"
+        self,
+        fetch: Fetch,
+        keep: Keep,
+        space: Space | None = None,
+        *,
+        threads: int = 2,
+        batch: int = 512,
+        room: int = _ROOM,
+        name: str = "prefetch",
     ) -> None:
         """``batch``: ids in one fetch at most, so that several workers share a burst."""
-        self._fetch, self._keep = fetch, keep
+        self._fetch, self._keep, self._space = fetch, keep, space
         self._threads, self._batch, self._room, self._name = threads, batch, room, name
         self._changed = threading.Condition()
         self._table = IdTable()
@@ -49,6 +60,7 @@ class Prefetcher:
         self._keys: deque[tuple[int, Callable[[np.ndarray], Any]]] = deque()
         self._piece = 0
         self._next = 0  # no entry before this number is unprocessed
+        self._flying = 0
         self._workers: list[threading.Thread] = []
         self._closed = False
         self.received = self.dropped = self.fetched = self.failed = 0
@@ -84,6 +96,12 @@ class Prefetcher:
                 self._start_workers()
                 self._changed.notify_all()
 
+    def knows(self, ids: np.ndarray) -> np.ndarray:
+        """Which of these are foretold already, or in flight."""
+        with self._changed:
+            known: np.ndarray = self._table.find(ids) >= 0
+            return known
+
     def claim(self, ids: np.ndarray) -> np.ndarray:
         """Which of these ids are in flight. Of the others none is foretold any more.
 
@@ -116,9 +134,9 @@ class Prefetcher:
             self._table.drop(old)
 
     def settle(self) -> None:
-        """Wait until everything foretold is fetched; for tests and benches."""
+        """Wait until everything foretold is fetched that can be kept."""
         with self._changed:
-            while not self._closed and len(self._table):
+            while not self._closed and (self._flying or len(self._unprocessed())):
                 self._changed.wait()
 
     def fetch_ms(self, share: float) -> float:
@@ -151,6 +169,7 @@ class Prefetcher:
                 if self._closed:
                     return
                 self._stages[picked] = _IN_FLIGHT
+                self._flying += len(picked)
                 ids, keys = self._table.ids[picked].copy(), self._keys_of(picked)
             try:
                 self._fetch_and_keep(ids, keys)
@@ -158,6 +177,7 @@ class Prefetcher:
                 with self._changed:
                     self.failed += len(ids)
             with self._changed:
+                self._flying -= len(ids)
                 self._table.drop(self._table.find(ids))
                 self._tidy()
                 self._changed.notify_all()
@@ -179,7 +199,10 @@ class Prefetcher:
         open_ = self._table.alive[self._next : end] & (self._stages[self._next : end] == _UNPROCESSED)
         found = self._next + np.flatnonzero(open_)
         self._next = int(found[0]) if len(found) else end
-        picked: np.ndarray = found[: self._batch]
+        count = self._batch
+        if self._space is not None and len(found):
+            count = min(count, max(0, self._space(int(self._times[found[0]])) - self._flying))
+        picked: np.ndarray = found[:count]
         if self._keys and len(picked):
             picked = picked[self._pieces[picked] >> 32 == self._pieces[picked[0]] >> 32]
         return picked

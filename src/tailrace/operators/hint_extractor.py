@@ -30,7 +30,7 @@ _NOTHING = -1
 
 @dataclass(frozen=True)
 class Hints:
-    """``batch``: the key columns, or where these are not needed a column of hashes.
+    """``batch``: the key columns, or where these are not needed a column of hashes. ``hashes``: such a column, always.
 
     ``time``: at which they are expected, the latest of the rows they are of. One for all: rows of one batch are closer
     to each other than any two epochs, which is as exactly as anybody can use it.
@@ -38,6 +38,7 @@ class Hints:
 
     batch: pa.RecordBatch
     time: int
+    hashes: pa.RecordBatch
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -66,7 +67,7 @@ class HintExtractor:
         found: list[Hints | None] = []
         for low, high in ranges:
             own = chosen[(shards >= low) & (shards < high)] if len(ranges) > 1 else chosen
-            found.append(Hints(self._told(batch, hashes, own), time) if len(own) else None)
+            found.append(self._hints(batch, hashes, own, time) if len(own) else None)
         return found
 
     def _chosen(self, hashes: np.ndarray) -> np.ndarray:
@@ -89,11 +90,13 @@ class HintExtractor:
         known = times if valid is None else times[valid]
         return int(known.max()) if len(known) else None
 
-    def _told(self, batch: Mapping[str, pa.Array], hashes: np.ndarray, rows: np.ndarray) -> pa.RecordBatch:
+    def _hints(self, batch: Mapping[str, pa.Array], hashes: np.ndarray, rows: np.ndarray, time: int) -> Hints:
+        short = pa.RecordBatch.from_pydict({HASH_COLUMN: pa.array(hashes[rows])})
         if not self.spec.whole_keys:
-            return pa.RecordBatch.from_pydict({HASH_COLUMN: pa.array(hashes[rows])})
+            return Hints(short, time, short)
         taken = pa.array(rows)
-        return pa.RecordBatch.from_pydict({key.name: batch[key.name].take(taken) for key in self.spec.keys})
+        whole = pa.RecordBatch.from_pydict({key.name: batch[key.name].take(taken) for key in self.spec.keys})
+        return Hints(whole, time, short)
 
 
 def hash_columns(keys: Sequence[Field], batch: Mapping[str, pa.Array]) -> np.ndarray:
@@ -107,9 +110,11 @@ def hash_columns(keys: Sequence[Field], batch: Mapping[str, pa.Array]) -> np.nda
     return np.ascontiguousarray(rows.words[:, HASH])
 
 
-def told(hints: Hints, keys: Sequence[Field]) -> tuple[np.ndarray, np.ndarray, pa.RecordBatch | None]:
+def told(
+    batch: pa.RecordBatch, time: int, keys: Sequence[Field]
+) -> tuple[np.ndarray, np.ndarray, pa.RecordBatch | None]:
     """What an operator with these keys is told: hashes, times, and the key columns where they were sent."""
-    times = np.full(len(hints), hints.time, np.int64)
-    if HASH_COLUMN in hints.batch.schema.names:
-        return columns.fixed_words(hints.batch.column(HASH_COLUMN), BIGINT, None), times, None
-    return hash_columns(keys, {key.name: hints.batch.column(key.name) for key in keys}), times, hints.batch
+    times = np.full(len(batch), time, np.int64)
+    if HASH_COLUMN in batch.schema.names:
+        return columns.fixed_words(batch.column(HASH_COLUMN), BIGINT, None), times, None
+    return hash_columns(keys, {key.name: batch.column(key.name) for key in keys}), times, batch

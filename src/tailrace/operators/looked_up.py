@@ -38,7 +38,8 @@ class TableCopies:
         self._asker, self._kept = asker, spec.cached_layout()
         self._keys = record_layout(spec.keys, [], ansi=False)
         self._cache = RecordCache(self._kept, capacity_bytes, policy)
-        self._ahead = Prefetcher(self._fetched, self._keep, batch=min(_FETCH_KEYS, asker.piece), name="lookup")
+        batch = min(_FETCH_KEYS, asker.piece)
+        self._ahead = Prefetcher(self._fetched, self._keep, self._cache.room, batch=batch, name="lookup")
         self._asked = self._missed = self._late = 0
         self._wait_ms = 0.0
         self._begun = 0  # keys that were not there when ``begin`` was called
@@ -176,6 +177,12 @@ class TableCopies:
         rows.words[:, HASH] = ids
         known = np.flatnonzero((rows.words[:, VALID] & self._keys.key_mask) == self._keys.key_mask)
         self._foretold(ids[known], times[known], lambda at: take(rows, known[at], self._keys))
+
+    def lacking(self, ids: np.ndarray, times: np.ndarray | None) -> np.ndarray:
+        """Which of these keys, by their hashes, would be fetched if they were foretold. Those that are there stay."""
+        there = self._cache.holds(ids) if times is None else self._cache.hint(ids, times)
+        needed: np.ndarray = ~(there | self._ahead.knows(ids))
+        return needed
 
     def _foretold(self, ids: np.ndarray, times: np.ndarray, keys: Callable[[np.ndarray], Rows]) -> int:
         """Gives how many of them are not there yet."""

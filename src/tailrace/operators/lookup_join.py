@@ -168,6 +168,10 @@ class LookupJoin:
             times = times if self._time is not None else np.full(len(hashes), epoch, np.int64)
             self._copies.foretold_keys(hashes, times, keys)
 
+    def lacking(self, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
+        # Without event times there is no telling when a key will be used: what is there stays as it is.
+        return self._copies.lacking(hashes, times if self._time is not None else None)
+
     def give_up(self) -> None:
         self._copies.give_up()
 

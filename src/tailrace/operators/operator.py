@@ -64,3 +64,11 @@ class Hinted(Protocol):
 
     def hint_keys(self, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None, epoch: int) -> None:
         """Hashes of keys that are on their way, each with its event time; the key columns where the spec asks."""
+
+
+@runtime_checkable
+class HintedByKey(Hinted, Protocol):
+    """One that needs the keys themselves, and says by their hashes which of them."""
+
+    def lacking(self, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """Of keys that are on their way, which it would fetch. Any thread, beside a step."""

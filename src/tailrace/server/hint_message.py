@@ -19,7 +19,8 @@ _LENGTH_BYTES = 4
 class HintMessage:
     """``passed``: rows that have passed the point, as (milliseconds before this was sent, how many).
 
-    ``time``: the event time of the hints that follow.
+    ``time``: the event time of the hints that follow. ``asks``: they are hashes of keys that are long, and the answer
+    says which of these keys are needed: a bit for each, in bytes. ``again``: keys of which it was asked before.
     """
 
     run: str
@@ -29,6 +30,8 @@ class HintMessage:
     point: str
     passed: tuple[tuple[float, int], ...] = ()
     time: int = 0
+    asks: bool = False
+    again: bool = False
 
     def to_bytes(self, batch: pa.RecordBatch | None = None) -> bytes:
         header = json.dumps(asdict(self), separators=(",", ":")).encode()
@@ -36,7 +39,9 @@ class HintMessage:
         sink.write(len(header).to_bytes(_LENGTH_BYTES, "little"))
         sink.write(header)
         if batch is not None:
-            with pa.ipc.new_stream(sink, batch.schema) as stream:
+            # Keys of lookup tables are often text, such as ids in hexadecimal: half of that is air.
+            options = pa.ipc.IpcWriteOptions(compression="zstd" if self.again else None)
+            with pa.ipc.new_stream(sink, batch.schema, options=options) as stream:
                 stream.write_batch(batch)
         return bytes(sink.getvalue().to_pybytes())
 

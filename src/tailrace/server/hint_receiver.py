@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tailrace.errors import FencedError
 from tailrace.ids import Attempt
-from tailrace.operators.hint_extractor import Hints, told
+from tailrace.operators.hint_extractor import told
 from tailrace.server.hint_message import HintMessage
 from tailrace.server.protocol import StageKey
 from tailrace.server.slack import STAGING_POINT, Sample, SlackMeter
@@ -29,6 +29,7 @@ class Operators(Protocol):
     def hint_keys(
         self, operator: str, epoch: int, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None
     ) -> None: ...
+    def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray: ...
 
 
 class HintReceiver:
@@ -39,18 +40,24 @@ class HintReceiver:
         self._keys = keys
         self._meter = meter or SlackMeter()
 
-    def take(self, operators: Operators, data: pa.Buffer) -> None:
-        """One message."""
+    def take(self, operators: Operators, data: pa.Buffer) -> bytes:
+        """One message, and what is answered: where it asks, which keys are needed."""
         message, batch = HintMessage.from_buffer(data)
         if message.run != self._run:
             raise FencedError(f"this server belongs to run {self._run}, not to {message.run}")
         at = Attempt(message.epoch, message.try_)
         if not self._meter.passed(message.operator, at, message.point, message.passed):
-            return
-        self._meter.hinted(message.operator, at, 0 if batch is None else len(batch), data.size)
+            return b""
+        answer = b""
         if batch is not None and message.operator in self._keys:
-            hints = told(Hints(batch, message.time), self._keys[message.operator])
-            operators.hint_keys(message.operator, message.epoch, *hints)
+            hashes, times, keys = told(batch, message.time, self._keys[message.operator])
+            if message.asks:
+                answer = np.packbits(operators.lacking(message.operator, hashes, times)).tobytes()
+            else:
+                operators.hint_keys(message.operator, message.epoch, hashes, times, keys)
+        hints = 0 if batch is None or message.again else len(batch)
+        self._meter.hinted(message.operator, at, hints, data.size + len(answer))
+        return answer
 
     def staged(self, key: StageKey, rows: int) -> None:
         """A frame has arrived."""

@@ -134,8 +134,7 @@ class StateService(flight.FlightServerBase):
                 self._stage_file(StagedFile.from_json(action.body.to_pybytes()))
                 return [flight.Result(_OK)]
             if action.type == HINT:
-                self._hints.take(self._late_engine.get(), action.body)
-                return [flight.Result(_OK)]
+                return [flight.Result(self._hints.take(self._late_engine.get(), action.body))]
             if action.type == "ping":  # also of one that is not ready yet, or busy
                 return [flight.Result(self._server.encode())]
             request = Request.from_json(action.body.to_pybytes())

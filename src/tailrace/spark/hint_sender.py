@@ -16,12 +16,13 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
 from tailrace.cache.frequency_sketch import SketchSize
 from tailrace.env import clock
-from tailrace.operators.hint_extractor import HintExtractor
+from tailrace.operators.hint_extractor import HintExtractor, Hints
 from tailrace.operators.specs.hint import HintSpec
 from tailrace.server.client import connect
 from tailrace.server.hint_message import HintMessage
@@ -116,7 +117,7 @@ class HintSender:
                 if hints is None:
                     self._send(address, message)  # all are hot: what it tells is when they passed
                 else:
-                    self._send(address, replace(message, time=hints.time), hints.batch)
+                    self._tell(address, replace(message, time=hints.time), hints, asks=spec.long_keys)
 
     def finish(self) -> None:
         """The task's rows have all passed: tell when, where somebody measures."""
@@ -131,11 +132,23 @@ class HintSender:
     def _message(self, operator: str, passed: tuple[tuple[float, int], ...]) -> HintMessage:
         return HintMessage(self._access.run, operator, self._epoch, self._try, self._point.name, passed)
 
-    def _send(self, address: ServerAddress, message: HintMessage, batch: pa.RecordBatch | None = None) -> None:
-        if address.server in self._deaf:
+    def _tell(self, address: ServerAddress, message: HintMessage, hints: Hints, *, asks: bool) -> None:
+        """Where keys are long, the server is first asked by their hashes which it needs: most, it has."""
+        if not asks:
+            self._send(address, message, hints.batch)
             return
-        if not connect(address, self._access).hint(message, batch):
+        answer = self._send(address, replace(message, asks=True), hints.hashes)
+        needed = np.flatnonzero(np.unpackbits(np.frombuffer(answer or b"", np.uint8))[: len(hints)])
+        if len(needed):
+            self._send(address, replace(message, passed=(), again=True), hints.batch.take(pa.array(needed)))
+
+    def _send(self, address: ServerAddress, message: HintMessage, batch: pa.RecordBatch | None = None) -> bytes | None:
+        if address.server in self._deaf:
+            return None
+        answer = connect(address, self._access).hint(message, batch)
+        if answer is None:
             self._deaf.add(address.server)
+        return answer
 
 
 def _extractor(run: str, point: HintPoint, spec: HintSpec) -> HintExtractor:

@@ -9,7 +9,7 @@ The rule
   has asked for none; nor while it says that reading it is quick.
 - Else the latest candidate wins whose slack (that of all hints but the slowest hundredth) is at least the time of a
   fetch (p99, from the hint on, so with all that stands before it) and a margin. If none is known to have so much, the
-  earliest one, which has the most.
+  latest one with nearly as much as any: what little an earlier one has more would not pay for its hints.
 - A candidate whose fetched entries went unused, beyond a share, is discarded with all before it: it sees other keys.
   So is one that has slack enough, and yet more than half of the cold records were not foretold: what it hinted was
   none of them. Staging never is.
@@ -36,6 +36,7 @@ class Rule:
 
     margin_ms: float = 2.0
     waste_max: float = 0.0
+    slack_share: float = 0.75  # of the most that any has: where none has enough, that much is as good
     misses_max: float = 0.5  # of the cold records, with slack enough
     epochs_kept: int = 16  # of slack: what is older counts no more, and candidates without any are measured again
     epochs_idle: int = 16  # without a cold record, after which nothing is sent ahead any more
@@ -151,8 +152,10 @@ class Lookahead:
         elif unknown:
             winner, reason = kept[0], "the first, until the slack of all is known"
         else:
-            winner = kept[0]
-            reason = f"the first, since none has slack for {fetch}: it has {slack[winner]:.1f} ms"
+            most = max(known for known in slack.values() if known is not None)
+            winner = latest_with(kept, slack, rule.slack_share * most) or kept[0]
+            which = "the first" if winner == kept[0] else "the latest with nearly as much slack as any"
+            reason = f"{which}, since none has slack for {fetch}: it has {slack[winner]:.1f} ms"
         if self.discarded:
             before = ", ".join(self.candidates[: self.discarded])
             reason += f"; discarded, since they hint at other keys: {before}"

@@ -60,7 +60,7 @@ class ColdReads:
         self._cache = RecordCache(layout, self.cache_bytes, tuning.policy)
         self._prefetcher: Prefetcher | None = None
         if tuning.prefetch != "off":
-            self._prefetcher = Prefetcher(self._fetch, self._keep, name="cold")
+            self._prefetcher = Prefetcher(self._fetch, self._keep, self._cache.room, name="cold")
         self._segments: dict[int, Segment] = {}
         self._lock = threading.Lock()
         self.time = 0

@@ -4,7 +4,8 @@ Invariants
 - Every entry is a copy: who drops one loses nothing. An id stands for one record that does not change; whoever lets it
   change drops the id.
 - Beyond ``capacity_bytes`` entries leave in bulk, until at most three quarters are taken; the policy says who. So the
-  work of leaving is spread over the entries that come.
+  work of leaving is spread over the entries that come. What is foretold and unused is spared by that, and leaves only
+  where it would not fit otherwise.
 - ``wasted`` counts entries that were foretold and left without having been used.
 
 Threads: any; one lock.
@@ -24,6 +25,9 @@ from tailrace.state.runs import no_rows, plain, take
 from tailrace.state.table import Rows
 
 _FIRST_HEAP = 1024
+_ROOM = 1 << 20
+_FORETOLD_SHARE = 0.9
+"""Of the capacity: entries differ in size, and what is in the way takes its time to leave."""
 
 
 class RecordCache:
@@ -39,6 +43,8 @@ class RecordCache:
         self._heap = np.empty(_FIRST_HEAP if layout.has_bytes else 0, np.uint8)
         self._heap_end = 0
         self._entry_bytes = 8 * layout.words + ENTRY_BYTES + 9
+        self._mean_bytes = float(self._entry_bytes)  # of an entry, when there last were some
+        self._by_time = policy == "timestamp"
         self.wasted = self.evicted = 0
 
     def __len__(self) -> int:
@@ -74,6 +80,21 @@ class RecordCache:
             self._policy.use(self._ranks, numbers[there], times[there])
             return there
 
+    def holds(self, ids: np.ndarray) -> np.ndarray:
+        """Which are there."""
+        with self._lock:
+            there: np.ndarray = self._table.find(ids) >= 0
+            return there
+
+    def room(self, time: int) -> int:
+        """How many entries more could be foretold for ``time`` without pushing out others that are."""
+        if not self._by_time:
+            return len(self._table) + _ROOM
+        with self._lock:
+            living = self._table.living()
+            waiting = int((self._foretold[living] & (self._ranks[living] >= time)).sum())
+            return int(_FORETOLD_SHARE * self._capacity_bytes / self._mean_bytes) - waiting
+
     def put(self, ids: np.ndarray, rows: Rows, times: np.ndarray, *, foretold: bool = False) -> None:
         """Entries in place of what these ids had; each id is named once. ``foretold``: nobody has used them yet."""
         if not len(ids):
@@ -91,6 +112,7 @@ class RecordCache:
             self._ranks[numbers] = NEVER
             self._foretold[numbers] = foretold
             self._policy.use(self._ranks, numbers, times)
+            self._mean_bytes = self.nbytes / self._table.end
             self._hold_capacity()
 
     def drop(self, ids: np.ndarray) -> None:
@@ -125,16 +147,20 @@ class RecordCache:
         if self.nbytes <= self._capacity_bytes:
             return
         self._compact()
-        excess = self.nbytes - (self._capacity_bytes - self._capacity_bytes // 4)
-        if self.nbytes <= self._capacity_bytes or not len(self._table):
-            return
-        end = self._table.end
-        wanted = min(end, -(-end * excess // self.nbytes))
-        going = self._policy.victims(self._ranks[:end], self._table.alive[:end], wanted)
-        self.evicted += len(going)
-        self.wasted += int(self._foretold[going].sum())
-        self._table.drop(going)
-        self._compact()
+        while self.nbytes > self._capacity_bytes and len(self._table):
+            end = self._table.end
+            spared = int(self._foretold[:end].sum())
+            wanted = self._share_beyond(self._capacity_bytes - self._capacity_bytes // 4)
+            wanted = min(wanted, max(end - spared, self._share_beyond(self._capacity_bytes)))
+            going = self._policy.victims(self._ranks[:end], self._table.alive[:end], wanted)
+            self.evicted += len(going)
+            self.wasted += int(self._foretold[going].sum())
+            self._table.drop(going)
+            self._compact()
+
+    def _share_beyond(self, bytes_: int) -> int:
+        """So many of the entries, about, take what is beyond this."""
+        return min(self._table.end, -(-self._table.end * (self.nbytes - bytes_) // self.nbytes))
 
     def _make_room(self, heap_bytes: int) -> None:
         room = self._table.room

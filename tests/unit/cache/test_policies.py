@@ -166,3 +166,21 @@ def test_by_timestamp_what_is_foretold_stays_and_what_was_used_goes() -> None:
     assert cache.hint(np.array(foretold), np.full(20, 9, np.int64)).all()
     assert not cache.hint(np.array(used[:10]), np.zeros(10, np.int64)).any()
     assert cache.wasted == 0
+
+
+def test_what_is_foretold_is_not_pushed_out_by_more_of_it() -> None:
+    """Two times what fits is foretold: what is told to fit stays until it is used, and what is old goes first."""
+    cache = RecordCache(LAYOUT, 6000)
+    old = list(range(30))
+    cache.put(np.array(old), rows_of(old), np.full(30, 4, np.int64), foretold=True)
+    numbers = iter(range(100, 1000))
+    kept: list[int] = []
+    while room := cache.room(9):
+        some = [next(numbers) for _ in range(min(room, 7))]
+        cache.put(np.array(some), rows_of(some), np.full(len(some), 9, np.int64), foretold=True)
+        kept += some
+    assert 20 < len(kept) < 100
+    assert cache.holds(np.array(kept)).all(), "all of what was told to fit"
+    assert cache.wasted == 30 - int(cache.holds(np.array(old)).sum()), "only what was for an earlier time"
+    assert cache.get(np.array(kept), 9)[1].all()
+    assert cache.room(10) > 20, "what was used gives way"

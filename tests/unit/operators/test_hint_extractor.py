@@ -57,9 +57,10 @@ def test_every_key_once_with_its_time_to_its_owner(
         if hints is None:
             assert not wanted
             continue
-        sent, moments, keys = told(hints, KEYS)
+        sent, moments, keys = told(hints.batch, hints.time, KEYS)
         assert len(sent) == len(hints) == len(set(sent.tolist())) and set(sent.tolist()) == wanted
         assert set(moments.tolist()) == {max(times)} and len(moments) == len(sent)
+        assert hints.hashes.column(HASH_COLUMN).to_pylist() == sent.tolist(), "what a server is asked by"
         if whole:
             assert keys is not None and HASH_COLUMN not in keys.schema.names
             assert hash_columns(KEYS, {name: keys.column(name) for name in ("k", "s")}).tolist() == sent.tolist()
@@ -81,7 +82,7 @@ def test_hot_keys_send_none_and_cool_down() -> None:
     assert hints is not None and len(hints) == 51, "at first nothing is known to be hot"
     (hints,) = extractor.hints(hot, 4, [(0, SHARDS)])
     assert hints is not None
-    sent, times, _ = told(hints, KEYS)
+    sent, times, _ = told(hints.batch, hints.time, KEYS)
     assert set(times.tolist()) == {4}, "without an event time the epoch stands for it"
     assert hash_columns(KEYS, hot)[0] not in sent.tolist() and len(hints) == 50
     extractor.hints(_columns([(number, "c", 0) for number in range(20_000)]), 5, [(0, SHARDS)])

@@ -23,7 +23,7 @@ from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.handover import in_fixed_order
 from tailrace.operators.lifters import lifter_of
 from tailrace.operators.lookup_join import LookupJoin
-from tailrace.operators.operator import Hinted
+from tailrace.operators.operator import Hinted, HintedByKey
 from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.operators.specs.lookup import Backend, LookupSpec, TableSpec
 from tailrace.operators.table_backend import Answer, Asker, ConnectionLost
@@ -208,6 +208,29 @@ def test_what_is_on_its_way_is_not_asked_for_again() -> None:
         and metrics["hintsFetched"] == 1
         and metrics["hintsWasted"] == 0
     )
+    operator.close()
+
+
+def test_it_says_by_hashes_which_keys_it_would_fetch() -> None:
+    spec, gate = described(), threading.Event()
+
+    class Slow(Told):
+        def ask(self, keys: list[pa.Array]) -> Answer:
+            assert gate.wait(20)
+            return super().ask(keys)
+
+    operator = LookupJoin(spec, range(4), Asker(spec, Slow({}, piece=1)), memory_bytes=1 << 20)
+    assert isinstance(operator, HintedByKey)
+    hashes, times = frames(spec, [(f"key {n}", 5, 1) for n in range(4)])[0].rows[:, HASH].copy(), np.full(4, 5)
+    by_key = dict(zip(hashes.tolist(), range(4), strict=True))
+    assert operator.lacking(hashes, times).all()
+    staged = frames(spec, [("key 1", 5, 1), ("key 2", 5, 1)])
+    operator.hint_frame(staged[0], 0)  # one is in flight, the others wait behind it
+    foretold = set(staged[0].rows[:, HASH].tolist())
+    assert dict(zip(by_key, ~operator.lacking(hashes, times), strict=True)) == {h: h in foretold for h in by_key}
+    gate.set()
+    operator.settle()
+    assert dict(zip(by_key, ~operator.lacking(hashes, times), strict=True)) == {h: h in foretold for h in by_key}
     operator.close()
 
 

@@ -37,6 +37,12 @@ class Told:
         assert operator == "op"
         self.heard.append((hashes.tolist(), times.tolist(), keys))
 
+    def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """As if every even key were there."""
+        assert operator == "op" and set(times.tolist()) == {5}
+        needed: np.ndarray = hashes % 2 == 1
+        return needed
+
 
 class Ticks:
     def __init__(self) -> None:
@@ -86,9 +92,9 @@ def wire(short_path: Path) -> Iterator[tuple[StateClient, Told, HintReceiver, St
 
 def test_hints_reach_their_operator(wire: tuple[StateClient, Told, HintReceiver, StateService]) -> None:
     client, told, receiver, _ = wire
-    assert client.hint(_message(passed=((0.0, 30),), time=5), _hashes(-7, 8, 9))
+    assert client.hint(_message(passed=((0.0, 30),), time=5), _hashes(-7, 8, 9)) is not None
     keys = pa.RecordBatch.from_pydict({"k": pa.array([3, None], pa.int64())})
-    assert client.hint(_message(time=4), keys)
+    assert client.hint(_message(time=4), keys) is not None
     assert told.heard[0] == ([-7, 8, 9], [5, 5, 5], None)
     hashes, times, sent = told.heard[1]
     assert hashes == hash_columns(KEYS, {"k": keys.column("k")}).tolist() and times == [4, 4] and sent == keys
@@ -96,17 +102,36 @@ def test_hints_reach_their_operator(wire: tuple[StateClient, Told, HintReceiver,
     assert [rows for _, rows in slack["ingest"]] == [30] and hints == 5 and nbytes > 5 * 8
 
 
+def test_a_server_is_asked_by_hashes_which_keys_it_needs(
+    wire: tuple[StateClient, Told, HintReceiver, StateService],
+) -> None:
+    client, told, receiver, _ = wire
+    answer = client.hint(_message(asks=True, time=5, passed=((0.0, 9),)), _hashes(*range(9)))
+    assert answer is not None
+    assert np.unpackbits(np.frombuffer(answer, np.uint8))[:9].tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0]
+    assert not told.heard, "asking fetches nothing"
+    keys = pa.RecordBatch.from_pydict({"k": pa.array([1, 3], pa.int64())})
+    assert client.hint(_message(again=True, time=5), keys) == b""
+    assert [sent for _, _, sent in told.heard] == [keys]
+    _, hints, nbytes = receiver.begins("op", 1, 0)
+    assert hints == 9 and nbytes > 11 * 8
+    late = client.hint(_message(asks=True, time=5), _hashes(1))
+    assert late == b"", "its operator has begun: nothing is needed any more"
+
+
 def test_hints_are_fenced_and_dropped(wire: tuple[StateClient, Told, HintReceiver, StateService]) -> None:
     client, told, receiver, service = wire
-    assert not client.hint(_message(run="other"), _hashes(1)), "of another run: refused, and no error for the sender"
-    assert client.hint(_message(epoch=2, try_=1), _hashes(1))
-    assert client.hint(_message(epoch=2, try_=0), _hashes(2)), "of a try that is over: dropped"
+    assert client.hint(_message(run="other"), _hashes(1)) is None, (
+        "of another run: refused, and no error for the sender"
+    )
+    assert client.hint(_message(epoch=2, try_=1), _hashes(1)) is not None
+    assert client.hint(_message(epoch=2, try_=0), _hashes(2)) is not None, "of a try that is over: dropped"
     receiver.begins("op", 2, 1)
-    assert client.hint(_message(epoch=2, try_=1), _hashes(3)), "its operator has begun: dropped"
-    assert client.hint(_message(epoch=3, operator="plain"), _hashes(4)), "of no operator here: dropped"
+    assert client.hint(_message(epoch=2, try_=1), _hashes(3)) is not None, "its operator has begun: dropped"
+    assert client.hint(_message(epoch=3, operator="plain"), _hashes(4)) is not None, "of no operator here: dropped"
     assert [hashes for hashes, _, _ in told.heard] == [[1]]
     service.shutdown()
-    assert not client.hint(_message(epoch=3), _hashes(6)), "the server is gone: no error for the sender"
+    assert client.hint(_message(epoch=3), _hashes(6)) is None, "the server is gone: no error for the sender"
 
 
 def test_garbage_is_refused(wire: tuple[StateClient, Told, HintReceiver, StateService]) -> None:

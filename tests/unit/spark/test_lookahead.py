@@ -20,7 +20,7 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
     on = False
     for now, seen in enumerate(epochs):
         current = decided[-1][0] if decided else STAGING
-        was_on, on = on, seen.wanted and (on or seen.misses > 0)
+        was_on, on = on, seen.wanted and (on or seen.misses > 0 or seen.late > 0)
         past = epochs[: now + 1]
         idle = 0
         while idle <= now and past[now - idle].cold == 0:
@@ -49,6 +49,8 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
             known = _known(past[-rule.epochs_kept :], kept)
             enough = [name for name in kept if name in known and known[name] >= fetch + rule.margin_ms]
             chosen = enough[-1] if enough else kept[0]
+            if not enough and set(known) == set(kept):  # as good as any, if not good enough
+                chosen = [name for name in kept if known[name] >= 0.75 * max(known.values())][-1]
             recent = past[-rule.epochs_kept :]
             seldom = [name for name in kept if len([each for each in recent if each.slack.get(name)]) < 2]
             measured = chosen != STAGING and bool(seldom)
@@ -86,6 +88,7 @@ def _seen() -> st.SearchStrategy[Seen]:
         st.integers(0, 20),
         st.sampled_from([0, 0, 0, 1, 10]),
         st.sampled_from([True, True, True, True, False]),
+        st.sampled_from([0, 0, 2]),
     )
 
 
@@ -232,3 +235,12 @@ def test_waiting_for_what_was_foretold_too_late_turns_hints_on() -> None:
         seen = Seen(cold=100, late=90, fetch_ms_p99=5.0, slack={"ingest": [(40.0, 1.0)], STAGING: [(1.0, 1.0)]})
         lookahead = lookahead.after(seen)
     assert lookahead.decision.candidate == "ingest"
+
+
+def test_where_none_has_slack_enough_hints_must_bring_more_than_a_little() -> None:
+    for staging, wanted in ((30.0, STAGING), (20.0, "ingest")):
+        lookahead = Lookahead(("ingest", STAGING))
+        for _ in range(5):
+            slack = {"ingest": [(33.0, 1.0)], STAGING: [(staging, 1.0)]}
+            lookahead = lookahead.after(Seen(cold=100, late=90, fetch_ms_p99=90.0, slack=slack))
+        assert lookahead.decision.candidate == wanted, lookahead.decision

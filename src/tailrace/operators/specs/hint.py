@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from tailrace.types import DataType, Field
+from tailrace.types import DataType, Field, Kind
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,11 @@ class HintSpec:
     time: Field | None  # event time; the epoch's number stands for it where there is none
     whole_keys: bool  # the operator needs the key columns themselves, and not only their hashes
     shards: int
+
+    @property
+    def long_keys(self) -> bool:
+        """Whether keys are so long that it pays to ask, by their hashes, which of them are needed."""
+        return self.whole_keys and (len(self.keys) > 1 or self.keys[0].type.kind is Kind.BYTES)
 
     @property
     def columns(self) -> tuple[Field, ...]:
