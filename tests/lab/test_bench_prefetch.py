@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from support.draw import drawn
 from tailrace.lab import record, registry, workloads
+from tailrace.lab.bench_prefetch import _runs
 from tailrace.lab.events import write_batch
 from tailrace.lab.nexmark.compare import same_rows
 from tailrace.lab.nexmark.workloads import FEED, PREFIX, VERSIONS
@@ -164,6 +165,13 @@ def test_wrong_names_are_told_before_anything_starts() -> None:
         with pytest.raises(ParameterError):
             sweeps_of([wrong])
     assert sweeps_of(["skew=0,50", "memory=2M"]) == {"skew": ("0", "50"), "memory": ("2M",)}
+    with pytest.raises(ParameterError, match=r"rows '2M' is no number: a multiple of a batch"):
+        sweeps_of(["rows=1,2M"])
+    with pytest.raises(ParameterError, match="batches need rows"):
+        sweeps_of(["rows=0"])
+    swept = PrefetchOptions(workloads=("q20",), sweeps=sweeps_of(["rows=0.5,1,2"]))
+    sizes = [one.rows / swept.case_of("q20").rows for _, one, _ in _runs(swept)]
+    assert sizes == pytest.approx([0.5, 1, 2], rel=0.01)
     given = PrefetchOptions(given=("hot_auctions=90", "ads=5"))
     check_names(given)
     assert given.case_of("q13").values["hot_auctions"] == 90 and given.case_of("ysb").values["ads"] == 5

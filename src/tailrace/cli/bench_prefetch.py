@@ -20,23 +20,28 @@ def prefetch(
     engines: Annotated[
         str | None,
         typer.Option(
-            help="Ways to bring cold state into memory, and Spark's store for its throughput.",
-            show_default="lru,clock,async-io,hints,spark-rocksdb",
+            help="Ways to bring cold state into memory; spark-rocksdb beside them, for its throughput.",
+            show_default="lru,clock,async-io,hints",
         ),
     ] = None,
     memory: Annotated[
         str | None, typer.Option(help="Of a state server, as 4M; states are 12 times as large.", show_default="4M")
     ] = None,
-    turns: Annotated[int | None, typer.Option(min=1, help="Turns that are measured.", show_default="6")] = None,
-    turn: Annotated[int, typer.Option(min=1, help="Batches in a row; of several, the first is not counted.")] = 4,
+    turns: Annotated[int | None, typer.Option(min=1, help="Turns that are measured.", show_default="4")] = None,
+    turn: Annotated[
+        int | None,
+        typer.Option(min=1, help="Batches in a row; of several, the first is not counted.", show_default="8"),
+    ] = None,
     warmup: Annotated[
-        int | None, typer.Option(min=1, help="Batches before, once state is there.", show_default="6")
+        int | None, typer.Option(min=1, help="Batches before, once state is there.", show_default="4")
     ] = None,
     latency: Annotated[float, typer.Option(min=0, help="Milliseconds that reading one key takes.")] = 1,
     depth: Annotated[int, typer.Option(min=1, help="Keys that are read at once.")] = 16,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(help="Instead, one run for each value, as skew=0,50,90 or memory=2M,4M,8M. May be repeated."),
+        typer.Option(
+            help="Instead, one run for each value, as skew=0,50,90, memory=2M,4M,8M or rows=0.5,1,2. Repeatable."
+        ),
     ] = None,
     all_in_cache: Annotated[
         bool, typer.Option("--all-in-cache", help="Instead, memory for everything: hints on against off.")
@@ -61,7 +66,7 @@ def prefetch(
 ) -> None:
     """What rows wait for state that is not in memory: caches alone, asynchronous reads, and hints before it is needed.
 
-    Five workloads, one after the other, state 12 times the memory, a millisecond a read. About 18 minutes on two cores.
+    Five workloads, one after the other, state 12 times the memory, a millisecond a read. About 15 minutes on two cores.
     """
     from tailrace.lab import bench_prefetch as prefetch_bench  # lazy: see LAZY
     from tailrace.lab import prefetch_options as asked  # lazy: see LAZY
@@ -89,7 +94,7 @@ def prefetch(
             modes=small.modes if engines is None else _names(engines),
             memory_bytes=small.memory_bytes if memory is None else registry.count(memory),
             turns=small.turns if turns is None else turns,
-            turn=turn,
+            turn=small.turn if turn is None else turn,
             warmup=small.warmup if warmup is None else warmup,
             read_ms=latency,
             depth=depth,

@@ -1,9 +1,9 @@
 """``tailrace bench prefetch``: what rows wait for state that is not in memory, by cache policy and way of reading.
 
-Modes of Tailrace (and Spark's RocksDB store beside them, for throughput) live at the same time, one process each, over
-state several times the memory, with reads from disk or table that take a millisecond by key. They take turns of several
-batches; the first batch of a turn is not counted. Filling the state and warming up are done side by side. At the end
-every mode goes on from its checkpoint with a few more batches, and its rows must be the oracle's.
+Modes of Tailrace (and Spark's RocksDB store beside them, where it is asked for) live at the same time, one process
+each, over state several times the memory, with reads from disk or table that take a millisecond by key. They take turns
+of several batches; the first batch of a turn is not counted. Filling the state and warming up are done side by side. At
+the end every mode goes on from its checkpoint with a few more batches, and its rows must be the oracle's.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ def _runs(options: PrefetchOptions) -> Iterator[tuple[str, Case, int]]:
         for skew in options.sweeps.get("skew", ()):
             kind = type(made.values[made.skew])
             yield f"{name} skew {skew}", replace(made, values={**made.values, made.skew: kind(skew)}), made.memory_bytes
+        for times in options.sweeps.get("rows", ()):
+            yield f"{name} rows {times}", replace(made, rows=max(1, round(made.rows * float(times)))), made.memory_bytes
         for size in options.sweeps.get("memory", ()):
             yield f"{name} memory {size}", made, registry.size(size)
 

@@ -21,6 +21,7 @@ COUNTS = {
     "wait_ms": "coldWaitMs",
     "hits": "coldHits",
     "misses": "coldMisses",
+    "late": "coldLate",
     "hints": "hintsReceived",
     "fetched": "hintsFetched",
     "wasted": "hintsWasted",
@@ -114,6 +115,10 @@ def result(measured: Mapping[str, Measured]) -> dict[str, Any]:
         "batch_ms": _each(measured, lambda one, name: percentiles(one.batches[name], "ms")),
         "hit_ratio": _each(measured, lambda one, name: hit_ratio(one.batches[name]), cold=True),
         "cold_reads": _each(measured, lambda one, name: mean(one.batches[name], "hits", "misses"), cold=True),
+        "reads_waited_for": _each(measured, lambda one, name: mean(one.batches[name], "misses", "late"), cold=True),
+        "reads_waited_for_max": _each(
+            measured, lambda one, name: max(each["misses"] + each["late"] for each in one.batches[name]), cold=True
+        ),
         "hints_fetched": _each(measured, lambda one, name: mean(one.batches[name], "fetched"), cold=True),
         "hints_wasted": _each(measured, lambda one, name: mean(one.batches[name], "wasted"), cold=True),
         "wasted_share": _each(measured, lambda one, name: wasted_share(one.batches[name]), cold=True),
@@ -231,6 +236,7 @@ def tables(result: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
             "cpu %": _told(result["cpu_percent"][name]),
             "hit ratio": _told(result["hit_ratio"][name]),
             "cold reads": result["cold_reads"][name],
+            "waited for": result["reads_waited_for"][name],
             "wasted": _told(result["wasted_share"][name]),
             "state/memory": result["state_over_memory"][name],
         }

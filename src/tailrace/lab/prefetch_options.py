@@ -6,23 +6,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tailrace.lab import registry
-from tailrace.lab.prefetch_workloads import ALL_IN_CACHE, CASES, MODES, Case, Mode, case
+from tailrace.lab.prefetch_workloads import ALL_IN_CACHE, BASELINES, CASES, HINTS, MODES, Case, Mode, case
 from tailrace.lab.registry import ParameterError, UnknownNameError
 
-SWEEPS = ("skew", "memory")
+SWEEPS = ("skew", "memory", "rows")
 MEMORY_BYTES_MIN = 1 << 20
 
 
 @dataclass(frozen=True)
 class PrefetchOptions:
     workloads: tuple[str, ...] = CASES
-    modes: tuple[str, ...] = tuple(MODES)
+    modes: tuple[str, ...] = (*BASELINES, HINTS)
     memory_bytes: int = 4 << 20
     """Of a state server; how large states and batches are follows from it."""
-    turns: int = 6
-    turn: int = 4
+    turns: int = 4
+    turn: int = 8
     """Batches that a mode is given in a row; of several, the first is not counted."""
-    warmup: int = 6
+    warmup: int = 4
     """Batches after filling."""
     read_ms: float = 1.0
     depth: int = 16
@@ -30,7 +30,8 @@ class PrefetchOptions:
     all_in_cache: bool = False
     """Memory for everything, and hints on or off are all that differs."""
     sweeps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """``skew`` and ``memory`` to the values that they take, one run of the workloads each."""
+    """``skew``, ``memory`` and ``rows`` (of a batch, as a multiple) to the values that they take, one run of the
+    workloads each."""
     sink: str = "noop"
     seed: int = 1
     check: bool = True
@@ -66,7 +67,7 @@ class PrefetchOptions:
         }
 
 
-QUICK = PrefetchOptions(modes=("lru", "async-io", "hints"), memory_bytes=1_100_000, turns=1, warmup=2)
+QUICK = PrefetchOptions(modes=("lru", "async-io", "hints"), memory_bytes=1_100_000, turns=1, turn=4, warmup=2)
 
 
 def sweeps_of(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -75,13 +76,18 @@ def sweeps_of(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     for text in texts:
         name, _, values = text.partition("=")
         if name not in SWEEPS or not values:
-            raise ParameterError(f"no sweep is called {text!r}; write skew=0,50,90 or memory=2M,4M")
+            raise ParameterError(f"no sweep is called {text!r}; write skew=0,50,90 or memory=2M,4M or rows=0.5,1,2")
         found[name] = tuple(dict.fromkeys(value.strip() for value in values.split(",")))
         for value in found[name]:
             if name == "memory":
                 _memory(registry.size(value))
             elif not value.replace(".", "", 1).isdigit():
-                raise ParameterError(f"skew {value!r} is no number: a percentage, or of ysb the exponent of Zipf's law")
+                what = (
+                    "a percentage, or of ysb the exponent of Zipf's law" if name == "skew" else "a multiple of a batch"
+                )
+                raise ParameterError(f"{name} {value!r} is no number: {what}")
+            elif name == "rows" and not float(value):
+                raise ParameterError("batches need rows: write rows=0.5,1,2")
     return found
 
 
