@@ -74,7 +74,7 @@ def listed(answers: list[Answers]) -> list[bytes | None]:
 def opened(name: str, folder: Path, prepared: Prepared, memory_bytes: int = 4 << 20) -> Store:
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        return STORES[name](Settings(folder, memory_bytes, 16, prepared.panes))
+        return STORES[name](Settings(folder, memory_bytes, 16, prepared.key_bytes, prepared.panes))
     except StoreUnavailableError as error:
         assert name in TO_BE_BUILT, error
         assert "scripts/gadget_stores.sh" in str(error)
@@ -82,17 +82,17 @@ def opened(name: str, folder: Path, prepared: Prepared, memory_bytes: int = 4 <<
 
 
 def one_by_one(store: Store, prepared: Prepared) -> list[bytes | None]:
-    keys = prepared.keys.tolist() if store.by_number else [prepared.names[key] for key in prepared.keys.tolist()]
+    keys = [prepared.names[key] for key in prepared.keys.tolist()]
     found = []
     for operation, key, value in zip(prepared.trace.operations, keys, prepared.values):
         if operation == Operation.GET:
-            found.append(store.get(key))  # type: ignore[arg-type]
+            found.append(store.get(key))
         elif operation == Operation.PUT:
-            store.put(key, value)  # type: ignore[arg-type]
+            store.put(key, value)
         elif operation == Operation.MERGE:
-            store.merge(key, value)  # type: ignore[arg-type]
+            store.merge(key, value)
         else:
-            store.delete(key)  # type: ignore[arg-type]
+            store.delete(key)
     return found
 
 
@@ -161,10 +161,10 @@ def test_scalar_calls_and_micro_batches_may_take_turns(tmp_path: Path) -> None:
         try:
             with opened(name, tmp_path / name, prepared) as store:
                 store.run(prepared.batch(0, 40))
-                key = 4 if store.by_number else prepared.names[4]
-                before = store.get(key)  # type: ignore[arg-type]
-                store.merge(key, b"more")  # type: ignore[arg-type]
-                assert before is not None and store.get(key) == before + b"more", name  # type: ignore[arg-type]
+                key = prepared.names[4]
+                before = store.get(key)
+                store.merge(key, b"more")
+                assert before is not None and store.get(key) == before + b"more", name
         except pytest.skip.Exception:
             continue
 

@@ -15,9 +15,10 @@ import numpy as np
 
 from tailrace.errors import TailraceError
 from tailrace.lab.gadget import prepared_kernels as pk
+from tailrace.lab.gadget.generate import key_sizes
 from tailrace.lab.gadget.stores.combine import columns_of
-from tailrace.lab.gadget.stores.contract import Answers, Batch, Store, Values
-from tailrace.lab.gadget.trace import Operation, Trace, joined
+from tailrace.lab.gadget.stores.contract import Answers, Batch, Store, Values, words_of
+from tailrace.lab.gadget.trace import KEY_BYTES, Operation, Trace, joined
 
 _LOADED_BYTES = 100
 
@@ -46,9 +47,21 @@ class Prepared:
 
     @cached_property
     def names(self) -> list[bytes]:
-        """State key to its bytes: decimals, so that their order is that in which keys appeared."""
-        width, last = self.trace.key_bytes, self.first_key + self.trace.distinct_keys
-        return [b"%0*d" % (width, number) for number in range(last)]
+        """State key to its bytes: decimals, with zeros before them up to the size that the trace says.
+
+        Where all are of one size, their order is that in which keys appeared. A number that needs more has more.
+        """
+        sizes = [1] * self.first_key + key_sizes(self.trace).tolist()
+        return [b"%0*d" % (size, number) for number, size in enumerate(sizes)]
+
+    @cached_property
+    def key_words(self) -> np.ndarray:
+        return words_of(self.names)
+
+    @property
+    def key_bytes(self) -> int:
+        """Of the longest key; of a trace that is yet to be made, as much as most keys have."""
+        return max(map(len, self.names), default=KEY_BYTES)
 
     @cached_property
     def values(self) -> list[bytes]:
@@ -93,7 +106,7 @@ class Prepared:
         part = slice(first, end)
         return Batch(
             self.trace.operations[part], self.keys[part], self.sizes[part], self.starts[part], self.data, self.names,
-            self.values[part],
+            self.values[part], self.key_words,
         )  # fmt: skip
 
     def check(self, store: str, answers: list[Answers], accesses: int | None = None) -> None:

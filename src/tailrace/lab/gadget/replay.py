@@ -91,7 +91,8 @@ def opened(kind: type[Store], prepared: Prepared, how: How, work: Path) -> Itera
     folder.mkdir(parents=True)
     largest = int(prepared.sizes.max()) if len(prepared) else 0
     try:
-        store = kind(Settings(folder, how.memory_bytes, min(max(largest, 8), _VALUE_BYTES_MAX), prepared.panes))
+        value_bytes = min(max(largest, 8), _VALUE_BYTES_MAX)
+        store = kind(Settings(folder, how.memory_bytes, value_bytes, prepared.key_bytes, prepared.panes))
         try:
             yield store
         finally:
@@ -129,10 +130,8 @@ def _run(
         sizes = [len(one) for one in batches]
         call = _locked(store.run, lock)
         return _batches(call, batches, sizes, how, ns)
-    keys: Sequence[Any] = prepared.keys[first:].tolist()
-    if not store.by_number:
-        names = prepared.names
-        keys = [names[key] for key in keys]
+    names = prepared.names
+    keys = [names[key] for key in prepared.keys[first:].tolist()]
     calls = tuple(_locked(one, lock) for one in (store.get, store.put, store.merge, store.delete))
     operations, values = prepared.trace.operations[first:].tolist(), prepared.values[first:]
     if ns is None and how.rate is None:
@@ -322,7 +321,7 @@ def together(store: Store, operators: Sequence[Prepared], how: How) -> list[tupl
 
     threads = [threading.Thread(target=work, args=(one,), name="gadget-operator") for one in all_of_them]
     for prepared in operators:
-        assert prepared.values is not None and prepared.names is not None  # made before the clock runs
+        assert prepared.values is not None and prepared.key_words is not None  # made before the clock runs
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -90,8 +90,9 @@ class Combiner:
             self._keys, self._asked = np.empty((count, 5), np.int64), np.empty((count, 4), np.int32)
             self._places, self._links = np.empty(count, np.int32), np.empty(count, np.int32)
         keys, gets, found = ck.combine(
-            batch.operations, batch.keys, batch.sizes, self._slots, self._keys, self._places, self._links, self._asked
-        )
+            batch.operations, batch.keys, batch.key_words, batch.sizes, self._slots, self._keys, self._places,
+            self._links, self._asked,
+        )  # fmt: skip
         return Plan(batch, self._keys[:keys], self._links[:count], self._asked[:gets], int(found))
 
 

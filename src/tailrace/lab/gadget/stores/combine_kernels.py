@@ -23,19 +23,38 @@ KEY, SEEN, SIZE, BASED = 0, 1, 2, 3
 """Columns of ``asked``."""
 
 
+@inlined
+def hashed(key_words, name):
+    """Of the bytes of a key."""
+    x = np.uint64(0)
+    for w in range(key_words.shape[1]):
+        x = (x ^ np.uint64(key_words[name, w])) * np.uint64(0x9E3779B97F4A7C15)
+        x ^= x >> np.uint64(32)
+    return x
+
+
+@inlined
+def same(key_words, a, b):
+    """Whether two keys have the same bytes: numbers of keys are the harness's, no store could go by them."""
+    equal = True
+    for w in range(key_words.shape[1]):
+        equal &= key_words[a, w] == key_words[b, w]
+    return equal
+
+
 @kernel
-def combine(operations, names, sizes, slots, keys, places, links, asked):
+def combine(operations, names, key_words, sizes, slots, keys, places, links, asked):
     """Returns how many keys and gets there are, and how many bytes the gets find in the batch itself."""
     mask = slots.shape[0] - 1
     count, gets, found = np.int64(0), np.int64(0), np.int64(0)
     before, number = np.int64(-1), np.int64(-1)
     for i in range(operations.shape[0]):
         name = names[i]
-        if name != before:
+        if before < 0 or not same(key_words, name, before):
             before = name
-            at = np.int64((np.uint64(name) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
+            at = np.int64(hashed(key_words, name)) & mask
             number = np.int64(slots[at])
-            while number >= 0 and keys[number, NAME] != name:
+            while number >= 0 and not same(key_words, keys[number, NAME], name):
                 at = (at + 1) & mask
                 number = np.int64(slots[at])
             if number < 0:

@@ -34,6 +34,23 @@ class StoreUnavailableError(TailraceError):
     """A connector's store is not on this machine: the user gets it as the message says, or goes on without."""
 
 
+def words_of(names: Sequence[bytes], key_bytes: int = 1) -> np.ndarray:
+    """Keys in words, as `Batch.key_words` has them: as many as the longest needs, or ``key_bytes``."""
+    words = -(-max(map(len, names), default=1) // 8)
+    words = max(words, -(-key_bytes // 8))
+    if not names:
+        return np.empty((0, words), np.int64)
+    return np.array(names, f"S{8 * words}").view(np.int64).reshape(len(names), words)
+
+
+def fitted(key_words: np.ndarray, words: int) -> np.ndarray:
+    """Keys for a store that was opened for so many words each."""
+    short = words - key_words.shape[1]
+    if short < 0 and key_words[:, words:].any():
+        raise TailraceError(f"a state key has more than {8 * words} bytes: open the store for longer ones (key_bytes)")
+    return np.ascontiguousarray(np.pad(key_words, ((0, 0), (0, short))) if short > 0 else key_words[:, :words])
+
+
 def package(name: str, how: str) -> Any:
     """A package that only one connector needs: imported when the store is opened. ``how``: what gets it."""
     try:
@@ -51,6 +68,8 @@ class Settings:
     memory_bytes: int = MEMORY_BYTES
     value_bytes: int = 16
     """Of most values; an operator knows how large its aggregate is."""
+    key_bytes: int = 16
+    """Of the longest key."""
     panes: np.ndarray | None = None
     """int64, by state key: the number of the window that it belongs to, in the order in which windows end. An operator
     knows it, since a window is a part of the state key; None where there are no windows."""
@@ -88,6 +107,8 @@ class Batch:
     """State key to its bytes, for all of the trace."""
     values: Sequence[bytes]
     """What each access writes."""
+    key_words: np.ndarray
+    """int64[state keys, words]: the same bytes as ``names``, filled up with zeros, for stores that take columns."""
 
     def __len__(self) -> int:
         return len(self.operations)
@@ -97,8 +118,6 @@ class Store(ABC):
     name: ClassVar[str]
     batch_note: ClassVar[str]
     """How a micro-batch is done."""
-    by_number: ClassVar[bool] = False
-    """Scalar calls take state keys as integers, not as bytes."""
     concurrent: ClassVar[bool] = False
 
     @abstractmethod

@@ -18,7 +18,7 @@ import numpy as np
 
 from tailrace.errors import TailraceError
 from tailrace.lab.gadget.stores import hash_log_kernels as hk
-from tailrace.lab.gadget.stores.contract import Batch, Settings, Store, Values
+from tailrace.lab.gadget.stores.contract import Batch, Settings, Store, Values, fitted, words_of
 
 _NO_BYTES = np.empty(0, np.uint8)
 _INDEX_SHARE = 16
@@ -31,7 +31,6 @@ _ANSWER_BYTES = 1 << 16
 class HashLogStore(Store):
     name: ClassVar[str] = "hash-log"
     batch_note: ClassVar[str] = "every access in order, in one compiled loop"
-    by_number: ClassVar[bool] = True
 
     def __init__(self, settings: Settings) -> None:
         ring = 1 << max(12, settings.memory_bytes.bit_length() - 1)  # addresses are taken apart by masks
@@ -44,6 +43,7 @@ class HashLogStore(Store):
         self._log[hk.PAGE] = ring // _PAGES
         self._log[hk.LIMIT] = ring
         self._ring = ring
+        self._key_words = -(-settings.key_bytes // 8)
         self._path = settings.folder / "log"
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         self._answers = np.empty(_ANSWER_BYTES, np.uint8)
@@ -55,20 +55,22 @@ class HashLogStore(Store):
 
     def run(self, batch: Batch) -> Values:
         gets = np.empty(int((batch.operations == hk.GET).sum()), np.int64)
+        keys = fitted(batch.key_words, self._key_words)
         self._log[hk.ANSWERS] = self._log[hk.ANSWER_BYTES] = 0
         at, end = 0, len(batch)
         while True:
             at = hk.run(
-                at, batch.operations, batch.keys, batch.sizes, batch.starts, batch.data,
+                at, batch.operations, batch.keys, keys, batch.sizes, batch.starts, batch.data,
                 self._index, self._words, self._memory, self._log, gets, self._answers,
             )  # fmt: skip
             if at == end:
                 break
-            self._make_way(int(batch.keys[at]), int(batch.sizes[at]))
+            self._make_way(keys[batch.keys[at]][None])
         return Values(gets, self._answers[: self._log[hk.ANSWER_BYTES]].copy())
 
-    def _one(self, operation: int, key: int, value: bytes) -> None:
+    def _one(self, operation: int, name: bytes, value: bytes) -> None:
         data = np.frombuffer(value, np.uint8) if value else _NO_BYTES
+        key = fitted(words_of([name]), self._key_words)
         self._log[hk.ANSWERS] = self._log[hk.ANSWER_BYTES] = 0
         while True:
             why = hk.one(
@@ -78,21 +80,21 @@ class HashLogStore(Store):
             if why == hk.DONE:
                 return
             self._log[hk.WHY] = why
-            self._make_way(key, len(value))
+            self._make_way(key)
 
-    def get(self, key: bytes | int) -> bytes | None:
-        self._one(hk.GET, key, b"")  # type: ignore[arg-type]
+    def get(self, key: bytes) -> bytes | None:
+        self._one(hk.GET, key, b"")
         size = int(self._one_size[0])
         return None if size < 0 else self._answers[:size].tobytes()
 
-    def put(self, key: bytes | int, value: bytes) -> None:
-        self._one(hk.PUT, key, value)  # type: ignore[arg-type]
+    def put(self, key: bytes, value: bytes) -> None:
+        self._one(hk.PUT, key, value)
 
-    def merge(self, key: bytes | int, value: bytes) -> None:
-        self._one(hk.MERGE, key, value)  # type: ignore[arg-type]
+    def merge(self, key: bytes, value: bytes) -> None:
+        self._one(hk.MERGE, key, value)
 
-    def delete(self, key: bytes | int) -> None:
-        self._one(hk.DELETE, key, b"")  # type: ignore[arg-type]
+    def delete(self, key: bytes) -> None:
+        self._one(hk.DELETE, key, b"")
 
     def close(self) -> None:
         if self._file >= 0:
@@ -101,8 +103,8 @@ class HashLogStore(Store):
 
     # Room -------------------------------------------------------------------------------------------------------------
 
-    def _make_way(self, key: int, size: int) -> None:
-        """Do what the loop stopped for."""
+    def _make_way(self, key: np.ndarray) -> None:
+        """Do what the loop stopped for. ``key``: its words, in one row."""
         why = int(self._log[hk.WHY])
         if why == hk.NO_ANSWER_ROOM:
             larger = np.empty(2 * len(self._answers), np.uint8)
@@ -122,24 +124,25 @@ class HashLogStore(Store):
         self._log[hk.HEAD] += page
         self._log[hk.LIMIT] += page
 
-    def _bring_in(self, key: int) -> None:
+    def _bring_in(self, key: np.ndarray) -> None:
         """Append what the file holds for the key, or that it holds nothing, to the end of the log."""
-        slot = int(hk.slot_of(key, self._index))
+        header = 8 * (hk.BEFORE_KEY + self._key_words)
+        slot = int(hk.slot_of(0, key, self._index))
         address = int(self._index[slot])
         while address >= int(self._log[hk.HEAD]):
             address = int(self._words[(address % self._ring) // 8])
         value: bytes | None = None
         while address >= 0:
-            before, name, word = np.frombuffer(os.pread(self._file, hk.HEADER, address), np.int64).tolist()
-            if name == key:
-                size = int(hk.size_of(word))
-                value = os.pread(self._file, size, address + hk.HEADER) if size >= 0 else None
+            record = np.frombuffer(os.pread(self._file, header, address), np.int64)
+            if (record[hk.BEFORE_KEY :] == key[0]).all():
+                size = int(hk.size_of(int(record[1])))
+                value = os.pread(self._file, size, address + header) if size >= 0 else None
                 break
-            address = before
+            address = int(record[0])
         size = -1 if value is None else len(value)
-        while (fresh := int(hk.room(max(size, 0), self._log))) < 0:
+        while (fresh := int(hk.room(max(size, 0), self._key_words, self._log))) < 0:
             self._write_page()
-        hk.append(fresh, key, size, slot, self._index, self._words, self._log)
+        hk.append(fresh, 0, key, size, slot, self._index, self._words, self._log)
         if value:
-            at = fresh % self._ring + hk.HEADER
+            at = fresh % self._ring + header
             self._memory[at : at + size] = np.frombuffer(value, np.uint8)

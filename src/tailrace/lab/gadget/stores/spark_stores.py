@@ -24,7 +24,15 @@ import numpy as np
 
 from tailrace.errors import TailraceError
 from tailrace.lab.gadget.stores import spark_kernels as sk
-from tailrace.lab.gadget.stores.contract import Batch, Settings, Store, StoreUnavailableError, Values, package
+from tailrace.lab.gadget.stores.contract import (
+    Batch,
+    Settings,
+    Store,
+    StoreUnavailableError,
+    Values,
+    package,
+    words_of,
+)
 
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 _RUN = "00000000-0000-0000-0000-000000000000"
@@ -174,7 +182,7 @@ class _SparkStore(Store):
     def _one(self, operation: int, key: bytes, value: bytes = b"") -> Values:
         data = np.frombuffer(value, np.uint8)
         size, zero = np.array([len(value)]), np.zeros(1, np.int64)
-        return self.run(Batch(np.array([operation], np.uint8), zero, size, zero, data, [key], [value]))
+        return self.run(Batch(np.array([operation], np.uint8), zero, size, zero, data, [key], [value], words_of([key])))
 
     def get(self, key: bytes) -> bytes | None:
         found = self._one(0, key)
