@@ -304,7 +304,7 @@ class Epochs:
                 )
             )
         if self._hints is not None:
-            self._hints.ran(operator.name, done)
+            self._hints.ran(operator.name, done, sum(each.bytes for _, _, staged in sent for each in staged))
         return done
 
     def _decide(self, done: list[EpochDone], session: SparkSession, epoch: int) -> list[LookaheadProgress]:

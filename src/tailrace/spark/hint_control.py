@@ -34,6 +34,7 @@ class HintControl:
         self._lookaheads = {name: Lookahead(found, rule) for name, found in hints.candidates.items()}
         self._totals: dict[str, Mapping[str, float]] = {}
         self._arrived: dict[str, list[EpochDone]] = {}
+        self._row_bytes: dict[str, int] = {}
         self._rules: str | None = None  # of Spark's optimizer that the user has left out
         self._filtered = False
         self._told = False
@@ -55,9 +56,10 @@ class HintControl:
             context.setLocalProperty(hints_property(access.run), told)  # type: ignore[arg-type]  # None: away with it
         self._told = told is not None
 
-    def ran(self, operator: str, done: Sequence[EpochDone]) -> None:
-        """An operator has worked on the epoch's rows, on every server."""
+    def ran(self, operator: str, done: Sequence[EpochDone], row_bytes: int = 0) -> None:
+        """An operator has worked on the epoch's rows, which took so many bytes, on every server."""
         self._arrived[operator] = list(done)
+        self._row_bytes[operator] = row_bytes
 
     def after(self, statuses: Sequence[Sequence[OperatorStatus]], session: SparkSession) -> list[LookaheadProgress]:
         """The epoch is over. ``statuses``: by server, of its operators. Decides, and sets the plan of the next one."""
@@ -90,6 +92,8 @@ class HintControl:
             cold=more["coldHits"] + more["coldMisses"],
             misses=more["coldMisses"],
             late=more["coldLate"],
+            hint_bytes=sum(each.hint_bytes for each in done),
+            row_bytes=self._row_bytes.pop(name, 0),
             fetch_ms_p99=max((metrics.get(_FETCH, 0.0) for metrics in own), default=0.0),
             slack=slack,
             used=max(0, more["hintsFetched"] - wasted),

@@ -12,7 +12,7 @@ The rule
   latest one with nearly as much as any: what little an earlier one has more would not pay for its hints.
 - A candidate whose fetched entries went unused, beyond a share, is discarded with all before it: it sees other keys.
   So is one that has slack enough, and yet more than half of the cold records were not foretold: what it hinted was
-  none of them. Staging never is.
+  none of them. So is one whose hints take more than a share of the bytes that rows take. Staging never is.
 
 Pure: no clock, no threads; every step gives a new ``Lookahead``.
 """
@@ -36,7 +36,8 @@ class Rule:
 
     margin_ms: float = 2.0
     waste_max: float = 0.0
-    slack_share: float = 0.75  # of the most that any has: where none has enough, that much is as good
+    bytes_max: float = 0.1  # of hints, to those of the rows that they are for
+    slack_share: float = 0.9  # of the most that any has: where none has enough, that much is as good
     misses_max: float = 0.5  # of the cold records, with slack enough
     epochs_kept: int = 16  # of slack: what is older counts no more, and candidates without any are measured again
     epochs_idle: int = 16  # without a cold record, after which nothing is sent ahead any more
@@ -58,6 +59,8 @@ class Seen:
     wasted: int = 0  # and those that went unused
     wanted: bool = True  # whether cold state takes long enough to be fetched ahead
     late: int = 0  # of the cold records, those that were waited for while they were fetched ahead
+    hint_bytes: int = 0
+    row_bytes: int = 0  # that came to be worked on
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,9 @@ class Lookahead:
     wasted: int = 0
     cold: int = 0  # in the newest epochs, for as long as the slack was enough, as is ``misses``
     misses: int = 0
+    hint_bytes: int = 0
+    row_bytes: int = 0
+    why_discarded: str = ""  # the last ones
 
     def __post_init__(self) -> None:
         assert self.candidates and self.candidates[-1] == STAGING, self.candidates
@@ -135,10 +141,16 @@ class Lookahead:
             wasted=self.wasted + seen.wasted,
             cold=self.cold + seen.cold if early else 0,
             misses=self.misses + seen.misses if early else 0,
+            hint_bytes=self.hint_bytes + seen.hint_bytes,
+            row_bytes=self.row_bytes + seen.row_bytes,
         )
         for_nothing = counted.wasted > self.rule.waste_max * (counted.used + counted.wasted)
         beside = counted.misses > self.rule.misses_max * counted.cold
-        return replace(counted, discarded=self.candidates.index(current) + 1) if for_nothing or beside else counted
+        dear = counted.hint_bytes > self.rule.bytes_max * counted.row_bytes > 0
+        if not (for_nothing or beside or dear):
+            return counted
+        why = "they hint at other keys" if for_nothing or beside else "their hints are too many bytes"
+        return replace(counted, discarded=self.candidates.index(current) + 1, why_discarded=why)
 
     def _chosen(self) -> Lookahead:
         kept, rule = self.kept, self.rule
@@ -158,7 +170,7 @@ class Lookahead:
             reason = f"{which}, since none has slack for {fetch}: it has {slack[winner]:.1f} ms"
         if self.discarded:
             before = ", ".join(self.candidates[: self.discarded])
-            reason += f"; discarded, since they hint at other keys: {before}"
+            reason += f"; discarded, since {self.why_discarded}: {before}"
         # Twice, since workers that have to start first make the first time look like much slack: the least counts.
         due = any(sum(bool(seen.get(name)) for seen in self.slack) < _MEASURED_TIMES for name in kept)
         return self._moved(Decision(winner, winner != STAGING and due, reason))
@@ -166,7 +178,9 @@ class Lookahead:
     def _moved(self, decision: Decision) -> Lookahead:
         if decision.candidate == self.decision.candidate:
             return replace(self, decision=decision)
-        return replace(self, decision=decision, since_move=0, used=0, wasted=0, cold=0, misses=0)
+        return replace(
+            self, decision=decision, since_move=0, used=0, wasted=0, cold=0, misses=0, hint_bytes=0, row_bytes=0
+        )
 
 
 @dataclass(frozen=True)

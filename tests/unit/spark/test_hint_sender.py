@@ -49,9 +49,11 @@ class Wire:
         wire = self
 
         class Client:
-            def hint(self, message: HintMessage, batch: pa.RecordBatch | None = None) -> bool:
+            def hint(self, message: HintMessage, batch: pa.RecordBatch | None = None) -> bytes | None:
                 wire.sent.append((address.server, message, batch))
-                return address.server not in wire.deaf
+                if address.server in wire.deaf:
+                    return None
+                return np.packbits(np.arange(batch.num_rows) % 3 == 0).tobytes() if batch and message.asks else b""
 
         return Client()
 
@@ -105,6 +107,25 @@ def test_a_point_that_is_measured_tells_once(wire: Wire) -> None:
 def test_a_point_that_is_not_asked_does_nothing(wire: Wire) -> None:
     assert not _sender(HintOrder("first", "ingest", False), HintOrder("third", "source", True)).active
     assert not _sender().active and not wire.sent
+
+
+def test_long_keys_are_sent_where_they_are_needed(wire: Wire) -> None:
+    """A server is asked by hashes first, and says that it needs each third."""
+    text = Field("s", DataType("string"))
+    spec = HintSpec("first", (text,), None, True, 8)
+    asked = HintOrders(7, 2, (HintOrder("first", "source", False),), SERVERS)
+    sender = HintSender(HintPoint("source", (spec.to_json(),), SketchSize(threshold=254)), ACCESS, asked)
+    columns = {"s": pa.array([f"key {number}" for number in range(100)])}
+    sender.rows(columns, 100)
+    assert [(server, message.asks, message.again) for server, message, _ in wire.sent] == [
+        (server, asks, not asks) for server in "ab" for asks in (True, False)
+    ]
+    for (_, _, hashes), (_, message, keys) in zip(wire.sent[::2], wire.sent[1::2], strict=True):
+        assert hashes is not None and keys is not None and not message.passed
+        needed = hashes.column(HASH_COLUMN).to_pylist()[::3]
+        assert hash_columns((text,), {"s": keys.column("s")}).tolist() == needed
+        again, batch = HintMessage.from_buffer(pa.py_buffer(message.to_bytes(keys)))
+        assert again == message and batch == keys, "what is compressed comes back"
 
 
 def test_a_server_that_does_not_hear_is_left_alone(wire: Wire) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,13 +45,16 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
                     cold, misses = cold + epochs[at].cold, misses + epochs[at].misses
                 if misses > rule.misses_max * cold:
                     gone = candidates.index(current) + 1
+                sent, moved = sum(each.hint_bytes for each in counted), sum(each.row_bytes for each in counted)
+                if moved and sent / moved > 0.1:
+                    gone = candidates.index(current) + 1
             kept = candidates[gone:]
             fetch = _fetch(past)
             known = _known(past[-rule.epochs_kept :], kept)
             enough = [name for name in kept if name in known and known[name] >= fetch + rule.margin_ms]
             chosen = enough[-1] if enough else kept[0]
             if not enough and set(known) == set(kept):  # as good as any, if not good enough
-                chosen = [name for name in kept if known[name] >= 0.75 * max(known.values())][-1]
+                chosen = [name for name in kept if known[name] >= 0.9 * max(known.values())][-1]
             recent = past[-rule.epochs_kept :]
             seldom = [name for name in kept if len([each for each in recent if each.slack.get(name)]) < 2]
             measured = chosen != STAGING and bool(seldom)
@@ -89,6 +93,8 @@ def _seen() -> st.SearchStrategy[Seen]:
         st.sampled_from([0, 0, 0, 1, 10]),
         st.sampled_from([True, True, True, True, False]),
         st.sampled_from([0, 0, 2]),
+        st.sampled_from([0, 0, 5, 30]),
+        st.sampled_from([0, 100]),
     )
 
 
@@ -238,9 +244,20 @@ def test_waiting_for_what_was_foretold_too_late_turns_hints_on() -> None:
 
 
 def test_where_none_has_slack_enough_hints_must_bring_more_than_a_little() -> None:
-    for staging, wanted in ((30.0, STAGING), (20.0, "ingest")):
+    for staging, wanted in ((31.0, STAGING), (20.0, "ingest")):
         lookahead = Lookahead(("ingest", STAGING))
         for _ in range(5):
             slack = {"ingest": [(33.0, 1.0)], STAGING: [(staging, 1.0)]}
             lookahead = lookahead.after(Seen(cold=100, late=90, fetch_ms_p99=90.0, slack=slack))
         assert lookahead.decision.candidate == wanted, lookahead.decision
+
+
+def test_hints_that_are_many_bytes_are_given_up() -> None:
+    for sent, wanted in ((900, "ingest"), (1100, STAGING)):
+        lookahead = Lookahead(("ingest", STAGING))
+        for _ in range(8):
+            ahead = lookahead.decision.candidate != STAGING
+            seen = Seen(cold=100, late=90, fetch_ms_p99=90.0, slack={"ingest": [(33.0, 1.0)], STAGING: [(3.0, 1.0)]})
+            lookahead = lookahead.after(replace(seen, hint_bytes=sent if ahead else 0, row_bytes=10_000))
+        assert lookahead.decision.candidate == wanted, lookahead.decision
+    assert "too many bytes: ingest" in lookahead.decision.reason
