@@ -2,8 +2,8 @@
 
 A case follows from the memory of a state server alone: so many keys that state is ``TIMES`` its size, and so many rows
 of a batch that its cold records fit into the part of it that holds what was foretold. With a millisecond a read, 16 at
-once and 4 MB, reading them takes some 20 to 40 ms: less than a key is known before its batch is applied, which is what
-hints can hide; ``--sweep rows`` shows what becomes of larger ones. NEXMark's streams are those of
+once and 4 MB, reading them takes some 20 ms: less than a key is known before its batch is applied, which is what hints
+can hide; ``--sweep rows`` shows what becomes of larger ones. NEXMark's streams are those of
 the Keyed Prefetching paper in small: auctions and people stay active for as long as the bench runs, and which of them
 are hot changes all the time. To have their state without running for hours a stream is first *filled*: with the same
 ids, but without hot keys, and where that makes no difference to the state with few active auctions at a time, so that
@@ -95,7 +95,7 @@ def _q13(memory: int) -> Case:
         "hot_auction_batch": _RATE * 3 // 50,
         "first_event": (table // 3 + 1) * 50,
     }
-    return Case("q13", f"{PREFIX}q13", values, min(1_300, memory // 500), memory, table="side_rows")
+    return Case("q13", f"{PREFIX}q13", values, min(700, memory // 500), memory, table="side_rows")
 
 
 def _q18(memory: int) -> Case:
@@ -116,7 +116,7 @@ def _q18(memory: int) -> Case:
         "first_event": each * (bids + 2) + fill,
     }
     filling = {**_EVEN, "first_event": each * (bids + 2)}
-    return Case("q18", f"{PREFIX}q18", values, memory // 800, memory, fill, fill // 3 + 1, filling)
+    return Case("q18", f"{PREFIX}q18", values, memory // 1_300, memory, fill, fill // 3 + 1, filling)
 
 
 def _q19(memory: int) -> Case:
@@ -155,12 +155,12 @@ def _q20(memory: int) -> Case:
         "first_event": (wanted // 3 + 1) * 50,
     }
     filling = {**_EVEN, "auctions": a_round, "bids": 1, "first_event": 0}
-    return Case("q20", f"{PREFIX}q20-kept", values, memory // 740, memory, fill, fill // 4 + 1, filling)
+    return Case("q20", f"{PREFIX}q20-kept", values, memory // 1_160, memory, fill, fill // 4 + 1, filling)
 
 
 def _ysb(memory: int) -> Case:
     """Ads in Redis. A copy takes about 170 bytes; the counts of views have the other half of the memory."""
-    rows = min(3_200, memory // 500)
+    rows = min(1_600, memory // 500)
     ads = TIMES * memory // 170
     values: dict[str, Value] = {"ads": ads, "rate": max(1, rows // 5), "skew": 1.0, "hot_events": rows * 4}
     return Case("ysb", "ysb", values, rows, memory, table="ads", skew="skew")
