@@ -47,10 +47,18 @@ def combine(operations, names, key_words, sizes, slots, keys, places, links, ask
     """Returns how many keys and gets there are, and how many bytes the gets find in the batch itself."""
     mask = slots.shape[0] - 1
     count, gets, found = np.int64(0), np.int64(0), np.int64(0)
+    # Operators go to and fro between two keys, such as a session and the list of sessions: those need no look-up.
     before, number = np.int64(-1), np.int64(-1)
+    other, other_number = np.int64(-1), np.int64(-1)
     for i in range(operations.shape[0]):
         name = names[i]
-        if before < 0 or not same(key_words, name, before):
+        if before >= 0 and same(key_words, name, before):
+            pass
+        elif other >= 0 and same(key_words, name, other):
+            before, other = other, before
+            number, other_number = other_number, number
+        else:
+            other, other_number = before, number
             before = name
             at = np.int64(hashed(key_words, name)) & mask
             number = np.int64(slots[at])
