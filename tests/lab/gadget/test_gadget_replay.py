@@ -19,7 +19,7 @@ from tailrace.lab.gadget.replay import How, Latencies, harness_ns, latencies, on
 from tailrace.lab.gadget.stores.contract import Batch, Settings, Values
 from tailrace.lab.gadget.stores.plain import DictionaryStore
 from tailrace.lab.gadget.stores.registry import STORES
-from tailrace.lab.gadget.trace import joined, write_trace
+from tailrace.lab.gadget.trace import Trace, joined, write_trace
 from tailrace.lab.gadget.workloads import WORKLOADS
 
 QUICK = ("dictionary", "hash-log", "sqlite", "tailrace-rmw", "tailrace-aar", "tailrace-aur")
@@ -116,6 +116,90 @@ def test_a_store_that_forgets_is_found_out(tmp_path: Path) -> None:
             throughput(store, prepared, how)
     with pytest.raises(WrongAnswerError):
         together(_Forgetful(Settings(tmp_path)), [prepared], How())
+
+
+class _Stale(DictionaryStore):
+    """Answers right until a key is put a second time."""
+
+    name = "stale"
+
+    def put(self, key: bytes, value: bytes) -> None:
+        if self.get(key) is None:
+            super().put(key, value)
+
+
+class _Lossy(DictionaryStore):
+    """Merges nothing to keys that nobody has read yet: what is never read is never missed."""
+
+    name = "lossy"
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._read: set[bytes] = set()
+
+    def get(self, key: bytes) -> bytes | None:
+        self._read.add(key)
+        return super().get(key)
+
+    def merge(self, key: bytes, value: bytes) -> None:
+        if key in self._read:
+            super().merge(key, value)
+
+
+class _Undead(DictionaryStore):
+    name = "undead"
+
+    def delete(self, key: bytes) -> None:
+        pass
+
+
+class _Short(DictionaryStore):
+    """Leaves answers out."""
+
+    name = "short"
+
+    def run(self, batch: Batch) -> Values | list[bytes | None]:
+        found = super().run(batch)
+        assert isinstance(found, list)
+        return found[:-1]
+
+
+@pytest.mark.parametrize("how", (How(), How(50)), ids=("scalar", "batch"))
+@pytest.mark.parametrize(
+    ("kind", "accesses"),
+    (
+        (_Stale, [(1, 0), (1, 0), (0, 0)]),
+        (_Stale, [(1, 0), (1, 0)]),
+        (_Lossy, [(1, 0), (0, 0), (2, 1), (2, 1)]),
+        (_Undead, [(1, 0), (3, 0), (0, 0)]),
+        (_Undead, [(1, 0), (3, 0)]),
+        (_Forgetful, [(1, 0)]),
+    ),
+)
+def test_stores_that_lie_are_found_out(
+    kind: type[DictionaryStore], accesses: list[tuple[int, int]], how: How, tmp_path: Path
+) -> None:
+    """Also where no access of the trace reads what is wrong."""
+    prepared = prepare(_trace(accesses))
+    with opened(DictionaryStore, prepared, how, tmp_path) as store:
+        throughput(store, prepared, how)
+    for measured in (throughput, latencies, lambda store, one, how: together(store, [one], how)):
+        with opened(kind, prepared, how, tmp_path) as store, pytest.raises(WrongAnswerError, match=kind.name):
+            measured(store, prepared, how)  # type: ignore[operator]
+    with opened(kind, prepared, how, tmp_path) as store, pytest.raises(WrongAnswerError, match=kind.name):
+        online(store, [prepared.trace], how)
+
+
+def test_answers_that_are_left_out_are_missed(tmp_path: Path) -> None:
+    prepared = prepare(_trace([(1, 0), (0, 0)]))
+    with opened(_Short, prepared, How(50), tmp_path) as store, pytest.raises(WrongAnswerError, match="1 were asked"):
+        throughput(store, prepared, How(50))
+
+
+def _trace(accesses: list[tuple[int, int]]) -> Trace:
+    operations = np.array([operation for operation, _ in accesses], np.uint8)
+    sizes = np.where((operations == 1) | (operations == 2), 10, 0).astype(np.int32)
+    return Trace(operations, np.array([key for _, key in accesses]), sizes, np.zeros(len(accesses), np.int64))
 
 
 def test_a_bench_has_every_store_in_every_cell(tmp_path: Path) -> None:

@@ -93,6 +93,28 @@ class Prepared:
         pk.expected_bytes(seen, sizes, links, self.sizes, self.starts, self.data, data)
         return Values(sizes, data)
 
+    def left(self, accesses: int) -> tuple[np.ndarray, Values]:
+        """State keys that the first ``accesses`` named, and what each of them holds then."""
+        part = slice(0, accesses)
+        touched = np.unique(self.trace.keys[part])
+        operations = np.append(self.trace.operations[part], np.full(len(touched), Operation.GET, np.uint8))
+        keys, sizes = np.append(self.trace.keys[part], touched), np.append(self.sizes[part], np.zeros_like(touched))
+        gets = int((operations == Operation.GET).sum())
+        newest, links = np.full(self.trace.distinct_keys, -1, np.int64), np.empty(len(operations), np.int64)
+        found, seen = np.empty(gets, np.int64), np.empty(gets, np.int64)
+        pk.expected_sizes(operations, keys, sizes, newest, links, found, seen)
+        found, seen = found[gets - len(touched) :], seen[gets - len(touched) :]
+        data = np.empty(int(np.maximum(found, 0).sum()), np.uint8)
+        pk.expected_bytes(seen, found, links, sizes, self.starts, self.data, data)
+        return touched, Values(found, data)
+
+    def reading(self, keys: np.ndarray) -> Batch:
+        """Gets of these state keys."""
+        zeros = np.zeros(len(keys), np.int64)
+        operations = np.full(len(keys), Operation.GET, np.uint8)
+        names = keys + self.first_key
+        return Batch(operations, names, zeros, zeros, self.data, self.names, [b""] * len(keys), self.key_words)
+
     def batches(self, accesses: int) -> list[Batch]:
         """All accesses but those that load the store."""
         starts = range(self.preloaded, len(self), accesses)
@@ -127,15 +149,31 @@ class Prepared:
             ends = np.cumsum(np.maximum(right, 0))
             wrong = np.searchsorted(ends, differ[:1], side="right")
         at = int(gets[wrong[0]])
-
-        def told(size: int) -> str:
-            return "nothing" if size < 0 else f"{size} bytes"
-
-        found, wanted = told(int(sizes[wrong[0]])), told(int(right[wrong[0]]))
         raise WrongAnswerError(
-            f"{store} is wrong: access {at}, a get of state key {self.trace.keys[at]}, found {found}"
-            + (f" instead of {wanted}" if found != wanted else ", but not those that were written")
+            f"{store} is wrong: access {at}, a get of state key {self.trace.keys[at]}, found "
+            + _told(int(sizes[wrong[0]]), int(right[wrong[0]]))
         )
+
+    def check_left(self, store: str, keys: np.ndarray, right: Values, answer: Answers) -> None:
+        """Of state keys, what was found after all accesses must be what they hold."""
+        found = columns_of(answer) if isinstance(answer, list) else answer
+        if len(found.sizes) != len(keys):
+            raise WrongAnswerError(f"{store} answered {len(found.sizes)} gets at the end, but {len(keys)} were asked")
+        wrong = np.flatnonzero(found.sizes != right.sizes)
+        if not len(wrong) and len(differ := np.flatnonzero(found.data != right.data)):
+            wrong = np.searchsorted(np.cumsum(np.maximum(right.sizes, 0)), differ[:1], side="right")
+        if len(wrong):
+            at = int(wrong[0])
+            raise WrongAnswerError(
+                f"{store} is wrong: at the end, a get of state key {keys[at]} found "
+                + _told(int(found.sizes[at]), int(right.sizes[at]))
+            )
+
+
+def _told(found: int, wanted: int) -> str:
+    """Sizes as words."""
+    words = ["nothing" if size < 0 else f"{size} bytes" for size in (found, wanted)]
+    return f"{words[0]} instead of {words[1]}" if found != wanted else f"{words[0]}, but not those that were written"
 
 
 def prepare(trace: Trace, first_key: int = 0, first_access: int = 0) -> Prepared:

@@ -1,6 +1,7 @@
 """Replays a trace on a store, one access or one micro-batch at a time, and measures it.
 
 - *Throughput*: accesses over the seconds of a pass that does nothing but the calls. Answers are kept and checked after.
+  Then, when no time is taken any more, keys are read once more: a store must also hold what no access has read.
 - *Latency*: a second pass on a fresh store takes the time of every call. In batch mode a call is a micro-batch, and an
   access takes as long as the batch that it is in.
 - *The harness itself*: the same loops with calls that do nothing are timed, too, and shown beside (``harness_ns``): so
@@ -27,7 +28,7 @@ import numpy as np
 
 from tailrace.errors import TailraceError
 from tailrace.lab.gadget.prepared import Prepared, prepare
-from tailrace.lab.gadget.stores.contract import MEMORY_BYTES, Answers, Settings, Store
+from tailrace.lab.gadget.stores.contract import MEMORY_BYTES, Answers, Settings, Store, Values
 from tailrace.lab.gadget.trace import Operation, Trace, joined
 
 PERCENTILES = (50.0, 99.0, 99.9)
@@ -35,6 +36,8 @@ BATCH = 50_000
 _VALUE_BYTES_MAX = 448
 """Larger values do not lie in a record."""
 _HARNESS_ACCESSES = 20_000
+_LEFT_CALLS = 500
+"""Keys that are read at the end, by single calls; in micro-batches all are."""
 
 
 @dataclass(frozen=True)
@@ -101,17 +104,33 @@ def opened(kind: type[Store], prepared: Prepared, how: How, work: Path) -> Itera
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def throughput(store: Store, prepared: Prepared, how: How) -> Pass:
-    """One pass, its answers checked."""
+def throughput(store: Store, prepared: Prepared, how: How, *, check_left: bool = True) -> Pass:
+    """One pass, its answers checked; and with ``check_left`` what the store holds after it."""
     answers, done, seconds = _run(store, prepared, how, None)
     prepared.check(store.name, answers, prepared.preloaded + done)
+    if check_left:
+        _check_left(store, prepared, how, prepared.preloaded + done)
     return Pass(done, seconds)
+
+
+def _check_left(store: Store, prepared: Prepared, how: How, accesses: int) -> None:
+    keys, right = prepared.left(accesses)
+    if how.batch is not None:
+        prepared.check_left(store.name, keys, right, store.run(prepared.reading(keys)))
+        return
+    ends = np.cumsum(np.maximum(right.sizes, 0))
+    chosen = np.unique(np.linspace(0, len(keys) - 1, _LEFT_CALLS).astype(np.int64)) if len(keys) else keys
+    found = [store.get(prepared.names[key]) for key in (keys[chosen] + prepared.first_key).tolist()]
+    parts = [right.data[end - max(size, 0) : end] for end, size in zip(ends[chosen], right.sizes[chosen])]
+    data = np.concatenate(parts) if parts else right.data
+    prepared.check_left(store.name, keys[chosen], Values(right.sizes[chosen], data), found)
 
 
 def latencies(store: Store, prepared: Prepared, how: How) -> Latencies:
     ns: list[int] = []
     answers, done, _ = _run(store, prepared, how, ns)
     prepared.check(store.name, answers, prepared.preloaded + done)
+    _check_left(store, prepared, how, prepared.preloaded + done)
     return Latencies.of(np.array(ns, np.int64))
 
 
@@ -288,7 +307,9 @@ def online(store: Store, pieces: Iterable[Trace], how: How) -> Pass:
         seconds += took
         if how.seconds is not None and seconds > how.seconds:
             break
-    prepare(joined(made)).check(store.name, answers)
+    whole = prepare(joined(made))
+    whole.check(store.name, answers)
+    _check_left(store, whole, how, accesses)
     return Pass(accesses, seconds)
 
 
@@ -315,6 +336,8 @@ def together(store: Store, operators: Sequence[Prepared], how: How) -> list[tupl
             ns: list[int] = []
             answers, done, seconds = _run(store, one.prepared, how, ns, lock)
             one.prepared.check(store.name, answers, one.prepared.preloaded + done)
+            with lock or nullcontext():
+                _check_left(store, one.prepared, how, one.prepared.preloaded + done)
             one.result, one.latencies = Pass(done, seconds), Latencies.of(np.array(ns, np.int64))
         except BaseException as error:
             one.error = error
