@@ -6,8 +6,6 @@ import numpy as np
 
 from tailrace.env.compiled import kernel
 
-_NO_WORDS = np.empty(0, np.int64)
-
 
 @kernel
 def mix_words(words, seed):
@@ -46,8 +44,8 @@ def mix_tail(data, seed):
 def mix_bytes(data: np.ndarray, seed: int) -> int:
     """As words, eight bytes at a time, whatever their alignment."""
     whole = len(data) // 8 * 8
-    words = np.frombuffer(data[:whole].data, np.int64) if whole else _NO_WORDS
-    return int(mix_words(words, mix_tail(data[whole:], seed)))
+    words = data[:whole].view(np.int64)
+    return int(mix_words(words if words.flags.aligned else words.copy(), mix_tail(data[whole:], seed)))
 
 
 @kernel

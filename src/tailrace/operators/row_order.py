@@ -2,12 +2,13 @@
 
 Most rows are told apart by their first columns, event times and numbers. So whole numbers are packed into 64-bit keys
 as far as they fit and sorted by counting; only rows that are still equal are looked at again, by the next columns. A
-text is compared only where all before it is equal.
+text is compared only where all before it is equal, and need not be there before (``LateColumn``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,13 @@ _KEY_BITS = 64
 _LEAST = -(2**63)
 
 
+@dataclass(frozen=True)
+class LateColumn:
+    """A column whose values are made when they are asked for, by the numbers of their rows."""
+
+    values: Callable[[np.ndarray], pa.Array]
+
+
 def in_order(columns: dict[str, pa.Array], names: Sequence[str]) -> dict[str, pa.Array]:
     """The same rows, ordered by these columns; null comes first. Rows that are equal in them stay as they are."""
     count = len(next(iter(columns.values()))) if columns else 0
@@ -26,7 +34,7 @@ def in_order(columns: dict[str, pa.Array], names: Sequence[str]) -> dict[str, pa
     return {name: column.take(order) for name, column in columns.items()}
 
 
-def row_order(arrays: Sequence[pa.Array], count: int) -> np.ndarray:
+def row_order(arrays: Sequence[pa.Array | LateColumn], count: int) -> np.ndarray:
     """The numbers of ``count`` rows in the order of these columns, the first one first."""
     order = np.arange(count, dtype=np.int64)
     places, runs = order.copy(), np.zeros(count, np.int64)  # of rows that equal another so far, and which they equal
@@ -41,16 +49,19 @@ def row_order(arrays: Sequence[pa.Array], count: int) -> np.ndarray:
     return order
 
 
-def _keys(rows: np.ndarray, runs: np.ndarray, left: list[pa.Array]) -> np.ndarray:
+def _keys(rows: np.ndarray, runs: np.ndarray, left: list[pa.Array | LateColumn]) -> np.ndarray:
     """A key for each row: its run, then columns as far as they fit, which are taken from ``left``. At least one."""
     keys = np.cumsum(np.append(False, runs[1:] != runs[:-1])).astype(np.uint64)
     bits = bits_for(int(keys[-1]) + 1)
     first = True
-    while left and (first or _whole(left[0].type)):
+    while left and (first or (isinstance(left[0], pa.Array) and _whole(left[0].type))):
         array = left[0]
-        numbers = ranks_with_null(array if len(rows) == len(array) else array.take(pa.array(rows)))
-        if len(rows) == len(array):
-            numbers = numbers[rows]
+        if isinstance(array, LateColumn):
+            numbers = ranks_with_null(array.values(rows))
+        elif len(rows) == len(array):
+            numbers = ranks_with_null(array)[rows]
+        else:
+            numbers = ranks_with_null(array.take(pa.array(rows)))
         width = (int(numbers.max()) - int(numbers.min())).bit_length()
         if first and bits + width > _KEY_BITS:
             _, numbers = np.unique(numbers, return_inverse=True)

@@ -17,10 +17,13 @@ from tailrace.errors import UserFunctionError
 from tailrace.operators.finish import window_struct
 from tailrace.operators.groups import Groups
 from tailrace.operators.output import output_schema
-from tailrace.operators.row_order import in_order
+from tailrace.operators.row_order import LateColumn, in_order, row_order
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.user_code import NOTHING_KEPT, called, loaded, said_of
 from tailrace.state.columns import arrow_type
+from tailrace.state.layout import AccumulatorWords, KeyWords
+from tailrace.state.spread import Spread
+from tailrace.types import Kind
 
 _GROUP = "__group"
 
@@ -39,17 +42,29 @@ class UserFunction:
             for field in (*spec.keys, *spec.rows)
             if not (chained and spec.time_column is not None and field.name == spec.time_column.name)
         ]
+        layout, names = spec.layout(), (field.name for field in (*spec.kept_keys, *spec.rows))
+        self._places: dict[str, KeyWords | AccumulatorWords] = dict(
+            zip(names, (*layout.keys, *layout.accumulators), strict=True)
+        )
 
     def by_window(self, groups: Groups, starts: np.ndarray, ends: np.ndarray, epoch: int) -> Iterator[pa.RecordBatch]:
         """What it makes of windows that keys share: one call for each of them, usually the only one."""
         for start, end, own in _windows(starts, ends):
-            made = self._call(groups.where(own), epoch)
-            bounds = window_struct(np.full(len(made), start), self._spec, np.full(len(made), end))
-            yield from made.add_column(0, self._spec.window_name, bounds).combine_chunks().to_batches()
+            yield from self.of_window(self._table(groups.where(own)), start, end, epoch)
+
+    def of_window(self, table: pa.Table, start: int, end: int, epoch: int) -> Iterator[pa.RecordBatch]:
+        """What it makes of one window that keys share, whose rows are a table that is in order."""
+        made = self._call(table, epoch)
+        bounds = window_struct(np.full(len(made), start), self._spec, np.full(len(made), end))
+        yield from made.add_column(0, self._spec.window_name, bounds).combine_chunks().to_batches()
 
     def of_own_windows(self, groups: Groups, windows: pa.Array, epoch: int) -> Iterator[pa.RecordBatch]:
         """What it makes of windows that are each key's own, ``windows`` of each group: one call for all of them."""
-        made = self._call(groups, epoch, windows)
+        yield from self.of_windows(self._table(groups, windows), windows, epoch)
+
+    def of_windows(self, table: pa.Table, windows: pa.Array, epoch: int) -> Iterator[pa.RecordBatch]:
+        """As ``of_own_windows``, of a table that is in order and says which row is in which."""
+        made = self._call(table, epoch)
         returned = made.column(self._spec.window_name).combine_chunks()
         strange = ~_among(returned, windows)
         if strange.any():
@@ -61,7 +76,23 @@ class UserFunction:
             )
         yield from made.combine_chunks().to_batches()
 
-    def _call(self, groups: Groups, epoch: int, windows: pa.Array | None = None) -> pa.Table:
+    def table(self, rows: Spread, groups: np.ndarray | None = None, windows: pa.Array | None = None) -> pa.Table:
+        """Rows as the function sees them, in order. ``groups``: the number of each row's window among ``windows``."""
+        spec, count = self._spec, len(rows)
+        names = [] if spec.time_column is None else [spec.time_column.name]
+        names += [name for name in self._places if name not in names]
+        by: list[pa.Array | LateColumn] = [] if groups is None else [pa.array(groups)]
+        by += [_sorted_by(rows, self._places[name]) for name in names]
+        order = row_order(by, count)
+        table = pa.table(
+            {f.name: rows.column(self._places[f.name], order).cast(arrow_type(f.type)) for f in self._columns}
+        )
+        if windows is not None:
+            assert groups is not None
+            table = table.add_column(0, spec.window_name, windows.take(pa.array(groups[order])))
+        return table
+
+    def _table(self, groups: Groups, windows: pa.Array | None = None) -> pa.Table:
         spec = self._spec
         columns, first = dict(groups.columns), []
         if windows is not None:
@@ -73,7 +104,10 @@ class UserFunction:
         table = pa.table({f.name: columns[f.name].cast(arrow_type(f.type)) for f in self._columns})
         if windows is not None:
             table = table.add_column(0, spec.window_name, windows.take(columns[_GROUP]))
-        name = said_of(spec.name, epoch, self._function)
+        return table
+
+    def _call(self, table: pa.Table, epoch: int) -> pa.Table:
+        name = said_of(self._spec.name, epoch, self._function)
         return self._checked(called(self._function, name, table), name)
 
     def _checked(self, made: object, name: str) -> pa.Table:
@@ -89,6 +123,13 @@ class UserFunction:
             raise UserFunctionError(
                 f"{name} gave a table of {given}, and was declared to give {wanted}: {error}. {NOTHING_KEPT}"
             ) from error
+
+
+def _sorted_by(rows: Spread, place: KeyWords | AccumulatorWords) -> pa.Array | LateColumn:
+    """Strings are made only where rows must be told apart by them."""
+    if place.kind is Kind.BYTES:
+        return LateColumn(lambda numbers: rows.column(place, numbers))
+    return rows.column(place)
 
 
 def _windows(starts: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:

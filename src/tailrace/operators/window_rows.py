@@ -30,8 +30,10 @@ from tailrace.operators.user_function import UserFunction
 from tailrace.operators.user_windows import KnownWindows
 from tailrace.state.append_aligned import AppendAlignedStore
 from tailrace.state.layout import HASH, PANE, VALID
+from tailrace.state.pane_pieces import Piece
 from tailrace.state.runs import key_offsets
 from tailrace.state.sections import to_section
+from tailrace.state.spread import spread
 from tailrace.state.table import Rows
 
 _NOTHING = np.empty((0, 2), np.int64)
@@ -59,11 +61,12 @@ class WindowRows(OverStore[AppendAlignedStore]):
                 self._layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder, threads=threads
             )
         )
-        self._appended = _NOTHING  # (pane, what tells windows of keys apart) of the newest epoch's rows
+        self._count = 0  # of the newest epoch's rows
+        self._appended = _NOTHING  # in update mode, (pane, what tells windows of keys apart) of these rows
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
-        return len(self._appended)
+        return self._count
 
     # One epoch -------------------------------------------------------------------------------------------------------
 
@@ -72,8 +75,10 @@ class WindowRows(OverStore[AppendAlignedStore]):
         if self._known is not None:
             self._known.see(epoch, [frame.rows for frame in frames], self.horizon)
         self._store.append(epoch, [frame.parts() for frame in frames])
-        words = [np.stack([frame.rows[:, PANE], self._told_apart(frame.rows)], axis=1) for frame in frames]
-        self._appended = np.concatenate(words) if words else _NOTHING
+        self._count = sum(frame.n for frame in frames)
+        if self.spec.emit_changed:
+            words = [np.stack([frame.rows[:, PANE], self._told_apart(frame.rows)], axis=1) for frame in frames]
+            self._appended = np.concatenate(words) if words else _NOTHING
 
     def _told_apart(self, words: np.ndarray) -> np.ndarray:
         """A number that tells keys of one pane apart, but for collisions; of a user's windows, also these.
@@ -100,7 +105,7 @@ class WindowRows(OverStore[AppendAlignedStore]):
         return emitted
 
     def undo(self, epoch: int) -> None:
-        self._appended = _NOTHING
+        self._count, self._appended = 0, _NOTHING
         super().undo(epoch)
 
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
@@ -119,6 +124,11 @@ class WindowRows(OverStore[AppendAlignedStore]):
         else:
             _, starts = windows_of(self._store.panes(watermark + 1), window, late_before, watermark)
         for start in np.unique(starts):
+            if self._function is not None and self._known is None and self.on_close is None:
+                # It sees whole windows, and in an order of their own: nobody needs the rows by key.
+                for table in self._store.read_made(int(start), int(start) + window.size, self._table):
+                    yield from self._function.of_window(table, int(start), int(start) + window.length, epoch)
+                continue
             # A function sees whole windows: what it makes of one belongs to no key.
             hashes = self._appended_in(int(start)) if changed and self._function is None else None
             for piece in self._store.read(int(start), int(start) + window.size):
@@ -132,6 +142,10 @@ class WindowRows(OverStore[AppendAlignedStore]):
                     yield from self._function.by_window(groups, starts, ends, epoch)
                 else:
                     yield self._results.batch(groups, window_struct(starts, self.spec, ends))
+
+    def _table(self, piece: Piece) -> pa.Table:
+        assert self._function is not None
+        return self._function.table(spread(piece.sources, self._layout))
 
     def _appended_in(self, start: int) -> np.ndarray:
         """What tells the keys apart whose window at ``start`` the newest epoch changed."""

@@ -25,10 +25,11 @@ from tailrace.ids import MIN_MICROS
 from tailrace.state import columns, metrics, sections
 from tailrace.state.layout import RecordLayout
 from tailrace.state.metrics import Metrics
-from tailrace.state.pane_pieces import Part, between, pieces_of
+from tailrace.state.pane_pieces import Made, Part, Piece, between, pieces_of
 from tailrace.state.pane_runs import PaneRun, merged, run_of_frames, written
 from tailrace.state.row_store import check_owned
-from tailrace.state.runs import Slices, arrange, no_rows
+from tailrace.state.runs import Slices, no_rows
+from tailrace.state.spread import spread, spread_section
 from tailrace.state.table import Rows
 from tailrace.state.tiers import newest_to_merge
 from tailrace.types import BIGINT
@@ -201,17 +202,29 @@ class AppendAlignedStore:
         this moment, whatever happens to the store before the last piece is taken; with threads, the next piece is made
         while the caller works on one.
         """
+        return self.read_made(
+            first_pane, end_pane, lambda piece: piece.by_key(self.layout, self._shard_count), piece_bytes
+        )
+
+    def read_made(
+        self, first_pane: int, end_pane: int, make: Callable[[Piece], Made], piece_bytes: int = PIECE_BYTES
+    ) -> Iterator[Made]:
+        """As ``read``, for who wants something else of the rows than a copy by key: what ``make`` makes of each piece.
+
+        It may be called in another thread, and what it returns must not need the piece's rows any more.
+        """
         first_pane = max(first_pane, self.horizon)
         parts = [
             Part(run.rows, run.cells.where(between(run.cells.panes, first_pane, end_pane)), run.file)
             for run in self._all()
         ]
-        pieces = pieces_of([part for part in parts if len(part.cells)], self.layout, self._shard_count, piece_bytes)
+        there = [part for part in parts if len(part.cells)]
+        pieces = pieces_of(there, self.layout, self._shard_count, piece_bytes, make)
         return (piece() for piece in pieces) if self._pool is None else self._ahead(pieces)
 
-    def _ahead(self, pieces: Iterator[Callable[[], Rows]]) -> Iterator[Rows]:
+    def _ahead(self, pieces: Iterator[Callable[[], Made]]) -> Iterator[Made]:
         assert self._pool is not None
-        coming: Future[Rows] | None = None
+        coming: Future[Made] | None = None
         for piece in pieces:
             after = self._pool.submit(piece)
             if coming is not None:
@@ -226,13 +239,12 @@ class AppendAlignedStore:
             return {}
         run = self._epochs[-1].run
         cells = run.cells.where(run.cells.panes >= self.horizon)
-        keys = np.empty(len(cells), np.uint64)
-        keys[np.lexsort((cells.panes, cells.shards))] = np.arange(len(cells), dtype=np.uint64)
-        rows = arrange([Slices(run.rows, cells.lo, cells.hi)], keys, self.layout, exact=False).rows
+        in_shards = np.lexsort((cells.panes, cells.shards))
+        rows = spread([Slices(run.rows, cells.lo[in_shards], cells.hi[in_shards])], self.layout)
         counts = np.zeros(self._shard_count + 1, np.int64)
         np.add.at(counts, cells.shards + 1, cells.hi - cells.lo)
         edges = np.cumsum(counts)
-        section = sections.to_section(rows, self.layout)
+        section = spread_section(rows, self.layout)
         return {int(s): section.slice(int(edges[s]), int(counts[s + 1])) for s in np.flatnonzero(counts[1:])}
 
     # Shards ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Panes in pieces of bounded size, whole keys together.
 
 A piece is one or more shards, or a range of hashes of a shard that is too large for one (see ``hash_ranges``). What it
-holds is settled when it is named, not when it is made: parts are snapshots of immutable runs.
+holds is settled when it is named, not when it is made: parts are snapshots of immutable runs. Whoever makes something
+of a piece gets slices of the runs themselves, and copies what it keeps.
 
 Threads: pure functions; a piece may be made in any thread.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from tailrace.state.layout import RecordLayout
 from tailrace.state.pane_runs import Cells, cuts
 from tailrace.state.runs import Slices, by_hash
 from tailrace.state.table import Rows
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,23 @@ def between(values: np.ndarray, first: int, end: int) -> np.ndarray:
     return inside
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Rows of whole keys where they lie: slices of runs, oldest first, and the pane and shard of each slice."""
+
+    sources: list[Slices]
+    panes: list[np.ndarray]
+    shards: list[np.ndarray]
+
+    def by_key(self, layout: RecordLayout, shard_count: int) -> Rows:
+        """A copy of the rows, by (shard, hash), those of a key pane by pane and in order of arrival."""
+        in_time = np.argsort(np.concatenate(self.panes), kind="stable")
+        return by_hash(self.sources, self.shards, shard_count, layout, in_time).rows
+
+
 def pieces_of(
-    parts: Sequence[Part], layout: RecordLayout, shard_count: int, piece_bytes: int
-) -> Iterator[Callable[[], Rows]]:
+    parts: Sequence[Part], layout: RecordLayout, shard_count: int, piece_bytes: int, make: Callable[[Piece], Made]
+) -> Iterator[Callable[[], Made]]:
     """All rows of the parts (runs oldest first), as functions that make a piece each; none is empty."""
     sizes = np.zeros(shard_count, np.int64)
     for part in parts:
@@ -52,14 +70,14 @@ def pieces_of(
             continue
         here = [part.of_shards(first, end) for part in parts]
         if total <= piece_bytes:
-            yield partial(_piece, here, layout, shard_count, None)
+            yield partial(_made, here, None, make)
             continue
         whole = [Slices(part.rows, part.cells.lo, part.cells.hi) for part in here]
         for hashes in hash_ranges(whole, layout, piece_bytes):
-            yield partial(_piece, here, layout, shard_count, hashes)
+            yield partial(_made, here, hashes, make)
 
 
-def _piece(parts: Sequence[Part], layout: RecordLayout, shard_count: int, hashes: HashRange | None) -> Rows:
+def _made(parts: Sequence[Part], hashes: HashRange | None, make: Callable[[Piece], Made]) -> Made:
     sources, panes, shards = [], [], []
     for part in parts:
         cells = part.cells
@@ -70,9 +88,8 @@ def _piece(parts: Sequence[Part], layout: RecordLayout, shard_count: int, hashes
         sources.append(source)
         panes.append(cells.panes[cell])
         shards.append(cells.shards[cell])
-    in_time = np.argsort(np.concatenate(panes), kind="stable")
-    rows = by_hash(sources, shards, shard_count, layout, in_time).rows
+    made = make(Piece(sources, panes, shards))
     for part in parts:
         if part.file is not None:
             part.file.release()
-    return rows
+    return made

@@ -3,8 +3,9 @@
 Invariants
 - A run is immutable but for its ``cells``: a cell is one shard in one pane, a slice of rows. Cells that are gone are
   taken from the list; their rows go when the run is next rewritten, or with it.
-- Inside a cell rows keep the order of arrival. Only a segment's cells are sorted by hash too (stable): what does not
-  fit in memory is read back in ranges of hashes, what does is sorted when it is read, once.
+- Inside a cell rows keep the order of arrival; strings of an epoch's own run stay as they came, elsewhere they lie as
+  their rows do. Only a segment's cells are sorted by hash too (stable): what does not fit in memory is read back in
+  ranges of hashes, what does is sorted when it is read, once.
 
 Threads: as the store that owns it.
 """
@@ -115,12 +116,16 @@ def run_of_frames(frames: Sequence[tuple[Rows, np.ndarray]], layout: RecordLayou
         layout,
         exact=False,
         high_bit=bits_for(len(panes) * shards),
+        whole_heaps=True,
     )
+    kept = arranged.rows
+    if len(frames) == 1:
+        kept = Rows(kept.words, kept.heap.copy())  # not a view of memory that is the frame's
     edges = np.flatnonzero(np.concatenate([[True], arranged.keys[1:] != arranged.keys[:-1]]))
     ends = np.append(edges[1:], len(keys))
     numbers = arranged.keys[edges].astype(np.int64)
     heap = arranged.heap_starts[ends] - arranged.heap_starts[edges]
-    return PaneRun(arranged.rows, Cells(panes[numbers // shards], numbers % shards, edges, ends, heap))
+    return PaneRun(kept, Cells(panes[numbers // shards], numbers % shards, edges, ends, heap))
 
 
 @dataclass(frozen=True)

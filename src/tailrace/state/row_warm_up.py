@@ -39,9 +39,11 @@ def warm_up_rows() -> None:
         aligned = AppendAlignedStore(_LAYOUT, [0], shard_count=1, memory_bytes=0, folder=folder, undo_epochs=1)
         _fill(aligned, frame)
         list(aligned.read(0, 1, piece_bytes=1))
+        aligned.delta()
         lists = AppendUnalignedStore(_LAYOUT, [0], shard_count=1, memory_bytes=0, folder=folder, undo_epochs=1)
         _fill(lists, frame)
         lists.read(frame[0], remove=False)
+        lists.delta()
         aligned.close()
         lists.close()
 

@@ -268,6 +268,24 @@ def copy_slices(
 
 
 @kernel
+def move_slices(words, lo, hi, at, bytes_words, shift, out_words):
+    """Copy slice ``s`` to rows ``at[s]`` on; its strings lie ``shift`` bytes further on than they did."""
+    width = out_words.shape[1]
+    for s in range(lo.shape[0]):
+        if s + _AHEAD < lo.shape[0]:
+            prefetch(words, lo[s + _AHEAD] * width)
+            prefetch(out_words, at[s + _AHEAD] * width)
+        target = at[s]
+        for r in range(lo[s], hi[s]):
+            for w in range(width):
+                out_words[target, w] = words[r, w]
+            for b in range(bytes_words.shape[0]):
+                if words[r, VALID] >> bytes_words[b, 1] & 1:
+                    out_words[target, bytes_words[b, 0]] += shift
+            target += 1
+
+
+@kernel
 def shift_strings(words, bytes_words, by):
     """The strings lie ``by`` bytes further on."""
     for r in range(words.shape[0]):

@@ -96,9 +96,17 @@ def arrange(
     low_bit: int = 0,
     high_bit: int = 64,
     given: np.ndarray | None = None,
+    whole_heaps: bool = False,
 ) -> Arranged:
-    """Copy all slices in the order of ``keys`` (uint64, one for each slice, source after source), then of ``given``."""
+    """Copy all slices in the order of ``keys`` (uint64, one for each slice, source after source), then of ``given``.
+
+    ``whole_heaps``: strings need not lie in order, so the sources' heaps are taken as they are, one after the other, a
+    single one without a copy; for slices that are not exact, and that hold about all rows of their sources.
+    """
     order, in_order = sorted_order(keys, low_bit, high_bit, given)
+    if whole_heaps:
+        assert not exact
+        return _moved(sources, order, in_order, layout)
     arranged = _copied(sources, order, in_order, layout)
     if not exact:
         return arranged
@@ -138,6 +146,30 @@ def _copied(sources: Sequence[Slices], order: np.ndarray, keys: np.ndarray, layo
         places = (at[first:end], heap_at[first:end])
         rk.copy_slices(s.rows.words, s.rows.heap, s.lo, s.hi, *places, layout.bytes_words, words, heap)
         first = end
+    return Arranged(Rows(words, heap), keys, order, starts, heap_starts)
+
+
+def _moved(sources: Sequence[Slices], order: np.ndarray, keys: np.ndarray, layout: RecordLayout) -> Arranged:
+    """As ``_copied``, but that strings stay in their heaps; ``heap_starts`` are what they would be there."""
+    lengths = _joined([s.hi - s.lo for s in sources])
+    starts = np.zeros(len(order) + 1, np.int64)
+    np.cumsum(lengths[order], out=starts[1:])
+    at = np.empty(len(order), np.int64)
+    at[order] = starts[:-1]
+    heap_starts = np.zeros(len(order) + 1, np.int64)
+    if layout.has_bytes:
+        sizes = [np.empty(len(s.lo), np.int64) for s in sources]
+        for s, out in zip(sources, sizes):
+            rk.slice_heap_bytes(s.rows.words, s.rows.heap, s.lo, s.hi, layout.bytes_words, out)
+        np.cumsum(_joined(sizes)[order], out=heap_starts[1:])
+    words = np.empty((int(starts[-1]), layout.words), np.int64)
+    first = base = 0
+    for s in sources:
+        end = first + len(s.lo)
+        rk.move_slices(s.rows.words, s.lo, s.hi, at[first:end], layout.bytes_words, base, words)
+        first, base = end, base + len(s.rows.heap)
+    heaps = [s.rows.heap for s in sources]
+    heap = heaps[0] if len(heaps) == 1 else np.concatenate(heaps) if heaps else np.empty(0, np.uint8)
     return Arranged(Rows(words, heap), keys, order, starts, heap_starts)
 
 
