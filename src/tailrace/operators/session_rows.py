@@ -32,11 +32,13 @@ from tailrace.state.layout import VALID, Merge, RecordLayout, record_layout
 from tailrace.state.list_instance import Stats
 from tailrace.state.metrics import Metrics, added
 from tailrace.state.sections import to_section
+from tailrace.state.spread import spread
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
 from tailrace.types import BIGINT
 
 READ_ROWS_MAX = 1 << 17
+_NO_NUMBERS = np.empty(0, np.int64)
 _INDEX_SHARE = 4
 """Of the memory budget, the lists get all but one part in so many: the rest is for the records about them."""
 
@@ -223,16 +225,26 @@ class SessionRows:
             high = max(high, low + 1)
             edges = offsets[low : high + 1]
             some = Rows(targets.words[edges[0] : edges[-1]], targets.heap)
+            bounds = window_struct(starts[low:high], self.spec, ends[low:high])
+            if self._function is not None:
+                session = np.repeat(np.arange(high - low), np.diff(edges))
+                yield from self._function.of_windows(self._table(some, session, bounds, remove), bounds, epoch)
+                low = high
+                continue
             rows, row_edges = self._lists.read(some, remove=remove)
             section = to_section(rows, self._layout)
             names = [field.name for field in (*self.spec.keys, *self.spec.rows)]
             groups = Groups(dict(zip(names, section.columns[2:], strict=True)), row_edges[edges - edges[0]])
-            bounds = window_struct(starts[low:high], self.spec, ends[low:high])
-            if self._function is not None:
-                yield from self._function.of_own_windows(groups, bounds, epoch)
-            else:
-                yield self._results.batch(groups, bounds)
+            yield self._results.batch(groups, bounds)
             low = high
+
+    def _table(self, targets: Rows, session: np.ndarray, windows: pa.Array, remove: bool) -> pa.Table:
+        """The rows of lists as the function sees them. ``session``: the number of each list's, among ``windows``."""
+        assert self._function is not None
+        found = self._lists.read_slices(targets, remove=remove)
+        numbers = [np.repeat(session[part.targets], part.slices.hi - part.slices.lo) for part in found]
+        rows = spread([part.slices for part in found], self._layout)
+        return self._function.table(rows, np.concatenate([_NO_NUMBERS, *numbers]), windows)
 
 
 def _index_layout(spec: AggregateSpec) -> RecordLayout:

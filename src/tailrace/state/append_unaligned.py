@@ -28,10 +28,11 @@ from tailrace.state import run_kernels as rk
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.list_instance import Found, ListInstance, Settings, Stats
 from tailrace.state.list_runs import FIRST_SLOT, UNKNOWN, ListRun, Targets
-from tailrace.state.list_sections import Entries, tombstones
+from tailrace.state.list_sections import tombstones
 from tailrace.state.metrics import Metrics
 from tailrace.state.row_store import check_owned
-from tailrace.state.runs import Slices, arrange, bits_for, list_order, plain, take
+from tailrace.state.runs import Slices, bits_for, list_order, plain, row_numbers, sorted_order, take
+from tailrace.state.spread import spread
 from tailrace.state.table import Rows
 
 _PARALLEL_ROWS = 20_000
@@ -237,6 +238,13 @@ class AppendUnalignedStore:
         offsets = np.cumsum(counts)
         return self._gathered(found, offsets), offsets
 
+    def read_slices(self, targets: Rows, *, remove: bool) -> list[Found]:
+        """As ``read``, without a copy: slices of what the store holds, oldest first, and the target of each.
+
+        They must be used before anything else is asked of the store.
+        """
+        return self._find(targets, remove=remove)
+
     def remove(self, targets: Rows) -> None:
         """The lists are gone, as part of the open epoch."""
         self._find(targets, remove=True)
@@ -303,11 +311,18 @@ class AppendUnalignedStore:
         hashes = np.concatenate([source.rows.words[source.lo, HASH] for source in sources])
         gone = np.arange(len(every)) < dead
         shards = hashes % self._shard_count
-        arranged = arrange(sources, shards.astype(np.uint64), self.layout, exact=False)
-        sizes = np.diff(arranged.starts)
-        order = arranged.order
-        entries = Entries(arranged.rows, np.repeat(gone[order], sizes), np.repeat(every[order], sizes))
-        section = list_sections.to_section(entries, self.layout)
+        order, _ = sorted_order(shards.astype(np.uint64), high_bit=bits_for(self._shard_count))
+        lengths = np.concatenate([source.hi - source.lo for source in sources])
+        ends = np.cumsum(lengths)
+        in_shards = row_numbers((ends - lengths)[order], ends[order])
+        sizes = lengths[order]
+        section = list_sections.spread_section(
+            spread(sources, self.layout),
+            in_shards,
+            np.repeat(gone[order], sizes),
+            np.repeat(every[order], sizes),
+            self.layout,
+        )
         edges = np.searchsorted(np.repeat(shards[order], sizes), np.arange(self._shard_count + 1))
         numbers = np.flatnonzero(np.diff(edges))
         return {int(s): section.slice(int(edges[s]), int(edges[s + 1] - edges[s])) for s in numbers}

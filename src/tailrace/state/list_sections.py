@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tailrace.state import columns, sections
+from tailrace.state import columns, sections, spread
 from tailrace.state.layout import PANE, VALID, RecordLayout
 from tailrace.state.list_runs import UNKNOWN
 from tailrace.state.runs import Slices, arrange, key_offsets, list_order, no_rows, take
+from tailrace.state.spread import Spread
 from tailrace.state.table import Rows, concat_rows
 from tailrace.types import BIGINT
 
@@ -41,9 +42,18 @@ class Entries:
 
 
 def to_section(entries: Entries, layout: RecordLayout) -> pa.RecordBatch:
-    plain = sections.to_section(entries.rows, layout)
-    known = entries.triggers != UNKNOWN
-    own = [pa.array(entries.gone, pa.bool_()), pa.array(entries.triggers, pa.int64(), mask=~known)]
+    return _with_own(sections.to_section(entries.rows, layout), entries.gone, entries.triggers, layout)
+
+
+def spread_section(
+    rows: Spread, order: np.ndarray, gone: np.ndarray, triggers: np.ndarray, layout: RecordLayout
+) -> pa.RecordBatch:
+    """Of rows and tombstones in this order; ``gone`` and ``triggers`` are in it already."""
+    return _with_own(spread.spread_section(rows, layout, order), gone, triggers, layout)
+
+
+def _with_own(plain: pa.RecordBatch, gone: np.ndarray, triggers: np.ndarray, layout: RecordLayout) -> pa.RecordBatch:
+    own = [pa.array(gone, pa.bool_()), pa.array(triggers, pa.int64(), mask=triggers == UNKNOWN)]
     return pa.RecordBatch.from_arrays([*own, *plain.columns], schema=section_schema(layout))
 
 

@@ -55,7 +55,8 @@ SESSIONS = st.lists(st.tuples(*[st.integers(0, 2)] * 4), min_size=1, max_size=20
 
 @given(SESSIONS)
 def test_highest_bids_of_each_session(bids: list[tuple[int, int, int, int]]) -> None:
-    """The fourth number says in which of its bidder's sessions a bid is."""
+    """The fourth number says in which of its bidder's sessions a bid is. Bids of a session come together."""
+    bids = sorted(bids, key=lambda bid: (bid[3], bid[1]))
     starts = pa.array([bid[3] for bid in bids], pa.timestamp("us", tz="UTC"))
     windows = pa.StructArray.from_arrays([starts, starts], ["start", "end"])
     rows = table([bid[:3] for bid in bids]).append_column("window", windows)
