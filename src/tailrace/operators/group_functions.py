@@ -14,13 +14,16 @@ import pyarrow.compute as pc
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.groups import Groups
 from tailrace.operators.row_order import sort_ranks
+from tailrace.state.runs import bits_for, sorted_order
+
+_KEY_BITS = 64
 
 
 def quantile(groups: Groups, column: str, share: float) -> pa.Array:
     """The value below which ``share`` of the group lies, between two rows by their distance: Spark's ``percentile``."""
     values, numbers = _present(groups, column)
     doubles = np.asarray(values.cast(pa.float64(), safe=False))  # whole numbers beyond 2^53 are rounded, as in Spark
-    order = np.lexsort((doubles, numbers))  # NaN sorts last, as in Spark
+    order = _value_order(values, doubles, numbers)
     counts = np.bincount(numbers, minlength=len(groups))
     starts = np.cumsum(counts) - counts
     there = counts > 0
@@ -32,6 +35,20 @@ def quantile(groups: Groups, column: str, share: float) -> pa.Array:
     with np.errstate(invalid="ignore"):
         mixed = below + (above - below) * (place - low)  # NaN where one is infinite, as in Spark
     return pa.array(np.where((place == low) | (below == above), below, mixed), mask=~there)
+
+
+def _value_order(values: pa.Array, doubles: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Rows by group and then by value; NaN sorts last, as in Spark. Whole numbers are packed and sorted by counting."""
+    if pa.types.is_signed_integer(values.type) and len(values):
+        whole = np.asarray(values.cast(pa.int64()))
+        least = int(whole.min())
+        width = (int(whole.max()) - least).bit_length()
+        bits = width + bits_for(int(numbers[-1]) + 1)
+        if bits <= _KEY_BITS:
+            above = whole.astype(np.uint64) - np.uint64(least % 2**64)
+            keys = above if bits == width else (numbers.astype(np.uint64) << np.uint64(width)) | above
+            return sorted_order(keys, high_bit=bits)[0]
+    return np.lexsort((doubles, numbers))
 
 
 def count_distinct(groups: Groups, column: str) -> pa.Array:
