@@ -181,3 +181,48 @@ def test_what_is_best_aggregated(spark: SparkSession, tmp_path: Path) -> None:
     wanted = closed(asked.fed, best_sum, by_key=False)
     for epoch in range(len(asked.fed)):
         assert asked.said(epoch) == wanted[epoch], f"epoch {epoch}"
+
+
+# Windows that end key by key ------------------------------------------------------------------------------------------
+
+
+def tens(times: Any) -> Any:
+    """The same windows, as a user's own."""
+    starts = times.astype("datetime64[us]").astype("int64") // WINDOW * WINDOW
+    return starts.astype("datetime64[us]"), (starts + WINDOW).astype("datetime64[us]")
+
+
+@pytest.mark.long
+def test_the_best_of_a_users_window_when_it_closes(spark: SparkSession, tmp_path: Path) -> None:
+    def ask(frame: DataFrame) -> Any:
+        return marked(frame).groupBy("k", tr.custom_window("ts", tens)).topN(N, "w", columns=["v", "w"])
+
+    asked = Asked(spark, tmp_path, ask)
+    tables = drawn(7)
+    asked.run(tables[:4])
+    asked.run(tables[4:])
+    wanted = closed(asked.fed, lambda group, rows: shown((group[1], (group[0], group[0] + WINDOW)), ranked(rows)))
+    for epoch in range(len(asked.fed)):
+        assert asked.said(epoch) == wanted[epoch], f"epoch {epoch}"
+
+
+@pytest.mark.long
+def test_the_best_of_so_many_rows(spark: SparkSession, tmp_path: Path) -> None:
+    size, slide = 5, 3
+
+    def ask(frame: DataFrame) -> Any:
+        return marked(frame).groupBy("k", tr.count_window(size, slide)).topN(N, "w", columns=["v", "w"])
+
+    asked = Asked(spark, tmp_path, ask)
+    tables = drawn(7)
+    asked.run(tables[:4])
+    asked.run(tables[4:])
+    every: dict[Any, list[Row]] = defaultdict(list)
+    for epoch, table in enumerate(tables):
+        wanted = []
+        for row in sorted(plain(table), key=lambda row: (row["ts"] is not None, row["ts"] or 0, row["v"])):
+            rows = every[row["k"]]
+            rows.append(row)
+            if len(rows) >= size and (len(rows) - size) % slide == 0:
+                wanted += shown((row["k"], (len(rows) - size) // slide), ranked(rows[-size:]))
+        assert asked.said(epoch) == sorted(wanted, key=repr), f"epoch {epoch}"

@@ -83,12 +83,21 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "duplicates for a time": (_S.withStateTtl("5 seconds", "processingTime").dropDuplicates(["k", "v"]), "append"),
     "best rows": (_S.groupBy("k").topN(3, "v"), "update"),
     "best rows with ttl": (_S.withStateTtl("5 seconds").groupBy("k").topN(3, "v"), "update"),
+    "best rows of sessions": (_S.groupBy(_SESSIONS, "k").topN(2, "v"), "append"),
+    "best rows by count": (_S.groupBy(count_window(5, 2), "k").topN(2, "v"), "update"),
+    "best rows of a user's windows": (_S.groupBy(custom_window("ts", _uneven), "k").topN(2, "v"), "append"),
     "interval join": (_S.join(_RIGHT, "k", "left_outer", within=("-1 second", "2 seconds")), "append"),
     "window join": (_S.join(_RIGHT, "k", "left_outer", window=window("ts", "4 seconds")), "append"),
     "join with ttl": (_S.join(_RIGHT, "k", ttl="3 seconds"), "append"),
 }
 
-LONG = {"duplicates for a time", "windows by count that overlap", "windows by count with ttl"}
+LONG = {
+    "best rows by count",
+    "best rows of a user's windows",
+    "duplicates for a time",
+    "windows by count that overlap",
+    "windows by count with ttl",
+}
 """Kinds that others stand for where there is little time."""
 PARAMETERS = [pytest.param(kind, marks=pytest.mark.long) if kind in LONG else kind for kind in KINDS]
 

@@ -8,6 +8,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -273,12 +274,17 @@ def play(
     combine: bool,
     seed: int,
     at_least: bool = False,
+    answers: Callable[[dict[tuple[Any, ...], list[Row]]], Answers] | None = None,
+    read: Callable[[list[pa.RecordBatch]], Answers] | None = None,
 ) -> None:
     """Two servers; tries that fail half-way; a server that is lost; shards that move; folded sections.
 
-    ``at_least``: groups that did not change may be emitted too, if they are right.
+    ``at_least``: groups that did not change may be emitted too, if they are right. ``answers``, ``read``: what groups
+    must give, and what batches do, where that is not one row with ``names`` for each.
     """
     names = tuple(names)
+    answers = answers or partial(answers_of, names=names)
+    read = read or partial(emitted, names=names)
     chance = random.Random(seed)
     ranges = [(0, 1), (1, spec.shards)]
     servers = [make(range(*r)) for r in ranges]
@@ -307,15 +313,15 @@ def play(
                     server.advance(epoch, before, max(watermark, before) + chance.randrange(40))
                 server.undo(epoch)
             server.apply(epoch, [split(frame, spec.layout(), ranges)[number] for frame in whole])
-            got |= emitted(server.advance(epoch, before, watermark), names)
+            got |= read(server.advance(epoch, before, watermark))
             for shard, batch in server.delta(epoch).items():
                 sections[shard].append(batch)
-        answers = answers_of(wanted.groups[epoch], names)
+        right = answers(wanted.groups[epoch])
         if at_least:
-            assert answers.items() == {key: got[key] for key in answers if key in got}.items(), f"epoch {epoch}"
-            standing = answers_of(wanted.standing[epoch], names)
-            answers = {key: standing[key] for key in got}
-        assert got == answers, f"epoch {epoch}"
+            assert right.items() == {key: got[key] for key in right if key in got}.items(), f"epoch {epoch}"
+            standing = answers(wanted.standing[epoch])
+            right = {key: standing[key] for key in got}
+        assert got == right, f"epoch {epoch}"
         horizon = max(server.horizon for server in servers)
         what = chance.random()
         if what < 0.3:

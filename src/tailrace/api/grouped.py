@@ -12,7 +12,7 @@ from tailrace.api.columns import resolve
 from tailrace.api.processing import processed
 from tailrace.api.ranking import ranked
 from tailrace.api.relations import Aggregation, StateTtl, WindowFunction
-from tailrace.api.windows import AnyWindow, CountWindow, SessionWindow
+from tailrace.api.windows import AnyWindow, CountWindow, SessionWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.types import Field
 
@@ -192,10 +192,14 @@ class GroupedStream:
         ``update`` mode all rows of each group whose best rows changed are given: a sink puts them in place of what it
         has by the group columns and the rank. With a window, ``append`` gives its best rows when it closes.
 
+        Of sessions, windows by count and your own all rows are kept until they close, and ``update`` gives the best of
+        each that rows came for, changed or not.
+
         >>> bids.groupBy("auction").topN(10, "price")                                          # doctest: +SKIP
         """
-        if self.chosen_store not in (None, "RMW"):
-            raise AnalysisError(f"topN keeps its rows in RMW and not in {self.chosen_store}: remove .store(...)")
+        usual = "RMW" if self.window is None or isinstance(self.window, Window) else "AUR"
+        if self.chosen_store not in (None, usual):
+            raise AnalysisError(f"topN keeps its rows in {usual} and not in {self.chosen_store}: remove .store(...)")
         stream = self.stream
         groups = (self.keys, self.window, self.window_position)
         asked = (n, orderBy, ascending, columns, rank)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tailrace.api.columns import check_collation, resolve
 from tailrace.api.relations import Ranking, Watermark
-from tailrace.api.windows import AnyWindow, CountWindow, Window
+from tailrace.api.windows import AnyWindow, CountWindow
 from tailrace.errors import AnalysisError
 from tailrace.types import Field
 
@@ -29,10 +29,10 @@ def ranked(
 ) -> Ranking:
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= N_MAX:
         raise AnalysisError(f"topN: n must be a whole number from 1 to {N_MAX:,}, but is {n!r}: topN(10, 'price')")
-    if window is not None and not isinstance(window, Window):
+    if isinstance(window, CountWindow) and window.event_time is not None:
         raise AnalysisError(
-            "topN keeps the best rows of windows that end for all keys at once, or of all time: group by "
-            "tailrace.window(...), or without a window; of other windows, tailrace.top_k gives the largest values"
+            "topN: the best rows of a window by count have no event time in common: remove eventTime from "
+            "tailrace.count_window(...), or name the event time of the rows in columns=[...]"
         )
     if not isinstance(rank, str) or not rank.strip():
         raise AnalysisError(f"topN: rank takes the name of an output column, but got {rank!r}: topN(..., rank='place')")

@@ -281,7 +281,7 @@ class Ranking:
     source: object
     schema: tuple[Field, ...]
     watermark: Watermark | None
-    window: Window | None
+    window: AnyWindow | None
     window_position: int  # as in an aggregation
     keys: tuple[Field, ...]
     columns: tuple[Field, ...]
@@ -295,7 +295,9 @@ class Ranking:
         """Event time: the watermark's column, else the window's."""
         if self.watermark is not None:
             return self.watermark.column
-        return None if self.window is None else self.field(self.window.time_column)
+        if self.window is None or isinstance(self.window, CountWindow):
+            return None
+        return self.field(self.window.time_column)
 
     def field(self, name: str) -> Field:
         return next(field for field in self.schema if field.name == name)
@@ -303,19 +305,21 @@ class Ranking:
     @property
     def fields(self) -> tuple[Field, ...]:
         groups = list(self.keys)
-        if self.window is not None:
+        if isinstance(self.window, CountWindow):
+            groups.insert(self.window_position, Field(self.window.name, BIGINT))
+        elif self.window is not None:
             assert self.time_column is not None
             groups.insert(self.window_position, Field(self.window.name, self.time_column.type))
         return (*groups, *self.columns, Field(self.rank, DataType("int")))
 
     @property
     def event_time(self) -> Watermark | None:
-        if self.window is None or self.watermark is None:
+        if self.window is None or self.watermark is None or isinstance(self.window, CountWindow):
             return None
         return Watermark(Field(self.window.name, self.watermark.column.type), Micros(0))
 
     def refusal(self, mode: OutputMode) -> str | None:
-        if mode is not OutputMode.APPEND or self.event_time is not None:
+        if mode is not OutputMode.APPEND or self.event_time is not None or isinstance(self.window, CountWindow):
             return None
         return (
             "the best rows of a group are final once its window has closed, so outputMode 'append' needs a window, "

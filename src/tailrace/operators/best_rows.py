@@ -5,22 +5,28 @@ Threads: pure functions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.keyed import Keyed
+from tailrace.operators.specs.best import Order
 from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.top_n_kernels import best_rows
 from tailrace.state.layout import VALUE_KIND, AccumulatorWords, KeyWords, RecordLayout
 from tailrace.state.table import Rows
+from tailrace.types import Field
 
 
-def order_of(spec: TopNSpec, layout: RecordLayout) -> np.ndarray:
-    """For the kernel: what was asked for, then event time, then all other columns that are kept."""
-    names = [row.name for row in spec.rows]
-    signs = {names.index(each.column): 1 if each.ascending else -1 for each in spec.order}
-    if spec.time_column is not None and spec.time_column.name in names:
-        signs.setdefault(names.index(spec.time_column.name), 1)
+def order_of(
+    rows: Sequence[Field], order: Sequence[Order], time_column: Field | None, layout: RecordLayout
+) -> np.ndarray:
+    """For the kernel: what was asked for, then event time, then all other columns that are kept, ``rows``."""
+    names = [row.name for row in rows]
+    signs = {names.index(each.column): 1 if each.ascending else -1 for each in order}
+    if time_column is not None and time_column.name in names:
+        signs.setdefault(names.index(time_column.name), 1)
     for place in range(len(names)):
         signs.setdefault(place, 1)
     kinds = layout.program[:, VALUE_KIND]

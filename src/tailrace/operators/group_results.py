@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.operators import group_functions
+from tailrace.operators.best_results import BestResults
 from tailrace.operators.finish import finish
 from tailrace.operators.groups import Groups
 from tailrace.operators.lift import Lifter
@@ -29,6 +30,7 @@ class GroupResults:
 
     def __init__(self, spec: AggregateSpec) -> None:
         self._spec = spec
+        self._best = None if spec.best is None else BestResults(spec)
         self._schema = output_schema(spec)
         self._types: dict[str, DataType] = {field.name: field.type for field in (*spec.keys, *spec.rows)}
         merged = tuple(out for out in spec.outputs if out.result not in WHOLE_GROUP)
@@ -46,12 +48,16 @@ class GroupResults:
             emit_changed=True,
             watermarked=False,
             ttl=None,
+            best=None,
             shards=1,
         )
 
     def batch(self, groups: Groups, window: pa.Array | None) -> pa.RecordBatch:
-        """One row for each group. ``window``: the struct of its bounds, for each group."""
+        """One row for each group, or its best. ``window``: the struct of its bounds, for each group."""
         spec = self._spec
+        if self._best is not None:
+            assert window is not None
+            return self._best.batch(groups, window)
         arrays = [groups.firsts(key.name) for key in spec.keys]
         if window is not None:
             arrays.insert(spec.window_position, window)

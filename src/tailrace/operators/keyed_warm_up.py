@@ -8,8 +8,9 @@ from tailrace.env.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.deduplicate import Deduplicate
 from tailrace.operators.lifters import lifter_of
+from tailrace.operators.specs.best import Order
 from tailrace.operators.specs.deduplicate import DeduplicateSpec
-from tailrace.operators.specs.top_n import Order, TopNSpec
+from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.top_n import TopN
 from tailrace.types import TIMESTAMP, DataType, Field
 

@@ -83,7 +83,7 @@ class TopN(WindowAggregate):
         )
         self._top = spec
         self._row_layout = spec.layout()
-        self._order = order_of(spec, self._row_layout)
+        self._order = order_of(spec.rows, spec.order, spec.time_column, self._row_layout)
         self._schema = output_schema(spec)
 
     # One epoch -------------------------------------------------------------------------------------------------------

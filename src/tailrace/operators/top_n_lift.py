@@ -27,7 +27,7 @@ class TopNLifter(AnyRowLifter):
         self._spec = spec
         self._late_before = late_before
         self._combine = combine
-        self._order = order_of(spec, self._layout)
+        self._order = order_of(spec.rows, spec.order, spec.time_column, self._layout)
 
     def _in_time(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray | None]:
         spec = self._spec

@@ -71,7 +71,7 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
         session_gap=window.gap if isinstance(window, SessionWindow) else None,
         count_size=window.size if isinstance(window, CountWindow) else None,
         count_slide=window.slide if isinstance(window, CountWindow) and window.slide < window.size else None,
-        custom=_custom_spec(window) if isinstance(window, CustomWindow) else None,
+        custom=custom_spec(window) if isinstance(window, CustomWindow) else None,
         store=stream.store,
         ttl=plan_ttl(stream.state_ttl),
         in_time=stream.state_ttl is not None and isinstance(window, CountWindow) and window.event_time is not None,
@@ -91,7 +91,7 @@ def _watermarked(stream: Aggregation) -> bool:
     return stream.watermark is not None and stream.window is not None
 
 
-def _custom_spec(window: CustomWindow) -> CustomSpec:
+def custom_spec(window: CustomWindow) -> CustomSpec:
     return CustomSpec(packed(window.assign), None if window.trigger is None else packed(window.trigger))
 
 

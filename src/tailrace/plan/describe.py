@@ -26,7 +26,7 @@ def kind_text(operator: OperatorSpec) -> str:
     """What it is called in a plan."""
     match operator:
         case AggregateSpec():
-            return "Aggregate"
+            return "Aggregate" if operator.best is None else "Top n"
         case JoinSpec():
             return "Join"
         case DeduplicateSpec():
@@ -45,7 +45,7 @@ def kind_name(operator: OperatorSpec) -> str:
     match operator:
         case AggregateSpec(window_kind=WindowKind.GLOBAL):
             return "rolling aggregate"
-        case AggregateSpec():
+        case AggregateSpec(best=None):
             return f"{operator.window_kind} window aggregate"
         case JoinSpec():
             return str(operator.kind).replace("_", " ")

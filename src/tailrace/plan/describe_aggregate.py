@@ -7,6 +7,7 @@ from tailrace.operators.specs.aggregate import WHOLE_GROUP, Accumulator, Aggrega
 from tailrace.operators.specs.pattern import Pattern
 from tailrace.operators.specs.window import CustomSpec
 from tailrace.plan.describe_process import ttl_clock_text, ttl_lines
+from tailrace.plan.describe_top_n import best_line, best_parts
 from tailrace.plan.words import field_text, fields_text, window_text
 
 
@@ -23,11 +24,15 @@ def aggregate_lines(operator: AggregateSpec) -> list[str]:
         time = operator.time_column.name
         lines.append(f"window {windows_text(operator)}, over {time}, in column {operator.window_name}")
         lines.append(f"panes of {_panes(operator)}" if operator.custom is None else _expected(operator.custom))
+    if operator.best is not None:
+        lines.append(best_line(operator.best, operator))
     outputs = [f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs]
     return [*lines, *outputs, *ttl_lines(operator.ttl)]
 
 
 def aggregate_parts(operator: AggregateSpec) -> dict[str, str]:
+    if operator.best is not None:
+        return best_parts(operator, operator.best, windows_text(operator))
     return {
         "group columns": fields_text(operator.keys),
         "window": windows_text(operator),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.specs.best import Best, Order
 from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.plan.describe_process import ttl_clock_text, ttl_lines
 from tailrace.plan.words import field_text, fields_text, window_text
@@ -13,7 +17,10 @@ def top_n_lines(operator: TopNSpec) -> list[str]:
         assert operator.time_column is not None
         window, time = window_text(operator.window), operator.time_column.name
         lines.append(f"window {window}, over {time}, in column {operator.window_name}")
-    lines += [f"the best {operator.n:,} rows of each, by {order_text(operator)}", f"keeps {_kept(operator)}"]
+    lines += [
+        f"the best {operator.n:,} rows of each, by {order_text(operator, operator.order)}",
+        f"keeps {_kept(operator)}",
+    ]
     return [*lines, *ttl_lines(operator.ttl)]
 
 
@@ -23,16 +30,34 @@ def top_n_parts(operator: TopNSpec) -> dict[str, str]:
         "window": window_text(operator.window),
         "event time column": field_text(operator.time_column),
         "rows of each group": f"{operator.n:,}",
-        "order": order_text(operator),
+        "order": order_text(operator, operator.order),
         "columns kept": fields_text(operator.rows),
         "output mode": "update" if operator.emit_changed else "append",
         "time-to-live": ttl_clock_text(operator.ttl),
     }
 
 
-def order_text(operator: TopNSpec) -> str:
-    asked = [f"{each.column} {'ascending' if each.ascending else 'descending'}" for each in operator.order]
-    time, by = operator.time_column, {each.column for each in operator.order}
+def best_line(best: Best, operator: AggregateSpec) -> str:
+    return f"the best {best.n:,} rows of each, by {order_text(operator, best.order)}; chosen of all, which are kept"
+
+
+def best_parts(operator: AggregateSpec, best: Best, window: str) -> dict[str, str]:
+    """The same as those above, where all rows are kept."""
+    return {
+        "group columns": fields_text(operator.keys),
+        "window": window,
+        "event time column": field_text(operator.time_column),
+        "rows of each group": f"{best.n:,}",
+        "order": order_text(operator, best.order),
+        "columns kept": fields_text(operator.rows),
+        "output mode": "update" if operator.emit_changed else "append",
+        "time-to-live": ttl_clock_text(operator.ttl),
+    }
+
+
+def order_text(operator: TopNSpec | AggregateSpec, order: Sequence[Order]) -> str:
+    asked = [f"{each.column} {'ascending' if each.ascending else 'descending'}" for each in order]
+    time, by = operator.time_column, {each.column for each in order}
     ties = ["the earlier event time"] if time in operator.rows and time is not None and time.name not in by else []
     return ", then ".join([*asked, *ties, "the smaller other columns"])
 

@@ -170,6 +170,14 @@ TOP_N = StoreChoice(
 )
 
 
+BEST = {
+    WindowKind.SESSION: "the best rows are chosen when a session ends, of all its rows, and sessions end key by key",
+    WindowKind.COUNT: "the best rows are chosen when a window is full, of all its rows, and windows are key by key",
+    WindowKind.CUSTOM: "the best rows are chosen when a window ends, of all its rows, and windows of your own may "
+    "start and end in any order",
+}
+"""Of windows that do not end for all keys at once."""
+
 LOOKUP = StoreChoice(None, "rows of the table are copied into a cache, which may lose any of them at any time")
 PROCESS = StoreChoice(
     Pattern.RMW, "the state of a key is read, given to your function and written: one record a key, changed in place"
@@ -189,6 +197,8 @@ def choose_store(operator: OperatorSpec) -> StoreChoice:
             return LOOKUP
         case ProcessSpec():
             return PROCESS
+        case AggregateSpec() if operator.best is not None:
+            return StoreChoice(Pattern.AUR, f"{BEST[operator.window_kind]}: rows are appended by key and window")
         case AggregateSpec():
             return _of_aggregation(operator)
     raise AssertionError(f"no store for {operator!r}")

@@ -10,7 +10,7 @@ from support.bids import RecordingRuntime
 from tailrace.api import aggregates as tr
 from tailrace.api.relations import Deduplication, OutputMode, Ranking
 from tailrace.api.stream import Stream
-from tailrace.api.windows import count_window, session_window, window
+from tailrace.api.windows import count_window, custom_window, session_window, window
 from tailrace.errors import AnalysisError
 from tailrace.types import DataType, Field
 
@@ -153,9 +153,23 @@ def test_what_cannot_be_ranked_is_refused(arguments: tuple[Any, ...], words: tup
     refused(lambda: stream(tags="array<int>").groupBy("auction").topN(*arguments), *words)
 
 
-def test_windows_that_end_key_by_key_are_refused() -> None:
-    for each in (session_window("ts", "10 seconds"), count_window(5)):
-        refused(lambda each=each: stream().groupBy(each).topN(3, "price"), "windows that end for all keys", "top_k")
+def test_windows_that_end_key_by_key() -> None:
+    for each in (session_window("ts", "10 seconds"), count_window(5, 2), custom_window("ts", lambda times: times)):
+        made = stream().groupBy("auction", each.alias("w")).topN(3, "price", columns=["note"])
+        assert made.columns == ["auction", "w", "note", "rank"]
+        assert made.source.refusal(OutputMode.APPEND) is None
+    unclosed = stream(None).groupBy(session_window("ts", "10 seconds")).topN(3, "price").source
+    assert "and a watermark" in unclosed.refusal(OutputMode.APPEND)
+    assert stream(None).groupBy(count_window(5)).topN(3, "price").source.refusal(OutputMode.APPEND) is None
+    first = stream().groupBy(session_window("ts", "1 minute"), "auction").topN(1, "price")
+    assert first.groupBy(window("session_window", "1 hour")).count().columns == ["window", "count"]
+
+
+def test_windows_whose_best_rows_cannot_be_given() -> None:
+    timed = count_window(5, eventTime="at")
+    refused(lambda: stream().groupBy(timed).topN(3, "price"), "no event time in common", "remove eventTime")
+    each = stream().groupBy(session_window("ts", "1 second")).store("RMW")
+    refused(lambda: each.topN(2, "price"), "topN keeps its rows in AUR")
     refused(lambda: counts().groupBy("auction").topN(2, "window"), "is the window that rows come from", "group by it")
     refused(lambda: stream().groupBy("auction").store("AUR").topN(2, "price"), "topN keeps its rows in RMW")
 

@@ -10,7 +10,8 @@ from tailrace.ids import Micros
 from tailrace.operators.handover import in_fixed_order
 from tailrace.operators.output import output_schema
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.operators.specs.top_n import Order, TopNSpec
+from tailrace.operators.specs.best import Order
+from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.specs.window import WindowSpec
 from tailrace.state.layout import Merge
 from tailrace.types import DOUBLE, TIMESTAMP, DataType, Field

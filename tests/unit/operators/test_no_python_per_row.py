@@ -19,9 +19,10 @@ from tailrace.operators.lift import Lifter
 from tailrace.operators.lifters import lifter_of
 from tailrace.operators.session_aggregate import SessionAggregate
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
+from tailrace.operators.specs.best import Order
 from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.operator import OperatorSpec
-from tailrace.operators.specs.top_n import Order, TopNSpec
+from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.specs.window import CustomSpec, WindowSpec
 from tailrace.operators.warm_up import warm_up
 from tailrace.operators.window_aggregate import WindowAggregate

@@ -18,7 +18,8 @@ from support.row_cluster import RowCluster
 from support.top_n_model import Group, Row, TopNModel
 from tailrace.ids import Micros
 from tailrace.operators import top_n
-from tailrace.operators.specs.top_n import Order, TopNSpec
+from tailrace.operators.specs.best import Order
+from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.specs.window import WindowSpec
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 

@@ -21,8 +21,9 @@ from support.ttl_story import Row, Story, tell
 from tailrace.ids import Micros
 from tailrace.operators.catalogue import operator_of
 from tailrace.operators.lifters import lifter_of
+from tailrace.operators.specs.best import Order
 from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
-from tailrace.operators.specs.top_n import Order, TopNSpec
+from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.specs.ttl import Clock, Ttl
 from tailrace.operators.warm_up import warm_up
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field

@@ -12,8 +12,9 @@ from tailrace.api import aggregates as tr
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
-from tailrace.api.windows import window
+from tailrace.api.windows import count_window, custom_window, session_window, window
 from tailrace.errors import AnalysisError
+from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
 from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.operators.specs.top_n import TopNSpec
@@ -99,6 +100,35 @@ def test_what_is_kept_of_a_row() -> None:
     assert "output mode update" in explain(ever)
     by_time = planned(stream().groupBy("auction").topN(1, "ts"), "update")
     assert "by ts descending, then the smaller other columns" in explain(by_time)
+
+
+@pytest.mark.parametrize(
+    ("each", "said", "kind"),
+    [
+        (session_window("ts", "10 seconds"), "sessions of rows at most 10 seconds apart", "session"),
+        (count_window(5, 2), "5 rows of a key, one every 2", "count"),
+        (custom_window("ts", len), "of your function", "custom"),
+    ],
+    ids=["session", "count", "custom"],
+)
+def test_best_rows_of_windows_that_end_key_by_key(each: Any, said: str, kind: str) -> None:
+    asked = stream().groupBy("auction", each).topN(3, "price", columns=["note"])
+    plan = planned(asked)
+    spec = plan.operator
+    assert isinstance(spec, AggregateSpec) and spec.best is not None and spec.pattern == "AUR"
+    assert [row.name for row in spec.rows] == ["note", "price", "ts"] and spec.best.shown == ("note",)
+    assert [field.name for field in spec.emits] == ["auction", each.name, "note", "rank"]
+    assert spec.window_kind == kind and spec.watermarked is (kind != "count")
+    text = explain(plan)
+    assert "+- Top n" in text and f"window {said}" in text and "store AUR: the best rows are chosen when a" in text
+    assert "the best 3 rows of each, by price descending, then the earlier event time, then the smaller other" in text
+    by_time = stream().groupBy("auction", window("ts", "10 seconds")).topN(3, "price", columns=["note"])
+    found = differences(stored(asked), stored(by_time))
+    assert any(line.startswith(f"window: was {said}, is now 10 seconds, tumbling") for line in found)
+    four = stream().groupBy("auction", each).topN(4, "price", columns=["note"])
+    assert differences(stored(asked), stored(four)) == ["rows of each group: was 3, is now 4"]
+    rows = stream().groupBy("auction", each).agg(tr.median("price"))
+    assert differences(stored(asked), stored(rows)) == ["operator: was Top n, is now Aggregate"]
 
 
 def test_windows_that_rows_bring_have_one_time() -> None:

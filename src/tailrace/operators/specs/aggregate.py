@@ -10,12 +10,14 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from tailrace.ids import Micros
+from tailrace.operators.specs.best import Best
 from tailrace.operators.specs.pattern import Pattern, WindowKind
 from tailrace.operators.specs.ttl import Clock, Ttl
 from tailrace.operators.specs.window import BY_END, CustomSpec, WindowSpec
 from tailrace.state.layout import Merge, RecordLayout, bits_of, record_layout
 from tailrace.types import BIGINT, DataType, Field, Kind, window_of
 
+INT = DataType("int")
 START = "__start"
 """Part of the key of records that lie by their windows' ends: where the window starts."""
 
@@ -106,6 +108,7 @@ class AggregateSpec:
     # Of records without a window: then the first accumulator is when a record was last updated. Of windows by count, of
     # keys with their open windows: then it is the second one.
     ttl: Ttl | None = None
+    best: Best | None = None  # in place of ``outputs``: rows of each group, chosen of all that it has
     in_time: bool = False  # of windows by count with a time-to-live: rows before the watermark are late all the same
 
     @property
@@ -143,7 +146,7 @@ class AggregateSpec:
     @property
     def whole_group(self) -> bool:
         """Whether some output needs all rows of a group."""
-        return any(out.result in WHOLE_GROUP for out in self.outputs)
+        return self.best is not None or any(out.result in WHOLE_GROUP for out in self.outputs)
 
     @property
     def usual_pattern(self) -> Pattern:
@@ -209,11 +212,15 @@ class AggregateSpec:
         groups = list(self.shown_keys)
         if self.windowed:
             groups.insert(self.window_position, Field(self.window_name, self.window_type))
+        if self.best is not None:
+            by_name = {row.name: row for row in self.rows}
+            return (*groups, *(by_name[name] for name in self.best.shown), Field(self.best.rank, INT))
         return (*groups, *(Field(out.name, out.type) for out in self.outputs))
 
     @property
     def tells_apart(self) -> tuple[str, ...]:
-        return (self.window_name,) if self.windowed else ()
+        named = (self.window_name,) if self.windowed else ()
+        return named if self.best is None else (*named, self.best.rank)
 
     @property
     def output_delay(self) -> Micros:
@@ -273,4 +280,5 @@ class AggregateSpec:
             store=raw.get("store"),
             ttl=Ttl.from_json(raw.get("ttl")),
             in_time=raw.get("in_time", False),
+            best=Best.from_json(raw.get("best")),
         )

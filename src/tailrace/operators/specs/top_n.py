@@ -1,8 +1,7 @@
 """What tasks and servers need to know to keep the best rows of each key: plain data that travels as JSON.
 
-Rows are ordered by the columns asked for, then by event time (earlier is better), then by all other kept columns
-(smaller is better); null is smaller than anything, NaN larger. Of rows that are equal in all of these it does not
-matter which is which.
+Over all time, and over windows that end for all keys at once: of other windows all rows are kept until they end, see
+``aggregate``. What makes a row better, ``best`` says.
 
 With a time-to-live a group is forgotten that no row has come for: any row keeps it, also one that is not among the
 best. Nothing here touches Spark or Arrow.
@@ -16,6 +15,7 @@ from typing import Any
 
 from tailrace.ids import Micros
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift
+from tailrace.operators.specs.best import Order
 from tailrace.operators.specs.ttl import Clock, Ttl
 from tailrace.operators.specs.window import WindowSpec
 from tailrace.state.layout import Merge, RecordLayout, record_layout
@@ -23,12 +23,6 @@ from tailrace.types import TIMESTAMP, DataType, Field, window_of
 
 KIND = "top_n"
 _INT = DataType("int")
-
-
-@dataclass(frozen=True)
-class Order:
-    column: str
-    ascending: bool
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,33 @@
+"""Which rows of a group are the best, and how many of them are given: plain data. Nothing here touches Spark or Arrow.
+
+Rows are ordered by the columns asked for, then by event time (earlier is better), then by all other kept columns
+(smaller is better); null is smaller than anything, NaN larger. Of rows that are equal in all of these it does not
+matter which is which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Order:
+    column: str
+    ascending: bool
+
+
+@dataclass(frozen=True)
+class Best:
+    """The ``n`` best rows of each group, with the columns ``shown`` and their rank, from 1 on."""
+
+    n: int
+    order: tuple[Order, ...]  # the most important first
+    shown: tuple[str, ...]
+    rank: str  # name of the output column
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any] | None) -> Best | None:
+        if raw is None:
+            return None
+        return cls(raw["n"], tuple(Order(**each) for each in raw["order"]), tuple(raw["shown"]), raw["rank"])
