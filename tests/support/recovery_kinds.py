@@ -94,6 +94,7 @@ KINDS: dict[str, tuple[Stream, str]] = {
 LONG = {
     "best rows by count",
     "best rows of a user's windows",
+    "best rows of sessions",
     "duplicates for a time",
     "windows by count that overlap",
     "windows by count with ttl",

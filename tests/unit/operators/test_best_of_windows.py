@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,12 +24,15 @@ from support.window_cases import CUSTOM, Answers, Row, Wanted, by_count, by_time
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators import row_lift
 from tailrace.operators.catalogue import operator_of
+from tailrace.operators.lifters import lifter_of
 from tailrace.operators.operator import Operator
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.best import Best, Order
 from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.operators.warm_up import warm_up
 from tailrace.state.layout import HASH
 from tailrace.state.table import Rows
+from unit.operators.test_no_python_per_row import calls
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 
@@ -139,7 +143,34 @@ def by_session(epochs: list[list[Row]], *, update: bool) -> Wanted:
     return Wanted(groups, list(judgement.late), closing, [0] * len(epochs))
 
 
-EXAMPLES = settings(max_examples=400 if LONG else 15, deadline=None, print_blob=True)
+@pytest.mark.parametrize("slide", [None, 4])
+def test_ten_times_the_keys_need_no_more_calls_of_python(slide: int | None, tmp_path: Any) -> None:
+    best = Best(2, (Order("v", False),), ("v", "s"), "rank")
+    given = {"count_size": 6, "count_slide": slide, "watermarked": False}
+    spec = spec_of((), accumulators=(), best=best, emit_changed=True, **given)
+    warm_up()
+
+    def of(keys: int) -> Counter[str]:
+        operator = operator_of(spec, range(spec.shards), memory_bytes=1 << 26, folder=str(tmp_path))
+        batch = cases.batch_of([(f"key {at % keys}", at, at % 7, "text") for at in range(5 * keys)])
+
+        def epoch(number: int) -> None:
+            operator.apply(number, [lifter_of(spec, MIN_MICROS, False, cases.TYPES).frame([batch])])
+            assert operator.advance(number, MIN_MICROS, MIN_MICROS)
+            operator.delta(number)
+
+        for number in range(3):
+            epoch(number)
+        found = calls(lambda: epoch(3))
+        operator.close()
+        return found
+
+    few, many = of(200), of(2_000)
+    # Runs of the store's are merged when they have become many, which is not the same epoch for both.
+    assert many.total() < 1.2 * few.total() + 100, f"calls that grow with the keys: {many - few}"
+
+
+EXAMPLES = settings(max_examples=400 if LONG else 10, deadline=None, print_blob=True)
 MEMORY = st.sampled_from([1 << 12, 1 << 24])
 
 

@@ -142,7 +142,7 @@ def tell_windows(clock: Clock, store: str, seed: int, epochs: int) -> Any:
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("clock", list(Clock))
 @given(seed=st.integers(0, 2**48))
-@settings(max_examples=300 if LONG else 7, deadline=None, print_blob=True)
+@settings(max_examples=300 if LONG else 5, deadline=None, print_blob=True)
 def test_keys_are_forgotten_with_their_open_windows(clock: Clock, store: str, seed: int) -> None:
     tell_windows(clock, store, seed, epochs=12)
 

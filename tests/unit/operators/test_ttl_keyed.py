@@ -119,7 +119,7 @@ def tell_best(clock: Clock, seed: int, epochs: int) -> Any:
 
 @pytest.mark.parametrize("clock", list(Clock))
 @given(seed=st.integers(0, 2**48))
-@settings(max_examples=300 if LONG else 10, deadline=None, print_blob=True)
+@settings(max_examples=300 if LONG else 7, deadline=None, print_blob=True)
 def test_groups_are_forgotten_with_their_best_rows(clock: Clock, seed: int) -> None:
     tell_best(clock, seed, epochs=12)
 
@@ -189,7 +189,7 @@ def tell_duplicates(seed: int, epochs: int) -> Any:
 
 
 @given(seed=st.integers(0, 2**48))
-@settings(max_examples=300 if LONG else 12, deadline=None, print_blob=True)
+@settings(max_examples=300 if LONG else 8, deadline=None, print_blob=True)
 def test_keys_are_remembered_for_their_time(seed: int) -> None:
     tell_duplicates(seed, epochs=12)
 

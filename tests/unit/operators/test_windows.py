@@ -113,7 +113,7 @@ def test_windows_by_count(
     played(spec, epochs, by_count(epochs, size, update=update, in_time=in_time), names, memory_bytes, seed)
 
 
-@settings(EXAMPLES, max_examples=600 if LONG else 20)
+@settings(EXAMPLES, max_examples=600 if LONG else 15)
 @given(
     cases.streams(nulls=True),
     st.sampled_from([(None, INCREMENTAL), ("AUR", INCREMENTAL), (None, WHOLE)]),
