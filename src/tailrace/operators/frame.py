@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.frame_kernels import mix_bytes, mix_words, shard_order, take_rows
+from tailrace.operators.frame_kernels import mix_bytes, mix_words
+from tailrace.operators.shard_kernels import scatter_numbers, scatter_rows, shards_of
 from tailrace.state.buffers import view
 from tailrace.state.layout import RecordLayout
 from tailrace.state.table import Rows
@@ -105,11 +106,14 @@ def split(frame: Frame, layout: RecordLayout, ranges: list[tuple[int, int]]) -> 
 
 def by_shard(rows: Rows, shards: int, *, keep_arrivals: bool = False) -> Frame:
     """Sort partials by shard; inside a shard their order stays."""
-    order, bounds = np.empty(len(rows), np.int64), np.zeros(shards + 1, np.int64)
-    shard_order(rows.words, shards, order, bounds)
+    shard_of, bounds = np.empty(len(rows), np.int32), np.zeros(shards + 1, np.int64)
+    shards_of(rows.words, shards, shard_of, bounds)
     out = np.empty_like(rows.words)
-    take_rows(rows.words, order, out)
-    return Frame(out, rows.heap, bounds, order if keep_arrivals else _NOT_KEPT)
+    scatter_rows(rows.words, shard_of, bounds[:-1].copy(), out)
+    arrivals = np.empty(len(rows) if keep_arrivals else 0, np.int64)
+    if keep_arrivals:
+        scatter_numbers(shard_of, bounds[:-1].copy(), arrivals)
+    return Frame(out, rows.heap, bounds, arrivals)
 
 
 def arrival_order(frame: Frame) -> np.ndarray:

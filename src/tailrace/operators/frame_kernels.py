@@ -63,10 +63,3 @@ def shard_order(rows, shards, order, bounds):
     for s in range(shards, 0, -1):
         bounds[s] = bounds[s - 1]
     bounds[0] = 0
-
-
-@kernel
-def take_rows(rows, order, out):
-    for i in range(order.shape[0]):
-        for w in range(rows.shape[1]):
-            out[i, w] = rows[order[i], w]

@@ -138,12 +138,13 @@ class RowsBuilder:
 
     def __init__(self, count: int, layout: RecordLayout) -> None:
         self.words = np.zeros((count, layout.words), np.int64)
+        self._bits = 0  # of every row, set at the end
         self._heap: list[np.ndarray] = []
         self._heap_end = 0
 
     def set_bit(self, bit: int, valid: np.ndarray | None) -> None:
         if valid is None:
-            self.words[:, VALID] |= 1 << bit
+            self._bits |= 1 << bit
         else:
             self.words[:, VALID] |= valid.astype(np.int64) << bit
 
@@ -163,4 +164,6 @@ class RowsBuilder:
 
     def finish(self) -> Rows:
         heap = np.concatenate(self._heap) if self._heap else np.empty(0, np.uint8)
+        if self._bits:
+            self.words[:, VALID] |= self._bits
         return Rows(self.words, heap)
