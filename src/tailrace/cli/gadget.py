@@ -270,9 +270,9 @@ def import_(
 
 @gadget_app.command(name="workloads", epilog="Examples:  tailrace gadget workloads")
 def list_workloads() -> None:
-    """The eleven workloads, and the event files that are known by name."""
+    """The eleven workloads, those over the whole stream, and the event files that are known by name."""
     from tailrace.lab.gadget.event_files import FORMATS  # lazy: see LAZY
-    from tailrace.lab.gadget.workloads import WORKLOADS  # lazy: see LAZY
+    from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS  # lazy: see LAZY
 
     table = Table()
     for name in ("workload", "in the paper", "inputs", "a store sees"):
@@ -280,5 +280,6 @@ def list_workloads() -> None:
     for one in WORKLOADS.values():
         table.add_row(one.name, one.paper_name, str(one.inputs), one.pattern)
     out.print(table)
+    out.print(Text(f"Over the whole stream, as if all events had one key: {', '.join(NON_KEYED)}"))
     out.print(Text(f"Event files (--format): {', '.join(FORMATS)}"))
     out.print(Text("Synthetic stand-ins (--source): borg, taxi, azure"))

@@ -44,14 +44,14 @@ def bench(
     """Every workload on every store, by single calls and in micro-batches; stores take turns, answers are checked."""
     from tailrace.lab.gadget.bench import GadgetOptions, run_gadget  # lazy: see LAZY
     from tailrace.lab.gadget.stores.registry import STORES  # lazy: see LAZY
-    from tailrace.lab.gadget.workloads import WORKLOADS  # lazy: see LAZY
+    from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS  # lazy: see LAZY
     from tailrace.lab.record import Recording  # lazy: see LAZY
     from tailrace.lab.record_bench import end_bench  # lazy: see LAZY
 
     if everything == (workloads is not None):
         raise typer.BadParameter("name either --all or some --workloads", param_hint="--all")
     options = GadgetOptions(
-        workloads=_names(workloads, tuple(WORKLOADS), "--workloads"),
+        workloads=tuple(WORKLOADS) if workloads is None else _names(workloads, (*WORKLOADS, *NON_KEYED), "--workloads"),
         stores=_names(stores, tuple(STORES), "--stores"),
         source=source,
         accesses=_count(accesses, "--accesses"),
@@ -132,7 +132,7 @@ def replay(
     from tailrace.lab.gadget.prepared import prepare  # lazy: see LAZY
     from tailrace.lab.gadget.stores.registry import store_class  # lazy: see LAZY
     from tailrace.lab.gadget.trace import joined, read_trace  # lazy: see LAZY
-    from tailrace.lab.gadget.workloads import WORKLOADS  # lazy: see LAZY
+    from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS  # lazy: see LAZY
     from tailrace.lab.record import Recording  # lazy: see LAZY
 
     kind = store_class(store)
@@ -145,7 +145,7 @@ def replay(
     recording = Recording("bench", "gadget-replay")
     result: dict[str, Any] = {"store": store, "mode": "scalar" if batch is None else "batch"}
     with work_folder(work) as folder, progress_bar() as report:
-        if trace in WORKLOADS and not Path(trace).exists():
+        if trace in {*WORKLOADS, *NON_KEYED} and not Path(trace).exists():
             report(f"{trace} on {store}, as it is made", 0, 1)
             pieces = generate(trace, source, _count(events, "--events"))
             with player.opened(kind, prepare(joined([])), how, folder) as opened:

@@ -87,6 +87,20 @@ def test_keys_in_words() -> None:
 def test_keys_that_are_too_long_are_named(tmp_path: Path) -> None:
     with pytest.raises(TailraceError, match="keys of 800 bytes are too long"):
         STORES["tailrace-rmw"](Settings(tmp_path, key_bytes=800))
+    with pytest.raises(TailraceError, match="LMDB has keys of at most 511 bytes, and some here have 800"):
+        STORES["lmdb"](Settings(tmp_path, key_bytes=800))
+    with pytest.raises(TailraceError, match="key_bytes = '1000000000000'"):
+        _ = prepare(replace(trace_of("aggregation", "borg", 50), metadata={"key_bytes": "1000000000000"})).names
+
+
+def test_a_trace_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = trace_of("aggregation", "borg", 3_000)
+    fits = prepare(trace)
+    monkeypatch.setattr("tailrace.lab.gadget.prepared._COPIES", 1 << 40)  # so that next to nothing fits
+    with pytest.raises(TailraceError, match=r"the state keys of this trace have .*: take fewer accesses, or smaller"):
+        _ = fits.names
+    with pytest.raises(TailraceError, match="the values of this trace have"):
+        prepare(trace)
 
 
 def test_batches_are_combined_by_the_bytes_of_keys(tmp_path: Path) -> None:

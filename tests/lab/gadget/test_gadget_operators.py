@@ -15,7 +15,8 @@ from tailrace.lab.gadget.driver import pieces
 from tailrace.lab.gadget.operators.windows import SlidingIncremental
 from tailrace.lab.gadget.trace import Events, Operation, Trace, joined
 from tailrace.lab.gadget.watermarks import Watermarks, by_events, by_time
-from tailrace.lab.gadget.workloads import WORKLOADS, Parameters
+from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS, Parameters, UnknownWorkloadError, of_one_key
+from tailrace.lab.gadget.workloads import workload as workload_called
 
 S = 1_000_000
 LETTERS = "GPMD"
@@ -215,3 +216,37 @@ def test_columns_of_any_make_are_taken() -> None:
     again = Events(events.keys[::2].copy(), events.times[::2].copy())
     one, other = (run("aggregation", Parameters(), each, by_events(each, 10)) for each in (frozen, again))
     assert one.keys.tolist() == other.keys.tolist() and one.times.tolist() == other.times.tolist()
+
+
+@pytest.mark.parametrize("name", NON_KEYED)
+@given(stream=STREAMS, parameters=PARAMETERS, every=st.integers(1, 7))
+@settings(max_examples=15, deadline=None)
+def test_over_the_whole_stream_all_events_have_one_key(
+    name: str, stream: list[tuple[int, int, int, int, int]], parameters: Parameters, every: int
+) -> None:
+    columns = np.array(stream, np.int64).reshape(-1, 5)
+    events = Events(columns[:, 0], columns[:, 1])
+    marks = by_events(events, every)
+    told: dict[int, list[int]] = {}
+    for at, value in zip(marks.at.tolist(), marks.values.tolist()):
+        told.setdefault(at, []).append(value)
+    operator = NON_KEYED[name].operator(parameters)
+    trace = joined(pieces(operator, events, marks, columns[:, 4], keyed=NON_KEYED[name].keyed))
+    found = [
+        (LETTERS[operation], key, size)
+        for operation, key, size in zip(trace.operations.tolist(), trace.keys.tolist(), trace.value_sizes.tolist())
+    ]
+    same_key = [(0, time, 0, 0, size) for _, time, _, _, size in stream]
+    assert found == numbered(naive(of_one_key(name), parameters, same_key, told))
+    if stream:
+        assert trace.events is not None and trace.events.keys.max() == len(set(columns[:, 0].tolist())) - 1
+
+
+def test_names_of_workloads() -> None:
+    assert len(WORKLOADS) == 11 and len(NON_KEYED) == 7
+    assert workload_called("tumbling.all.incremental") is NON_KEYED["tumbling-incremental-all"]
+    assert workload_called("sliding.all.holistic") is NON_KEYED["sliding-holistic-all"]
+    assert workload_called("session-holistic-all").operator is WORKLOADS["session-holistic"].operator
+    for wrong in ("", "tumbling-join-all", "continuous.aggregation.all"):
+        with pytest.raises(UnknownWorkloadError, match="aggregation-all"):
+            workload_called(wrong)

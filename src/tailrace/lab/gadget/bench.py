@@ -24,7 +24,7 @@ from tailrace.lab.gadget.replay import BATCH, How, Latencies, Pass, harness_ns, 
 from tailrace.lab.gadget.stores.contract import MEMORY_BYTES, Store, StoreUnavailableError
 from tailrace.lab.gadget.stores.registry import STORES, TAILRACE, store_class
 from tailrace.lab.gadget.trace import Operation, Trace
-from tailrace.lab.gadget.workloads import WORKLOADS, workload
+from tailrace.lab.gadget.workloads import WORKLOADS, of_one_key, workload
 from tailrace.lab.turns import in_turns
 
 MODES = ("batch", "scalar")
@@ -71,6 +71,7 @@ class _Cell:
 
 def chosen(name: str) -> str:
     """The store of Tailrace's that the plan takes for such an operator (docs/windows.md, docs/joins.md)."""
+    name = of_one_key(name)
     if name in _WINDOWS:
         return "tailrace-aar"
     return "tailrace-aur" if name in _LISTS else "tailrace-rmw"

@@ -161,14 +161,17 @@ def pieces(
     limit: int | None = None,
     finish: bool = True,
     piece: int = PIECE,
+    keyed: bool = True,
 ) -> Iterator[Trace]:
     """The trace of an operator over events, piece by piece, made while it is read.
 
     ``value_sizes``: of each event, or of all. ``limit``: stop after so many accesses. ``finish``: after the last event
-    the watermark passes everything, as an engine does when its source ends. A piece has the events that it was made
-    from; their keys are numbered by first appearance.
+    the watermark passes everything, as an engine does when its source ends. ``keyed``: otherwise the operator takes all
+    events for those of one key. A piece has the events that it was made from; their keys are numbered by first
+    appearance.
     """
-    keys, distinct = dense(events.keys)
+    own, distinct = dense(events.keys)
+    keys, distinct = (own, distinct) if keyed else (np.zeros_like(own), min(distinct, 1))
     nothing = np.zeros(len(keys), np.uint8)
     marks = watermarks.followed_by(len(keys), LAST) if finish else watermarks
     columns = (
@@ -180,7 +183,7 @@ def pieces(
         _writeable(marks.at, np.int64),
         _writeable(marks.values, np.int64),
     )
-    numbered = Events(keys, events.times, events.sides, events.kinds)
+    numbered = Events(own, events.times, events.sides, events.kinds)
     drive = _compiled_drive(operator)
     task = new_task(distinct, piece)
     place = np.zeros(3, np.int64)

@@ -45,6 +45,7 @@ class Generation:
             sizes,
             settings.limit,
             piece=size,
+            keyed=settings.workload.keyed,
         ):
             yield replace(piece, metadata=metadata)
 

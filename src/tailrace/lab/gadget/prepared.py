@@ -8,6 +8,7 @@ Threads: immutable once made.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +22,7 @@ from tailrace.lab.gadget.stores.contract import Answers, Batch, Store, Values, w
 from tailrace.lab.gadget.trace import KEY_BYTES, Operation, Trace, joined
 
 _LOADED_BYTES = 100
+_COPIES = 4
 
 
 class WrongAnswerError(TailraceError):
@@ -51,7 +53,9 @@ class Prepared:
 
         Where all are of one size, their order is that in which keys appeared. A number that needs more has more.
         """
-        sizes = [1] * self.first_key + key_sizes(self.trace).tolist()
+        own = key_sizes(self.trace)
+        _check_room(int(own.sum(dtype=np.int64)), "state keys")
+        sizes = [1] * self.first_key + own.tolist()
         return [b"%0*d" % (size, number) for number, size in enumerate(sizes)]
 
     @cached_property
@@ -187,9 +191,20 @@ def prepare(trace: Trace, first_key: int = 0, first_access: int = 0) -> Prepared
         preloaded, trace = len(loading), joined([loading, trace])
     sizes = trace.value_sizes.astype(np.int64)
     starts = np.cumsum(sizes) - sizes
+    _check_room(int(sizes.sum()), "values")
     data = np.empty(int(sizes.sum()), np.uint8)
     pk.fill(first_access, sizes, starts, data)
     return Prepared(trace, sizes, starts, data, first_key, preloaded)
+
+
+def _check_room(needed: int, what: str) -> None:
+    """They are made before time is taken, and kept with what is expected of the gets and what is found."""
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > there // _COPIES:
+        raise TailraceError(
+            f"the {what} of this trace have {needed / 2**30:,.1f} GB, and a replay needs {_COPIES} times as much "
+            f"memory ({there / 2**30:,.1f} GB are there): take fewer accesses, or smaller sizes"
+        )
 
 
 def _loading(trace: Trace) -> Trace:

@@ -104,8 +104,10 @@ class Trace:
             found = int(text)
         except ValueError:
             found = 0
-        if found < 1:
-            raise TraceError(f"the trace's metadata says key_bytes = {text!r}: it must be a whole number above 0")
+        if not 0 < found < 1 << 31:
+            raise TraceError(
+                f"the trace's metadata says key_bytes = {text!r}: it must be a whole number above 0, in bytes"
+            )
         return found
 
     @property

@@ -1,9 +1,12 @@
-"""The eleven workloads: names, operators and what they need. Parameters are those of the paper unless given."""
+"""The eleven workloads: names, operators and what they need. Parameters are those of the paper unless given.
+
+Those with one input have a variant over the whole stream: all events have one key then (`NON_KEYED`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tailrace.errors import TailraceError
@@ -50,6 +53,8 @@ class Workload:
     pattern: str
     """What a store sees most."""
     operator: Callable[[Parameters], Any]
+    keyed: bool = True
+    """Otherwise the operator is over the whole stream, whatever keys its events have."""
 
 
 _UPDATE, _APPEND = "read-modify-write", "append"
@@ -96,11 +101,32 @@ _ALL = (
 )  # fmt: skip
 
 WORKLOADS: dict[str, Workload] = {one.name: one for one in _ALL}
+_SUFFIX = "-all"
+NON_KEYED: dict[str, Workload] = {
+    one.name + _SUFFIX: replace(
+        one,
+        name=one.name + _SUFFIX,
+        paper_name="",
+        # The artifact has them for tumbling and sliding windows.
+        artifact_name=one.artifact_name.replace(".keyed.", ".all.") if ".keyed." in one.artifact_name else "",
+        keyed=False,
+    )
+    for one in _ALL
+    if one.inputs == 1
+}
 
 
 def workload(name: str) -> Workload:
     """By its name here or in the artifact's configurations."""
-    for one in _ALL:
-        if name in (one.name, one.artifact_name):
+    for one in (*_ALL, *NON_KEYED.values()):
+        if name and name in (one.name, one.artifact_name):
             return one
-    raise UnknownWorkloadError(f"no workload is called {name!r}; there are {', '.join(WORKLOADS)}")
+    raise UnknownWorkloadError(
+        f"no workload is called {name!r}; there are {', '.join(WORKLOADS)}, and over the whole stream "
+        + ", ".join(NON_KEYED)
+    )
+
+
+def of_one_key(name: str) -> str:
+    """The workload that a variant over the whole stream is one of; others are their own."""
+    return name.removesuffix(_SUFFIX)

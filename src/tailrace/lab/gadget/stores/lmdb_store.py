@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from tailrace.errors import TailraceError
 from tailrace.lab.gadget.stores.combined import CombinedStore
 from tailrace.lab.gadget.stores.contract import Settings, package
 
@@ -26,6 +27,10 @@ class LmdbStore(CombinedStore):
             str(settings.folder), map_size=_FILE_BYTES, sync=False, metasync=False, writemap=True, map_async=True,
             lock=False, max_spare_txns=1,
         )  # fmt: skip
+        longest = self._environment.max_key_size()
+        if settings.key_bytes > longest:
+            self._environment.close()
+            raise TailraceError(f"LMDB has keys of at most {longest} bytes, and some here have {settings.key_bytes}")
         self._begin()
 
     def _begin(self) -> None:
