@@ -12,7 +12,9 @@ The rule
   latest one with nearly as much as any: what little an earlier one has more would not pay for its hints.
 - A candidate whose fetched entries went unused, beyond a share, is discarded with all before it: it sees other keys.
   So is one that has slack enough, and yet more than half of the cold records were not foretold: what it hinted was
-  none of them. So is one whose hints take more than a share of the bytes that rows take. Staging never is.
+  none of them. Staging never is.
+- One whose hints take more than a share of the bytes that rows take is left out, by itself, where a later one has half
+  of its slack or more.
 
 Pure: no clock, no threads; every step gives a new ``Lookahead``.
 """
@@ -36,7 +38,8 @@ class Rule:
 
     margin_ms: float = 2.0
     waste_max: float = 0.0
-    bytes_max: float = 0.1  # of hints, to those of the rows that they are for
+    bytes_max: float = 0.1  # of hints, to those of the rows that they are for ...
+    bytes_slack: float = 0.5  # ... unless all that come later have less than this share of the slack
     slack_share: float = 0.9  # of the most that any has: where none has enough, that much is as good
     misses_max: float = 0.5  # of the cold records, with slack enough
     epochs_kept: int = 16  # of slack: what is older counts no more, and candidates without any are measured again
@@ -91,14 +94,14 @@ class Lookahead:
     misses: int = 0
     hint_bytes: int = 0
     row_bytes: int = 0
-    why_discarded: str = ""  # the last ones
+    dear: tuple[str, ...] = ()  # candidates that are left out for the bytes of their hints
 
     def __post_init__(self) -> None:
         assert self.candidates and self.candidates[-1] == STAGING, self.candidates
 
     @property
     def kept(self) -> tuple[str, ...]:
-        return self.candidates[self.discarded :]
+        return tuple(name for name in self.candidates[self.discarded :] if name not in self.dear)
 
     def slack_ms(self, candidate: str) -> float | None:
         """What all hints but the slowest hundredth had; None where it is not known."""
@@ -146,11 +149,14 @@ class Lookahead:
         )
         for_nothing = counted.wasted > self.rule.waste_max * (counted.used + counted.wasted)
         beside = counted.misses > self.rule.misses_max * counted.cold
-        dear = counted.hint_bytes > self.rule.bytes_max * counted.row_bytes > 0
-        if not (for_nothing or beside or dear):
-            return counted
-        why = "they hint at other keys" if for_nothing or beside else "their hints are too many bytes"
-        return replace(counted, discarded=self.candidates.index(current) + 1, why_discarded=why)
+        if for_nothing or beside:
+            return replace(counted, discarded=self.candidates.index(current) + 1)
+        later = [
+            self.slack_ms(name) for name in self.kept if self.candidates.index(name) > self.candidates.index(current)
+        ]
+        near = slack is not None and any(each is not None and each >= self.rule.bytes_slack * slack for each in later)
+        dear = near and counted.hint_bytes > self.rule.bytes_max * counted.row_bytes > 0
+        return replace(counted, dear=(*self.dear, current)) if dear else counted
 
     def _chosen(self) -> Lookahead:
         kept, rule = self.kept, self.rule
@@ -170,7 +176,9 @@ class Lookahead:
             reason = f"{which}, since none has slack for {fetch}: it has {slack[winner]:.1f} ms"
         if self.discarded:
             before = ", ".join(self.candidates[: self.discarded])
-            reason += f"; discarded, since {self.why_discarded}: {before}"
+            reason += f"; discarded, since they hint at other keys: {before}"
+        if self.dear:
+            reason += f"; left out, since their hints are many bytes for little slack: {', '.join(self.dear)}"
         # Twice, since workers that have to start first make the first time look like much slack: the least counts.
         due = any(sum(bool(seen.get(name)) for seen in self.slack) < _MEASURED_TIMES for name in kept)
         return self._moved(Decision(winner, winner != STAGING and due, reason))
