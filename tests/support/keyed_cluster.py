@@ -18,6 +18,7 @@ from tailrace.operators.frame import Frame
 from tailrace.operators.lifters import lifter_of
 from tailrace.operators.output import output_schema
 from tailrace.state.columns import arrow_type
+from tailrace.state.tuning import ColdTuning, Tuning
 from tailrace.types import Field
 
 SERVERS = 2
@@ -48,7 +49,9 @@ class KeyedCluster:
 
     def _make(self, shards: list[int]) -> Any:
         memory_bytes = self._rng.choice([0, 6000, 10**8])
-        return operator_of(self.spec, shards, memory_bytes=memory_bytes, folder=self._folder)
+        # With async-io rows that need nothing from disk are applied before the others.
+        tuning = Tuning(cold=ColdTuning(prefetch=self._rng.choice(["on", "async-io"])))
+        return operator_of(self.spec, shards, memory_bytes=memory_bytes, folder=self._folder, tuning=tuning)
 
     @property
     def rows(self) -> int:
