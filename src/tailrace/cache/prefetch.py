@@ -32,8 +32,8 @@ Fetch = Callable[[np.ndarray, Any], Any]
 """What is stored under these ids, in any form; beside them what ``hint`` was given for them."""
 Keep = Callable[[np.ndarray, Any, np.ndarray], None]
 """Put away what was fetched: ids, what ``Fetch`` gave, event times."""
-Space = Callable[[int], int]
-"""How many more can be kept that are for this event time or later. Called under the lock."""
+Space = Callable[[], int]
+"""How many more can be kept. Called under the lock."""
 
 
 class Prefetcher:
@@ -123,6 +123,12 @@ class Prefetcher:
             while not self._closed and len(self._table) and (self._table.find(ids) >= 0).any():
                 self._changed.wait()
 
+    def resume(self) -> None:
+        """Some of what was kept has been used: there may be space again."""
+        with self._changed:
+            if len(self._table):
+                self._changed.notify_all()
+
     def drop_before(self, time: int) -> None:
         """Hints for rows older than this are of no use."""
         with self._changed:
@@ -201,7 +207,7 @@ class Prefetcher:
         self._next = int(found[0]) if len(found) else end
         count = self._batch
         if self._space is not None and len(found):
-            count = min(count, max(0, self._space(int(self._times[found[0]])) - self._flying))
+            count = min(count, max(0, self._space() - self._flying))
         picked: np.ndarray = found[:count]
         if self._keys and len(picked):
             picked = picked[self._pieces[picked] >> 32 == self._pieces[picked[0]] >> 32]

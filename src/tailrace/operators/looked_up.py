@@ -89,6 +89,7 @@ class TableCopies:
             failed = self._cached(keys, ids, coming, time, parts, places)
             if len(failed):
                 self._ask_and_keep(keys, ids, failed, time, parts, places)
+        self._ahead.resume()
         if begun or len(missing) or len(coming):
             self._wait_ms += (clock.monotonic() - began) * 1e3
         order = np.empty(count, np.int64)

@@ -128,6 +128,8 @@ class ColdReads:
             self._prefetcher.wait_for(ids[coming])
             if len(failed := cached(coming)):
                 fetched(failed)
+        if self._prefetcher is not None:
+            self._prefetcher.resume()
         rows = got[0] if len(got) == 1 else concat_rows(got, self._layout)
         done = 0
         for number in far:

@@ -45,6 +45,7 @@ class RecordCache:
         self._entry_bytes = 8 * layout.words + ENTRY_BYTES + 9
         self._mean_bytes = float(self._entry_bytes)  # of an entry, when there last were some
         self._by_time = policy == "timestamp"
+        self._past = NEVER  # the latest time at which entries were used
         self.wasted = self.evicted = 0
 
     def __len__(self) -> int:
@@ -63,6 +64,7 @@ class RecordCache:
     def get(self, ids: np.ndarray, time: int) -> tuple[Rows, np.ndarray]:
         """Copies of the entries that are there, in the order of ``ids``, and which of the ids have one."""
         with self._lock:
+            self._past = max(self._past, time)
             if not len(self._table):
                 return no_rows(self._layout), np.zeros(len(ids), bool)
             numbers = self._table.find(ids)
@@ -86,13 +88,13 @@ class RecordCache:
             there: np.ndarray = self._table.find(ids) >= 0
             return there
 
-    def room(self, time: int) -> int:
-        """How many entries more could be foretold for ``time`` without pushing out others that are."""
+    def room(self) -> int:
+        """How many entries more could be foretold without pushing out others that are, and whose time is to come."""
         if not self._by_time:
-            return len(self._table) + _ROOM
+            return _ROOM
         with self._lock:
             living = self._table.living()
-            waiting = int((self._foretold[living] & (self._ranks[living] >= time)).sum())
+            waiting = int((self._foretold[living] & (self._ranks[living] > self._past)).sum())
             return int(_FORETOLD_SHARE * self._capacity_bytes / self._mean_bytes) - waiting
 
     def put(self, ids: np.ndarray, rows: Rows, times: np.ndarray, *, foretold: bool = False) -> None:

@@ -175,7 +175,8 @@ def test_what_is_foretold_is_not_pushed_out_by_more_of_it() -> None:
     cache.put(np.array(old), rows_of(old), np.full(30, 4, np.int64), foretold=True)
     numbers = iter(range(100, 1000))
     kept: list[int] = []
-    while room := cache.room(9):
+    cache.get(np.array([-1]), 8)  # what was foretold for time 4 will not be used any more
+    while room := cache.room():
         some = [next(numbers) for _ in range(min(room, 7))]
         cache.put(np.array(some), rows_of(some), np.full(len(some), 9, np.int64), foretold=True)
         kept += some
@@ -183,4 +184,4 @@ def test_what_is_foretold_is_not_pushed_out_by_more_of_it() -> None:
     assert cache.holds(np.array(kept)).all(), "all of what was told to fit"
     assert cache.wasted == 30 - int(cache.holds(np.array(old)).sum()), "only what was for an earlier time"
     assert cache.get(np.array(kept), 9)[1].all()
-    assert cache.room(10) > 20, "what was used gives way"
+    assert cache.room() > 20, "what was used gives way"
