@@ -60,7 +60,8 @@ class _TailraceStore(Store):
         if len(numbers):
             self._put(plan, numbers, held)
         gone = in_records.rows[writes == ck.DELETE]
-        self._records.remove(gone[gone >= 0])
+        if len(gone):
+            self._records.remove(gone[gone >= 0])
         appended = np.flatnonzero(~kept & (writes == ck.MERGE))
         if len(appended):
             self._append(plan, appended)
