@@ -25,6 +25,9 @@ from tailrace.state.table import Rows
 
 Made = TypeVar("Made")
 
+_MOST = 0.5
+"""Where a piece has more of its runs' rows than this, all strings of the runs are copied at once: that is cheaper."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -54,7 +57,13 @@ class Piece:
     def by_key(self, layout: RecordLayout, shard_count: int) -> Rows:
         """A copy of the rows, by (shard, hash), those of a key pane by pane and in order of arrival."""
         in_time = np.argsort(np.concatenate(self.panes), kind="stable")
-        return by_hash(self.sources, self.shards, shard_count, layout, in_time).rows
+        whole = len(self.sources) > 1 and self._share() > _MOST
+        return by_hash(self.sources, self.shards, shard_count, layout, in_time, whole_heaps=whole).rows
+
+    def _share(self) -> float:
+        """Of the rows of the runs, those that are in the piece."""
+        here = sum(int((source.hi - source.lo).sum()) for source in self.sources)
+        return here / max(1, sum(len(source.rows) for source in self.sources))
 
 
 def pieces_of(

@@ -101,27 +101,25 @@ def arrange(
     """Copy all slices in the order of ``keys`` (uint64, one for each slice, source after source), then of ``given``.
 
     ``whole_heaps``: strings need not lie in order, so the sources' heaps are taken as they are, one after the other, a
-    single one without a copy; for slices that are not exact, and that hold about all rows of their sources.
+    single one without a copy; for slices that hold about all rows of their sources.
     """
+    put = _moved if whole_heaps else _copied
     order, in_order = sorted_order(keys, low_bit, high_bit, given)
-    if whole_heaps:
-        assert not exact
-        return _moved(sources, order, in_order, layout)
-    arranged = _copied(sources, order, in_order, layout)
+    arranged = put(sources, order, in_order, layout)
     if not exact:
         return arranged
     if low_bit:  # keys that agree in the sorted bits may still differ below
         wrong = bool((in_order[1:] < in_order[:-1]).any())
         if wrong:
             order, in_order = sorted_order(keys, given=given)
-            arranged = _copied(sources, order, in_order, layout)
+            arranged = put(sources, order, in_order, layout)
     words, heap = arranged.rows.words, arranged.rows.heap
     how = (layout.key_words, layout.key_mask, with_pane)
     if rk.ties_in_order(arranged.keys, arranged.starts, words, heap, *how):
         return arranged
     again, room = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
     rk.sort_ties(arranged.keys, arranged.starts, words, heap, *how, again, room)
-    return _copied(sources, order[again], in_order, layout)
+    return put(sources, order[again], in_order, layout)
 
 
 def _copied(sources: Sequence[Slices], order: np.ndarray, keys: np.ndarray, layout: RecordLayout) -> Arranged:
@@ -207,8 +205,10 @@ def by_hash(
     rank_count: int,
     layout: RecordLayout,
     slice_order: np.ndarray | None = None,
+    *,
+    whole_heaps: bool = False,
 ) -> Arranged:
-    """The rows of all slices by (rank of their slice, hash, exact key).
+    """The rows of all slices by (rank of their slice, hash, exact key). ``whole_heaps``: see ``arrange``.
 
     Rows of one key keep the order of their slices: that in which they are given, or ``slice_order`` (slice numbers,
     counted through all sources).
@@ -226,7 +226,8 @@ def by_hash(
         lengths = _joined([source.hi - source.lo for source in sources])
         starts = np.cumsum(lengths) - lengths
         given = row_numbers(starts[slice_order], (starts + lengths)[slice_order])
-    return arrange(singles, every, layout, exact=True, low_bit=low_bit_for(len(every)), given=given)
+    low_bit = low_bit_for(len(every))
+    return arrange(singles, every, layout, exact=True, low_bit=low_bit, given=given, whole_heaps=whole_heaps)
 
 
 def row_numbers(lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
