@@ -13,8 +13,8 @@ The rule
 - A candidate whose fetched entries went unused, beyond a share, is discarded with all before it: it sees other keys.
   So is one that has slack enough, and yet more than half of the cold records were not foretold: what it hinted was
   none of them. Staging never is.
-- One whose hints take more than a share of the bytes that rows take is left out, by itself, where a later one has half
-  of its slack or more.
+- One whose hints take more than a share of the bytes that rows take is left out for some epochs, where staging, which
+  takes none, has half of its slack or more.
 
 Pure: no clock, no threads; every step gives a new ``Lookahead``.
 """
@@ -39,7 +39,7 @@ class Rule:
     margin_ms: float = 2.0
     waste_max: float = 0.0
     bytes_max: float = 0.1  # of hints, to those of the rows that they are for ...
-    bytes_slack: float = 0.5  # ... unless all that come later have less than this share of the slack
+    bytes_slack: float = 0.5  # ... unless staging has less than this share of the slack
     slack_share: float = 0.9  # of the most that any has: where none has enough, that much is as good
     misses_max: float = 0.5  # of the cold records, with slack enough
     epochs_kept: int = 16  # of slack: what is older counts no more, and candidates without any are measured again
@@ -94,14 +94,19 @@ class Lookahead:
     misses: int = 0
     hint_bytes: int = 0
     row_bytes: int = 0
-    dear: tuple[str, ...] = ()  # candidates that are left out for the bytes of their hints
+    epochs: int = 0  # so far
+    dear: tuple[tuple[str, int], ...] = ()  # candidates that are left out for the bytes of their hints, and since when
 
     def __post_init__(self) -> None:
         assert self.candidates and self.candidates[-1] == STAGING, self.candidates
 
     @property
     def kept(self) -> tuple[str, ...]:
-        return tuple(name for name in self.candidates[self.discarded :] if name not in self.dear)
+        return tuple(name for name in self.candidates[self.discarded :] if name not in self.left_out)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return tuple(name for name, since in self.dear if self.epochs - since < self.rule.epochs_kept)
 
     def slack_ms(self, candidate: str) -> float | None:
         """What all hints but the slowest hundredth had; None where it is not known."""
@@ -117,6 +122,7 @@ class Lookahead:
             idle=0 if seen.cold else self.idle + 1,
             on=seen.wanted and (self.on or seen.misses + seen.late > 0),
             since_move=self.since_move + 1,
+            epochs=self.epochs + 1,
         )
         if len(self.candidates) == 1:
             return replace(known, decision=Decision(reason="there is no earlier point that knows the key"))
@@ -151,12 +157,11 @@ class Lookahead:
         beside = counted.misses > self.rule.misses_max * counted.cold
         if for_nothing or beside:
             return replace(counted, discarded=self.candidates.index(current) + 1)
-        later = [
-            self.slack_ms(name) for name in self.kept if self.candidates.index(name) > self.candidates.index(current)
-        ]
-        near = slack is not None and any(each is not None and each >= self.rule.bytes_slack * slack for each in later)
+        free = self.slack_ms(STAGING)
+        near = slack is not None and free is not None and free >= self.rule.bytes_slack * slack
         dear = near and counted.hint_bytes > self.rule.bytes_max * counted.row_bytes > 0
-        return replace(counted, dear=(*self.dear, current)) if dear else counted
+        others = (each for each in self.dear if each[0] != current)
+        return replace(counted, dear=(*others, (current, self.epochs))) if dear else counted
 
     def _chosen(self) -> Lookahead:
         kept, rule = self.kept, self.rule
@@ -177,8 +182,8 @@ class Lookahead:
         if self.discarded:
             before = ", ".join(self.candidates[: self.discarded])
             reason += f"; discarded, since they hint at other keys: {before}"
-        if self.dear:
-            reason += f"; left out, since their hints are many bytes for little slack: {', '.join(self.dear)}"
+        if self.left_out:
+            reason += f"; left out, since their hints are many bytes for little slack: {', '.join(self.left_out)}"
         # Twice, since workers that have to start first make the first time look like much slack: the least counts.
         due = any(sum(bool(seen.get(name)) for seen in self.slack) < _MEASURED_TIMES for name in kept)
         return self._moved(Decision(winner, winner != STAGING and due, reason))

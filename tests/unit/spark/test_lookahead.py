@@ -17,7 +17,7 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
     """The rule, recomputed from all epochs so far each time. Gives the candidate, and whether all are measured."""
     decided: list[tuple[str, bool]] = []
     gone = 0
-    dear: set[str] = set()
+    dear: dict[str, int] = {}
     moved_at = 0  # the epoch after which the present candidate was chosen
     on = False
     for now, seen in enumerate(epochs):
@@ -48,11 +48,10 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
                     gone = candidates.index(current) + 1
                 sent, moved = sum(each.hint_bytes for each in counted), sum(each.row_bytes for each in counted)
                 if gone <= candidates.index(current) and counted and moved and sent / moved > 0.1:
-                    known = _known(past[-rule.epochs_kept :], [name for name in candidates if name not in dear])
-                    behind = [known[name] for name in candidates[candidates.index(current) + 1 :] if name in known]
-                    if current in known and behind and max(behind) >= known[current] / 2:
-                        dear.add(current)
-            kept = tuple(name for name in candidates[gone:] if name not in dear)
+                    known = _known(past[-rule.epochs_kept :], (current, STAGING))
+                    if current in known and STAGING in known and known[STAGING] >= known[current] / 2:
+                        dear[current] = now
+            kept = tuple(name for name in candidates[gone:] if now - dear.get(name, -99) >= rule.epochs_kept)
             fetch = _fetch(past)
             known = _known(past[-rule.epochs_kept :], kept)
             enough = [name for name in kept if name in known and known[name] >= fetch + rule.margin_ms]
