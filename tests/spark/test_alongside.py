@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,8 +67,9 @@ def test_what_the_steps_failed_with_counts_more(spark: SparkSession) -> None:
 
 @pytest.fixture
 def nothing_comes_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Emissions stay in the servers, however small they are."""
+    """Emissions stay in the servers, however small they are, and however long their making takes."""
     monkeypatch.setattr(epochs, "LOCAL_ROWS_MAX", -1)
+    monkeypatch.setattr(epochs, "_AHEAD_MS_MAX", math.inf)
 
 
 def _order(query: Any, epoch: int) -> list[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from tailrace.spark import epochs, sinks
 
 
 def begin_sinks_ahead() -> None:
     """For the rest of this process: functions too, and however little is emitted."""
     epochs.LOCAL_ROWS_MAX = -1
+    epochs._AHEAD_MS_MAX = math.inf
     sinks._Function.ahead = True

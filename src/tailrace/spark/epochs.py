@@ -64,6 +64,8 @@ from tailrace.spark.watermark import Watermark
 _log = logging.getLogger("tailrace")
 
 PROGRESS_KEPT = 100
+_AHEAD_MS_MAX = 500.0
+"""No sink is begun ahead where servers take longer: its tasks would keep cores from others while they wait."""
 _COMBINE_BELOW = 0.6
 """Tasks combine while they leave fewer partials per row than this."""
 
@@ -106,6 +108,7 @@ class Epochs:
             notice_s=plan.heartbeat_timeout / 1e6,
             timeout_s=plan.commit_timeout / 1e6,
         )
+        self._quick = False  # whether the servers' steps of the last epoch were
         self._much = 0  # of the last epochs, so many have emitted more than comes along with the servers' answers
         self.progress: list[EpochProgress] = []
 
@@ -182,7 +185,7 @@ class Epochs:
                 self._late.write(batch.sparkSession, left_out, epoch, again)
             self._sink.write(emission, epoch, again)
 
-        given = self._much > 1 and self._sink.ahead and self._commits.leads and not again
+        given = self._much > 1 and self._quick and self._sink.ahead and self._commits.leads and not again
         if self._much:
             coming = self._coming(batch.sparkSession, epoch, try_)
             (done, late), served = alongside(
@@ -216,6 +219,7 @@ class Epochs:
             order, receipts, done, watermark, basis.combine, replay is not None, _rows(done), late, ahead
         )
         durations = durations_of(stopwatch.laps, receipts, done, failed_ms, self._commits.last)
+        self._quick = durations.apply + durations.advance <= _AHEAD_MS_MAX
         steps = epoch_steps(epoch, stopwatch.began, stopwatch.laps, durations.apply, durations.advance)
         if self._commits.last is not None:
             steps += commit_steps(self._commits.last.manifest.epoch, self._commits.last.spans)
