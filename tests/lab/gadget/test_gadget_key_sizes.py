@@ -13,7 +13,7 @@ from tailrace.errors import TailraceError
 from tailrace.lab.gadget.generate import generate, key_sizes, trace_of
 from tailrace.lab.gadget.prepared import prepare
 from tailrace.lab.gadget.replay import How, online, opened, throughput
-from tailrace.lab.gadget.stores.contract import Batch, Settings, Store, Values, fitted, words_of
+from tailrace.lab.gadget.stores.contract import Batch, Settings, Store, Values, fitted, words_of, words_of_one
 from tailrace.lab.gadget.stores.plain import DictionaryStore
 from tailrace.lab.gadget.stores.registry import STORES
 from tailrace.lab.gadget.trace import joined
@@ -82,6 +82,10 @@ def test_keys_in_words() -> None:
     with pytest.raises(TailraceError, match="more than 8 bytes"):
         fitted(words, 1)
     assert fitted(words[:1], 1).tolist() == [[ord("7")]]
+    for number, name in enumerate(names):
+        assert words_of_one(name, 2).tolist() == words[number : number + 1].tolist()
+    with pytest.raises(TailraceError, match="more than 8 bytes"):
+        words_of_one(names[1], 1)
 
 
 def test_keys_that_are_too_long_are_named(tmp_path: Path) -> None:

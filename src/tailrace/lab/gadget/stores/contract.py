@@ -43,6 +43,13 @@ def words_of(names: Sequence[bytes], key_bytes: int = 1) -> np.ndarray:
     return np.array(names, f"S{8 * words}").view(np.int64).reshape(len(names), words)
 
 
+def words_of_one(name: bytes, words: int) -> np.ndarray:
+    """One key in a row, for a single call."""
+    if len(name) > 8 * words:
+        return fitted(words_of([name]), words)
+    return np.frombuffer(bytearray(name.ljust(8 * words, b"\0")), np.int64).reshape(1, words)
+
+
 def fitted(key_words: np.ndarray, words: int) -> np.ndarray:
     """Keys for a store that was opened for so many words each."""
     short = words - key_words.shape[1]

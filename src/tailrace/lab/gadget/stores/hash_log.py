@@ -18,7 +18,7 @@ import numpy as np
 
 from tailrace.errors import TailraceError
 from tailrace.lab.gadget.stores import hash_log_kernels as hk
-from tailrace.lab.gadget.stores.contract import Batch, Settings, Store, Values, fitted, words_of
+from tailrace.lab.gadget.stores.contract import Batch, Settings, Store, Values, fitted, words_of_one
 
 _NO_BYTES = np.empty(0, np.uint8)
 _INDEX_SHARE = 16
@@ -70,7 +70,7 @@ class HashLogStore(Store):
 
     def _one(self, operation: int, name: bytes, value: bytes) -> None:
         data = np.frombuffer(value, np.uint8) if value else _NO_BYTES
-        key = fitted(words_of([name]), self._key_words)
+        key = words_of_one(name, self._key_words)
         self._log[hk.ANSWERS] = self._log[hk.ANSWER_BYTES] = 0
         while True:
             why = hk.one(

@@ -25,7 +25,7 @@ import numpy as np
 
 from tailrace.lab.gadget.stores import combine_kernels as ck
 from tailrace.lab.gadget.stores.combine import Combiner, Plan
-from tailrace.lab.gadget.stores.contract import Batch, Settings, Store, Values, fitted, words_of
+from tailrace.lab.gadget.stores.contract import Batch, Settings, Store, Values, fitted, words_of_one
 from tailrace.testing.byte_stores import LENGTH_BYTES, ByteLists, BytePanes, ByteRecords, Held
 
 
@@ -98,7 +98,7 @@ class _TailraceStore(Store):
             more = np.zeros((key + 1 + len(self._named), self._key_words), np.int64)
             more[: len(self._named)] = self._named
             self._named = more
-        self._named[key] = fitted(words_of([name]), self._key_words)[0]
+        self._named[key] = words_of_one(name, self._key_words)[0]
         return self.run(
             Batch(
                 np.array([operation], np.uint8),
