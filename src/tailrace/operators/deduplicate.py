@@ -25,8 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.frame import Frame
-from tailrace.operators.frame_kernels import shard_order
+from tailrace.operators.frame import Frame, shard_order
 from tailrace.operators.keyed import PIECE_ROWS, earliest, keyed, pieces
 from tailrace.operators.output import output_schema
 from tailrace.operators.over_store import HintedRecords, OverStore
@@ -102,8 +101,7 @@ class Deduplicate(HintedRecords, OverStore[ReadModifyWriteStore]):
         """Keys that are new, as records sorted by shard."""
         chosen = earliest(rows, keyed(rows, self._layout), self._time)
         records = self._records(rows, chosen)
-        order, bounds = np.empty(len(chosen), np.int64), np.zeros(self.spec.shards + 1, np.int64)
-        shard_order(records.words, self.spec.shards, order, bounds)
+        order, bounds = shard_order(records.words, self.spec.shards)
         records = Rows(records.words[order], records.heap)
         fresh = np.flatnonzero(~self._known(records, bounds))
         self._fresh.append(take(rows, chosen[order[fresh]], self._layout))

@@ -106,14 +106,29 @@ def split(frame: Frame, layout: RecordLayout, ranges: list[tuple[int, int]]) -> 
 
 def by_shard(rows: Rows, shards: int, *, keep_arrivals: bool = False) -> Frame:
     """Sort partials by shard; inside a shard their order stays."""
-    shard_of, bounds = np.empty(len(rows), np.int32), np.zeros(shards + 1, np.int64)
-    shards_of(rows.words, shards, shard_of, bounds)
+    shard_of, bounds = _shards(rows.words, shards)
     out = np.empty_like(rows.words)
     scatter_rows(rows.words, shard_of, bounds[:-1].copy(), out)
-    arrivals = np.empty(len(rows) if keep_arrivals else 0, np.int64)
-    if keep_arrivals:
-        scatter_numbers(shard_of, bounds[:-1].copy(), arrivals)
+    arrivals = _scattered(shard_of, bounds) if keep_arrivals else _NOT_KEPT
     return Frame(out, rows.heap, bounds, arrivals)
+
+
+def shard_order(words: np.ndarray, shards: int) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of these rows sorted by shard, and where each shard's begin: as ``by_shard`` sorts them."""
+    shard_of, bounds = _shards(words, shards)
+    return _scattered(shard_of, bounds), bounds
+
+
+def _shards(words: np.ndarray, shards: int) -> tuple[np.ndarray, np.ndarray]:
+    shard_of, bounds = np.empty(len(words), np.int32), np.zeros(shards + 1, np.int64)
+    shards_of(words, shards, shard_of, bounds)
+    return shard_of, bounds
+
+
+def _scattered(shard_of: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    order = np.empty(len(shard_of), np.int64)
+    scatter_numbers(shard_of, bounds[:-1].copy(), order)
+    return order
 
 
 def arrival_order(frame: Frame) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Kernels of frames: checksums, and the sort by shard."""
+"""Kernels of frames: checksums."""
 
 from __future__ import annotations
 
@@ -46,20 +46,3 @@ def mix_bytes(data: np.ndarray, seed: int) -> int:
     whole = len(data) // 8 * 8
     words = data[:whole].view(np.int64)
     return int(mix_words(words if words.flags.aligned else words.copy(), mix_tail(data[whole:], seed)))
-
-
-@kernel
-def shard_order(rows, shards, order, bounds):
-    """A stable counting sort of rows by shard (the hash modulo their number, never negative)."""
-    for i in range(rows.shape[0]):
-        bounds[rows[i, 0] % shards + 1] += 1
-    for s in range(shards):
-        bounds[s + 1] += bounds[s]
-    place = np.int64(0)
-    for i in range(rows.shape[0]):
-        place = bounds[rows[i, 0] % shards]
-        order[place] = i
-        bounds[rows[i, 0] % shards] = place + 1
-    for s in range(shards, 0, -1):
-        bounds[s] = bounds[s - 1]
-    bounds[0] = 0

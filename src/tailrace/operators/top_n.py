@@ -22,8 +22,7 @@ import pyarrow as pa
 
 from tailrace.operators.best_rows import best_of, order_of
 from tailrace.operators.finish import window_struct
-from tailrace.operators.frame import Frame, by_shard
-from tailrace.operators.frame_kernels import shard_order
+from tailrace.operators.frame import Frame, by_shard, shard_order
 from tailrace.operators.keyed import PIECE_ROWS, Keyed, keyed, pieces
 from tailrace.operators.output import output_schema
 from tailrace.operators.specs.top_n import TopNSpec
@@ -122,8 +121,7 @@ class TopN(WindowAggregate):
     def _current(self, rows: Rows, groups: Keyed) -> tuple[Rows, np.ndarray]:
         """The records of these keys, and the key of each."""
         wanted = np.ascontiguousarray(rows.words[groups.firsts, : self._layout.words])
-        order, bounds = np.empty(len(wanted), np.int64), np.zeros(self._top.shards + 1, np.int64)
-        shard_order(wanted, self._top.shards, order, bounds)
+        order, bounds = shard_order(wanted, self._top.shards)
         found, numbers = probes.current(self._store, Rows(wanted[order], rows.heap), bounds)
         return found, order[numbers]
 

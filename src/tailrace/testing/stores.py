@@ -25,7 +25,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.frame_kernels import shard_order
+from tailrace.operators.frame import shard_order
 from tailrace.operators.key_hash import hash_program, put_hashes
 from tailrace.state.append_aligned import AppendAlignedStore
 from tailrace.state.append_unaligned import AppendUnalignedStore
@@ -154,8 +154,7 @@ class _Store(Generic[_AnyStore]):
             builder.put(rows.column(value.name), value.type, place.word, place.bit)
 
     def _sorted(self, rows: Rows, expected: np.ndarray | None = None) -> Prepared:
-        order, bounds = np.empty(len(rows), np.int64), np.zeros(SHARDS + 1, np.int64)
-        shard_order(rows.words, SHARDS, order, bounds)
+        order, bounds = shard_order(rows.words, SHARDS)
         return Prepared(Rows(rows.words[order], rows.heap), bounds, None if expected is None else expected[order])
 
     def _taken(self, rows: Rows) -> Taken:
