@@ -142,12 +142,12 @@ def memory(
 
 
 @bench.command(
-    epilog="Examples:  tailrace bench nexmark --queries q5,q7,q11  ·  tailrace bench nexmark --rows 500k --turns 6"
+    epilog="Examples:  tailrace bench nexmark --queries q5,q7,q11  ·  tailrace bench nexmark --rows 250k --turns 6"
 )
 def nexmark(
     queries: Annotated[str | None, typer.Option(help="Which queries, as q5,q7-session; else those of FlowKV.")] = None,
-    rows: Annotated[str, typer.Option(help="Events of a micro-batch, as 250k; more for light queries.")] = "250k",
-    turns: Annotated[int, typer.Option(min=1, help="Turns of each engine that are measured.")] = 4,
+    rows: Annotated[str, typer.Option(help="Events of a micro-batch, as 750k; more for light queries.")] = "750k",
+    turns: Annotated[int, typer.Option(min=1, help="Turns of each engine that are measured.")] = 3,
     turn: Annotated[
         int, typer.Option(min=1, help="Batches an engine takes in a row; of several, the first is not counted.")
     ] = 3,

@@ -48,9 +48,9 @@ _CONFS = {**ONE_PIECE_A_CORE, "spark.sql.streaming.noDataMicroBatches.enabled": 
 @dataclass(frozen=True)
 class NexmarkOptions:
     queries: tuple[str, ...] = QUERIES
-    rows: int = 250_000
+    rows: int = 750_000
     """Events of a batch; more for ``LIGHT`` queries."""
-    turns: int = 4
+    turns: int = 3
     """Turns measured."""
     turn: int = 3
     """Batches that an engine is given in a row; where several, the first is not counted."""
