@@ -134,7 +134,10 @@ def _living(folder: ServerFolder) -> ServerAddress | None:
     text = scratch.read_whole(folder.address)
     if text is None:
         return None
-    lock = scratch.ProcessLock.take(folder.alive_lock, timeout_s=0.0)
+    try:
+        lock = scratch.ProcessLock.take(folder.alive_lock, timeout_s=0.0)
+    except FileNotFoundError:
+        return None  # its server has ended by itself at this moment, and the folder is gone
     if lock is None:
         return ServerAddress(**json.loads(text))
     lock.release()
