@@ -19,7 +19,7 @@ import psutil
 import pytest
 from real import SHARDS, StandIn, config, eventually, frame, left_over, rows, running, stage, start
 
-from tailrace.env import processes
+from tailrace.env import processes, scratch
 from tailrace.errors import CheckpointError, StateServerError
 from tailrace.server.client import StateClient, connect, disconnect
 from tailrace.server.launch import _host, end_unheard, sweep
@@ -334,6 +334,24 @@ def test_a_server_that_does_not_hear_is_ended_with_its_folder(
     end_unheard(found)
     assert left_over(short_path) == []
     assert eventually(lambda: not running(found.pid))
+
+
+def test_a_server_that_ends_by_itself_meanwhile(
+    common: ServerConfig, executor: StandIn, short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder goes between two looks at it."""
+    found = start(common, executor, short_path)
+    read = scratch.read_whole
+
+    def read_and_end(path: str) -> str | None:
+        text = read(path)
+        os.kill(found.pid, signal.SIGKILL)
+        scratch.remove_tree(os.path.dirname(path))
+        return text
+
+    monkeypatch.setattr(scratch, "read_whole", read_and_end)
+    end_unheard(found)
+    assert left_over(short_path) == []
 
 
 def test_the_remains_of_no_server_of_ours_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
