@@ -142,6 +142,7 @@ class Prefetcher:
     def settle(self) -> None:
         """Wait until everything foretold is fetched that can be kept."""
         with self._changed:
+            self._changed.notify_all()  # there may be space that no worker knows of
             while not self._closed and (self._flying or len(self._unprocessed())):
                 self._changed.wait()
 

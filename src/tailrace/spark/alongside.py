@@ -38,18 +38,18 @@ def alongside(
                 worked.wait(_LOOK_S)
             raise
 
+    context.addJobTag(tag)
     worker = tasks.worker("tailrace-steps")
     running = worker.submit(run)
     failed: Exception | None = None
-    context.addJobTag(tag)
     try:
         spark_work()
     except Exception as error:
         failed = error
     finally:
         worked.set()
-        context.removeJobTag(tag)
         worker.shutdown(wait=True)
+        context.removeJobTag(tag)
     answer = running.result()
     if failed is not None:
         raise failed

@@ -26,6 +26,8 @@ from tailrace.state.sections import section_schema
 from tailrace.types import Kind
 
 _OFFSETS_MAX = 2**31 - 1
+_HEAPS_MAX = 8
+"""Every string is looked for in each heap: where there are more, these are copied into one first."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ def spread(sources: Sequence[Slices], layout: RecordLayout) -> Spread:
             heaps.append(rows.heap)
             bases.append(base)
             base += len(rows.heap)
+    if len(heaps) > _HEAPS_MAX:
+        heaps, bases = [np.concatenate(heaps)], [0]
     in_all = int(np.bitwise_and.reduce(words[VALID])) if count else -1
     return Spread(words, tuple(heaps), tuple(bases), in_all)
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.state import spread as spread_module
 from tailrace.state.layout import AccumulatorWords, KeyWords, Merge, record_layout
 from tailrace.state.runs import Slices, arrange
 from tailrace.state.sections import RowsBuilder
@@ -40,8 +42,8 @@ def rows_of(values: list[tuple[Any, ...]]) -> Rows:
     return rows
 
 
-@given(SOURCES, st.data())
-def test_columns_in_any_order(sources: list[list[tuple[Any, ...]]], data: st.DataObject) -> None:
+@given(SOURCES, st.sampled_from([1, 8]), st.data())
+def test_columns_in_any_order(sources: list[list[tuple[Any, ...]]], heaps_max: int, data: st.DataObject) -> None:
     slices, values = [], []
     for source in sources:
         edges = sorted(data.draw(st.lists(st.integers(0, len(source)), max_size=6), label="edges"))
@@ -49,8 +51,10 @@ def test_columns_in_any_order(sources: list[list[tuple[Any, ...]]], data: st.Dat
         slices.append(Slices(rows_of(source), np.array(lo, np.int64), np.array(hi, np.int64)))
         values += [row for low, high in zip(lo, hi, strict=True) for row in source[low:high]]
     order = np.array(data.draw(st.permutations(range(len(values))), label="order"), np.int64)
-    found = spread(slices, LAYOUT)
-    assert len(found) == len(values)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spread_module, "_HEAPS_MAX", heaps_max)
+        found = spread(slices, LAYOUT)
+    assert len(found) == len(values) and len(found.heaps) <= heaps_max
     for number, place in enumerate(PLACES):
         assert found.column(place).to_pylist() == [row[number] for row in values]
         assert found.column(place, order).to_pylist() == [values[at][number] for at in order]
