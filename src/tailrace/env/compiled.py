@@ -2,8 +2,9 @@
 
 Compiled code is cached on disk, outside the package since an installation may be read-only. The folder is
 ``TAILRACE_KERNEL_CACHE`` or ``tailrace/kernels`` in the user's cache folder; in it, a folder for each digest of what
-a kernel is made of (`kernel_sources`). All of it may be removed at any time. Only our own functions are sent there: a
-user's numba code in the same process keeps its settings.
+a kernel is made of (`kernel_sources`), held while this process lives; those that nobody uses any more are removed
+(`kernel_folders`). All of it may be removed at any time. Only our own functions are sent there: a user's numba code in
+the same process keeps its settings.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numba.core import cgutils, types
 from numba.core import config as _config
 from numba.extending import intrinsic
 
-from tailrace.env import kernel_sources
+from tailrace.env import kernel_folders, kernel_sources
 
 _numba_config: Any = _config
 _njit: Any = numba.njit
@@ -39,25 +40,33 @@ def cache_folder_of(function: Callable[..., Any]) -> Path:
     return cache_folder() / kernel_sources.digest(function.__module__)
 
 
+def remove_unused_code() -> None:
+    """Compiled code that nobody has used for long. To be called once all modules with kernels are imported."""
+    kernel_folders.remove_unused(cache_folder())
+
+
 KERNELS: list[Any] = []
 """Every kernel of the process. Each should know one signature only: a second one means a second compilation."""
 
 
 def kernel(function: _Function) -> _Function:
     """Compile on first call, cached on disk, without the interpreter lock."""
-    made = _compiled(function, force_inline=False)
+    made = compiled(function, force_inline=False)
     KERNELS.append(made)
     return made
 
 
 def inlined(function: _Function) -> _Function:
     """A helper of kernels, folded into its callers: a call would pass every field of every array."""
-    return _compiled(function, force_inline=True)
+    return compiled(function, force_inline=True)
 
 
-def _compiled(function: _Function, force_inline: bool) -> _Function:
+def compiled(function: _Function, force_inline: bool) -> _Function:
+    """As ``kernel``, but not among those that a server compiles before it starts."""
+    folder = cache_folder_of(function)
+    kernel_folders.hold(folder)
     before = _numba_config.CACHE_DIR
-    _numba_config.CACHE_DIR = str(cache_folder_of(function))
+    _numba_config.CACHE_DIR = str(folder)
     try:
         # Without numba's memory manager: kernels own no arrays, and counting references to those they are given costs
         # more than the work on a row.

@@ -1,6 +1,7 @@
 """Run every kernel once, on next to nothing, so that no epoch waits for a compiler.
 
-The first time on a machine this compiles and fills the disk cache; later it loads from there.
+The first time on a machine this compiles and fills the disk cache; later it loads from there. Afterwards every module
+with kernels is imported, so this is also where compiled code goes that nobody uses any more.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.cache.warm_up import warm_up_cache
+from tailrace.env.compiled import remove_unused_code
 from tailrace.env.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.frame import split
@@ -95,3 +97,4 @@ def warm_up() -> None:
         table.sessions(table.changed_rows(), 2, word, word, ended=True)
         table.remove(table.changed_rows())
         table.compact()
+    remove_unused_code()
