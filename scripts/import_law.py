@@ -46,6 +46,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "testing.byte_stores": ("state", "testing"),  # the same, as key-value stores
     "testing.byte_kernels": ("state.layout", "testing"),
     "testing.compiled": ("env.compiled",),
+    "testing.kept_memory": ("env.kept_memory",),
     "lab": ("", "testing"),  # "" is the package itself: public names only, as a user has them
     "cli": ("", "lab", "operators", "commit", "env"),  # operators: to compile kernels ahead; commit: to look into it
     "": ("api", "plan", "spark"),

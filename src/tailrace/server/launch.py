@@ -24,7 +24,7 @@ import subprocess
 import sys
 from collections.abc import Collection
 
-from tailrace.env import clock, processes, scratch
+from tailrace.env import clock, kept_memory, processes, scratch
 from tailrace.env.disk import host_name, process_id
 from tailrace.env.objects import locate, open_store
 from tailrace.env.randomness import short_id
@@ -264,16 +264,8 @@ def _host(executor: processes.ProcessFacts) -> str:
 
 
 def _environment(memory_bytes: int) -> dict[str, str]:
-    """The worker's environment, without Spark's secrets and with every place this worker imports from.
-
-    The allocator of glibc keeps what it was given back, in an arena for each thread: with little memory to hold, more
-    than the state. So what is large beside the budget goes back to the system at once, and two arenas are enough.
-    """
+    """The worker's environment, without Spark's secrets and with every place this worker imports from."""
     environment = {name: value for name, value in os.environ.items() if name not in _SPARK_SECRETS}
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in sys.path)
     environment["ACERO_ALIGNMENT_HANDLING"] = "reallocate"
-    large = min(max(memory_bytes // 64, 1 << 20), 32 << 20)
-    environment.setdefault("MALLOC_ARENA_MAX", "2")
-    environment.setdefault("MALLOC_MMAP_THRESHOLD_", str(large))
-    environment.setdefault("MALLOC_TRIM_THRESHOLD_", str(4 * large))
-    return environment
+    return {**kept_memory.server_variables(memory_bytes), **environment}

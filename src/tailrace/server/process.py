@@ -24,7 +24,7 @@ import threading
 import traceback
 from collections.abc import Callable
 
-from tailrace.env import clock, processes, scratch
+from tailrace.env import clock, kept_memory, processes, scratch
 from tailrace.env.disk import process_id
 from tailrace.env.pandas_import import hide_pandas
 from tailrace.operators.specs.from_json import spec_from_json
@@ -135,6 +135,7 @@ def _listen(
             shutdown=shutdown,
             tls_certificates=certificates,
             hints=HintReceiver(common.run, _keys(common)),
+            settle=kept_memory.Resident(common.memory_bytes + common.memory_bytes // 4).check,
         )
     myself = processes.facts(process_id())
     assert myself is not None

@@ -98,13 +98,16 @@ class StateService(flight.FlightServerBase):
         shutdown: Callable[[bool], None],
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
         hints: HintReceiver | None = None,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
+        """``settle`` is called between epochs."""
         super().__init__(location, middleware={"token": TokenCheck(token)}, tls_certificates=tls_certificates)
         self._late_engine = engine
         self._server = server
         self._folder = folder  # where tasks of this machine put their frames
         self._opened = opened
         self._shutdown = shutdown
+        self._settle = settle
         self._hints = hints or HintReceiver("", {})
         self._questions: dict[str, Callable[[Engine, Request], list[bytes | pa.Buffer]]] = {
             "open": self._open,
@@ -215,6 +218,7 @@ class StateService(flight.FlightServerBase):
     def _forget(self, engine: Engine, request: Request) -> None:
         engine.forget(request)
         sweep(self._folder, request.epoch)  # tasks that died have left their files
+        self._settle()
 
     def _open(self, engine: Engine, request: Request) -> list[bytes | pa.Buffer]:
         engine.assign(request)

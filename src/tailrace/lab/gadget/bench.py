@@ -6,15 +6,13 @@ for all stores, but ends early where it takes longer than ``seconds``: its begin
 
 Of Tailrace's stores, all three do every workload; ``chosen`` is the one that the plan of a query would take.
 
-Memory that is freed stays with the process while it measures (`_memory_kept`). Otherwise the C library gives it back to
-the system now and then, and whichever store comes next pays for new pages: more than stores differ by.
+Memory that is freed stays with the process while it measures (``memory_kept``). Otherwise the C library gives it back
+to the system now and then, and whichever store comes next pays for new pages: more than stores differ by.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ from tailrace.lab.gadget.stores.registry import STORES, TAILRACE, store_class
 from tailrace.lab.gadget.trace import Operation, Trace
 from tailrace.lab.gadget.workloads import WORKLOADS, of_one_key, workload
 from tailrace.lab.turns import in_turns
+from tailrace.testing.kept_memory import memory_kept
 
 MODES = ("batch", "scalar")
 OURS = tuple(one.name for one in TAILRACE)
@@ -83,7 +82,7 @@ def chosen(name: str) -> str:
 
 
 def run_gadget(options: GadgetOptions, work: Path, report: Report) -> dict[str, Any]:
-    with _memory_kept():
+    with memory_kept():
         return _measured(options, work, report)
 
 
@@ -119,32 +118,6 @@ def _measured(options: GadgetOptions, work: Path, report: Report) -> dict[str, A
                 done += 1
     report("done", steps, steps)
     return _result(options, found, harness, memory, absent)
-
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Of glibc's ``mallopt``."""
-_KEPT, _MAPPED = (1 << 31) - 1, 1 << 30
-_USUAL = 32 << 20
-"""What glibc itself comes to in a process that frees large arrays."""
-
-
-@contextmanager
-def _memory_kept() -> Iterator[None]:
-    """For all stores alike; where the C library is another one, it does as it likes."""
-    library = ctypes.CDLL(None)
-    change = getattr(library, "mallopt", None)
-    if change is None:
-        yield
-        return
-    change(_MMAP_THRESHOLD, _MAPPED)
-    change(_TRIM_THRESHOLD, _KEPT)
-    try:
-        yield
-    finally:
-        change(_MMAP_THRESHOLD, _USUAL)
-        change(_TRIM_THRESHOLD, 2 * _USUAL)
-        if hasattr(library, "malloc_trim"):
-            library.malloc_trim(0)
 
 
 def _there(kinds: Iterable[type[Store]], work: Path) -> tuple[list[type[Store]], dict[str, str]]:

@@ -1,0 +1,128 @@
+"""Freed memory that a process keeps, and when it gives it back.
+
+Large arrays come and go with every batch. An allocator that asks the system for each of them pays for every page at its
+first use: a few microseconds for 4 KiB, in a virtual machine many times that, so that a batch may spend more on getting
+memory than on its rows. So processes that work batch by batch keep what they free, up to a limit.
+
+What is kept is no array's: it counts in the process's resident memory, not in the state's budget. glibc gives back by
+itself what is free at the end of its heap, beyond the limit; ``Resident`` also what is free in between, once a process
+has become larger than it may be. Other C libraries do as they like: all of this then does nothing.
+
+Threads: any may call; ``Resident`` is for one at a time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
+"""Of glibc's ``mallopt``."""
+_MAPPED_MOST, _MAPPED_FROM, _PAD = 65_536, 32 << 20, 128 << 10
+"""What glibc itself comes to in a process that frees large arrays."""
+_INT_MAX = (1 << 31) - 1
+
+_ROOMY_BYTES = 512 << 20
+"""A server with less memory than this keeps little: its budget would be small beside what lies free."""
+
+
+def server_variables(memory_bytes: int) -> dict[str, str]:
+    """For the environment of a process that may hold so much state."""
+    if memory_bytes >= _ROOMY_BYTES:
+        return {
+            # One heap: what one thread frees, the next one uses. A second one could hold no more than 64 MB.
+            "MALLOC_ARENA_MAX": "1",
+            "MALLOC_MMAP_MAX_": "0",
+            "MALLOC_TRIM_THRESHOLD_": str(memory_bytes // 4),
+            "MALLOC_TOP_PAD_": str(min(memory_bytes // 16, 64 << 20)),
+            "ARROW_DEFAULT_MEMORY_POOL": "system",
+        }
+    large = max(memory_bytes // 64, 1 << 20)
+    return {
+        "MALLOC_ARENA_MAX": "2",
+        "MALLOC_MMAP_THRESHOLD_": str(large),
+        "MALLOC_TRIM_THRESHOLD_": str(4 * large),
+    }
+
+
+def keep(most_bytes: int) -> bool:
+    """From now on this process keeps about so much of what it frees. Whether the C library can."""
+    if _mallopt is None:
+        return False
+    most = min(most_bytes, _INT_MAX)
+    _mallopt(_MMAP_MAX, 0)
+    _mallopt(_TRIM_THRESHOLD, most)
+    _mallopt(_TOP_PAD, most // 4)
+    return True
+
+
+def keep_no_longer() -> None:
+    """As the C library does it; what is free now goes back."""
+    if _mallopt is None:
+        return
+    _mallopt(_MMAP_MAX, _MAPPED_MOST)
+    _mallopt(_MMAP_THRESHOLD, _MAPPED_FROM)
+    _mallopt(_TRIM_THRESHOLD, 2 * _MAPPED_FROM)
+    _mallopt(_TOP_PAD, _PAD)
+    give_back()
+
+
+def give_back() -> None:
+    """All free memory, as far as it is whole pages. Others that want memory wait meanwhile."""
+    if _malloc_trim is not None:
+        _malloc_trim(0)
+
+
+def resident_bytes() -> int | None:
+    """Of this process; None where the system does not tell."""
+    with suppress(OSError, ValueError, IndexError):
+        descriptor = os.open("/proc/self/statm", os.O_RDONLY)
+        try:
+            return int(os.read(descriptor, 200).split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        finally:
+            os.close(descriptor)
+    return None
+
+
+class Resident:
+    """Sees to it that a process does not stay larger than what it may hold, by what is merely free.
+
+    >>> sizes = iter([100, 300, 150, 155, 170, 140])
+    >>> resident = Resident(most_bytes=40, resident=lambda: next(sizes), give_back=lambda: print("given back"))
+    >>> resident.check()  # 300, when 140 are allowed; 150 are left
+    given back
+    >>> resident.check()  # 155: still about what was really in use
+    >>> resident.check()
+    given back
+    """
+
+    def __init__(
+        self,
+        most_bytes: int,
+        resident: Callable[[], int | None] = resident_bytes,
+        give_back: Callable[[], None] = give_back,
+    ) -> None:
+        self._resident = resident
+        self._give_back = give_back
+        self._step = most_bytes // 4
+        self._allowed = self._limit = (resident() or 0) + most_bytes
+
+    def check(self) -> None:
+        now = self._resident()
+        if now is None or now <= self._limit:
+            return
+        self._give_back()
+        # What is in use cannot be given back: there is nothing to do until there is clearly more.
+        self._limit = max(self._allowed, (self._resident() or 0) + self._step)
+
+
+def _function(name: str) -> Callable[..., int] | None:
+    try:
+        return getattr(ctypes.CDLL(None), name, None)
+    except (OSError, TypeError):  # a system whose C library is not found so
+        return None
+
+
+_mallopt, _malloc_trim = _function("mallopt"), _function("malloc_trim")

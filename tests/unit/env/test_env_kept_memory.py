@@ -1,0 +1,92 @@
+"""Freed memory is kept where that is wanted, and only there: by the page faults and the size of real processes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from tailrace.env.kept_memory import Resident, resident_bytes, server_variables
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be asked to keep memory")
+
+_MB = 1 << 20
+_COUNTED = """
+import resource, sys
+import numpy as np
+from tailrace.env import kept_memory
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def batch():
+    arrays = [np.empty(size, np.uint8) for size in (80 << 20, 5 << 20, 300 << 10)]
+    for array in arrays:
+        array[::4096] = 1
+
+{before}
+batch()
+first = faults()
+for _ in range(5):
+    batch()
+again = faults() - first
+{after}
+print(again, kept_memory.resident_bytes())
+"""
+
+
+def _run(before: str = "", after: str = "", **variables: str) -> tuple[int, int]:
+    """Page faults of five batches after the first, and the resident memory at the end."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    program = _COUNTED.format(before=before, after=after)
+    told = subprocess.run(
+        [sys.executable, "-c", program], env={**environment, **variables}, capture_output=True, text=True, check=True
+    )
+    again, resident = told.stdout.split()
+    return int(again), int(resident)
+
+
+def test_a_roomy_server_uses_its_memory_again_and_a_small_one_gives_it_back() -> None:
+    kept, large = _run(**server_variables(1024 * _MB))
+    returned, small = _run(**server_variables(8 * _MB))
+    assert kept < 20 < returned
+    assert large - small > 30 * _MB
+
+
+def test_a_worker_that_was_asked_to_keeps_memory_until_it_is_told_otherwise() -> None:
+    kept, resident = _run("kept_memory.keep(128 << 20)")
+    ended, without = _run("kept_memory.keep(128 << 20)", "kept_memory.keep_no_longer()")
+    assert kept < 20
+    assert ended < 20
+    assert resident - without > 30 * _MB
+
+
+def test_no_more_is_kept_than_the_limit() -> None:
+    _, resident = _run("kept_memory.keep(8 << 20)")
+    _, most = _run("kept_memory.keep(128 << 20)")
+    assert most - resident > 30 * _MB
+
+
+def test_a_process_that_is_too_large_gives_back_what_is_free_and_no_more_often_than_that_helps() -> None:
+    now, given = [100], []
+
+    def give_back() -> None:
+        given.append(now[0])
+        now[0] -= 50
+
+    resident = Resident(400, resident=lambda: now[0], give_back=give_back)
+    for size, times in [(500, 0), (501, 1), (551, 1), (552, 2), (450, 2), (900, 3), (920, 3), (951, 4), (120, 4)]:
+        now[0] = size
+        resident.check()
+        assert len(given) == times, f"at {size}"
+
+
+def test_a_system_that_does_not_tell_its_size_is_left_alone() -> None:
+    Resident(1, resident=lambda: None, give_back=lambda: pytest.fail("there was no need")).check()
+
+
+def test_the_size_of_this_process_is_told() -> None:
+    assert (resident_bytes() or 0) > 10 * _MB
