@@ -20,7 +20,7 @@ from support.spark_logs import FakeSparkLogs
 from tailrace.commit import ranges
 from tailrace.commit.controller import Controller
 from tailrace.commit.fold import FoldSections, choose, fold_objects
-from tailrace.commit.manifest import Fold, Manifest, fold_problem
+from tailrace.commit.manifest import Fold, Manifest, fold_problem, living
 from tailrace.commit.objects import ObjectRef
 from tailrace.env.faulty import SimulatedCrash
 from tailrace.env.store import ObjectStore
@@ -106,7 +106,7 @@ class _Checkpoint(StoreCheckpoint):
 
     def fold(self, refs: Sequence[ObjectRef], shards: Iterable[int], epoch: int, horizons: Mapping[str, int]) -> None:
         shards = tuple(shards)
-        if self._made is not None and fold_problem(refs, self._made) is None:
+        if self._made is not None and fold_problem(living(refs, horizons), self._made, horizons) is None:
             return
         self._made = None
         chosen = choose(refs, shards) if self._rng.random() < 0.3 else self._any(refs)

@@ -29,6 +29,7 @@ from tailrace.commit.manifest import NO_ENTRY, Fold, Manifest, next_objects
 from tailrace.commit.objects import ObjectRef
 from tailrace.commit.phases import Phase, Phases
 from tailrace.commit.plan_file import plan_digest, read_plan, refuse_other_plan, write_plan
+from tailrace.commit.reach import grown
 from tailrace.env.objects import probe_put_if_absent
 from tailrace.env.randomness import new_run_id
 from tailrace.env.store import ObjectStore, locate
@@ -162,14 +163,15 @@ class Controller:
         """Make the epoch durable. All deltas are already in the store. At most once per (epoch, try).
 
         A later try of the same epoch starts again from the manifest of the epoch before. A fold that no longer fits is
-        left out: the manifest that is returned tells which were used.
+        left out: the manifest that is returned tells which were used. So are objects whose windows have all closed.
         """
         attempt = Attempt(epoch, try_)
         if self._phases.of(attempt) is None:
             self.begin(epoch, try_)
         self._phases.step(attempt, Phase.REMOTE)
         before = self._before(epoch)
-        objects, _ = next_objects(before, epoch, deltas, folds)
+        grown_horizons = grown(before.horizons, horizons or {})
+        objects, _ = next_objects(before, epoch, deltas, folds, grown_horizons)
         manifest = Manifest(
             epoch=epoch,
             run=self._run,
@@ -178,7 +180,7 @@ class Controller:
             watermarks=watermarks or {},
             rows=rows or {},
             decisions=decisions or {},
-            horizons={**before.horizons, **(horizons or {})},
+            horizons=grown_horizons,
             plan=self._plan,
             parent=before.number,
             floor=self._floor,

@@ -8,7 +8,9 @@ Which objects, decides ``choose`` alone, a pure function with two rules:
   a restart reads at most about three times the state, and the price is half a write more per byte written.
 
 A fold is made file to file, one shard of one operator at a time. It reads only objects of durable epochs, and counts
-only when a durable manifest lists it: a fold that is lost, or comes too late, costs nothing but its work.
+only when a durable manifest lists it: a fold that is lost, or comes too late, costs nothing but its work. An object
+that is dead (see ``reach``) is never chosen. One that dies while it is being folded is not read any further: its file
+may go at any time, and the fold enters a manifest by whose horizons its records mean nothing.
 
 ``Folder`` owns one thread. Its methods are called from one other thread (the server's commit).
 """
@@ -22,7 +24,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tailrace.commit import ranges
-from tailrace.commit.manifest import Fold, fold_problem
+from tailrace.commit.manifest import Fold, fold_problem, living
 from tailrace.commit.objects import (
     READ_AHEAD_BYTES,
     ObjectRef,
@@ -31,6 +33,7 @@ from tailrace.commit.objects import (
     sections_by_shard,
     write_sections,
 )
+from tailrace.commit.reach import is_dead
 from tailrace.env import clock, tasks
 from tailrace.env.processes import work_behind_others
 from tailrace.env.randomness import short_id
@@ -96,11 +99,12 @@ def fold_objects(
     horizons: Mapping[str, int] | None = None,
     complete: bool = False,
     stopping: Callable[[], bool] = lambda: False,
+    gone: Callable[[ObjectRef], bool] = lambda _: False,
 ) -> Fold:
     """Write one object that stands for ``refs``, for those of ``shards`` that they hold. Durable on return.
 
     ``horizons``: those of a durable manifest that lists all of ``refs``: what they removed is left out. ``complete``:
-    that manifest lists no older object of these shards.
+    that manifest lists no older object of these shards. ``gone``: dead by the horizons of the newest durable manifest.
     """
     ordered = sorted(refs, key=lambda ref: (ref.first_epoch, ref.last_epoch))
     wanted = ranges.of_shards(shards)
@@ -113,7 +117,7 @@ def fold_objects(
 
     def sections() -> Iterator[Section]:
         for operator in operators:
-            for shard, batches, horizon in sections_by_shard(opened, operator, ranges.members(covered), horizons):
+            for shard, batches, horizon in sections_by_shard(opened, operator, ranges.members(covered), horizons, gone):
                 if stopping():
                     raise _Stopped
                 if batches:
@@ -128,7 +132,7 @@ def fold_objects(
         sections=sections(),
         horizons={operator: horizon_of(operator, readers, horizons) for operator in sorted(known)},
     )
-    return Fold(tuple(each.name for each in ordered), ref)
+    return Fold(tuple(ordered), ref)
 
 
 class Folder:
@@ -151,6 +155,7 @@ class Folder:
         self._thread: tasks.Started | None = None
         self._stopping = tasks.event()
         self._done: Fold | None = None
+        self._horizons: Mapping[str, int] = {}  # of the newest durable manifest; replaced whole, read by the thread
         self._pause = 0  # submits to let pass after a failure, so that a damaged file is not reread every epoch
         self._pause_next = 1
         self.failure: Exception | None = None
@@ -164,13 +169,15 @@ class Folder:
         horizons: Mapping[str, int] | None = None,
     ) -> None:
         """The objects of durable epoch ``epoch``: starts a fold where one is due. Returns at once."""
+        self._horizons = dict(horizons or {})
         objects, shards = tuple(objects), tuple(shards)
         if any(ref.last_epoch > epoch for ref in objects):
             raise ValueError(f"objects beyond epoch {epoch} were submitted to be folded")
+        objects = living(objects, self._horizons)
         if self._busy():
             return
         if self._done is not None:
-            if fold_problem(objects, self._done) is None:
+            if fold_problem(objects, self._done, self._horizons) is None:
                 return  # still waiting to be taken into a manifest
             self._done = None  # listed by now, or overtaken
         if self._pause > 0:
@@ -179,7 +186,7 @@ class Folder:
         if chosen := self._choose(objects, shards):
             mine = [ref for ref in objects if ranges.common(ref.shards, ranges.of_shards(shards))]
             complete = {ref.name for ref in mine} <= {ref.name for ref in chosen}
-            self._thread = tasks.start("tailrace-fold", self._work, chosen, shards, dict(horizons or {}), complete)
+            self._thread = tasks.start("tailrace-fold", self._work, chosen, shards, self._horizons, complete)
 
     def finished(self) -> list[Fold]:
         """Folds to be taken into the next manifest. Offered again until a submit shows that they are, or cannot be."""
@@ -195,11 +202,14 @@ class Folder:
         self._stopping.set()
         self.wait()
 
+    def _gone(self, ref: ObjectRef) -> bool:
+        return is_dead(ref.reach, self._horizons)
+
     def _busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
     def _work(
-        self, chosen: tuple[ObjectRef, ...], shards: tuple[int, ...], horizons: dict[str, int], complete: bool
+        self, chosen: tuple[ObjectRef, ...], shards: tuple[int, ...], horizons: Mapping[str, int], complete: bool
     ) -> None:
         work_behind_others()
         began = clock.now()
@@ -213,13 +223,16 @@ class Folder:
                 server=self._server,
                 horizons=horizons,
                 complete=complete,
-                stopping=self._stopping.is_set,
+                stopping=lambda: self._stopping.is_set() or all(map(self._gone, chosen)),
+                gone=self._gone,
             )
             self._pause_next = 1
             self.took = began, clock.now()
         except _Stopped:
             pass
         except Exception as error:
+            if any(map(self._gone, chosen)):
+                return  # a file that has gone meanwhile is no damage; the next fold is made without it
             # Live state is untouched and the objects stay as they are: folding is tried again, ever more rarely.
             self.failure = error
             self._pause, self._pause_next = self._pause_next, min(PAUSE_MAX, 2 * self._pause_next)

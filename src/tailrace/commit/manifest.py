@@ -6,6 +6,8 @@ Invariants, checked whenever a manifest is made from another:
 - A manifest of epoch *e* follows one of epoch *e - 1*; it adds objects of epoch *e* only, and folds only objects that
   the manifest before it already had. So no fold reaches past a durable epoch.
 - A fold stands for *all* that its shards had between its first and last epoch: otherwise newest-wins would go wrong.
+- What the manifest before had and what is dead by the new one's horizons (see ``reach``) is not listed any more. So an
+  object that the new manifest adds is listed at least once, dead or not: only what was listed is ever cleaned.
 
 Changes are data (``Fold``, ``ObjectRef``) with preconditions, checked before they are applied. Everything is frozen.
 """
@@ -18,25 +20,32 @@ from typing import Any
 
 from tailrace.commit import ranges
 from tailrace.commit.objects import ObjectRef
+from tailrace.commit.reach import is_dead
 from tailrace.ids import NO_EPOCH
 
 NO_ENTRY = -1
 """The log number of the empty manifest, which is not in the log."""
 
+NO_HORIZONS: Mapping[str, int] = {}
+"""Nothing is dead by them."""
+
 
 @dataclass(frozen=True)
 class Fold:
-    """A finished merge: ``ref`` stands for the objects named in ``replaces``, for the shards of ``ref``."""
+    """A finished merge: ``ref`` stands for the objects in ``replaces``, for the shards of ``ref``.
 
-    replaces: tuple[str, ...]
+    ``replaces``: as they were listed when the merge was begun.
+    """
+
+    replaces: tuple[ObjectRef, ...]
     ref: ObjectRef
 
     def to_json(self) -> dict[str, Any]:
-        return {"replaces": list(self.replaces), "ref": self.ref.to_json()}
+        return {"replaces": [each.to_json() for each in self.replaces], "ref": self.ref.to_json()}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Fold:
-        return cls(tuple(raw["replaces"]), ObjectRef.from_json(raw["ref"]))
+        return cls(tuple(map(ObjectRef.from_json, raw["replaces"])), ObjectRef.from_json(raw["ref"]))
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,7 @@ class Manifest:
 
     def with_fold(self, fold: Fold) -> tuple[ObjectRef, ...]:
         """This manifest's objects with the fold in place of what it stands for."""
-        return apply_fold(self.objects, fold)
+        return apply_fold(self.objects, fold, self.horizons)
 
 
 EMPTY = Manifest(epoch=NO_EPOCH, run="", try_=0)
@@ -108,9 +117,18 @@ class StaleFold(ValueError):
     """A fold that no longer fits: its objects were replaced meanwhile. Its maker drops it; nothing is lost."""
 
 
-def fold_problem(objects: Iterable[ObjectRef], fold: Fold) -> str | None:
-    """Why the fold may not be applied, or ``None``."""
-    replaced, seen = set(fold.replaces), set()
+def living(objects: Iterable[ObjectRef], horizons: Mapping[str, int]) -> tuple[ObjectRef, ...]:
+    """The objects without those that are dead by these horizons."""
+    return tuple(ref for ref in objects if not is_dead(ref.reach, horizons))
+
+
+def fold_problem(objects: Iterable[ObjectRef], fold: Fold, horizons: Mapping[str, int] = NO_HORIZONS) -> str | None:
+    """Why the fold may not be applied to these objects, without those dead by these horizons, or ``None``.
+
+    What it replaces may have died since it was begun. Anything else of it that is gone, wholly or for shards of the
+    fold, was folded otherwise: what stands for it may have died too, so that its absence is all that tells.
+    """
+    replaced, seen = {each.name: each for each in fold.replaces}, set()
     ref = fold.ref
     for each in objects:
         if each.name == ref.name:
@@ -120,20 +138,26 @@ def fold_problem(objects: Iterable[ObjectRef], fold: Fold) -> str | None:
             seen.add(each.name)
             if each.first_epoch < ref.first_epoch or each.last_epoch > ref.last_epoch:
                 return f"{each.name} reaches beyond the epochs of {ref.name}"
+            if ranges.without(ranges.common(replaced[each.name].shards, ref.shards), each.shards):
+                return f"{each.name} was folded otherwise for some shards of {ref.name}"
         elif not apart and ranges.common(each.shards, ref.shards):
             return f"{each.name} overlaps {ref.name}, which was made without it"
-    if missing := sorted(replaced - seen):
-        return f"{missing[0]} is not listed"
-    return None
+    missing = [each for name, each in replaced.items() if name not in seen]
+    if lost := sorted(each.name for each in missing if not is_dead(each.reach, horizons)):
+        return f"{lost[0]} is not listed"
+    return None if seen else f"nothing is left of what {ref.name} replaces"
 
 
-def apply_fold(objects: Iterable[ObjectRef], fold: Fold) -> tuple[ObjectRef, ...]:
+def apply_fold(
+    objects: Iterable[ObjectRef], fold: Fold, horizons: Mapping[str, int] = NO_HORIZONS
+) -> tuple[ObjectRef, ...]:
     """The objects with the fold's shards taken out of what it replaces; objects with no shard left are dropped."""
     objects = tuple(objects)
-    if problem := fold_problem(objects, fold):
+    if problem := fold_problem(objects, fold, horizons):
         raise StaleFold(problem)
+    replaced = {each.name for each in fold.replaces}
     kept = [
-        each.narrowed(ranges.without(each.shards, fold.ref.shards)) if each.name in fold.replaces else each
+        each.narrowed(ranges.without(each.shards, fold.ref.shards)) if each.name in replaced else each
         for each in objects
     ]
     return in_order([*(each for each in kept if each.shards), fold.ref])
@@ -157,15 +181,23 @@ def in_order(objects: Iterable[ObjectRef]) -> tuple[ObjectRef, ...]:
 
 
 def next_objects(
-    before: Manifest, epoch: int, deltas: Sequence[ObjectRef], folds: Sequence[Fold]
+    before: Manifest,
+    epoch: int,
+    deltas: Sequence[ObjectRef],
+    folds: Sequence[Fold],
+    horizons: Mapping[str, int] = NO_HORIZONS,
 ) -> tuple[tuple[ObjectRef, ...], tuple[Fold, ...]]:
-    """The objects of ``epoch`` and the folds that could be applied; a stale fold is left out."""
+    """The objects of ``epoch`` and the folds that could be applied; a stale fold is left out.
+
+    ``horizons``: those of ``epoch``. What they leave nothing of goes first, without being read: it must not stand in
+    the way of a fold that was made without it.
+    """
     if epoch != before.epoch + 1:
         raise ValueError(f"epoch {epoch} cannot follow epoch {before.epoch}")
-    objects, applied = before.objects, []
+    objects, applied = living(before.objects, horizons), []
     for fold in folds:
         try:
-            objects = apply_fold(objects, fold)
+            objects = apply_fold(objects, fold, horizons)
         except StaleFold:
             continue
         applied.append(fold)

@@ -2,14 +2,15 @@
 
 An object covers epochs ``[first_epoch, last_epoch]`` and some shards. For each shard, the objects of a manifest are
 disjoint in epochs; their sections, oldest first, newest value of a record winning, are that shard's state. A delta
-covers one epoch, a fold several; nothing reads them differently.
+covers one epoch, a fold several; nothing reads them differently. An operator's sections in an object that reaches no
+farther than its horizon are not read (see ``reach``).
 
 Functions here hold no state: safe from any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from tailrace.commit import ranges
 from tailrace.commit.ranges import Ranges
+from tailrace.commit.reach import Reach, Reaching, is_over, reach_from_json, reach_to_json
 from tailrace.env.store import ObjectStore, locate
 from tailrace.errors import CorruptionError
 from tailrace.log import filenames
@@ -36,13 +38,17 @@ ShardSections = tuple[int, list[pa.RecordBatch], int]
 
 @dataclass(frozen=True)
 class ObjectRef:
-    """An object, and the shards for which the manifest that holds this still uses it (others were folded away)."""
+    """An object, and the shards for which the manifest that holds this still uses it (others were folded away).
+
+    ``reach``: of all its shards; None where it is not known.
+    """
 
     name: str
     first_epoch: int
     last_epoch: int
     shards: Ranges
     bytes: int
+    reach: Reach | None = None
 
     def narrowed(self, shards: Ranges) -> ObjectRef:
         return replace(self, shards=shards)
@@ -53,6 +59,7 @@ class ObjectRef:
             "epochs": [self.first_epoch, self.last_epoch],
             "shards": [list(each) for each in self.shards],
             "bytes": self.bytes,
+            "reach": reach_to_json(self.reach),
         }
 
     @classmethod
@@ -63,6 +70,7 @@ class ObjectRef:
             last_epoch=raw["epochs"][1],
             shards=tuple((start, end) for start, end in raw["shards"]),
             bytes=raw["bytes"],
+            reach=reach_from_json(raw.get("reach")),
         )
 
 
@@ -109,21 +117,24 @@ def write_sections(
 ) -> ObjectRef:
     """Write an object from a stream of sections, holding about one of them at a time."""
     covered = ranges.normal(shards)
-    about = {
+    about: dict[str, Any] = {
         "name": name,
         "epochs": [first_epoch, last_epoch],
         "shards": [list(each) for each in covered],
         "horizons": dict(horizons),
     }
+    reaching = Reaching()
 
     def checked() -> Iterator[Section]:
         for operator, shard, batch in sections:
             if not ranges.contains(covered, shard):
                 raise ValueError(f"{name} is for shards {covered} and got a section of shard {shard}")
+            reaching.see(operator, batch)
             yield operator, shard, batch
+        about["reach"] = reach_to_json(reaching.reach())
 
     size = store.put(name, object_parts(about, checked()))
-    return ObjectRef(name, first_epoch, last_epoch, covered, size)
+    return ObjectRef(name, first_epoch, last_epoch, covered, size, reaching.reach())
 
 
 def open_object(store: ObjectStore, ref: ObjectRef, read_ahead_bytes: int = 0) -> ObjectReader:
@@ -136,6 +147,10 @@ def open_object(store: ObjectStore, ref: ObjectRef, read_ahead_bytes: int = 0) -
         )
     if ranges.without(ref.shards, ranges.normal(about["shards"])):
         raise CorruptionError(damaged(locate(store, ref.name), f"it holds shards {about['shards']}, not {ref.shards}"))
+    if reach_from_json(about.get("reach")) != ref.reach:
+        raise CorruptionError(
+            damaged(locate(store, ref.name), f"its records reach {about.get('reach')}, not {reach_to_json(ref.reach)}")
+        )
     return reader
 
 
@@ -163,13 +178,15 @@ def sections_by_shard(
     operator: str,
     shards: Iterable[int],
     horizons: Mapping[str, int] | None = None,
+    gone: Callable[[ObjectRef], bool] = lambda _: False,
 ) -> Iterator[ShardSections]:
-    """As ``read_sections``, over objects that are already open, oldest first."""
+    """As ``read_sections``, over objects that are already open, oldest first. ``gone``: dead by now, so not read."""
     horizon = horizon_of(operator, [reader for _, reader in opened], horizons)
+    over = [is_over(ref.reach, operator, horizon) for ref, _ in opened]
     for shard in shards:
         batches: list[pa.RecordBatch] = []
         last = -1
-        for ref, reader in opened:
+        for (ref, reader), skipped in zip(opened, over, strict=True):
             if not ranges.contains(ref.shards, shard):
                 continue
             if ref.first_epoch <= last:
@@ -177,7 +194,8 @@ def sections_by_shard(
                     damaged(reader.where, f"for shard {shard} it overlaps an older object, which ends at epoch {last}")
                 )
             last = ref.last_epoch
-            batches.extend(reader.section(operator, shard))
+            if not skipped and not gone(ref):
+                batches.extend(reader.section(operator, shard))
         yield shard, batches, horizon
 
 

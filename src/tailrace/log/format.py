@@ -19,12 +19,12 @@ from typing import Any
 from tailrace.errors import CheckpointError, CorruptionError
 
 OBJECT_MAGIC = b"TAILRACE"
-OBJECT_VERSION = 1
+OBJECT_VERSION, OBJECT_VERSION_MIN = 2, 1  # written, and the oldest that is read
 OBJECT_HEADER = struct.Struct("<8sII")  # magic, version, 0xFFFFFFFF - version
 OBJECT_TRAILER = struct.Struct("<II8s")  # footer length, CRC-32 of footer and its length, magic reversed
 OBJECT_END_MAGIC = OBJECT_MAGIC[::-1]
 
-ENTRY_VERSION = 1
+ENTRY_VERSION, ENTRY_VERSION_MIN = 2, 1
 _ENTRY_START = b'{"body":'
 _ENTRY_END = ',"crc32":"%08x"}\n'
 _ENTRY_END_BYTES = len(_ENTRY_END % 0)
@@ -48,8 +48,8 @@ def check_object_header(data: bytes, where: str) -> None:
         raise CorruptionError(damaged(where, f"it does not start as a state object does, but with {magic!r}"))
     if version != 0xFFFFFFFF - mirrored:
         raise CorruptionError(damaged(where, "its version number is damaged"))
-    if version != OBJECT_VERSION:
-        raise CheckpointError(unknown_version(where, version, OBJECT_VERSION))
+    if not OBJECT_VERSION_MIN <= version <= OBJECT_VERSION:
+        raise CheckpointError(unknown_version(where, version, OBJECT_VERSION_MIN, OBJECT_VERSION))
 
 
 def object_footer(index: dict[str, Any]) -> bytes:
@@ -96,8 +96,8 @@ def decode_entry(data: bytes, where: str) -> tuple[str, dict[str, Any]]:
         raise CorruptionError(damaged(where, f"its checksum does not match ({len(data)} bytes)"))
     body: dict[str, Any] = json.loads(covered[len(_ENTRY_START) :])
     version = body.pop("format")
-    if version != ENTRY_VERSION:
-        raise CheckpointError(unknown_version(where, version, ENTRY_VERSION))
+    if not ENTRY_VERSION_MIN <= version <= ENTRY_VERSION:
+        raise CheckpointError(unknown_version(where, version, ENTRY_VERSION_MIN, ENTRY_VERSION))
     return body.pop("kind"), body
 
 
@@ -108,8 +108,8 @@ def damaged(where: str, how: str) -> str:
     )
 
 
-def unknown_version(where: str, version: object, known: int) -> str:
+def unknown_version(where: str, version: object, oldest: int, newest: int) -> str:
     return (
-        f"The file {where} has format version {version}; this Tailrace reads version {known}. "
+        f"The file {where} has format version {version}; this Tailrace reads versions {oldest} to {newest}. "
         "Run the query with the version of Tailrace that wrote it."
     )

@@ -21,7 +21,7 @@ Section = tuple[str, int, pa.RecordBatch]
 
 
 def object_parts(about: Mapping[str, Any], sections: Iterable[Section]) -> Iterator[Any]:
-    """The bytes of one object, in order. ``about`` is written into the footer beside the index.
+    """The bytes of one object, in order. ``about``, as it is after the last section, is written beside the index.
 
     Holds one pack of small sections, or one large section, at a time.
     """

@@ -104,10 +104,34 @@ def test_a_crash_between_our_entry_and_sparks_lands_one_back(store) -> None:
 def test_an_epoch_that_changed_nothing_needs_no_object(store) -> None:
     controller = start(store, -1)
     commit(controller, store, 0)
-    assert controller.commit(1, 0, horizons={"op": 5}).objects == controller.manifest(0).objects
-    assert controller.manifest(1).horizons == {"op": 5}
-    assert controller.commit(2, 0).horizons == {"op": 5}
+    assert controller.commit(1, 0, horizons={"op": 0, "other": 5}).objects == controller.manifest(0).objects
+    assert controller.manifest(1).horizons == {"op": 0, "other": 5}
+    assert controller.commit(2, 0).horizons == {"op": 0, "other": 5}
+    assert controller.commit(3, 0, horizons={"op": 0, "other": 4}).horizons == {"op": 0, "other": 5}
     controller.close()
+
+
+def test_an_object_of_closed_windows_is_kept_as_long_as_a_start_may_need_it(store) -> None:
+    """Epoch 1 closes the windows of epoch 0. Spark may still be at epoch 0, and then its object is opened."""
+    controller = start(store, -1)
+    (old,) = commit(controller, store, 0).objects
+    controller.commit(1, 0, horizons={"op": 1})
+    assert controller.manifest(1).objects == ()
+    controller.clean()
+    controller.close()
+    behind = start(store, 0, 1)
+    assert behind.landing.manifest.objects == (old,)
+    assert state_of(store, behind.landing.manifest, 4, 1) == expected(0)
+    behind.commit(1, 0, horizons={"op": 1})
+    behind.clean()
+    assert names(store, "objects/") == [old.name]
+    behind.commit(2, 0)
+    behind.clean()
+    assert names(store, "objects/") == []
+    behind.close()
+    last = start(store, 2)
+    assert state_of(store, last.landing.manifest, 4, 1) == {}
+    last.close()
 
 
 def test_a_new_try_starts_from_the_epoch_before(store) -> None:

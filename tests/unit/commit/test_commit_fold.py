@@ -78,7 +78,7 @@ def test_the_cost_is_logarithmic_and_space_is_bounded() -> None:
         if chosen := choose(objects, range(8)):
             size = min(state, sum(each.bytes for each in chosen))
             new = ObjectRef(f"fold {epoch}", chosen[0].first_epoch, chosen[-1].last_epoch, ((0, 8),), size)
-            objects = apply_fold(objects, Fold(tuple(each.name for each in chosen), new))
+            objects = apply_fold(objects, Fold(chosen, new))
             folded += size
         if epoch > 1000:
             worst = max(worst, sum(each.bytes for each in objects))
@@ -155,7 +155,7 @@ def test_folder_offers_a_fold_until_it_is_used() -> None:
     gate.open.set()
     folder.wait(20)
     (fold,) = folder.finished()
-    assert fold.replaces == tuple(each.name for each in objects)
+    assert fold.replaces == objects
     folder.submit(objects, range(8), FAN_IN)  # the epoch that carried it failed: it is still on offer
     assert folder.finished() == [fold]
     folder.submit(apply_fold(objects, fold), range(8), FAN_IN)

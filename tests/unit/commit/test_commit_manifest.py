@@ -24,6 +24,9 @@ def ref(name: str, first: int, last: int, *shards: tuple[int, int]) -> ObjectRef
     return ObjectRef(f"objects/{name}", first, last, shards or ((0, 8),), 100)
 
 
+A, B, C = ref("a", 0, 0), ref("b", 1, 1), ref("c", 2, 2)
+
+
 def test_json_round_trip() -> None:
     manifest = Manifest(
         epoch=4,
@@ -40,35 +43,37 @@ def test_json_round_trip() -> None:
         floor=3,
     )
     assert Manifest.from_json(json.loads(json.dumps(manifest.to_json())), 9) == manifest
-    fold = Fold(("objects/x",), ref("a", 0, 3))
+    fold = Fold((ref("x", 0, 2), ref("y", 3, 3)), ref("a", 0, 3))
     assert Fold.from_json(json.loads(json.dumps(fold.to_json()))) == fold
 
 
 def test_a_fold_takes_its_shards_out_of_what_it_replaces() -> None:
     objects = (ref("a", 0, 0), ref("b", 1, 1), ref("c", 2, 2))
-    half = apply_fold(objects, Fold(("objects/a", "objects/b"), ref("f", 0, 1, (0, 4))))
+    half = apply_fold(objects, Fold(objects[:2], ref("f", 0, 1, (0, 4))))
     assert {each.name: each.shards for each in half} == {
         "objects/a": ((4, 8),),
         "objects/b": ((4, 8),),
         "objects/c": ((0, 8),),
         "objects/f": ((0, 4),),
     }
-    whole = apply_fold(half, Fold(("objects/a", "objects/b"), ref("g", 0, 1, (4, 8))))
+    whole = apply_fold(half, Fold(objects[:2], ref("g", 0, 1, (4, 8))))
     assert [each.name for each in whole] == ["objects/f", "objects/g", "objects/c"]
 
 
 @pytest.mark.parametrize(
     ("fold", "why"),
     [
-        (Fold(("objects/a", "objects/x"), ref("f", 0, 0)), "objects/x is not listed"),
-        (Fold(("objects/a",), ref("f", 0, 1)), "made without it"),
-        (Fold(("objects/a", "objects/b"), ref("f", 0, 0)), "reaches beyond"),
-        (Fold(("objects/a", "objects/c"), ref("f", 0, 2)), "made without it"),
-        (Fold(("objects/a",), ref("a", 0, 0)), "already listed"),
+        (Fold((A, ref("x", 0, 0)), ref("f", 0, 0)), "objects/x is not listed"),
+        (Fold((A,), ref("f", 0, 1)), "made without it"),
+        (Fold((A, B), ref("f", 0, 0)), "reaches beyond"),
+        (Fold((A, C), ref("f", 0, 2)), "made without it"),
+        (Fold((A,), ref("a", 0, 0)), "already listed"),
+        (Fold((ref("a", 0, 0, (0, 9)),), ref("f", 0, 0, (0, 9))), "folded otherwise"),
+        (Fold((), ref("f", 5, 5)), "nothing is left"),
     ],
 )
 def test_a_fold_that_does_not_fit_is_refused_and_left_out(fold: Fold, why: str) -> None:
-    objects = (ref("a", 0, 0), ref("b", 1, 1), ref("c", 2, 2))
+    objects = (A, B, C)
     with pytest.raises(StaleFold, match=why):
         apply_fold(objects, fold)
     before = Manifest(epoch=2, run=RUN, try_=0, objects=objects)
