@@ -31,7 +31,6 @@ from tailrace.state.table import Table
 
 DEADLINES_SHARE = 8
 """Deadlines may take one part in so many of an operator's memory."""
-_FOREVER = 2**63 - 1
 
 
 class Expiry:
@@ -90,7 +89,7 @@ class Expiry:
 
     def restore(self, shard: int, table: Table) -> None:
         """The entries of a shard that was loaded."""
-        rows = table.rows_of(table.panes(_FOREVER))
+        rows = table.all_rows()
         self.deadlines.restore(shard, table.word(rows, self.updated.word), table.word(rows, HASH))
 
     def drop_shard(self, shard: int) -> None:

@@ -41,7 +41,6 @@ _UNDO_EPOCHS = 2
 _DEADLINES_SHARE = 8
 _PIECE_ROWS = 1 << 16
 """Records looked at together where sessions are put together from copies."""
-_FOREVER = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,7 @@ class OpenSessions:
             self.drop_shard(shard)
 
         def look(table: Table) -> None:
-            rows = table.rows_of(table.panes(_FOREVER))
+            rows = table.all_rows()
             self._deadlines.restore(shard, table.word(rows, self._high) + self._gap, table.word(rows, HASH))
 
         self.store.restore(shard, batches, horizon, look)

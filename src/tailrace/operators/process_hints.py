@@ -23,7 +23,6 @@ from tailrace.state.read_modify_write import ReadModifyWriteStore
 from tailrace.state.table import Rows, Table, concat_rows
 
 NEVER = 2**63 - 1
-_FOREVER = 2**63 - 1
 
 
 class Hints:
@@ -83,7 +82,7 @@ class Hints:
 
     def restore(self, shard: int, table: Table) -> None:
         """The entries of a shard that was loaded."""
-        rows = table.rows_of(table.panes(_FOREVER))
+        rows = table.all_rows()
         times = table.word(rows, self._hint.word)
         there = times != NEVER
         self.deadlines.restore(shard, times[there], table.word(rows[there], HASH))

@@ -13,8 +13,6 @@ from tailrace.state import sections
 from tailrace.state.layout import RecordLayout
 from tailrace.state.table import Table
 
-_FOREVER = 2**63 - 1
-
 
 def fill_table(
     layout: RecordLayout,
@@ -28,7 +26,7 @@ def fill_table(
     """A table holding the newest value of every record in the sections (oldest first) that the horizon leaves."""
     table = _newest(layout, shard, list(batches), horizon, policy)
     if removes:
-        rows = table.rows_of(table.panes(_FOREVER))
+        rows = table.all_rows()
         table.begin(0)
         table.remove(rows[table.tombstones(rows)])
         table.forget()
@@ -44,7 +42,7 @@ def fold_sections(
     older, and they go.
     """
     table = _newest(layout, 0, batches, horizon)
-    rows = table.rows_of(table.panes(_FOREVER))
+    rows = table.all_rows()
     if bury:
         rows = rows[~table.tombstones(rows)]
     return sections.to_section(table.copy(rows), layout)

@@ -1,4 +1,4 @@
-"""One shard's hash table of state records, with an undo log per epoch.
+"""One shard's hash table of state records, with an undo log per epoch (`undo_logs`).
 
 Invariants
 - Every change goes through ``merge``, ``remove`` or ``evict`` under an open ``UndoLog``; undoing the logs newest first
@@ -15,7 +15,7 @@ Threads: one at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,37 +28,13 @@ from tailrace.state import table_kernels as tk
 from tailrace.state import upkeep_kernels as uk
 from tailrace.state.layout import PANE, VALID, RecordLayout
 from tailrace.state.leaving import Leaving
+from tailrace.state.table_room import empty_panes, grown, index_slots, record_matrix
+from tailrace.state.undo_logs import UndoLogs
 
 _FIRST_ROWS = 64
 _STAGGER_STEPS = 16
-_NO_PANES = np.empty((0, tk.PANE_WORDS), np.int64)
-_NO_ROWS = np.empty(0, np.int64)
 _NO_OVERRIDE = np.empty(0, np.int64)
 _FOREVER = 2**63 - 1
-
-
-@dataclass
-class UndoLog:
-    """What one epoch changed in one table."""
-
-    stamp: int
-    rows: np.ndarray
-    images: np.ndarray
-    arena_end: int
-    arena_waste: int
-    evicted: np.ndarray = field(default_factory=lambda: _NO_PANES)
-    removed: list[np.ndarray] = field(default_factory=list)
-    rows_end: int = 0
-    images_end: int = 0
-
-    @property
-    def nbytes(self) -> int:
-        removed = sum(rows.nbytes for rows in self.removed)
-        return int(self.images_end * self.images.shape[1] * 8 + self.rows_end * 8 + removed)
-
-    @property
-    def removed_rows(self) -> np.ndarray:
-        return np.concatenate(self.removed) if self.removed else _NO_ROWS
 
 
 @dataclass(frozen=True)
@@ -97,15 +73,13 @@ class Table:
         while rows < rows_expected:
             rows *= 2
         self._counters = np.zeros(tk.COUNTERS, np.int64)
-        self._records = _record_matrix(rows, layout.words + 1)
+        self._records = record_matrix(rows, layout.words + 1)
         self._links = np.empty(rows, np.int32)
         self._free = np.empty(rows, np.int32)
-        self._index = np.full(_index_slots(rows), -1, np.int64)
-        self._panes = _empty_panes(8)
+        self._index = np.full(index_slots(rows), -1, np.int64)
+        self._panes = empty_panes(8)
         self._arena = np.empty(1024 if layout.has_bytes else 0, np.uint8)
-        self._logs: list[UndoLog] = []
-        self._spare: UndoLog | None = None
-        self._stamp = 0
+        self._undo = UndoLogs(self._counters, layout.words)
 
     @property
     def rows(self) -> int:
@@ -114,36 +88,24 @@ class Table:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held for live state and for undoing; freshly grown, untouched room is not counted."""
-        self._close_newest()
         used = int(self._counters[tk.ROWS_END])
         fixed = used * (self.layout.words * 8 + 16) + self._index.nbytes + self._panes.nbytes
         fixed += self._leaving.nbytes
-        return fixed + int(self._counters[tk.ARENA_END]) + sum(log.nbytes for log in self._logs)
+        return fixed + int(self._counters[tk.ARENA_END]) + self._undo.nbytes
 
     # Changing --------------------------------------------------------------------------------------------------------
 
     def begin(self, rows_expected: int) -> None:
         """Open a new undo log; later changes belong to it."""
-        self._close_newest()
         if self._counters[tk.ARENA_WASTE] * 2 > self._counters[tk.ARENA_END] > 1 << 16:
             self.compact()
-        self._stamp += 1
-        spare, self._spare = self._spare, None
-        if spare is not None and len(spare.rows) >= rows_expected:
-            rows, images = spare.rows, spare.images
-        else:
-            rows = np.empty(rows_expected, np.int64)
-            images = np.empty((rows_expected, self.layout.words), np.int64)
-        end, waste = int(self._counters[tk.ARENA_END]), int(self._counters[tk.ARENA_WASTE])
-        self._logs.append(UndoLog(self._stamp, rows, images, end, waste))
-        self._counters[tk.UNDO_END] = self._counters[tk.IMAGES_END] = 0
+        self._undo.open(rows_expected)
 
     def merge(self, rows: np.ndarray, heap: np.ndarray, lo: int, hi: int, *, replace: bool = False) -> None:
         """Merge partials ``rows[lo:hi]``, or with ``replace`` put them in place of what is there."""
-        log, layout = self._logs[-1], self.layout
+        log, layout = self._undo.with_room(hi - lo), self.layout
         if len(log.evicted):
             raise ValueError("merging after evicting, under one log, could not be undone: begin a new log first")
-        self._ensure_undo_room(log, hi - lo)
         at = lo
         while True:
             at = tk.merge_rows(
@@ -174,7 +136,7 @@ class Table:
 
     def evict(self, panes: np.ndarray) -> None:
         """Drop whole panes (from ``panes``). Their rows are reused once the log is forgotten."""
-        log = self._logs[-1]
+        log = self._undo.newest()
         uk.evict(panes, self._index, self._records, self._links, self._panes, self._counters)
         log.evicted = np.concatenate([log.evicted, panes])
 
@@ -184,7 +146,7 @@ class Table:
             return
         chosen = np.array(rows, np.int64)
         done = int(uk.remove(chosen, self._index, self._records, self._panes, self._counters))
-        self._logs[-1].removed.append(chosen[:done])
+        self._undo.newest().removed.append(chosen[:done])
         if done < len(chosen):
             raise ValueError(f"row {chosen[done]} was to be removed, but holds no record")
 
@@ -195,28 +157,22 @@ class Table:
 
     def undo(self) -> None:
         """Back to before the newest log was opened."""
-        self._close_newest()
-        log = self._logs.pop()
-        self._counters[tk.UNDO_END], self._counters[tk.IMAGES_END] = log.rows_end, log.images_end
+        log = self._undo.take_newest()
         while (self._counters[tk.PANES] + len(log.evicted)) * 2 > len(self._panes):
             self._grow_panes()
         uk.undo(
             log.evicted, log.removed_rows, log.arena_end, log.arena_waste, self._index, self._records, self._links,
             self._free, self._panes, log.rows, log.images, self._counters,
         )  # fmt: skip
-        if self._logs:
-            self._counters[tk.UNDO_END] = self._logs[-1].rows_end
-            self._counters[tk.IMAGES_END] = self._logs[-1].images_end
+        self._undo.reopen()
 
     def forget(self) -> None:
         """The oldest log will never be undone."""
-        self._close_newest()
-        log = self._logs.pop(0)
+        log = self._undo.take_oldest()
         uk.release(
             log.evicted, log.removed_rows, self._records, self._links, self._free, self._panes, self._arena,
             self.layout.bytes_words, self._counters,
         )  # fmt: skip
-        self._spare = log
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -226,12 +182,14 @@ class Table:
         uk.pane_rows(panes, self._records, self._links, out)
         return out
 
+    def all_rows(self) -> np.ndarray:
+        """Row numbers of all records, pane by pane."""
+        return self.rows_of(self.panes(_FOREVER))
+
     def changed_rows(self) -> np.ndarray:
         """Row numbers changed under the newest log and not removed since, in the order of their first change."""
-        self._close_newest()
-        log = self._logs[-1]
-        rows = log.rows[: log.rows_end]
-        rows = np.where(rows < 0, ~rows, rows)
+        log = self._undo.newest()
+        rows = log.touched_rows
         return rows[self.alive(rows)] if log.removed else rows
 
     def removed_rows(self, *, made_too: bool = False) -> np.ndarray:
@@ -239,30 +197,21 @@ class Table:
 
         With ``made_too`` also those that the log itself had made.
         """
-        self._close_newest()
-        log = self._logs[-1]
-        rows = log.rows[: log.rows_end]
+        log = self._undo.newest()
         gone = log.removed_rows
         if len(gone) and not made_too:
-            gone = gone[~np.isin(gone, ~rows[rows < 0])]
+            gone = gone[~np.isin(gone, log.made_rows)]
         return gone
 
     def new_rows(self) -> np.ndarray:
         """Row numbers of records that the newest log made and left."""
-        self._close_newest()
-        log = self._logs[-1]
-        rows = log.rows[: log.rows_end]
-        made = ~rows[rows < 0]
+        made = self.made_rows()
         left: np.ndarray = made[self.alive(made)]
         return left
 
     def made_rows(self) -> np.ndarray:
         """Row numbers of the records that the newest log made, in that order, those too that it did not leave."""
-        self._close_newest()
-        log = self._logs[-1]
-        rows = log.rows[: log.rows_end]
-        made: np.ndarray = ~rows[rows < 0]
-        return made
+        return self._undo.newest().made_rows
 
     def alive(self, rows: np.ndarray) -> np.ndarray:
         """Which of these row numbers hold a record."""
@@ -321,7 +270,7 @@ class Table:
             )  # fmt: skip
             if done == len(rows):
                 break
-            out, numbers = _grown(out, 2 * len(out)), _grown(numbers, 2 * len(out))
+            out, numbers = grown(out, 2 * len(out)), grown(numbers, 2 * len(out))
         count, sessions = int(ends[0]), int(ends[1])
         return out[:count], np.searchsorted(numbers[:count], np.arange(sessions + 1))
 
@@ -391,16 +340,15 @@ class Table:
 
         ``epoch``: the newest that was applied.
         """
-        rows: np.ndarray = self.rows_of(self.panes(_FOREVER))
+        rows = self.all_rows()
         stamps = self._records[rows, self.layout.words]
-        if self._logs:
-            free_to_go = stamps < self._logs[0].stamp
+        if self._undo.oldest_stamp is not None:
+            free_to_go = stamps < self._undo.oldest_stamp
             rows, stamps = rows[free_to_go], stamps[free_to_go]
         return self._leaving.chosen(rows, stamps, count, epoch, len(self._records))
 
     def discard(self, rows: np.ndarray) -> None:
         """Let go of records (from ``idle``) and of all room that is not needed without them. Row numbers change."""
-        self._close_newest()
         end, width = int(self._counters[tk.ROWS_END]), self._records.shape[1]
         stays = self._records[:end, width - 1] != tk.FREE
         stays[rows] = False
@@ -413,102 +361,56 @@ class Table:
         while pane_slots > max(8, 4 * self._counters[tk.PANES]):
             pane_slots //= 2
         # All room first: what is changed below cannot fail half-way.
-        records, links, free = _record_matrix(room, width), np.empty(room, np.int32), np.empty(room, np.int32)
-        index, panes = np.full(_index_slots(room), -1, np.int64), _empty_panes(pane_slots)
-        log_rows = [_moved(log.rows[: log.rows_end], moved) for log in self._logs]
-        evicted = [log.evicted.copy() for log in self._logs]
-        removed = [[moved[part] for part in log.removed] for log in self._logs]
+        records, links, free = record_matrix(room, width), np.empty(room, np.int32), np.empty(room, np.int32)
+        index, panes = np.full(index_slots(room), -1, np.int64), empty_panes(pane_slots)
+        logs = self._undo.renumbered(moved)
         kept_panes = ck.repack(
             moved, self._records, self._links, self._index, self._panes, records, links, index, panes
         )
-        for log, new_rows, new_evicted, new_removed in zip(self._logs, log_rows, evicted, removed, strict=True):
-            log.rows[: log.rows_end] = new_rows
-            new_evicted[:, tk.PANE_HEAD] = moved[new_evicted[:, tk.PANE_HEAD]]
-            log.evicted, log.removed = new_evicted, new_removed
+        self._undo.renumber(logs)
         self._records, self._links, self._free, self._index, self._panes = records, links, free, index, panes
         self._counters[tk.ROWS_END], self._counters[tk.FREE_END] = left, 0
         self._counters[tk.LIVE] -= len(rows)
         self._counters[tk.PANES] = kept_panes
-        self._spare = None
         self._leaving.moved(stays)
         if self.layout.has_bytes:
             self.compact()
 
     # Room ------------------------------------------------------------------------------------------------------------
 
-    def _close_newest(self) -> None:
-        if self._logs:
-            self._logs[-1].rows_end = int(self._counters[tk.UNDO_END])
-            self._logs[-1].images_end = int(self._counters[tk.IMAGES_END])
-
-    def _ensure_undo_room(self, log: UndoLog, more: int) -> None:
-        rows = int(self._counters[tk.UNDO_END]) + more
-        if rows > len(log.rows):
-            room = max(rows, 2 * len(log.rows))
-            log.rows, log.images = _grown(log.rows, room), _grown(log.images, room)
-
     def _grow_rows(self) -> None:
         """All or nothing: kernels trust these arrays to be of one length, and memory may run out at any of them."""
         rows = 2 * len(self._records)
-        records = _record_matrix(rows, self._records.shape[1])
+        records = record_matrix(rows, self._records.shape[1])
         records[: len(self._records)] = self._records
-        links, free, index = _grown(self._links, rows), _grown(self._free, rows), self._index
-        if _index_slots(rows) > len(index):
-            index = np.full(_index_slots(rows), -1, np.int64)
+        links, free, index = grown(self._links, rows), grown(self._free, rows), self._index
+        if index_slots(rows) > len(index):
+            index = np.full(index_slots(rows), -1, np.int64)
             uk.rehash(self._index, index)
         self._records, self._links, self._free, self._index = records, links, free, index
 
     def _grow_panes(self) -> None:
-        panes = _empty_panes(2 * len(self._panes))
+        panes = empty_panes(2 * len(self._panes))
         uk.rehash_panes(self._panes, panes)
         self._panes = panes
 
     def _grow_arena(self, heap_bytes: int) -> None:
         """At least doubled; the strings of one row are never larger than the heap they come from."""
-        self._arena = _grown(self._arena, 2 * len(self._arena) + min(heap_bytes, 1 << 30))
+        self._arena = grown(self._arena, 2 * len(self._arena) + min(heap_bytes, 1 << 30))
 
     def compact(self) -> None:
         """Leave behind the strings that no record and no undo log points to."""
-        self._close_newest()
         fresh = np.empty(len(self._arena), np.uint8)
         words = self.layout.bytes_words
         end = uk.move_strings(
             self._records, self.layout.words, int(self._counters[tk.ROWS_END]), words, self._arena, fresh, 0
         )
-        for log in self._logs:
+        for log in self._undo:
             needed = int(uk.heap_needed(log.images, self._arena, np.arange(log.images_end), words))
             if end + needed > len(fresh):
-                fresh = _grown(fresh, end + needed)
+                fresh = grown(fresh, end + needed)
             end = uk.move_strings(log.images, -1, log.images_end, words, self._arena, fresh, end)
-        for log in self._logs:
+        for log in self._undo:
             log.arena_end, log.arena_waste = int(end), 0
         self._arena = fresh
         self._counters[tk.ARENA_END], self._counters[tk.ARENA_WASTE] = end, 0
-
-
-def _moved(rows: np.ndarray, moved: np.ndarray) -> np.ndarray:
-    """Entries of an undo log (``row`` or ``~row``) with the rows' new numbers."""
-    return np.where(rows < 0, ~moved[np.where(rows < 0, ~rows, 0)], moved[np.where(rows < 0, 0, rows)])
-
-
-def _index_slots(rows: int) -> int:
-    return 1 << (2 * rows - 1).bit_length()
-
-
-def _record_matrix(rows: int, words: int) -> np.ndarray:
-    """Starts at a cache line, so that a record of eight words lies in one."""
-    raw = np.empty(rows * words + 8, np.int64)
-    skip = -raw.ctypes.data % 64 // 8
-    return raw[skip : skip + rows * words].reshape(rows, words)
-
-
-def _empty_panes(slots: int) -> np.ndarray:
-    panes = np.zeros((slots, tk.PANE_WORDS), np.int64)
-    panes[:, 1] = tk.EMPTY_PANE
-    return panes
-
-
-def _grown(array: np.ndarray, length: int) -> np.ndarray:
-    new = np.empty((length, *array.shape[1:]), array.dtype)
-    new[: len(array)] = array
-    return new
