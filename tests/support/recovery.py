@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 
@@ -139,6 +139,10 @@ class Fleet:
         self.spec, self._store, self._run, self._folder, self._rng = spec, store, run, folder, rng
         self.losses = 0.02
         """How likely a server is lost before any step."""
+        self.checkpoint: Callable[[str, FoldSections], StoreCheckpoint] = lambda server, fold: _Checkpoint(
+            store, run, server, fold, rng
+        )
+        """Of a server's name and how sections are folded."""
         self._numbers = count()
         self._attempts = count()
         self._engines: list[Engine | None] = []  # None: lost
@@ -245,7 +249,7 @@ class Fleet:
             pid=0,
             operators={spec.name: lambda: operator_of(spec, (), memory_bytes=memory, folder=folder)},
             staging=Staging(self._run, folder, 1 << 20, lambda _, batch: Frame.from_batch(batch, words)),
-            checkpoint=_Checkpoint(self._store, self._run, server, fold, self._rng),
+            checkpoint=self.checkpoint(server, fold),
             memory_bytes=memory,
         )
 
@@ -272,7 +276,7 @@ def live(
                     break
                 except ServerLost:
                     fleet.place(before, try_ + 1)
-            before = _durable(controller, epoch, try_, committed)
+            before = durable(controller, epoch, try_, committed)
             assert logs.sink.setdefault(epoch, emitted) == emitted, f"epoch {epoch} came again with other rows"
             logs.commits.append(epoch)
             fleet.behind(before)
@@ -283,7 +287,7 @@ def live(
     return before
 
 
-def _durable(controller: Controller, epoch: int, try_: int, committed: Sequence[CommitResult]) -> Manifest:
+def durable(controller: Controller, epoch: int, try_: int, committed: Sequence[CommitResult]) -> Manifest:
     horizons: dict[str, int] = {}
     for each in committed:
         for name, horizon in each.horizons.items():
@@ -323,7 +327,7 @@ class _Behind:
                 written = self.fleet.commit(at.epoch, at.try_)
             except ServerLost as error:
                 raise Rewind from error
-            self.before = _durable(self.controller, at.epoch, at.try_, written)
+            self.before = durable(self.controller, at.epoch, at.try_, written)
             self.pending.pop(0)
             self.fleet.behind(self.before)
             self.controller.clean()

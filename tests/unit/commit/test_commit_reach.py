@@ -259,11 +259,13 @@ def test_objects_and_entries_of_the_first_version_are_read_and_never_dead(monkey
     assert next_objects(manifest, 4, [], [], {"op": 99})[0] == (ref,)
 
 
-def test_only_operators_that_are_not_over_are_read_of_an_object() -> None:
+def test_only_operators_that_are_not_over_are_read_of_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fold of objects in which a rolling aggregate lives, beside large windows that have closed."""
+    monkeypatch.setattr("tailrace.log.reader.WHOLE_BYTES_MAX", 3_000)
+    monkeypatch.setattr("tailrace.commit.fold.READ_AHEAD_BYTES", 0)
     store = Counting()
     rolling = [section({("r", 0): epoch}) for epoch in range(4)]
-    refs = [write(store, epoch, rows=20_000, rolling=rolling[epoch]) for epoch in range(4)]
+    refs = [write(store, epoch, rows=500, rolling=rolling[epoch]) for epoch in range(4)]
     before = Manifest(3, RUN, 0, tuple(refs), horizons={"op": 3, "rolling": -(2**63)})
     state = state_of(store, before, SHARDS, 1), state_of(store, before, SHARDS, 1, "rolling")
     assert state[1] == {(0, ("r", 0)): 3}
