@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from tailrace.operators import count_sections
 from tailrace.operators.count_aggregate import CountAggregate
+from tailrace.operators.count_panes import CountPanes
 from tailrace.operators.count_rows import CountRows
 from tailrace.operators.operator import Operator
 from tailrace.operators.session_aggregate import SessionAggregate
@@ -28,6 +29,8 @@ def aggregate_operator(
     match spec.pattern, spec.window_kind:
         case Pattern.RMW, WindowKind.SESSION:
             return SessionAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        case Pattern.RMW, WindowKind.COUNT if spec.count_slide is not None:
+            return CountPanes(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case Pattern.RMW, WindowKind.COUNT:
             return CountAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case Pattern.RMW, WindowKind.GLOBAL if spec.ttl is not None:

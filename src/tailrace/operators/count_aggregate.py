@@ -1,4 +1,4 @@
-"""Incremental aggregates over windows by count, on the read-modify-write store.
+"""Incremental aggregates over windows by count that do not overlap, on the read-modify-write store.
 
 Invariants
 - One record a key, in pane 0, for ever or for its time-to-live: its first accumulator is how many rows of the key came
@@ -57,7 +57,15 @@ class CountAggregate(Expiring):
         self._rows_word = self._layout.accumulators[0].word
         # Rows are lifted here, since tasks must send what they are put in order by.
         self._lifted = replace(
-            spec, rows=(), outputs=(), count_size=None, store=None, emit_changed=True, watermarked=False, ttl=None
+            spec,
+            rows=(),
+            outputs=(),
+            count_size=None,
+            count_slide=None,
+            store=None,
+            emit_changed=True,
+            watermarked=False,
+            ttl=None,
         )
         self._types = {field.name: field.type for field in (*spec.keys, *spec.rows)}
         updated = None if spec.ttl is None else self._layout.accumulators[1]
@@ -96,7 +104,8 @@ class CountAggregate(Expiring):
         records, keys = found(self._store, firsts, bounds)
         before = np.zeros(len(firsts), np.int64)
         before[keys] = records.words[:, self._rows_word]
-        partials = self._partials(came, before)
+        partials = self._partials(came)
+        partials.words[:, PANE] = came.numbers(before, self._size)
         self._stamp(partials, came, records, keys)
         windows = self._merged(epoch, records, partials)
         full = windows.words[:, self._rows_word] == self._size
@@ -111,28 +120,30 @@ class CountAggregate(Expiring):
         if self._expiry is not None:
             self._expiry.note_made()
 
-    def _partials(self, came: Arrivals, before: np.ndarray) -> Rows:
-        """The rows as partials of their windows, whose numbers are their panes."""
+    def _partials(self, came: Arrivals) -> Rows:
+        """The rows as partials, in the same order."""
         columns = named_columns(Rows(came.frame.rows, came.frame.heap), self.spec, self._sent)
         batch = pa.RecordBatch.from_pydict(columns or {"__row": pa.nulls(came.frame.n)})
         # By shard already, so that it changes no place.
         lifted = Lifter(self._lifted, MIN_MICROS, False, self._types).frame([batch])
-        lifted.rows[:, PANE] = came.numbers(before, self._size)
         return Rows(lifted.rows, lifted.heap)
 
     def _stamp(self, partials: Rows, came: Arrivals, records: Rows, keys: np.ndarray) -> None:
         """Into all partials of a key when it was last updated, these rows included: a window that goes on knows it."""
-        expiry = self._expiry
-        if expiry is None:
+        if self._expiry is None:
             return
-        place = expiry.updated
-        if expiry.processing:
-            times = np.full(len(came.sizes), expiry.now)
-        else:
-            times = came.latest(time_word(self.spec, self._sent))
-            times[keys] = np.maximum(times[keys], records.words[:, place.word])
-        partials.words[:, place.word] = np.repeat(times, came.sizes)
+        place = self._expiry.updated
+        partials.words[:, place.word] = np.repeat(self._updates(came, records, keys), came.sizes)
         partials.words[:, VALID] |= 1 << place.bit
+
+    def _updates(self, came: Arrivals, records: Rows, keys: np.ndarray) -> np.ndarray:
+        """When each key was last updated. ``records``: of the keys that were there, ``keys``."""
+        assert self._expiry is not None
+        if self._expiry.processing:
+            return np.full(len(came.sizes), self._expiry.now)
+        times = came.latest(time_word(self.spec, self._sent))
+        times[keys] = np.maximum(times[keys], records.words[:, self._expiry.updated.word])
+        return times
 
     def _merged(self, epoch: int, records: Rows, partials: Rows) -> Rows:
         """Windows with rows of this epoch: open ones as they were, then the rows in their order."""
@@ -146,12 +157,15 @@ class CountAggregate(Expiring):
             table.merge(words, records.heap, 0, len(words))
             table.merge(partials.words, partials.heap, 0, len(partials))
         except SumOverflowError as error:
-            sums = ", ".join(out.name for out in self.spec.outputs if out.type.is_integer or out.type.is_decimal)
-            raise SumOverflowError(
-                f"operator {self.spec.name}, epoch {epoch}: {error} (one of: {sums}). Nothing of the epoch was kept. "
-                "Cast the column to decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
-            ) from error
+            raise self._overflow(epoch, error) from error
         return table.copy(table.changed_rows())
+
+    def _overflow(self, epoch: int, what: object) -> SumOverflowError:
+        sums = ", ".join(out.name for out in self.spec.outputs if out.type.is_integer or out.type.is_decimal)
+        return SumOverflowError(
+            f"operator {self.spec.name}, epoch {epoch}: {what} (one of: {sums}). Nothing of the epoch was kept. "
+            "Cast the column to decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
+        )
 
     def _open(self, windows: Rows) -> Rows:
         """Windows that are not full, as records of their keys."""

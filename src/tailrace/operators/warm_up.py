@@ -13,6 +13,7 @@ from tailrace.cache.warm_up import warm_up_cache
 from tailrace.env.compiled import remove_unused_code
 from tailrace.env.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
+from tailrace.operators.count_warm_up import warm_up_count
 from tailrace.operators.frame import split
 from tailrace.operators.keyed_warm_up import warm_up_keyed
 from tailrace.operators.lift import Lifter
@@ -58,6 +59,7 @@ def warm_up() -> None:
     warm_up_cache()
     warm_up_rows()
     warm_up_keyed()
+    warm_up_count()
     warm_up_lookup()
     batch = pa.RecordBatch.from_pydict(
         {

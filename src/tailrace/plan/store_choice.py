@@ -93,12 +93,19 @@ WHOLE_GROUP: dict[WindowKind, StoreChoice] = {
 }
 
 
-SLIDING_COUNT = StoreChoice(
+OVERLAPPING_COUNT = StoreChoice(
+    Pattern.RMW,
+    "the aggregates are incremental and windows by count overlap: a record for each pane of a key's open windows, "
+    "changed in place; a row is merged into three of them at most, and a window is made of two, whatever the overlap; "
+    "one of them also counts, so it stays for each key, for ever without a time-to-live",
+)
+OVERLAPPING_COUNT_ROWS = StoreChoice(
     Pattern.AUR,
     "windows by count overlap and are full key by key: rows are appended by key and pane, once whatever the overlap, "
     "read when a window is full, and dropped with the last one; a count stays for each key, for ever without a "
     "time-to-live",
 )
+"""Where every row is needed, or for whoever asks for it."""
 
 
 _ROWS_BY_LIST = "every row is appended by key and window and read when the window ends"
@@ -207,17 +214,17 @@ def choose_store(operator: OperatorSpec) -> StoreChoice:
 def _of_aggregation(operator: AggregateSpec) -> StoreChoice:
     usual = (WHOLE_GROUP if operator.whole_group else INCREMENTAL)[operator.window_kind]
     if operator.count_slide is not None:
-        usual = SLIDING_COUNT
+        usual = OVERLAPPING_COUNT_ROWS if operator.whole_group else OVERLAPPING_COUNT
     if operator.store is None:
         return usual
     wanted = operator.pattern
     if wanted is usual.pattern:
         return StoreChoice(wanted, usual.reason, by_user=True)
-    if wanted is Pattern.RMW and operator.count_slide is not None:
-        problem = "a record of it is the one open window of a key, and of windows that overlap several are open"
-    elif wanted is Pattern.RMW:
+    if wanted is Pattern.RMW:
         needing = next(out.name for out in operator.outputs if out.result in NEEDS_ROWS)
         problem = f"a record of it holds a few merged values, and {needing} needs every row of its group"
+    elif wanted is Pattern.AUR and operator.count_slide is not None:
+        return StoreChoice(wanted, OVERLAPPING_COUNT_ROWS.reason, by_user=True)
     elif (wanted, operator.window_kind) in OTHERS:
         return StoreChoice(wanted, OTHERS[wanted, operator.window_kind], by_user=True)
     else:

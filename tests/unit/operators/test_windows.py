@@ -196,9 +196,14 @@ def test_rows_of_every_type_fill_the_same_windows_in_whatever_order_they_come(tm
         ({"window": WindowSpec(Micros(10), Micros(10), Micros(0)), "store": "AUR"}, 0),
         ({"count_size": 7, "watermarked": False, "store": "RMW"}, 5),  # a record a key
         ({"count_size": 7, "watermarked": False, "store": "AUR"}, 5 * (100 % 7)),  # the rows of open windows
-        ({"count_size": 7, "count_slide": 3, "watermarked": False}, 5 * (100 - 96)),
+        # A head, a former one, and a record for each of the two panes that fit into a window.
+        ({"count_size": 7, "count_slide": 3, "watermarked": False}, 5 * (2 + 2)),
+        ({"count_size": 7, "count_slide": 3, "watermarked": False, "store": "AUR"}, 5 * (100 - 96)),
     ],
-    ids=["custom RMW", "custom AAR", "custom AUR", "tumbling AUR", "count RMW", "count AUR", "sliding count"],
+    ids=[
+        *("custom RMW", "custom AAR", "custom AUR", "tumbling AUR", "count RMW", "count AUR"),
+        *("sliding count RMW", "sliding count AUR"),
+    ],
 )
 @pytest.mark.parametrize("update", [False, True], ids=["append", "update"])
 def test_nothing_is_left_of_windows_that_are_over(

@@ -82,19 +82,23 @@ def test_a_window_by_count_is_a_number_and_needs_no_watermark():
     assert "one record a key" in text and "for ever without a time-to-live" in text
 
 
-def test_windows_by_count_that_overlap_keep_rows():
+def test_windows_by_count_that_overlap_keep_panes_or_rows():
     stream = bids().groupBy("auction", count_window(100, 10)).agg(tr.max("price"))
     operator = plan_of(stream).operator
-    assert (operator.count_size, operator.count_slide, operator.pattern) == (100, 10, "AUR")
+    assert (operator.count_size, operator.count_slide, operator.pattern) == (100, 10, "RMW")
     assert AggregateSpec.from_json(operator.to_json()) == operator
     text = explain(plan_of(stream))
     assert "window 100 rows of a key, one every 10, its number in column window" in text
-    assert "store AUR: windows by count overlap" in text
+    assert "store RMW: the aggregates are incremental and windows by count overlap" in text
     assert plan_of(bids().groupBy(count_window(10, 10)).agg(tr.count())).operator.count_slide is None
-    assert "chosen by you" in explain(plan_of(bids().groupBy(count_window(9, 4)).store("AUR").agg(tr.count())))
-    for store, said in (("RMW", "several are open"), ("AAR", "end key by key")):
-        with pytest.raises(AnalysisError, match=said):
-            plan_of(bids().groupBy(count_window(9, 4)).store(store).agg(tr.count()))
+    asked = explain(plan_of(bids().groupBy(count_window(9, 4)).store("AUR").agg(tr.count())))
+    assert "store AUR, chosen by you: windows by count overlap" in asked
+    whole = bids().groupBy(count_window(9, 4)).agg(tr.median("price"))
+    assert "store AUR: windows by count overlap" in explain(plan_of(whole))
+    with pytest.raises(AnalysisError, match="end key by key"):
+        plan_of(bids().groupBy(count_window(9, 4)).store("AAR").agg(tr.count()))
+    with pytest.raises(AnalysisError, match=r"median.* needs every row"):
+        plan_of(bids().groupBy(count_window(9, 4)).store("RMW").agg(tr.median("price")))
     was, now = (fingerprint(plan_of(bids().groupBy(count_window(9, s)).agg(tr.median("price")))) for s in (4, 9))
     assert differences(was, now) == ["window: was 9 rows of a key, one every 4, is now every 9 rows of a key"]
 

@@ -151,7 +151,7 @@ class AggregateSpec:
     @property
     def usual_pattern(self) -> Pattern:
         """The store that semantics ask for."""
-        if not self.whole_group and self.count_slide is None:
+        if not self.whole_group:
             return Pattern.RMW
         return Pattern.AAR if self.window is not None else Pattern.AUR
 
