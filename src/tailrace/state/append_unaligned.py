@@ -15,7 +15,6 @@ Threads: one at a time; inside, instances work at once in a small pool. Rows han
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -30,12 +29,12 @@ from tailrace.state.list_instance import Found, ListInstance, Settings, Stats
 from tailrace.state.list_runs import FIRST_SLOT, UNKNOWN, ListRun, Targets
 from tailrace.state.list_sections import tombstones
 from tailrace.state.metrics import Metrics
+from tailrace.state.part_pool import PartPool
 from tailrace.state.row_store import check_owned
 from tailrace.state.runs import Slices, bits_for, list_order, plain, row_numbers, sorted_order, take
 from tailrace.state.spread import spread
 from tailrace.state.table import Rows
 
-_PARALLEL_ROWS = 20_000
 _ROW_BYTES = 64  # about
 _NO_KEYS, _NO_TIMES = np.empty(0, np.uint64), np.empty(0, np.int64)
 
@@ -76,7 +75,7 @@ class AppendUnalignedStore:
         self._undo_epochs = undo_epochs
         settings = Settings(layout, folder, memory_bytes // instances, read_batch_ratio, max_space_amplification)
         self._instances = [ListInstance(settings) for _ in range(instances)]
-        self._pool = ThreadPoolExecutor(threads, "tailrace-lists") if min(threads, instances) > 1 else None
+        self._pool = PartPool(min(threads, instances), "tailrace-lists")
         self._epochs: list[_Epoch] = []
         self._opened = 0
 
@@ -360,8 +359,7 @@ class AppendUnalignedStore:
         for instance in self._instances:
             instance.close()
         self._epochs = []
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._pool.close()
 
     def _of_instance(self, keys: np.ndarray, number: int) -> np.ndarray:
         bits = bits_for(len(self._instances))
@@ -370,13 +368,8 @@ class AppendUnalignedStore:
         return np.flatnonzero(keys >> np.uint64(64 - bits) == np.uint64(number))
 
     def _each(self, work: Callable[[int], _Result], rows: int) -> list[_Result]:
-        """Of each instance, all at once where it pays; every one ends before an error is raised."""
-        numbers = range(len(self._instances))
-        if self._pool is None or rows < _PARALLEL_ROWS:
-            return [work(number) for number in numbers]
-        futures = [self._pool.submit(work, number) for number in numbers]
-        wait(futures)
-        return [future.result() for future in futures]
+        """Of each instance."""
+        return self._pool.each(work, range(len(self._instances)), rows)
 
 
 def _visible_rows(rows: Rows, horizon: int) -> np.ndarray:

@@ -6,45 +6,32 @@ Invariants
 - ``delta`` is the new full value of every record touched in the newest epoch; together with the horizon (every record
   of an earlier pane is gone) it carries a restored copy from one epoch to the next. A store that ``removes`` single
   records writes a tombstone for each: the key, and no accumulator. Such a store must never keep a record like that.
-- Memory: with ``memory_bytes``, what the tables and the index of cold records take is held at that, plus what the
-  epochs that can be undone have changed. The tables are a write-back cache of what is on disk: beyond the budget
-  records leave (see ``cold``), a quarter at a time, but none that such an epoch has changed; the policy says which.
-  What leaves is in the eviction buffer until it is written: tables, buffer and what was read ahead together hold the
-  budget. A batch brings in the cold records that it touches, and only those. Who reads ``tables`` must read ``cold``.
+- Memory: with ``memory_bytes``, the tables are a write-back cache of what is on disk (`cold`): beyond the budget
+  records leave (`hot_budget`), and a batch brings in the cold records that it touches, and only those. Who reads
+  ``tables`` must read ``cold``.
 
 Threads: one at a time; inside, different shards are merged at once by a small pool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.state import sections
 from tailrace.state.cold import ColdRecords
-from tailrace.state.layout import HASH, PANE, VALID, RecordLayout
+from tailrace.state.hot_budget import HotBudget
+from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
+from tailrace.state.part_pool import PartPool
+from tailrace.state.record_copies import Copies, bury, by_shard, copied, tombstones
 from tailrace.state.section_tables import fill_table
 from tailrace.state.table import Rows, Table
 from tailrace.state.tuning import USUAL_COLD, ColdTuning
-
-_PARALLEL_ROWS = 20_000
-
-
-@dataclass(frozen=True)
-class Changed:
-    """Copied records, shard after shard: those of ``shards[i]`` are rows ``counts[i]`` to ``counts[i + 1]``."""
-
-    shards: list[int]
-    counts: np.ndarray
-    rows: Rows
 
 
 class ReadModifyWriteStore:
@@ -72,18 +59,16 @@ class ReadModifyWriteStore:
         self.cold = ColdRecords(
             layout, folder or "", max_space_amplification, memory_bytes=memory_bytes or 0, tuning=tuning
         )
-        self._memory_bytes = memory_bytes
-        # Of this a quarter leaves at once, into the buffer: both together are what the cache leaves.
-        self._hot_bytes = ((memory_bytes or 0) - self.cold.reads.cache_bytes) * 4 // 5
+        self._budget = None if memory_bytes is None else HotBudget(memory_bytes, self.cold)
         self._removes = removes
         self.horizon: int = MIN_MICROS
         self._policy = tuning.policy
         self._tables = {shard: Table(layout, stagger=shard, policy=tuning.policy) for shard in shards}
-        self._pool = ThreadPoolExecutor(threads, "tailrace-state") if threads > 1 else None
+        self._pool = PartPool(threads, "tailrace-state")
         self._shard_count = 0  # of the whole query, as the last frames had it
         self._undo_epochs = undo_epochs
         self._epochs: list[tuple[int, list[Table], int]] = []  # epoch, tables with a log, horizon before
-        self._changed: Changed | None = None  # of the newest epoch
+        self._changed: Copies | None = None  # of the newest epoch
         self._noted_word = noted_word
         self.made: dict[int, np.ndarray] = {}  # by shard, int64[n, 2] of the noted word and the hash: the last merge's
 
@@ -168,7 +153,7 @@ class ReadModifyWriteStore:
 
         for turn in turns:
             brought = self._taken(epoch, turn) if reading and turn is turns[-1] else []
-            self._each(partial(merge_shard, turn=turn, brought=brought), touched, rows_owned)
+            self._pool.each(partial(merge_shard, turn=turn, brought=brought), touched, rows_owned)
         if hold:
             self.hold_budget()
 
@@ -322,40 +307,16 @@ class ReadModifyWriteStore:
 
     def hold_budget(self) -> None:
         """Write records to disk where memory is beyond its budget. Row numbers change."""
-        if self._memory_bytes is None:
+        if self._budget is None:
             return
         self.cold.tell_failed_write()
         self.cold.settle(self._epochs[0][2] if self._epochs else self.horizon)
-        # A quarter at once, so that segments do not get small; all that may go, where that is not enough.
-        for target in (self._hot_bytes - self._hot_bytes // 4, 0):
-            held = sum(table.nbytes for table in self._tables.values()) + self.cold.index_bytes
-            if held > self._hot_bytes:
-                self._shed(held - target)
+        self._budget.hold(self._tables, self.newest_epoch or 0)
 
     def _try_to_hold_budget(self) -> None:
         """What is done already must not fail because a disk is full: the next batch will say so."""
         with suppress(OSError):
             self.hold_budget()
-
-    def _shed(self, bytes_: int) -> None:
-        """Write about so many bytes of records to disk, in proportion from every table, and let go of them."""
-        hot = sum(table.nbytes for table in self._tables.values())
-        going: list[tuple[int, Table, np.ndarray]] = []
-        for shard, table in self.tables():
-            rows = table.idle(-(-table.rows * bytes_ // hot), self.newest_epoch or 0)
-            if len(rows):
-                going.append((shard, table, rows))
-        if not going:
-            return
-        # Nobody lets go of anything until all of it is written.
-        self.cold.put((shard, table.copy(rows)) for shard, table, rows in going)
-        for number, (_, table, rows) in enumerate(going):
-            try:
-                table.discard(rows)
-            except BaseException:
-                self.cold.take_back([shard for shard, _, _ in going[number:]])
-                raise
-        self.cold.write_buffer()
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -370,49 +331,30 @@ class ReadModifyWriteStore:
         found = [(s, t, t.changed_rows()) for s, t in sorted(self._tables.items()) if id(t) in logged]
         return [(s, t, rows) for s, t, rows in found if len(rows)]
 
-    def changed_rows(self) -> Changed:
+    def changed_rows(self) -> Copies:
         """A copy of every record that the newest epoch changed. Made once: emission and delta both need it."""
         if self._changed is None:
-            self._changed = self._copied([(shard, table, rows) for shard, table, rows in self.changed()])
+            self._changed = copied(self.changed(), self.layout, self._pool)
         return self._changed
 
     def gathered(self, parts: Sequence[tuple[Table, np.ndarray]]) -> Rows:
         """Rows of several tables together, column by column."""
-        return self._copied([(-1, table, rows) for table, rows in parts]).rows
-
-    def _copied(self, parts: Sequence[tuple[int, Table, np.ndarray]]) -> Changed:
-        counts = np.cumsum([0, *(len(rows) for _, _, rows in parts)])
-        heaps = np.cumsum([0, *(table.heap_needed(rows) for _, table, rows in parts)])
-        # Transposed, so that each word of all rows lies together, as Arrow wants it.
-        words = np.empty((self.layout.words, int(counts[-1])), np.int64)
-        out = Rows(words.T, np.empty(int(heaps[-1]), np.uint8))
-
-        def gather(number: int) -> None:
-            _, table, rows = parts[number]
-            table.gather(rows, out, int(counts[number]), int(heaps[number]))
-
-        self._each(gather, range(len(parts)), int(counts[-1]))
-        return Changed([shard for shard, _, _ in parts], counts, out)
+        return copied([(-1, table, rows) for table, rows in parts], self.layout, self._pool).rows
 
     def delta(self) -> dict[int, pa.RecordBatch]:
         """By shard, the records that the newest epoch touched and left, and tombstones of those it removed."""
         if self._removes:
             return self._delta_with_tombstones()
-        return self._by_shard(self.left())
+        return by_shard(self.left(), self.layout)
 
-    def left(self) -> Changed:
+    def left(self) -> Copies:
         """A copy of every record that the newest epoch changed and that the horizon leaves."""
         changed = self.changed_rows()
         if len(changed.rows) and (changed.rows.words[:, PANE] < self.horizon).any():
             alive = [(s, t, rows[t.pane_starts(rows) >= self.horizon]) for s, t, rows in self.changed()]
-            changed = self._copied([part for part in alive if len(part[2])])
+            changed = copied([part for part in alive if len(part[2])], self.layout, self._pool)
         self._changed = None
         return changed
-
-    def _by_shard(self, changed: Changed) -> dict[int, pa.RecordBatch]:
-        batch = sections.to_section(changed.rows, self.layout)
-        edges = zip(changed.shards, changed.counts[:-1], changed.counts[1:], strict=True)
-        return {shard: batch.slice(int(low), int(high - low)) for shard, low, high in edges}
 
     def _delta_with_tombstones(self) -> dict[int, pa.RecordBatch]:
         parts: list[tuple[int, Table, np.ndarray]] = []
@@ -421,7 +363,7 @@ class ReadModifyWriteStore:
             if not self._epochs or not any(table is logged for logged in self._epochs[-1][1]):
                 continue
             # A record that came from disk looks made by this epoch: a tombstone too many does no harm.
-            gone, there = table.removed_rows(made_too=self._memory_bytes is not None), table.changed_rows()
+            gone, there = table.removed_rows(made_too=self._budget is not None), table.changed_rows()
             # Tombstones first: a record that is there again comes after its own.
             gone, there = (part[table.pane_starts(part) >= self.horizon] for part in (gone, there))
             rows = np.concatenate([gone, there])
@@ -429,31 +371,15 @@ class ReadModifyWriteStore:
                 parts.append((shard, table, rows))
                 dead.append(np.arange(len(rows)) < len(gone))
         self._changed = None
-        copied = self._copied(parts)
-        buried = np.concatenate(dead)
-        self._bury(copied.rows, buried)
-        delta = self._by_shard(copied)
-        for shard, tombs in self._cold_tombstones():
-            delta[shard] = pa.concat_batches([tombs, *([delta[shard]] if shard in delta else [])])
+        copies = copied(parts, self.layout, self._pool)
+        bury(copies.rows, np.concatenate(dead), self.layout)
+        delta = by_shard(copies, self.layout)
+        if self._epochs:
+            # Of records that the epoch has removed where they lie on disk.
+            gone_cold, shards = self.cold.removed(self._epochs[-1][0])
+            for shard, tombs in tombstones(gone_cold, shards, self.layout):
+                delta[shard] = pa.concat_batches([tombs, *([delta[shard]] if shard in delta else [])])
         return delta
-
-    def _cold_tombstones(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """By shard, of records that the newest epoch has removed where they lie."""
-        if not self._epochs:
-            return
-        rows, shards = self.cold.removed(self._epochs[-1][0])
-        order = np.argsort(shards, kind="stable")
-        rows, shards = Rows(rows.words[order], rows.heap), shards[order]
-        self._bury(rows, np.ones(len(rows), bool))
-        section = sections.to_section(rows, self.layout)
-        for shard in np.unique(shards):
-            low, high = np.searchsorted(shards, [shard, shard + 1])
-            yield int(shard), section.slice(int(low), int(high - low))
-
-    def _bury(self, rows: Rows, chosen: np.ndarray) -> None:
-        """Make tombstones of records: nothing is left but the key."""
-        rows.words[chosen, VALID] &= self.layout.key_mask
-        rows.words[chosen, self.layout.accumulators[0].word :] = 0
 
     # Shards ----------------------------------------------------------------------------------------------------------
 
@@ -488,15 +414,4 @@ class ReadModifyWriteStore:
 
     def close(self) -> None:
         self.cold.close()
-        if self._pool is not None:
-            self._pool.shutdown()
-
-    def _each(self, work: Callable[[int], None], shards: Sequence[int], rows: int) -> None:
-        if self._pool is None or rows < _PARALLEL_ROWS:
-            for shard in shards:
-                work(shard)
-        else:
-            futures = [self._pool.submit(work, shard) for shard in shards]
-            wait(futures)  # all of them: nobody may undo while another shard is still changing
-            for future in futures:
-                future.result()
+        self._pool.close()

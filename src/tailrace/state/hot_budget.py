@@ -1,0 +1,51 @@
+"""What the tables of a store may take in memory, and which records leave for the disk when they take more.
+
+Invariants
+- Tables, the index of cold records, the buffer of what leaves and what was read ahead hold ``memory_bytes`` together,
+  plus what epochs that can be undone have changed: no such record leaves.
+- Nobody lets go of a record before it is in the buffer. What fails on the way leaves every record in one place.
+
+Threads: as the store, one at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tailrace.state.cold import ColdRecords
+from tailrace.state.table import Table
+
+
+class HotBudget:
+    def __init__(self, memory_bytes: int, cold: ColdRecords) -> None:
+        self._cold = cold
+        # Of this a quarter leaves at once, into the buffer: both together are what the cache leaves.
+        self._hot_bytes = (memory_bytes - cold.reads.cache_bytes) * 4 // 5
+
+    def hold(self, tables: dict[int, Table], epoch: int) -> None:
+        """Write records to disk where memory is beyond the budget. Row numbers change. ``epoch``: the newest."""
+        # A quarter at once, so that segments do not get small; all that may go, where that is not enough.
+        for target in (self._hot_bytes - self._hot_bytes // 4, 0):
+            held = sum(table.nbytes for table in tables.values()) + self._cold.index_bytes
+            if held > self._hot_bytes:
+                self._shed(tables, held - target, epoch)
+
+    def _shed(self, tables: dict[int, Table], bytes_: int, epoch: int) -> None:
+        """Write about so many bytes of records to disk, in proportion from every table, and let go of them."""
+        hot = sum(table.nbytes for table in tables.values())
+        going: list[tuple[int, Table, np.ndarray]] = []
+        for shard, table in sorted(tables.items()):
+            rows = table.idle(-(-table.rows * bytes_ // hot), epoch)
+            if len(rows):
+                going.append((shard, table, rows))
+        if not going:
+            return
+        # Nobody lets go of anything until all of it is written.
+        self._cold.put((shard, table.copy(rows)) for shard, table, rows in going)
+        for number, (_, table, rows) in enumerate(going):
+            try:
+                table.discard(rows)
+            except BaseException:
+                self._cold.take_back([shard for shard, _, _ in going[number:]])
+                raise
+        self._cold.write_buffer()
