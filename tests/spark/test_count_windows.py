@@ -124,11 +124,13 @@ def test_a_function_of_windows(spark: SparkSession, tmp_path: Path) -> None:
     assert {(row["k"], row["window"]): row["wide"] for row in found} == wanted
 
 
-def test_windows_of_event_time_follow(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("best", [False, pytest.param(True, marks=pytest.mark.long)], ids=["sums", "best rows"])
+def test_windows_of_event_time_follow(spark: SparkSession, tmp_path: Path, best: bool) -> None:
     """Ten seconds over the largest event time of each four rows of a key; late rows are left out."""
 
     def ask(stream: Any) -> Any:
-        first = stream.groupBy("k", tr.count_window(SIZE, eventTime="at")).agg(tr.sum("v").alias("v"))
+        fours = stream.groupBy("k", tr.count_window(SIZE, eventTime="at"))
+        first = fours.topN(1, "v", columns=["v"]) if best else fours.agg(tr.sum("v").alias("v"))
         return first.groupBy(tr.window("at", "10 seconds"), "k").agg(tr.sum("v").alias("total"), tr.count().alias("n"))
 
     def model(epochs: Epochs) -> Wanted:
@@ -139,7 +141,8 @@ def test_windows_of_event_time_follow(spark: SparkSession, tmp_path: Path) -> No
             for (key, _), rows in groups.items():
                 at = max(row[1] or 0 for row in rows)
                 start = at // (10 * SECOND) * 10 * SECOND
-                kept[key, start, start + 10 * SECOND].append((key, at, sum(row[2] or 0 for row in rows), None))
+                made = (max if best else sum)([row[2] or 0 for row in rows])
+                kept[key, start, start + 10 * SECOND].append((key, at, made, None))
             for group in [each for each in kept if each[2] <= first.closing[epoch]]:
                 wanted.groups[epoch][group] = kept.pop(group)
         return wanted

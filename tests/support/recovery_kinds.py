@@ -84,7 +84,7 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "best rows": (_S.groupBy("k").topN(3, "v"), "update"),
     "best rows with ttl": (_S.withStateTtl("5 seconds").groupBy("k").topN(3, "v"), "update"),
     "best rows of sessions": (_S.groupBy(_SESSIONS, "k").topN(2, "v"), "append"),
-    "best rows by count": (_S.groupBy(count_window(5, 2), "k").topN(2, "v"), "update"),
+    "best rows by count": (_S.groupBy(count_window(5, 2, "at"), "k").topN(2, "v"), "update"),
     "best rows of a user's windows": (_S.groupBy(custom_window("ts", _uneven), "k").topN(2, "v"), "append"),
     "interval join": (_S.join(_RIGHT, "k", "left_outer", within=("-1 second", "2 seconds")), "append"),
     "window join": (_S.join(_RIGHT, "k", "left_outer", window=window("ts", "4 seconds")), "append"),

@@ -29,11 +29,6 @@ def ranked(
 ) -> Ranking:
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= N_MAX:
         raise AnalysisError(f"topN: n must be a whole number from 1 to {N_MAX:,}, but is {n!r}: topN(10, 'price')")
-    if isinstance(window, CountWindow) and window.event_time is not None:
-        raise AnalysisError(
-            "topN: the best rows of a window by count have no event time in common: remove eventTime from "
-            "tailrace.count_window(...), or name the event time of the rows in columns=[...]"
-        )
     if not isinstance(rank, str) or not rank.strip():
         raise AnalysisError(f"topN: rank takes the name of an output column, but got {rank!r}: topN(..., rank='place')")
     struct = None if brought_window is None or isinstance(brought_window, CountWindow) else brought_window.name

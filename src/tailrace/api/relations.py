@@ -310,13 +310,17 @@ class Ranking:
         elif self.window is not None:
             assert self.time_column is not None
             groups.insert(self.window_position, Field(self.window.name, self.time_column.type))
-        return (*groups, *self.columns, Field(self.rank, DataType("int")))
+        time = self.event_time if isinstance(self.window, CountWindow) else None
+        named = () if time is None else (time.column,)
+        return (*groups, *self.columns, Field(self.rank, DataType("int")), *named)
 
     @property
     def event_time(self) -> Watermark | None:
-        if self.window is None or self.watermark is None or isinstance(self.window, CountWindow):
+        window = self.window
+        name = None if window is None else window.event_time if isinstance(window, CountWindow) else window.name
+        if name is None or self.watermark is None:
             return None
-        return Watermark(Field(self.window.name, self.watermark.column.type), Micros(0))
+        return Watermark(Field(name, self.watermark.column.type), Micros(0))
 
     def refusal(self, mode: OutputMode) -> str | None:
         if mode is not OutputMode.APPEND or self.event_time is not None or isinstance(self.window, CountWindow):

@@ -14,6 +14,7 @@ from tailrace.operators.groups import Groups
 from tailrace.operators.keyed import Keyed
 from tailrace.operators.output import output_schema
 from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.state.columns import decode
 from tailrace.state.layout import Merge, record_layout
 from tailrace.state.sections import RowsBuilder
 
@@ -39,5 +40,11 @@ class BestResults:
         arrays.insert(self._spec.window_position, window.take(whose))
         arrays += [groups.columns[name].take(chosen) for name in self._best.shown]
         arrays.append(pa.array((np.arange(1, len(best) + 1) - np.repeat(starts[:-1], sizes)).astype(np.int32)))
+        if self._best.time is not None:
+            assert self._spec.time_column is not None
+            place = self._layout.accumulators[[row.name for row in self._spec.rows].index(self._spec.time_column.name)]
+            # All rows of a group have a time: one without would have been left out.
+            latest = np.maximum.reduceat(rows.words[:, place.word], groups.offsets[:-1])
+            arrays.append(decode(np.repeat(latest, sizes), None, rows.heap, place.type))
         arrays = [array.cast(field.type) for array, field in zip(arrays, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

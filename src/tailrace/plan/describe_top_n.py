@@ -38,7 +38,8 @@ def top_n_parts(operator: TopNSpec) -> dict[str, str]:
 
 
 def best_line(best: Best, operator: AggregateSpec) -> str:
-    return f"the best {best.n:,} rows of each, by {order_text(operator, best.order)}; chosen of all, which are kept"
+    line = f"the best {best.n:,} rows of each, by {order_text(operator, best.order)}; chosen of all, which are kept"
+    return line if best.time is None else f"{line}; {best.time}: the largest event time of all"
 
 
 def best_parts(operator: AggregateSpec, best: Best, window: str) -> dict[str, str]:

@@ -56,6 +56,7 @@ def _chosen_at_end(stream: Ranking, output_mode: OutputMode, shards: int, name: 
     window = stream.window
     assert window is not None
     by_count = isinstance(window, CountWindow)
+    timed = isinstance(window, CountWindow) and window.event_time is not None
     rows = _kept_rows(stream, timed=True)
     # The windows themselves go by the event time, also where it is among the group columns.
     if stream.time_column is not None and stream.time_column not in rows:
@@ -73,7 +74,7 @@ def _chosen_at_end(stream: Ranking, output_mode: OutputMode, shards: int, name: 
         window_position=stream.window_position,
         time_column=stream.time_column,
         emit_changed=output_mode is OutputMode.UPDATE,
-        watermarked=expires if by_count else stream.watermark is not None,
+        watermarked=expires or timed if by_count else stream.watermark is not None,
         ansi=False,
         shards=shards,
         rows=rows,
@@ -82,7 +83,14 @@ def _chosen_at_end(stream: Ranking, output_mode: OutputMode, shards: int, name: 
         count_slide=window.slide if isinstance(window, CountWindow) and window.slide < window.size else None,
         custom=custom_spec(window) if isinstance(window, CustomWindow) else None,
         ttl=ttl,
-        best=Best(stream.n, _order(stream), _shown(stream), stream.rank),
+        best=Best(
+            stream.n,
+            _order(stream),
+            _shown(stream),
+            stream.rank,
+            window.event_time if isinstance(window, CountWindow) else None,
+        ),
+        in_time=ttl is not None and timed,
     )
 
 

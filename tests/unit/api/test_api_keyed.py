@@ -165,9 +165,18 @@ def test_windows_that_end_key_by_key() -> None:
     assert first.groupBy(window("session_window", "1 hour")).count().columns == ["window", "count"]
 
 
+def test_the_best_of_so_many_rows_have_the_event_time_of_their_window() -> None:
+    best = stream().groupBy("auction", count_window(5, eventTime="at")).topN(2, "price", columns=["note"])
+    assert best.columns == ["auction", "window", "note", "rank", "at"]
+    assert best.watermark is not None and (best.watermark.column.name, best.watermark.delay) == ("at", 0)
+    assert best.groupBy(window("at", "1 hour")).count().columns == ["window", "count"]
+    assert stream().groupBy(count_window(5)).topN(2, "price").watermark is None
+    timed, untimed = count_window(5, eventTime="note"), stream(None)
+    refused(lambda: stream().groupBy(timed).topN(2, "price"), "two output columns would be called 'note'")
+    refused(lambda: untimed.groupBy(timed).topN(2, "price"), "eventTime", "withWatermark")
+
+
 def test_windows_whose_best_rows_cannot_be_given() -> None:
-    timed = count_window(5, eventTime="at")
-    refused(lambda: stream().groupBy(timed).topN(3, "price"), "no event time in common", "remove eventTime")
     each = stream().groupBy(session_window("ts", "1 second")).store("RMW")
     refused(lambda: each.topN(2, "price"), "topN keeps its rows in AUR")
     refused(lambda: counts().groupBy("auction").topN(2, "window"), "is the window that rows come from", "group by it")

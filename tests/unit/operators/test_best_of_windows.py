@@ -9,6 +9,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,9 @@ def sorted_by(spec: AggregateSpec, groups: dict[tuple[Any, ...], list[Row]]) -> 
         model = TopNModel(asked)
         model.rows[group] = [dict(zip(("k", "ts", "v", "s"), row, strict=True)) for row in rows]
         chosen = model.best(group)
-        out[group] = tuple((rank, *(row[name] for name in best.shown)) for rank, row in enumerate(chosen, 1))
+        # The event time is that of the window, whichever rows are its best.
+        latest = () if best.time is None else (max(row[1] for row in rows if row[1] is not None),)
+        out[group] = tuple((rank, *(row[name] for name in best.shown), *latest) for rank, row in enumerate(chosen, 1))
     return out
 
 
@@ -104,9 +107,10 @@ def read(spec: AggregateSpec, batches: list[pa.RecordBatch]) -> Answers:
         assert batch.schema.names == [field.name for field in spec.emits]
         bounds = batch["window"].flatten() if pa.types.is_struct(batch["window"].type) else [batch["window"]]
         windows = zip(*(bound.cast(pa.int64()).to_pylist() for bound in bounds), strict=True)
+        names = [*spec.best.shown, *([] if spec.best.time is None else [spec.best.time])]
         shown = [
             column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-            for column in (batch.column(2 + at) for at in range(len(spec.best.shown)))
+            for column in (batch[name] for name in names)
         ]
         lines = zip(batch["rank"].to_pylist(), *(column.to_pylist() for column in shown), strict=True)
         for key, window, line in zip(batch["k"].to_pylist(), windows, lines, strict=True):
@@ -199,5 +203,8 @@ def test_of_windows_by_count(update: bool, memory_bytes: int, seed: int) -> None
     epochs, size = drawn(rng, nulls=True), rng.randint(1, 9)
     slide = rng.choice([size, rng.randint(1, size)])
     given = {"count_size": size, "count_slide": slide if slide < size else None}
-    spec = spec_of((), accumulators=(), best=best_of(rng), emit_changed=update, watermarked=False, **given)
-    check(spec, epochs, by_count(epochs, size, slide=slide, update=update), memory_bytes, seed)
+    timed = rng.random() < 0.5
+    best = replace(best_of(rng), time="at" if timed else None)
+    spec = spec_of((), accumulators=(), best=best, emit_changed=update, watermarked=timed, **given)
+    wanted = by_count(epochs, size, slide=slide, update=update, in_time=timed)
+    check(spec, epochs, wanted, memory_bytes, seed)

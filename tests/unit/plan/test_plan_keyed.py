@@ -131,6 +131,26 @@ def test_best_rows_of_windows_that_end_key_by_key(each: Any, said: str, kind: st
     assert differences(stored(asked), stored(rows)) == ["operator: was Top n, is now Aggregate"]
 
 
+def test_best_rows_of_windows_by_count_with_an_event_time() -> None:
+    def asked(time: str | None, **ttl: str) -> Any:
+        rows = stream() if not ttl else stream().withStateTtl("1 hour", **ttl)
+        return rows.groupBy("auction", count_window(5, 2, time)).topN(3, "price", columns=["note"])
+
+    spec = planned(asked("at")).operator
+    assert isinstance(spec, AggregateSpec) and spec.best is not None and spec.best.time == "at"
+    assert spec.watermarked and not spec.in_time and AggregateSpec.from_json(spec.to_json()) == spec
+    assert [field.name for field in spec.emits] == ["auction", "window", "note", "rank", "at"]
+    assert spec.emits[-1].type.name == TYPES["ts"]
+    assert "are kept; at: the largest event time of all" in explain(planned(asked("at")))
+    found = differences(stored(asked(None)), stored(asked("at")))
+    assert [line.split(":")[0] for line in found] == ["watermark", "output columns"]
+    for mode in ("eventTime", "processingTime"):
+        kept = planned(asked("at", timeMode=mode)).operator
+        assert isinstance(kept, AggregateSpec) and kept.watermarked and kept.in_time and not kept.expires
+    then = planned(asked("at").groupBy(window("at", "1 hour")).agg(tr.max("rank"))).last
+    assert isinstance(then, AggregateSpec) and then.time_column is not None and then.time_column.name == "at"
+
+
 def test_windows_that_rows_bring_have_one_time() -> None:
     counts = stream().groupBy(window("ts", "10 seconds"), "auction").agg(tr.count().alias("n"))
     spec = planned(counts.groupBy("window").topN(2, "n")).last

@@ -103,6 +103,23 @@ def test_windows_by_count_that_overlap_keep_panes_or_rows():
     assert differences(was, now) == ["window: was 9 rows of a key, one every 4, is now every 9 rows of a key"]
 
 
+def test_a_checkpoint_of_rows_goes_on_with_rows():
+    """Overlapping windows by count once kept rows for every aggregate, and their descriptions do not say of panes."""
+
+    def stored(asked):
+        return json.loads(json.dumps(fingerprint(plan_of(asked.agg(tr.max("price"))))))
+
+    asked = bids().groupBy("auction", count_window(9, 4))
+    old = stored(asked)
+    del old["operator"]["panes"]
+    assert differences(old, stored(asked)) == ["store: was AUR, is now RMW"]
+    assert differences(old, stored(asked.store("AUR"))) == []
+    whole = bids().groupBy("auction", count_window(9, 4)).agg(tr.median("price"))
+    now = json.loads(json.dumps(fingerprint(plan_of(whole))))
+    was = {**now, "operator": {name: part for name, part in now["operator"].items() if name != "panes"}}
+    assert differences(was, now) == []
+
+
 def test_keys_of_windows_by_count_may_be_forgotten():
     for mode, watermarked in (("eventTime", True), ("processingTime", False)):
         forgetting = MARKED.withStateTtl("1 hour", mode)

@@ -110,6 +110,7 @@ class AggregateSpec:
     ttl: Ttl | None = None
     best: Best | None = None  # in place of ``outputs``: rows of each group, chosen of all that it has
     in_time: bool = False  # of windows by count with a time-to-live: rows before the watermark are late all the same
+    panes: bool = True  # of overlapping windows by count: partials are kept where these suffice; False: rows, as once
 
     @property
     def windowed(self) -> bool:
@@ -151,7 +152,7 @@ class AggregateSpec:
     @property
     def usual_pattern(self) -> Pattern:
         """The store that semantics ask for."""
-        if not self.whole_group:
+        if not self.whole_group and (self.count_slide is None or self.panes):
             return Pattern.RMW
         return Pattern.AAR if self.window is not None else Pattern.AUR
 
@@ -214,7 +215,11 @@ class AggregateSpec:
             groups.insert(self.window_position, Field(self.window_name, self.window_type))
         if self.best is not None:
             by_name = {row.name: row for row in self.rows}
-            return (*groups, *(by_name[name] for name in self.best.shown), Field(self.best.rank, INT))
+            shown = (*(by_name[name] for name in self.best.shown), Field(self.best.rank, INT))
+            if self.best.time is None:
+                return (*groups, *shown)
+            assert self.time_column is not None
+            return (*groups, *shown, Field(self.best.time, self.time_column.type))
         return (*groups, *(Field(out.name, out.type) for out in self.outputs))
 
     @property
@@ -280,5 +285,6 @@ class AggregateSpec:
             store=raw.get("store"),
             ttl=Ttl.from_json(raw.get("ttl")),
             in_time=raw.get("in_time", False),
+            panes=raw.get("panes", False),
             best=Best.from_json(raw.get("best")),
         )

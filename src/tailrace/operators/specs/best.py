@@ -19,15 +19,20 @@ class Order:
 
 @dataclass(frozen=True)
 class Best:
-    """The ``n`` best rows of each group, with the columns ``shown`` and their rank, from 1 on."""
+    """The ``n`` best rows of each group, with the columns ``shown`` and their rank, from 1 on.
+
+    ``time``: name of an output column with the largest event time of *all* rows of the group, the best or not.
+    """
 
     n: int
     order: tuple[Order, ...]  # the most important first
     shown: tuple[str, ...]
     rank: str  # name of the output column
+    time: str | None = None
 
     @classmethod
     def from_json(cls, raw: dict[str, Any] | None) -> Best | None:
         if raw is None:
             return None
-        return cls(raw["n"], tuple(Order(**each) for each in raw["order"]), tuple(raw["shown"]), raw["rank"])
+        order = tuple(Order(**each) for each in raw["order"])
+        return cls(raw["n"], order, tuple(raw["shown"]), raw["rank"], raw.get("time"))
