@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.deadlines import Deadlines, split_by_shard
 from tailrace.operators.over_store import OverStore
 from tailrace.operators.specs.ttl import Clock
+from tailrace.operators.waiting import Waiting
 from tailrace.state.layout import HASH, AccumulatorWords
 from tailrace.state.read_modify_write import ReadModifyWriteStore
 from tailrace.state.table import Table
@@ -33,7 +33,7 @@ DEADLINES_SHARE = 8
 """Deadlines may take one part in so many of an operator's memory."""
 
 
-class Expiry:
+class Expiry(Waiting):
     def __init__(
         self,
         store: ReadModifyWriteStore,
@@ -43,14 +43,10 @@ class Expiry:
         memory_bytes: int,
         folder: str,
     ) -> None:
-        """``shard_count``: of the query, by which the shard of a hash is found."""
-        self._store = store
-        self._shard_count = shard_count
+        super().__init__(store, shard_count, memory_bytes, folder)
         self.updated = updated
         self.processing = clock is Clock.PROCESSING
-        self.deadlines = Deadlines(shard_count, memory_bytes, folder)
         self.now, self.forget_before = 0, int(MIN_MICROS)
-        self.looked = 0  # entries that came up so far
 
     def set_times(self, now: int, forget_before: int) -> None:
         self.now, self.forget_before = now, forget_before
@@ -68,8 +64,7 @@ class Expiry:
         until, word = self.forget_before, self.updated.word
         if until == MIN_MICROS:
             return
-        for shard, hashes in split_by_shard(self.deadlines.take(epoch, until), self._shard_count):
-            self.looked += len(hashes)
+        for shard, hashes in self._come_up(epoch, until):
             rows, others = self._store.with_hashes(shard, hashes, lambda words: words[:, word] <= until)
             self.deadlines.put(others[:, word], others[:, HASH])
             if len(rows):
@@ -79,24 +74,10 @@ class Expiry:
         for shard, rows in self.expired(epoch):
             self._store.remove(shard, rows)
 
-    def undo(self, epoch: int) -> None:
-        self.deadlines.undo(epoch)
-
-    def forget(self, epoch: int) -> None:
-        self.deadlines.forget(epoch)
-
-    # Shards ----------------------------------------------------------------------------------------------------------
-
     def restore(self, shard: int, table: Table) -> None:
         """The entries of a shard that was loaded."""
         rows = table.all_rows()
         self.deadlines.restore(shard, table.word(rows, self.updated.word), table.word(rows, HASH))
-
-    def drop_shard(self, shard: int) -> None:
-        self.deadlines.drop_shard(shard)
-
-    def close(self) -> None:
-        self.deadlines.close()
 
 
 class Expiring(OverStore[ReadModifyWriteStore]):

@@ -188,9 +188,9 @@ class Process(HintedRecords, OverStore[ReadModifyWriteStore]):
     def drop_shard(self, shard: int) -> None:
         super().drop_shard(shard)
         for hints in self._hints:
-            hints.deadlines.drop_shard(shard)
+            hints.drop_shard(shard)
 
     def close(self) -> None:
         super().close()
         for hints in self._hints:
-            hints.deadlines.close()
+            hints.close()

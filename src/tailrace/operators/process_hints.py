@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.operators.deadlines import Deadlines, split_by_shard
 from tailrace.operators.frame import by_shard
+from tailrace.operators.waiting import Waiting
 from tailrace.state.layout import HASH, VALID, AccumulatorWords
 from tailrace.state.read_modify_write import ReadModifyWriteStore
 from tailrace.state.table import Rows, Table, concat_rows
@@ -25,9 +25,7 @@ from tailrace.state.table import Rows, Table, concat_rows
 NEVER = 2**63 - 1
 
 
-class Hints:
-    """``shard_count``: of the query, by which the shard of a hash is found."""
-
+class Hints(Waiting):
     def __init__(
         self,
         store: ReadModifyWriteStore,
@@ -37,19 +35,15 @@ class Hints:
         memory_bytes: int,
         folder: str,
     ) -> None:
-        self._store = store
+        super().__init__(store, shard_count, memory_bytes, folder)
         self._value, self._hint = value, hint
-        self._shard_count = shard_count
-        self.deadlines = Deadlines(shard_count, memory_bytes, folder)
-        self.looked = 0  # records looked at so far
 
     def due(self, epoch: int, until: int) -> list[tuple[int, np.ndarray]]:
         """(shard, row numbers) of the records whose time is at or before ``until``, in memory now."""
         found: list[tuple[int, np.ndarray]] = []
         moved: list[Rows] = []
         tables = dict(self._store.tables())
-        for shard, hashes in split_by_shard(self.deadlines.take(epoch, until), self._shard_count):
-            self.looked += len(hashes)
+        for shard, hashes in self._come_up(epoch, until):
             rows, _ = self._store.with_hashes(shard, hashes, lambda words: words[:, self._hint.word] <= until)
             values = self._values(tables[shard].words(rows))
             due = values <= until
@@ -73,12 +67,6 @@ class Hints:
         rows.words[:, self._hint.word] = np.where(earlier, values, before)
         rows.words[:, VALID] |= 1 << self._hint.bit
         self._put(values[earlier], rows.words[earlier, HASH])
-
-    def undo(self, epoch: int) -> None:
-        self.deadlines.undo(epoch)
-
-    def forget(self, epoch: int) -> None:
-        self.deadlines.forget(epoch)
 
     def restore(self, shard: int, table: Table) -> None:
         """The entries of a shard that was loaded."""
