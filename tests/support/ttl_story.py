@@ -12,12 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
-import pytest
-
 from support.keyed_cluster import NO_TIME, KeyedCluster, Times
+from support.story import Scenes, few_hashes, play
 from tailrace.ids import Micros
 from tailrace.operators import lift, row_lift
-from tailrace.operators.key_hash import put_hashes
 from tailrace.operators.specs.ttl import Clock
 from tailrace.types import Field
 
@@ -58,54 +56,42 @@ class Story:
         return Times(before, self.mark if self._by_watermark else self.forgotten, self.now, self.forgotten)
 
 
+class _Epochs(Scenes):
+    def __init__(self, cluster: KeyedCluster, story: Story, model: Model) -> None:
+        super().__init__(cluster)
+        self.story, self.model = story, model
+
+    def given(self, epoch: int, count: int) -> tuple[Any, ...]:
+        rows = self.story.rows(count)
+        return rows, self.story.times(rows)
+
+    def saved(self) -> Any:
+        return dict(vars(self.story))
+
+    def put_back(self, saved: Any) -> None:
+        vars(self.story).update(saved)
+
+    def check(self, epoch: int, given: tuple[Any, ...], found: list[Any]) -> None:
+        assert Counter(map(repr, found)) == self.model.epoch(*given), f"epoch {epoch}"
+
+    def restart(self) -> None:
+        rng, story, spec = self.story.rng, self.story, self.cluster.spec
+        if rng.random() < 0.5:  # a time-to-live may be another one from then on
+            story.span = story.span * rng.choice([1, 3, 9]) // rng.choice([1, 2, 8]) + 1
+            spec = replace(spec, ttl=replace(spec.ttl, span=Micros(story.span)))
+        self.cluster.restart(spec)
+
+    def settled(self) -> None:
+        if self.model.kept is not None:
+            assert self.cluster.rows == self.model.kept
+
+
 def tell(
     spec: Any, columns: tuple[Field, ...], story: Story, model: Model, rng: random.Random, epochs: int
 ) -> KeyedCluster:
     """Checked epoch by epoch."""
-    hashes = rng.choice([1, 2, 50, 2**62])
-
-    def few_hashes(rows: Any, program: Any) -> None:
-        put_hashes(rows, program)
-        rows.words[:, 0] %= hashes
-
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lift, "put_hashes", few_hashes)
-        patch.setattr(row_lift, "put_hashes", few_hashes)
-        assert type(spec).from_json(spec.to_json()) == spec
+    assert type(spec).from_json(spec.to_json()) == spec
+    with tempfile.TemporaryDirectory() as folder, few_hashes(rng, lift, row_lift):
         cluster = KeyedCluster(spec, columns, rng, folder)
-        before: tuple[Any, ...] | None = None
-        for epoch in range(epochs):
-            if rng.random() < 0.2:  # an attempt that comes to nothing
-                saved = dict(vars(story))
-                rows = story.rows(rng.randint(0, 12))
-                cluster.run(epoch, rows, story.times(rows))
-                vars(story).update(saved)
-                cluster.undo(epoch)
-                if before is not None and rng.random() < 0.5:  # and the epoch before it is tried once more
-                    cluster.undo(epoch - 1)
-                    cluster.take_back_sections(before[2])
-                    again = Counter(map(repr, cluster.epoch(epoch - 1, *before[:2])))
-                    assert again == before[3], f"a replayed epoch {epoch - 1} emits other rows"
-            rows = story.rows(rng.choice([0, 1, 10, 30]))
-            times = story.times(rows)
-            counts = cluster.section_counts()
-            found = Counter(map(repr, cluster.epoch(epoch, rows, times)))
-            assert found == model.epoch(rows, times), f"epoch {epoch}"
-            before = (rows, times, counts, found)
-            if rng.random() < 0.3:
-                cluster.forget(epoch - 1)
-                before = None
-            if rng.random() < 0.1:
-                if rng.random() < 0.5:  # a time-to-live may be another one from then on
-                    story.span = story.span * rng.choice([1, 3, 9]) // rng.choice([1, 2, 8]) + 1
-                    cluster.spec = replace(spec, ttl=replace(spec.ttl, span=Micros(story.span)))
-                cluster.restart()
-                before = None
-            elif rng.random() < 0.15:
-                cluster.forget(epoch)
-                cluster.move(rng.randrange(spec.shards))
-                before = None
-            if model.kept is not None:
-                assert cluster.rows == model.kept
-        cluster.close()
+        play(_Epochs(cluster, story, model), rng, epochs)
         return cluster

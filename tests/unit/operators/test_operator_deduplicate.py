@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from support.deduplicate_model import NO_WATERMARK, DeduplicateModel
 from support.row_cluster import RowCluster
+from support.story import Scenes, play
 from tailrace.ids import Micros
 from tailrace.operators import deduplicate
 from tailrace.operators.deduplicate import Deduplicate
@@ -132,59 +133,54 @@ def model_of(spec: DeduplicateSpec) -> DeduplicateModel:
     )
 
 
-def tell(kind: str, seed: int, epochs: int) -> RowCluster:
+class FirstRows(Scenes):
+    sizes = (0, 1, 10, 40)
+
+    def __init__(self, cluster: RowCluster, story: Story) -> None:
+        super().__init__(cluster)
+        self.story, self.model = story, model_of(story.spec)
+
+    def given(self, epoch: int, count: int) -> tuple[Any, ...]:
+        late, partitions = self.story.watermark, self.story.partitions(count)
+        self.story.watermark = self.story.next_watermark(partitions)
+        return partitions, late, self.story.watermark
+
+    def saved(self) -> Any:
+        return self.story.now, self.story.seen, self.story.watermark, self.cluster.late_rows
+
+    def put_back(self, saved: Any) -> None:
+        self.story.now, self.story.seen, self.story.watermark, self.cluster.late_rows = saved
+
+    def check(self, epoch: int, given: tuple[Any, ...], found: list[Any]) -> None:
+        spec, late = self.story.spec, given[1]
+        places = [NAMES.index(column.name) for column in spec.columns]
+        rows = self.model.epoch(*given)
+        wanted = Counter(repr(tuple(row[place] for place in places)) for row in rows)
+        assert Counter(map(repr, found)) == wanted, f"epoch {epoch}"
+        assert self.cluster.late_rows == self.model.late
+        if late > NO_WATERMARK:
+            # What a next operator relies on: no row comes that is late by the declared watermark.
+            assert all(row[TIME] is None or row[TIME] >= late - spec.output_delay for row in rows)
+        if spec.memory is Memory.FOREVER:
+            assert self.cluster.rows == len(self.model.remembered)
+
+    def restart(self) -> None:
+        # A delay may change from one run to the next, and so may the width of panes.
+        rng, spec = self.story.rng, self.story.spec
+        if rng.random() < 0.5 and not spec.within:
+            self.story.spec = replace(spec, delay=Micros(rng.choice([0, 3, 400]) * UNIT))
+        self.cluster.restart(self.story.spec)
+
+
+def told(kind: str, seed: int, epochs: int) -> RowCluster:
     """One story from its seed, checked epoch by epoch."""
     rng = random.Random(seed)
     spec = draw_spec(kind, rng)
-    story, model = Story(spec, rng), model_of(spec)
-    places = [NAMES.index(column.name) for column in spec.columns]
+    story = Story(spec, rng)
     with tempfile.TemporaryDirectory() as folder:
         types = {column.name: column.type for column in spec.columns}
         cluster = RowCluster(spec, {name: types[name] for name in NAMES}, rng, folder, rng.choice([None, 1, 2, 50]))
-        before: tuple[Any, ...] | None = None
-        for epoch in range(epochs):
-            late = story.watermark
-            if rng.random() < 0.15:  # an attempt that comes to nothing
-                state = story.now, story.seen, cluster.late_rows
-                partitions = story.partitions(rng.randint(0, 12))
-                cluster.run(epoch, partitions, late, story.next_watermark(partitions))
-                story.now, story.seen, cluster.late_rows = state
-                cluster.undo(epoch)
-                if before is not None and rng.random() < 0.5:  # and the epoch before it is tried once more
-                    cluster.undo(epoch - 1)
-                    cluster.take_back_sections(before[3])
-                    again = cluster.epoch(epoch - 1, *before[:3])
-                    assert Counter(map(repr, again)) == before[4], f"a replayed epoch {epoch - 1} emits other rows"
-                    cluster.late_rows = state[2]
-            partitions = story.partitions(rng.choice([0, 1, 10, 40]))
-            watermark = story.next_watermark(partitions)
-            counts = cluster.section_counts()
-            found = Counter(map(repr, cluster.epoch(epoch, partitions, late, watermark)))
-            rows = model.epoch(partitions, late, watermark)
-            assert found == Counter(repr(tuple(row[place] for place in places)) for row in rows), f"epoch {epoch}"
-            assert cluster.late_rows == model.late
-            if late > NO_WATERMARK:
-                # What a next operator relies on: no row comes that is late by the declared watermark.
-                assert all(row[TIME] is None or row[TIME] >= late - spec.output_delay for row in rows)
-            before = (partitions, late, watermark, counts, found)
-            story.watermark = watermark
-            if spec.memory is Memory.FOREVER:
-                assert cluster.rows == len(model.remembered)
-            if rng.random() < 0.3:
-                cluster.forget(epoch - 1)
-                before = None
-            if rng.random() < 0.12:
-                # A delay may change from one run to the next, and so may the width of panes.
-                change = rng.random() < 0.5 and not spec.within
-                spec = replace(spec, delay=Micros(rng.choice([0, 3, 400]) * UNIT)) if change else spec
-                story.spec = spec
-                cluster.restart(spec)
-                before = None
-            elif rng.random() < 0.15:
-                cluster.forget(epoch)
-                cluster.move(rng.randrange(spec.shards))
-                before = None
-        cluster.close()
+        play(FirstRows(cluster, story), rng, epochs, failing=0.15, restarting=0.12)
         return cluster
 
 
@@ -192,7 +188,7 @@ def tell(kind: str, seed: int, epochs: int) -> RowCluster:
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=200 if LONG else 6)
 def test_the_first_row_of_a_key_is_emitted(kind: str, seed: int) -> None:
-    tell(kind, seed, epochs=10)
+    told(kind, seed, epochs=10)
 
 
 @given(kind=st.sampled_from(list(KINDS)), seed=st.integers(0, 2**48))
@@ -203,7 +199,7 @@ def test_steps_may_be_as_small_as_they_like(kind: str, seed: int) -> None:
         patch.setattr(deduplicate, "PIECE_ROWS", 2)
         patch.setattr(deduplicate, "EMISSION_ROWS_MAX", 3)
         patch.setattr(deduplicate, "_PANES_MAX", 1 + seed % 3)
-        tell(kind, seed, epochs=6)
+        told(kind, seed, epochs=6)
 
 
 def test_a_key_that_comes_again_in_the_pane_of_its_last_time_has_one_record(tmp_path: Path) -> None:
@@ -229,4 +225,4 @@ def test_a_key_that_comes_again_in_the_pane_of_its_last_time_has_one_record(tmp_
 
 def test_stories_go_to_disk() -> None:
     """The property above says little if all of its keys fit memory."""
-    assert any(tell("within", seed, epochs=8).disk_bytes_max > 0 for seed in range(6))
+    assert any(told("within", seed, epochs=8).wrote_segments for seed in range(6))

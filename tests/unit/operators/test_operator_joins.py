@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from support.join_cluster import JoinCluster, expected
 from support.join_oracle import NO_WATERMARK, JoinOracle, JoinRow
+from support.story import Scenes, play
 from tailrace.ids import Micros
 from tailrace.operators import join_output, join_probe, window_join
 from tailrace.operators.specs.join import LEFT, RIGHT, How, JoinKind, JoinSpec
@@ -118,55 +119,43 @@ class Story:
         return before if NO_WATERMARK in self.seen else max(before, min(self.seen) - self.delay)
 
 
-def tell(kind: str, how: How, seed: int, epochs: int) -> bool:
-    """One story from its seed, checked epoch by epoch; returns whether anything went to disk."""
+class Answers(Scenes):
+    def __init__(self, cluster: JoinCluster, story: Story) -> None:
+        super().__init__(cluster)
+        self.story = story
+
+    def given(self, epoch: int, count: int) -> tuple[Any, ...]:
+        rows = self.story.rows(epoch, count)
+        return rows, self.story.oracle.watermarks[-1], self.story.watermark(rows)
+
+    def saved(self) -> Any:
+        return self.story.now, list(self.story.seen)
+
+    def put_back(self, saved: Any) -> None:
+        self.story.now, self.story.seen = saved[0], list(saved[1])
+
+    def check(self, epoch: int, given: tuple[Any, ...], found: list[Any]) -> None:
+        spec, (rows, late, watermark) = self.story.spec, given
+        answers = self.story.oracle.epoch(rows, watermark)
+        assert Counter(found) == Counter(expected(spec, answers)), f"epoch {epoch}"
+        if spec.output_delay is not None:
+            # What a next operator relies on: no row comes that is late by the declared watermark.
+            assert all(answer.time >= late - spec.output_delay for answer in answers)
+
+
+def told(kind: str, how: How, seed: int, epochs: int) -> JoinCluster:
+    """One story from its seed, checked epoch by epoch."""
     rng = random.Random(seed)
     spec = draw_spec(kind, how, rng)
     story = Story(spec, rng)
     with tempfile.TemporaryDirectory() as folder:
         cluster = JoinCluster(spec, rng, folder, rng.choice([1, 2, 50]))
-        before: tuple[Any, ...] | None = None
-        for epoch in range(epochs):
-            if rng.random() < 0.15:  # an attempt that comes to nothing
-                late = story.oracle.watermarks[-1]
-                state = story.now, list(story.seen)
-                rows = story.rows(epoch, rng.randint(0, 12))
-                cluster.run(epoch, rows, late, story.watermark(rows))
-                story.now, story.seen = state
-                cluster.undo(epoch)
-                if before is not None and rng.random() < 0.5:  # and the epoch before it is tried once more
-                    cluster.undo(epoch - 1)
-                    cluster.take_back_sections(before[3])
-                    again = cluster.epoch(epoch - 1, *before[:3])
-                    assert Counter(again) == before[4], f"a replayed epoch {epoch - 1} emits other rows"
-            late = story.oracle.watermarks[-1]
-            rows = story.rows(epoch, rng.choice([0, 1, 10, 30]))
-            watermark = story.watermark(rows)
-            counts = cluster.section_counts()
-            found = Counter(cluster.epoch(epoch, rows, late, watermark))
-            answers = story.oracle.epoch(rows, watermark)
-            assert found == Counter(expected(spec, answers)), f"epoch {epoch}"
-            before = (rows, late, watermark, counts, found)
-            if spec.output_delay is not None:
-                # What a next operator relies on: no row comes that is late by the declared watermark.
-                floor = late - spec.output_delay
-                assert all(answer.time >= floor for answer in answers)
-            if rng.random() < 0.3:
-                cluster.forget(epoch - 1)
-                before = None
-            if rng.random() < 0.1:
-                cluster.restart()
-                before = None
-            elif rng.random() < 0.15:
-                cluster.forget(epoch)
-                cluster.move(rng.randrange(spec.shards))
-                before = None
-        if spec.window is None:
-            alone = [id(answer.left) for answer in story.oracle.emitted if answer.right is None]
-            matched = {id(answer.left) for answer in story.oracle.emitted if answer.right is not None}
-            assert len(alone) == len(set(alone)) and not matched & set(alone)
-        cluster.close()
-        return cluster.wrote_segments
+        play(Answers(cluster, story), rng, epochs, failing=0.15)
+    if spec.window is None:
+        alone = [id(answer.left) for answer in story.oracle.emitted if answer.right is None]
+        matched = {id(answer.left) for answer in story.oracle.emitted if answer.right is not None}
+        assert len(alone) == len(set(alone)) and not matched & set(alone)
+    return cluster
 
 
 @pytest.mark.parametrize("how", list(How))
@@ -174,7 +163,7 @@ def tell(kind: str, how: How, seed: int, epochs: int) -> bool:
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=200 if LONG else 5)
 def test_a_join_emits_what_nested_loops_find(kind: str, how: How, seed: int) -> None:
-    tell(kind, how, seed, epochs=10)
+    told(kind, how, seed, epochs=10)
 
 
 @given(kind=st.sampled_from(SPECS), how=st.sampled_from(How), seed=st.integers(0, 2**48))
@@ -187,12 +176,12 @@ def test_steps_may_be_as_small_as_they_like(kind: str, how: How, seed: int) -> N
         patch.setattr(join_probe, "_LOOKUPS_MAX", 2)
         patch.setattr(join_probe, "_CANDIDATES_MAX", 5)
         patch.setattr(join_probe, "_LONG_LISTS", seed % 2)
-        tell(kind, how, seed, epochs=6)
+        told(kind, how, seed, epochs=6)
 
 
 def test_stories_go_to_disk() -> None:
     """The property above says little if all of its rows fit memory."""
-    assert any(tell("interval", How.LEFT_OUTER, seed, epochs=8) for seed in range(6))
+    assert any(told("interval", How.LEFT_OUTER, seed, epochs=8).wrote_segments for seed in range(6))
 
 
 @pytest.mark.parametrize("matched", [0, 1])

@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.keyed_cluster import NO_TIME, KeyedCluster, Times
+from support.story import Scenes, few_hashes, play
 from tailrace.ids import Micros
 from tailrace.operators import process, process_call, process_lift
-from tailrace.operators.key_hash import put_hashes
 from tailrace.operators.specs.process import ProcessSpec
 from tailrace.operators.specs.ttl import Clock, Ttl
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
@@ -221,64 +221,51 @@ class Story:
         return Times(self.late, self.mark, self.now, self.forgotten)
 
 
-def tell(seed: int, epochs: int) -> bool:
-    """One story from its seed, checked epoch by epoch; returns whether anything went to disk."""
+class Calls(Scenes):
+    def __init__(self, cluster: KeyedCluster, story: Story) -> None:
+        super().__init__(cluster)
+        self.story, self.model = story, Model(story.spec)
+
+    def given(self, epoch: int, count: int) -> tuple[Any, ...]:
+        rows = self.story.rows(count)
+        return rows, self.story.times(rows)
+
+    def saved(self) -> Any:
+        return dict(vars(self.story))
+
+    def put_back(self, saved: Any) -> None:
+        vars(self.story).update(saved)
+
+    def check(self, epoch: int, given: tuple[Any, ...], found: list[Any]) -> None:
+        assert Counter(found) == self.model.epoch(*given), f"epoch {epoch}"
+        self.settled()
+
+    def settled(self) -> None:
+        assert self.cluster.rows == len(self.model.states)
+
+
+def told(seed: int, epochs: int) -> KeyedCluster:
+    """One story from its seed, checked epoch by epoch."""
     rng = random.Random(seed)
     spec = draw_spec(rng)
     story = Story(spec, rng)
-    model = Model(spec)
-    hashes = rng.choice([1, 2, 50, 2**62])
-
-    def few_hashes(rows: Any, program: Any) -> None:
-        put_hashes(rows, program)
-        rows.words[:, 0] %= hashes
-
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        for module in (process_lift, process_call):
-            patch.setattr(module, "put_hashes", few_hashes)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        few_hashes(rng, process_lift, process_call),
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setattr(process, "CALL_ROWS_MAX", rng.choice([1, 4, 1 << 16]))
         cluster = KeyedCluster(spec, (*KEYS, TS, V, S), rng, folder)
-        before: tuple[Any, ...] | None = None
-        for epoch in range(epochs):
-            if rng.random() < 0.2:  # an attempt that comes to nothing
-                saved = dict(vars(story))
-                rows = story.rows(rng.randint(0, 12))
-                cluster.run(epoch, rows, story.times(rows))
-                vars(story).update(saved)
-                cluster.undo(epoch)
-                if before is not None and rng.random() < 0.5:  # and the epoch before it is tried once more
-                    cluster.undo(epoch - 1)
-                    cluster.take_back_sections(before[2])
-                    again = cluster.epoch(epoch - 1, *before[:2])
-                    assert Counter(again) == before[3], f"a replayed epoch {epoch - 1} emits other rows"
-            rows = story.rows(rng.choice([0, 1, 10, 30]))
-            times = story.times(rows)
-            counts = cluster.section_counts()
-            found = Counter(cluster.epoch(epoch, rows, times))
-            assert found == model.epoch(rows, times), f"epoch {epoch}"
-            assert cluster.rows == len(model.states)
-            before = (rows, times, counts, found)
-            if rng.random() < 0.3:
-                cluster.forget(epoch - 1)
-                before = None
-            if rng.random() < 0.1:
-                cluster.restart()
-                before = None
-            elif rng.random() < 0.15:
-                cluster.forget(epoch)
-                cluster.move(rng.randrange(spec.shards))
-                before = None
-            assert cluster.rows == len(model.states)
-        cluster.close()
-        return cluster.wrote_segments
+        play(Calls(cluster, story), rng, epochs)
+        return cluster
 
 
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=600 if LONG else 25)
 def test_every_call_sees_and_keeps_what_a_dictionary_would(seed: int) -> None:
-    tell(seed, epochs=12)
+    told(seed, epochs=12)
 
 
 def test_stories_go_to_disk() -> None:
     """The property above says little if all of its records fit memory."""
-    assert any(tell(seed, epochs=8) for seed in range(6))
+    assert any(told(seed, epochs=8).wrote_segments for seed in range(6))

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.row_cluster import RowCluster
+from support.story import Scenes, play
 from support.top_n_model import Group, Row, TopNModel
 from tailrace.ids import Micros
 from tailrace.operators import top_n
@@ -138,50 +139,44 @@ def check(
     assert lines == Counter(line for group in said for line in now[group])
 
 
-def tell(kind: str, seed: int, epochs: int) -> RowCluster:
+class BestRows(Scenes):
+    sizes = (0, 1, 10, 40)
+
+    def __init__(self, cluster: RowCluster, story: Story) -> None:
+        super().__init__(cluster)
+        self.story, self.model = story, TopNModel(story.spec)
+        self.drawn: list[Row] = []
+
+    def given(self, epoch: int, count: int) -> tuple[Any, ...]:
+        late, partitions = self.story.watermark, self.story.partitions(count)
+        self.story.watermark = self.story.next_watermark(partitions)
+        self.drawn = [row for rows in partitions for row in rows]
+        return plain(partitions), late, self.story.watermark
+
+    def saved(self) -> Any:
+        return self.story.now, self.story.seen, self.story.watermark, self.cluster.late_rows
+
+    def put_back(self, saved: Any) -> None:
+        self.story.now, self.story.seen, self.story.watermark, self.cluster.late_rows = saved
+
+    def check(self, epoch: int, given: tuple[Any, ...], found: list[Any]) -> None:
+        _, late, watermark = given
+        check(self.story.spec, self.model, self.model.epoch(self.drawn, late), found, late, watermark)
+        assert self.cluster.late_rows == self.model.late
+
+    def settled(self) -> None:
+        if self.story.spec.window is None:
+            assert self.cluster.rows == len(self.model.rows)  # records, whatever came
+
+
+def told(kind: str, seed: int, epochs: int) -> RowCluster:
     """One story from its seed, checked epoch by epoch."""
     rng = random.Random(seed)
     spec = draw_spec(kind, rng)
-    story, model = Story(spec, rng), TopNModel(spec)
+    story = Story(spec, rng)
     with tempfile.TemporaryDirectory() as folder:
         cluster = RowCluster(spec, TYPES, rng, folder, rng.choice([None, 1, 2, 50]))
-        before: tuple[Any, ...] | None = None
-        for epoch in range(epochs):
-            late = story.watermark
-            if rng.random() < 0.15:  # an attempt that comes to nothing
-                state = story.now, story.seen, cluster.late_rows
-                partitions = story.partitions(rng.randint(0, 12))
-                cluster.run(epoch, plain(partitions), late, story.next_watermark(partitions))
-                story.now, story.seen, cluster.late_rows = state
-                cluster.undo(epoch)
-                if before is not None and rng.random() < 0.5:  # and the epoch before it is tried once more
-                    cluster.undo(epoch - 1)
-                    cluster.take_back_sections(before[3])
-                    again = cluster.epoch(epoch - 1, *before[:3])
-                    assert Counter(map(repr, again)) == before[4], f"a replayed epoch {epoch - 1} emits other rows"
-                    cluster.late_rows = state[2]
-            partitions = story.partitions(rng.choice([0, 1, 10, 40]))
-            watermark = story.next_watermark(partitions)
-            counts = cluster.section_counts()
-            found = cluster.epoch(epoch, plain(partitions), late, watermark)
-            changes = model.epoch([row for rows in partitions for row in rows], late)
-            check(spec, model, changes, found, late, watermark)
-            assert cluster.late_rows == model.late
-            before = (plain(partitions), late, watermark, counts, Counter(map(repr, found)))
-            story.watermark = watermark
-            if rng.random() < 0.3:
-                cluster.forget(epoch - 1)
-                before = None
-            if rng.random() < 0.1:
-                cluster.restart()
-                before = None
-            elif rng.random() < 0.15:
-                cluster.forget(epoch)
-                cluster.move(rng.randrange(spec.shards))
-                before = None
-        if spec.window is None:
-            assert cluster.rows == len(model.rows)  # records, whatever came
-        cluster.close()
+        play(BestRows(cluster, story), rng, epochs, failing=0.15)
         return cluster
 
 
@@ -193,7 +188,7 @@ def plain(partitions: list[list[Row]]) -> list[list[Any]]:
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=200 if LONG else 6)
 def test_the_best_rows_are_those_that_sorting_finds(kind: str, seed: int) -> None:
-    tell(kind, seed, epochs=10)
+    told(kind, seed, epochs=10)
 
 
 @given(kind=st.sampled_from(KINDS), seed=st.integers(0, 2**48))
@@ -203,9 +198,9 @@ def test_steps_may_be_as_small_as_they_like(kind: str, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(top_n, "PIECE_ROWS", 2)
         patch.setattr(top_n, "EMISSION_ROWS_MAX", 3)
-        tell(kind, seed, epochs=6)
+        told(kind, seed, epochs=6)
 
 
 def test_stories_go_to_disk() -> None:
     """The property above says little if all of its rows fit memory."""
-    assert any(tell("all time", seed, epochs=8).disk_bytes_max > 0 for seed in range(6))
+    assert any(told("all time", seed, epochs=8).wrote_segments for seed in range(6))
