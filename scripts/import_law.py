@@ -32,7 +32,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "commit": ("state", "log", "env"),  # stores do not know commit, nor does commit know operators
     "server": ("operators", "commit", "state", "cache", "log", "env"),
     "server.client": (
-        *("server.protocol", "server.file_stage", "server.hint_message", "operators.frame", "operators.specs", "env"),
+        *(
+            "server.protocol",
+            "server.file_emission",
+            "server.file_stage",
+            "server.hint_message",
+            "operators.frame",
+            "operators.specs",
+            "env",
+        ),
     ),
     "server.protocol": ("operators.frame", "operators.specs", "commit", "env"),
     "api": (),

@@ -1,4 +1,4 @@
-"""Files by which a process hands arrays to another one of the same machine and user: written once, mapped once.
+"""Files by which a process hands arrays or rows to another one of the same machine and user: written and mapped once.
 
 Nothing is synced: such a file lives for less than an epoch, and mostly never reaches the disk. It is private (0600) and
 lies in the receiver's own folder. The receiver removes its name as soon as it is mapped; a name that a dead sender left
@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
 PREFIX = "handed-"
 _ALIGN = 8
@@ -37,6 +38,12 @@ class HandedFile:
                 done += os.write(self._descriptor, data[done:])
             if len(data) % _ALIGN:
                 os.write(self._descriptor, bytes(-len(data) % _ALIGN))
+
+    def write_batches(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Rows, as an Arrow stream; there is nothing else in the file then."""
+        with pa.OSFile(self.path, "wb") as sink, pa.ipc.new_stream(sink, batches[0].schema) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
 
     def close(self) -> None:
         """End the writing; the file stays for its receiver."""

@@ -32,6 +32,8 @@ from tailrace.env.disk import process_id
 from tailrace.errors import StateServerError, TailraceError
 from tailrace.ids import MIN_MICROS, NO_EPOCH
 from tailrace.operators.frame import Frame
+from tailrace.server.file_emission import ACTION as EMIT_ACTION
+from tailrace.server.file_emission import taken
 from tailrace.server.file_stage import FileStageWriter
 from tailrace.server.hint_message import ACTION as HINT
 from tailrace.server.hint_message import HintMessage
@@ -94,9 +96,8 @@ class StateClient:
 
     def stage(self, key: StageKey) -> StageWriter | FileStageWriter:
         """Takes the frames of one attempt. Rows count only after ``finish``. Opened by the first frame."""
-        if self.address.uri.startswith(UNIX_SCHEME):
-            folder = os.path.dirname(self.address.uri[len(UNIX_SCHEME) :])
-            return FileStageWriter(self._send, folder, key)
+        if self._folder is not None:
+            return FileStageWriter(self._send, self._folder, key)
         return StageWriter(self, key)
 
     def hint(self, message: HintMessage, batch: pa.RecordBatch | None = None) -> bytes | None:
@@ -115,6 +116,12 @@ class StateClient:
         options = self._options(self._access.transfer_timeout_s)
         ticket = EmissionTicket(self._access.run, operator, epoch, try_, part, parts)
         with self._mapped_errors():
+            if self._folder is not None:
+                answer = self._client.do_action(flight.Action(EMIT_ACTION, encode(ticket)), options)
+                name = b"".join(part.body.to_pybytes() for part in answer).decode()
+                if name:
+                    yield from taken(self._folder, name)
+                    return
             for chunk in self._client.do_get(flight.Ticket(encode(ticket)), options):
                 yield chunk.data
 
@@ -309,6 +316,12 @@ class StateClient:
         with self._mapped_errors():
             answer = self._client.do_action(flight.Action(name, request.to_json()), self._options(timeout_s))
             return [result.body.to_pybytes() for result in answer]
+
+    @property
+    def _folder(self) -> str | None:
+        """The server's, where it is on this machine."""
+        uri = self.address.uri
+        return os.path.dirname(uri[len(UNIX_SCHEME) :]) if uri.startswith(UNIX_SCHEME) else None
 
     def _send(self, name: str, body: bytes) -> None:
         with self._mapped_errors():

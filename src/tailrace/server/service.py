@@ -25,6 +25,8 @@ from tailrace import errors
 from tailrace.env.handed_file import sweep
 from tailrace.errors import StateServerError, TailraceError
 from tailrace.server.engine import Engine
+from tailrace.server.file_emission import ACTION as EMIT_ACTION
+from tailrace.server.file_emission import handed
 from tailrace.server.file_stage import ACTION, StagedFile, frames_in
 from tailrace.server.hint_message import ACTION as HINT
 from tailrace.server.hint_receiver import HintReceiver
@@ -129,13 +131,15 @@ class StateService(flight.FlightServerBase):
         }
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        return [(name, "") for name in [*self._questions, *self._orders, ACTION, HINT, "ping", "shutdown"]]
+        return [(name, "") for name in [*self._questions, *self._orders, ACTION, EMIT_ACTION, HINT, "ping", "shutdown"]]
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[flight.Result]:
         try:
             if action.type == ACTION:
                 self._stage_file(StagedFile.from_json(action.body.to_pybytes()))
                 return [flight.Result(_OK)]
+            if action.type == EMIT_ACTION:
+                return [flight.Result(self._emit_file(decode(EmissionTicket, action.body.to_pybytes())))]
             if action.type == HINT:
                 return [flight.Result(self._hints.take(self._late_engine.get(), action.body))]
             if action.type == "ping":  # also of one that is not ready yet, or busy
@@ -202,6 +206,15 @@ class StateService(flight.FlightServerBase):
             raise _reported("emission", error) from None
         schema = batches[0].schema if batches else pa.schema([])
         return flight.GeneratorStream(schema, iter(batches))
+
+    def _emit_file(self, ticket: EmissionTicket) -> bytes:
+        """As a get, of rows that will lie in a file: its name. Nothing where they must be got."""
+        batches = self._late_engine.get().emission(ticket)
+        try:
+            return (handed(batches, self._folder, ticket.epoch) or "").encode()
+        except OSError as error:
+            _log.warning("an emission goes as a stream, since it could not be written to %s: %s", self._folder, error)
+            return b""
 
     def _run_epoch(self, engine: Engine, request: Request) -> list[bytes | pa.Buffer]:
         slack, hints, hint_bytes = self._hints.begins(request.operator, request.epoch, request.try_)
