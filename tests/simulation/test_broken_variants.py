@@ -25,11 +25,13 @@ SEEDS_MAX: dict[broken.Break, int] = {
     broken.no_rewind: 80,
     broken.one_version_kept: 200,
     broken.objects_deleted_first: 800,
-    broken.sealed_too_late: 800,
+    broken.sealed_too_late: 1_000,
     broken.applied_twice: 250,
     broken.no_record: 100,
     broken.old_record_overlooked: 6_000,
     broken.record_put_by_a_sleeper: 6_000,
+    broken.closed_too_early: 60,
+    broken.gone_with_its_manifest: 100,
 }
 LONG_FROM = 1_000
 

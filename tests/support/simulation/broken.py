@@ -14,12 +14,14 @@ import pytest
 from support.simulation.disk import SimDisk
 from support.simulation.store import SimStore
 from tailrace.commit import controller as controllers
+from tailrace.commit import manifest as manifests
 from tailrace.commit.controller import Controller
 from tailrace.commit.decisions import put_decisions
 from tailrace.commit.landing import Landing
 from tailrace.commit.log import CommitLog
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.phases import Phases
+from tailrace.commit.reach import Reach, is_dead
 from tailrace.ids import NO_EPOCH, Attempt
 from tailrace.log import filenames
 from tailrace.server.engine import Engine
@@ -193,3 +195,26 @@ def objects_deleted_first(patch: pytest.MonkeyPatch) -> None:
             self._store.delete(sorted(gone))
 
     patch.setattr(Controller, "clean", too_much)
+
+
+def closed_too_early(patch: pytest.MonkeyPatch) -> None:
+    """An object leaves the manifest while rows of its last pane may still come."""
+
+    def sooner(reach: Reach | None, horizons: Mapping[str, int]) -> bool:
+        return is_dead(reach, {operator: horizon + 1 for operator, horizon in horizons.items()})
+
+    patch.setattr(manifests, "is_dead", sooner)
+
+
+def gone_with_its_manifest(patch: pytest.MonkeyPatch) -> None:
+    """The files of an object that leaves go at once, and not when no start can land on a manifest that lists it."""
+    commit = Controller.commit
+
+    def and_delete(self: Controller, *about: Any, **more: Any) -> Manifest:
+        before = self._newest
+        manifest = commit(self, *about, **more)
+        listed = {ref.name for ref in manifest.objects}
+        self._store.delete([ref.name for ref in before.objects if ref.name not in listed] if before else [])
+        return manifest
+
+    patch.setattr(Controller, "commit", and_delete)

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from support.simulation.fleet import SimFleet
-from support.simulation.rows import OPERATOR, STATES, State, emitted, records_of
+from support.simulation.rows import OPERATOR, STATES, State, emitted, left_by, records_of
 from support.simulation.scheduler import Violation
 from support.simulation.spark import COMMITS, OFFSETS, Batch
 from tailrace.api.options import CommitMode
@@ -210,7 +210,7 @@ class Checks:
             for shard, records in self._records(ref, manifest).items():
                 if ranges.contains(ref.shards, shard):
                     found |= records
-        return found
+        return left_by(found, manifest.horizons[OPERATOR])
 
     def _records(self, ref: ObjectRef, manifest: Manifest) -> dict[int, State]:
         data = self._world.stored(ref.name)

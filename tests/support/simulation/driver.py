@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from support.simulation.fleet import SimFleet
+from support.simulation.rows import horizon_after
 from support.simulation.scheduler import Process
 from support.simulation.spark import Batch, Spark, SparkFailed
 from tailrace.api.options import CommitMode
@@ -123,7 +124,7 @@ class _Run:
             lambda client, number: client.prepare(epoch, try_, [each for each in (winners[number],) if each])
         )
         at_once = self._mode is CommitMode.SYNC and self._world.scheduler.random.random() < 0.5
-        done = self._fleet.each(lambda client, _: client.run_epoch(epoch, try_, way, at_once))
+        done = self._fleet.each(lambda client, _: client.run_epoch(epoch, try_, way, horizon_after(batch.end), at_once))
         order = Order(epoch, try_, watermarks={}, rows={"input": rows}, decisions={"way": way})
         self._commits.begin(order, [each.committed for each in done] if at_once else None)
         self._commits.gate(epoch)

@@ -127,8 +127,10 @@ class Client:
         request = self._request(epoch=epoch, try_=try_, winners=tuple(winners))
         self.server.ask("prepare", lambda: self.server.engine.prepare(request))
 
-    def run_epoch(self, epoch: int, try_: int, way: int, commit: bool) -> Done:
-        request = self._request(epoch=epoch, try_=try_, now=way, commit=commit, upload=True, inline_bytes=1 << 20)
+    def run_epoch(self, epoch: int, try_: int, way: int, horizon: int, commit: bool) -> Done:
+        request = self._request(
+            epoch=epoch, try_=try_, now=way, watermark=horizon, commit=commit, upload=True, inline_bytes=1 << 20
+        )
 
         def run() -> Done:
             result, batches = self.server.engine.run_epoch(request)

@@ -1,8 +1,11 @@
-"""The source, the operator and the right answers: keys whose values are summed up.
+"""The source, the operator and the right answers: keys of panes whose values are summed up.
 
 The source is a fixed list of rows; an epoch is a stretch of it. So the state after an epoch follows from where its
 stretch ends, and what it emits from the stretch: that is the oracle. Values are large and odd enough that rows which
 are lost, doubled or of another epoch change some sum.
+
+A few neighbours have one pane, every other row a much later one, and a pane is gone when no later row can have it:
+so some objects soon have nothing left in them, and others are folded.
 """
 
 from __future__ import annotations
@@ -16,25 +19,44 @@ import pyarrow as pa
 from tailrace.ids import MIN_MICROS
 
 ROWS_MAX = 64
-KEYS = 6
+KEYS = 2
+"""Of a pane."""
+SPAN = 4
 SHARDS = 4
 OPERATOR = "sums"
 State = dict[int, int]
-SCHEMA = pa.schema([pa.field("key", pa.int64()), pa.field("value", pa.int64())])
-
-SOURCE: list[tuple[int, int]] = [
-    (at * 7919 % 1009 % KEYS, (at * 2654435761 + 12345) % (1 << 40)) for at in range(ROWS_MAX)
-]
+SCHEMA = pa.schema([pa.field("key", pa.int64()), pa.field("value", pa.int64()), pa.field("__pane", pa.int64())])
 
 
-def _states() -> list[State]:
-    states: list[State] = [{}]
+def _key(at: int) -> int:
+    return (at // SPAN + 4 * (at % 2)) * KEYS + at * 7919 % 1009 % KEYS
+
+
+SOURCE: list[tuple[int, int]] = [(_key(at), (at * 2654435761 + 12345) % (1 << 40)) for at in range(ROWS_MAX)]
+
+
+def pane_of(key: int) -> int:
+    return key // KEYS
+
+
+def horizon_after(end: int) -> int:
+    """The first pane that a row from ``end`` on may have."""
+    return end // SPAN
+
+
+def left_by(state: State, horizon: int) -> State:
+    return {key: value for key, value in state.items() if pane_of(key) >= horizon}
+
+
+def _sums() -> list[State]:
+    sums: list[State] = [{}]
     for key, value in SOURCE:
-        states.append({**states[-1], key: states[-1].get(key, 0) + value})
-    return states
+        sums.append({**sums[-1], key: sums[-1].get(key, 0) + value})
+    return sums
 
 
-STATES = _states()
+_SUMS = _sums()
+STATES = [left_by(sums, horizon_after(end)) for end, sums in enumerate(_SUMS)]
 """By how many rows of the source have been applied."""
 
 
@@ -44,7 +66,7 @@ def shard_of(key: int) -> int:
 
 def emitted(start: int, end: int, way: int) -> dict[int, tuple[int, int]]:
     """What the epoch of this stretch gives its sink: the new sum of every key that it has touched, and its ``way``."""
-    return {key: (STATES[end][key], way) for key, _ in SOURCE[start:end]}
+    return {key: (_SUMS[end][key], way) for key, _ in SOURCE[start:end]}
 
 
 @dataclass(frozen=True)
@@ -69,7 +91,7 @@ class Rows:
 
 
 def batch_of(records: Mapping[int, int]) -> pa.RecordBatch:
-    columns = [array("q", records.keys()), array("q", records.values())]
+    columns = [array("q", records.keys()), array("q", records.values()), array("q", map(pane_of, records))]
     made = [pa.Array.from_buffers(pa.int64(), len(records), [None, pa.py_buffer(column)]) for column in columns]
     return pa.RecordBatch.from_arrays(made, schema=SCHEMA)
 
@@ -83,7 +105,7 @@ def fold(operator: str, batches: Sequence[pa.RecordBatch], horizon: int, complet
     found: State = {}
     for batch in batches:
         found |= records_of(batch)
-    return batch_of(found)
+    return batch_of(left_by(found, horizon))
 
 
 class Sums:
@@ -91,7 +113,9 @@ class Sums:
 
     def __init__(self) -> None:
         self.state: dict[int, State] = {}
+        self.horizon = 0
         self._before: dict[int, State] = {}  # epoch -> touched keys with their sums before it; -1 where there was none
+        self._gone: dict[int, tuple[int, State]] = {}  # epoch -> the horizon before it, and what it has taken
         self._way = 0
 
     def set_times(self, now: int, forget_before: int = MIN_MICROS) -> None:
@@ -107,7 +131,11 @@ class Sums:
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         touched = self._before.get(epoch, {})
-        return [batch_of({key: self.state[shard_of(key)][key] for key in touched})] if touched else []
+        emitted = {key: self.state[shard_of(key)][key] for key in touched}
+        closed = [key for state in self.state.values() for key in state if pane_of(key) < watermark]
+        self._gone[epoch] = self.horizon, {key: self.state[shard_of(key)].pop(key) for key in closed}
+        self.horizon = max(self.horizon, watermark)
+        return [batch_of(emitted)] if emitted else []
 
     @property
     def way(self) -> int:
@@ -116,10 +144,14 @@ class Sums:
     def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
         found: dict[int, State] = {}
         for key in self._before.get(epoch, {}):
-            found.setdefault(shard_of(key), {})[key] = self.state[shard_of(key)][key]
+            if key in self.state[shard_of(key)]:
+                found.setdefault(shard_of(key), {})[key] = self.state[shard_of(key)][key]
         return {shard: batch_of(records) for shard, records in found.items()}
 
     def undo(self, epoch: int) -> None:
+        self.horizon, gone = self._gone.pop(epoch, (self.horizon, {}))
+        for key, value in gone.items():
+            self.state[shard_of(key)][key] = value
         for key, value in self._before.pop(epoch).items():
             state = self.state[shard_of(key)]
             if value < 0:
@@ -128,19 +160,21 @@ class Sums:
                 state[key] = value
 
     def forget(self, epoch: int) -> None:
-        for each in [each for each in self._before if each <= epoch]:
-            del self._before[each]
+        for kept in (self._before, self._gone):
+            for each in [each for each in kept if each <= epoch]:
+                del kept[each]
 
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
         state = self.state[shard] = {}
         for batch in batches:
-            state |= records_of(batch)
+            state |= left_by(records_of(batch), horizon)
+        self.horizon = max(self.horizon, horizon)
 
     def drop_shard(self, shard: int) -> None:
         del self.state[shard]
-        for before in self._before.values():
-            for key in [key for key in before if shard_of(key) == shard]:
-                del before[key]
+        for kept in (*self._before.values(), *(gone for _, gone in self._gone.values())):
+            for key in [key for key in kept if shard_of(key) == shard]:
+                del kept[key]
 
     def updated(self, epoch: int) -> int:
         return len(self._before.get(epoch, {}))
@@ -148,7 +182,6 @@ class Sums:
     def close(self) -> None:
         self.state = {}
 
-    horizon = 0
     rows = 0
     nbytes = 0
     disk_bytes = 0
