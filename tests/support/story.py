@@ -51,6 +51,24 @@ class Scenes:
         """What holds after an epoch, whatever came between it and the next."""
 
 
+class TimedScenes(Scenes):
+    """Of a ``story`` that makes rows, and times by them, and holds nothing that changes but numbers."""
+
+    def __init__(self, cluster: Any, story: Any) -> None:
+        super().__init__(cluster)
+        self.story: Any = story
+
+    def given(self, epoch: int, count: int) -> tuple[Any, ...]:
+        rows = self.story.rows(count)
+        return rows, self.story.times(rows)
+
+    def saved(self) -> Any:
+        return dict(vars(self.story))
+
+    def put_back(self, saved: Any) -> None:
+        vars(self.story).update(saved)
+
+
 def play(scenes: Scenes, rng: random.Random, epochs: int, *, failing: float = 0.2, restarting: float = 0.1) -> None:
     """``failing``, ``restarting``: how likely it is before and after each epoch."""
     cluster: Cluster = scenes.cluster

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from support.keyed_cluster import NO_TIME, KeyedCluster, Times
-from support.story import Scenes, few_hashes, play
+from support.story import TimedScenes, few_hashes, play
 from tailrace.ids import Micros
 from tailrace.operators import lift, row_lift
 from tailrace.operators.specs.ttl import Clock
@@ -56,20 +56,10 @@ class Story:
         return Times(before, self.mark if self._by_watermark else self.forgotten, self.now, self.forgotten)
 
 
-class _Epochs(Scenes):
+class _Epochs(TimedScenes):
     def __init__(self, cluster: KeyedCluster, story: Story, model: Model) -> None:
-        super().__init__(cluster)
-        self.story, self.model = story, model
-
-    def given(self, epoch: int, count: int) -> tuple[Any, ...]:
-        rows = self.story.rows(count)
-        return rows, self.story.times(rows)
-
-    def saved(self) -> Any:
-        return dict(vars(self.story))
-
-    def put_back(self, saved: Any) -> None:
-        vars(self.story).update(saved)
+        super().__init__(cluster, story)
+        self.model = model
 
     def check(self, epoch: int, given: tuple[Any, ...], found: list[Any]) -> None:
         assert Counter(map(repr, found)) == self.model.epoch(*given), f"epoch {epoch}"

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.keyed_cluster import NO_TIME, KeyedCluster, Times
-from support.story import Scenes, few_hashes, play
+from support.story import TimedScenes, few_hashes, play
 from tailrace.ids import Micros
 from tailrace.operators import process, process_call, process_lift
 from tailrace.operators.specs.process import ProcessSpec
@@ -221,20 +221,10 @@ class Story:
         return Times(self.late, self.mark, self.now, self.forgotten)
 
 
-class Calls(Scenes):
+class Calls(TimedScenes):
     def __init__(self, cluster: KeyedCluster, story: Story) -> None:
-        super().__init__(cluster)
-        self.story, self.model = story, Model(story.spec)
-
-    def given(self, epoch: int, count: int) -> tuple[Any, ...]:
-        rows = self.story.rows(count)
-        return rows, self.story.times(rows)
-
-    def saved(self) -> Any:
-        return dict(vars(self.story))
-
-    def put_back(self, saved: Any) -> None:
-        vars(self.story).update(saved)
+        super().__init__(cluster, story)
+        self.model = Model(story.spec)
 
     def check(self, epoch: int, given: tuple[Any, ...], found: list[Any]) -> None:
         assert Counter(found) == self.model.epoch(*given), f"epoch {epoch}"
