@@ -47,11 +47,6 @@ class JavaServer(ABC):
             self._guard.wait(30)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    @property
-    def guard_pid(self) -> int:
-        assert self._guard is not None
-        return self._guard.pid
-
     @abstractmethod
     def jars(self) -> list[Path]: ...
 

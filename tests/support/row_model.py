@@ -67,9 +67,6 @@ class RowModel:
             lists.update(copy.deepcopy(fresh))
         self._clean()
 
-    def rows_of_shard(self, shard: int) -> list[Row]:
-        return [row for key, rows in sorted(self.lists.items()) if key[1] % self.shard_count == shard for row in rows]
-
     @property
     def rows(self) -> int:
         return sum(len(rows) for rows in self.lists.values())

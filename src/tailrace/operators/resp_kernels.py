@@ -13,7 +13,6 @@ import numpy as np
 from tailrace.env.compiled import inlined, kernel
 
 AT, LEFT, FOUND, ERROR_AT = 0, 1, 2, 3
-STATE_WORDS = 4
 NIL = -1
 _CR, _LF = 13, 10
 _MINUS, _PLUS, _COLON, _DOLLAR, _STAR = 45, 43, 58, 36, 42

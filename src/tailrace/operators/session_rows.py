@@ -29,7 +29,6 @@ from tailrace.operators.user_function import UserFunction
 from tailrace.state import list_sections
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import VALID, Merge, RecordLayout, record_layout
-from tailrace.state.list_instance import Stats
 from tailrace.state.metrics import Metrics, added
 from tailrace.state.sections import to_section
 from tailrace.state.spread import spread
@@ -107,10 +106,6 @@ class SessionRows:
     @property
     def disk_bytes(self) -> int:
         return self._lists.disk_bytes + self._open.disk_bytes
-
-    def list_stats(self) -> Stats:
-        """What the store of its lists has done."""
-        return self._lists.stats()
 
     def metrics(self) -> Metrics:
         return added(self._lists.metrics(), self._open.store.metrics())

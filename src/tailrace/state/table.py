@@ -203,12 +203,6 @@ class Table:
             gone = gone[~np.isin(gone, log.made_rows)]
         return gone
 
-    def new_rows(self) -> np.ndarray:
-        """Row numbers of records that the newest log made and left."""
-        made = self.made_rows()
-        left: np.ndarray = made[self.alive(made)]
-        return left
-
     def made_rows(self) -> np.ndarray:
         """Row numbers of the records that the newest log made, in that order, those too that it did not leave."""
         return self._undo.newest().made_rows

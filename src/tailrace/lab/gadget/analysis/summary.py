@@ -40,10 +40,6 @@ class OrderMetrics:
     working_set: list[int]
     """Active keys at steps that are as far from each other as the trace's length over the number of values."""
 
-    @property
-    def sequences_total(self) -> int:
-        return sum(self.unique_sequences)
-
 
 @dataclass(frozen=True)
 class Analysis:
