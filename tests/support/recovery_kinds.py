@@ -61,6 +61,7 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "rows by window": (_S.groupBy(_TUMBLING, "k").agg(*_WHOLE), "append"),
     "rows by sliding window": (_S.groupBy(_SLIDING, "k").agg(*_WHOLE), "append"),
     "rows by window in lists": (_S.groupBy(_TUMBLING, "k").store("AUR").agg(*_WHOLE), "append"),
+    "rows by sliding window in lists": (_S.groupBy(_SLIDING, "k").store("AUR").agg(*_WHOLE), "update"),
     "rows of a key": (_S.groupBy("k").agg(*_WHOLE), "update"),
     "sessions": (_S.groupBy(_SESSIONS, "k").agg(*_INCREMENTAL), "append"),
     "sessions, changes": (_S.groupBy(_SESSIONS, "k").agg(*_INCREMENTAL), "update"),
@@ -68,6 +69,10 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "windows by count": (_S.groupBy(count_window(4), "k").agg(*_INCREMENTAL), "append"),
     "rows by count": (_S.groupBy(count_window(4), "k").agg(*_WHOLE), "append"),
     "windows by count that overlap": (_S.groupBy(count_window(6, 4), "k").agg(*_INCREMENTAL), "append"),
+    "windows by count that overlap and go": (
+        _S.withStateTtl("5 seconds").groupBy(count_window(7, 2), "k").agg(*_INCREMENTAL),
+        "update",
+    ),
     "windows by count with ttl": (
         _S.withStateTtl("5 seconds").groupBy(count_window(4), "k").agg(*_INCREMENTAL),
         "append",
@@ -96,6 +101,8 @@ LONG = {
     "best rows of a user's windows",
     "best rows of sessions",
     "duplicates for a time",
+    "rows by sliding window in lists",
+    "windows by count that overlap and go",
     "windows by count that overlap",
     "windows by count with ttl",
 }

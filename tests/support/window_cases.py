@@ -192,6 +192,34 @@ def by_time(
     return wanted
 
 
+def by_slide(epochs: list[list[Row]], size: int, slide: int, offset: int, *, update: bool) -> Wanted:
+    """Windows that end by the watermark, one every ``slide``: a row is in as many as overlap."""
+    marks = closing_watermarks([[row[1] for row in rows] for rows in epochs], DELAY, "tailrace")
+    closing = [MIN_MICROS if mark is None else mark for mark in marks]
+    wanted = Wanted([{} for _ in epochs], [0] * len(epochs), closing, [0] * len(epochs))
+    kept: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for epoch, rows in enumerate(epochs):
+        before = closing[epoch - 1] if epoch else MIN_MICROS
+        touched = set()
+        for row in rows:
+            if row[1] is None:
+                wanted.timeless[epoch] += 1
+                continue
+            newest = (row[1] - offset) // slide * slide + offset
+            starts = [start for start in range(newest, row[1] - size, -slide) if start + size > before]
+            wanted.late[epoch] += not starts
+            for start in starts:
+                kept[row[0], start, start + size].append(row)
+                touched.add((row[0], start, start + size))
+        wanted.standing.append({key: list(found) for key, found in kept.items()})
+        closed = [key for key in kept if key[2] <= closing[epoch]]
+        for key in touched if update else closed:
+            wanted.groups[epoch][key] = list(kept[key])
+        for key in closed:
+            del kept[key]
+    return wanted
+
+
 def by_count(
     epochs: list[list[Row]],
     size: int,

@@ -13,6 +13,7 @@ from tailrace.operators.count_rows import CountRows
 from tailrace.operators.operator import Operator
 from tailrace.operators.session_aggregate import SessionAggregate
 from tailrace.operators.session_rows import SessionRows
+from tailrace.operators.sliding_lists import SlidingLists
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.pattern import Pattern, WindowKind
 from tailrace.operators.ttl_aggregate import TtlAggregate
@@ -43,6 +44,8 @@ def aggregate_operator(
             return SessionRows(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case Pattern.AUR, WindowKind.COUNT:
             return CountRows(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        case Pattern.AUR, WindowKind.SLIDING:
+            return SlidingLists(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case Pattern.AUR, _:
             return WindowLists(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
     raise AssertionError(f"no operator for {spec!r}")

@@ -60,7 +60,6 @@ class WindowLists:
     ) -> None:
         self.spec = spec
         self._window = spec.pane_windows
-        assert self._window is None or self._window.tumbling
         self._layout = spec.layout()
         self._results = GroupResults(spec)
         self._function = None if spec.function is None else UserFunction(spec)
@@ -147,12 +146,7 @@ class WindowLists:
         self._check_newest(epoch)
         closing = self.spec.watermarked and watermark > MIN_MICROS
         try:
-            if self.spec.emit_changed:
-                emitted = list(self._emission(epoch, self._changed(), remove=False))
-            else:
-                assert self._window is not None
-                closed = closed_records(self._index.store, self._window, late_before, watermark) if closing else ()
-                emitted = list(self._emission(epoch, self._told(closed), remove=True))
+            emitted = list(self._emitted(epoch, late_before, watermark, closing))
         except SumOverflowError as error:
             raise SumOverflowError(
                 f"operator {self.spec.name}, epoch {epoch}: {error}. Nothing of the epoch was kept. Cast the column to "
@@ -200,6 +194,14 @@ class WindowLists:
             raise ValueError(f"epoch {epoch} is not the one last applied ({self._lists.newest_epoch})")
 
     # Emission --------------------------------------------------------------------------------------------------------
+
+    def _emitted(self, epoch: int, late_before: int, watermark: int, closing: bool) -> Iterator[pa.RecordBatch]:
+        if self.spec.emit_changed:
+            yield from self._emission(epoch, self._changed(), remove=False)
+        else:
+            assert self._window is not None
+            closed = closed_records(self._index.store, self._window, late_before, watermark) if closing else ()
+            yield from self._emission(epoch, self._told(closed), remove=True)
 
     def _changed(self) -> Iterator[Rows]:
         """Records of lists to read in update mode."""

@@ -114,6 +114,10 @@ OTHERS: dict[tuple[Pattern, WindowKind], str] = {
     (Pattern.AAR, WindowKind.SLIDING): "every row is appended by pane, and all keys' rows are read when a window ends",
     (Pattern.AAR, WindowKind.CUSTOM): "every row is appended by window, and all keys' rows are read when it ends",
     (Pattern.AUR, WindowKind.TUMBLING): _ROWS_BY_LIST,
+    (Pattern.AUR, WindowKind.SLIDING): (
+        "every row is appended by key and pane, once whatever the overlap, read for each window that ends, and dropped "
+        "with the last one"
+    ),
     (Pattern.AUR, WindowKind.CUSTOM): _ROWS_BY_LIST,
     (Pattern.AUR, WindowKind.SESSION): "every row is appended by key and pane and read when its session ends",
     (Pattern.AUR, WindowKind.COUNT): "every row is appended by key and window and read when the window is full",
@@ -129,10 +133,6 @@ REFUSED: dict[tuple[Pattern, WindowKind], str] = {
     (Pattern.AAR, WindowKind.SESSION): _UNALIGNED.format("sessions"),
     (Pattern.AAR, WindowKind.COUNT): _UNALIGNED.format("windows by count"),
     (Pattern.AAR, WindowKind.GLOBAL): "AAR drops rows when a window ends, and without a window none ever does",
-    (Pattern.AUR, WindowKind.SLIDING): (
-        "AUR drops a list of rows when its window ends, and a row of overlapping windows is in several: AAR keeps it "
-        "once for all of them"
-    ),
 }
 
 

@@ -229,10 +229,13 @@ def one_epoch_of(spec: OperatorSpec, rows: int, folder: Path) -> Counter[str]:
         aggregate(Result.VALUE, count_size=5, count_slide=2),
         aggregate(Result.COLLECT_LIST, count_size=2),
         aggregate(Result.COLLECT_LIST, emit_changed=True),
+        aggregate(Result.COLLECT_LIST, window=WINDOWS["sliding"], watermarked=True, store="AUR"),
+        aggregate(Result.COLLECT_LIST, window=WINDOWS["sliding"], watermarked=True, store="AUR", emit_changed=True),
     ],
     ids=[
         *("within", "time among keys", "for ever", "all time", "tumbling", "sliding"),
         *("custom records", "custom lists", "counted records", "counted panes", "counted lists", "lists for ever"),
+        *("sliding lists", "sliding lists, update"),
     ],
 )
 def test_ten_times_the_keys_need_hardly_more_calls(spec: OperatorSpec, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ SPECS: dict[str, Any] = {
     "sliding, update": spec_of(INCREMENTAL, window=SLIDING, emit_changed=True),
     "sliding, whole groups": spec_of(WHOLE, window=SLIDING),
     "tumbling, whole groups, AUR": spec_of(WHOLE, window=TUMBLING, store=Pattern.AUR.value),
+    "sliding, whole groups, AUR": spec_of(WHOLE, window=SLIDING, store=Pattern.AUR.value),
     "join": join_of(How.INNER),
     "outer join": join_of(How.LEFT_OUTER),
 }

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support import session_cases, window_cases
-from support.window_cases import CUSTOM, STRING, Row, batch_of, by_count, by_time, spec_of
+from support.window_cases import CUSTOM, STRING, Row, batch_of, by_count, by_slide, by_time, spec_of
 from tailrace.errors import UserFunctionError
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators import row_counts, session_rows
@@ -41,6 +41,7 @@ OUTPUTS = (
 WINDOWS: dict[str, dict[str, Any]] = {
     "custom": {"custom": CUSTOM},
     "tumbling": {"window": WindowSpec(Micros(10), Micros(10), Micros(0))},
+    "sliding": {"window": WindowSpec(Micros(12), Micros(5), Micros(3))},
 }
 
 
@@ -87,7 +88,7 @@ def reading(rows_at_once: int, memory_bytes: int, spec: AggregateSpec) -> Iterat
 @EXAMPLES
 @given(
     window_cases.streams(),
-    st.sampled_from(["custom", "tumbling"]),
+    st.sampled_from(sorted(WINDOWS)),
     st.sampled_from(["AAR", "AUR"]),
     st.booleans(),
     AT_ONCE,
@@ -98,8 +99,11 @@ def test_windows_that_keys_share(
     epochs: list[list[Row]], kind: str, store: str, update: bool, at_once: int, memory_bytes: int, seed: int
 ) -> None:
     spec = function_spec(of_a_window, emit_changed=update, store=store, **WINDOWS[kind])
-    windows = window_cases.window_of if kind == "custom" else lambda time: (time // 10 * 10, time // 10 * 10 + 10)
-    wanted = by_time(epochs, windows, update=update)
+    if kind == "sliding":
+        wanted = by_slide(epochs, 12, 5, 3, update=update)
+    else:
+        windows = window_cases.window_of if kind == "custom" else lambda time: (time // 10 * 10, time // 10 * 10 + 10)
+        wanted = by_time(epochs, windows, update=update)
     with reading(at_once, memory_bytes, spec) as make:
         window_cases.play(spec, make, epochs, wanted, NAMES, combine=False, seed=seed, at_least=update)
 

@@ -21,7 +21,7 @@ from support import values
 from support import window_cases as cases
 from support.window_cases import CUSTOM, INCREMENTAL, WHOLE, Row, by_count, by_time, over_all_time, play, spec_of
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators import lift, row_counts, row_lift
+from tailrace.operators import lift, row_counts, row_lift, sliding_lists
 from tailrace.operators.catalogue import operator_of
 from tailrace.operators.lifters import lifter_of
 from tailrace.operators.operator import Operator
@@ -87,6 +87,34 @@ def test_tumbling_windows_on_any_store(
     spec = spec_of(names, window=window, store=store, emit_changed=update)
     wanted = by_time(epochs, lambda time: ((time - 3) // 10 * 10 + 3, (time - 3) // 10 * 10 + 13), update=update)
     played(spec, epochs, wanted, names, memory_bytes, seed)
+
+
+@pytest.mark.parametrize(
+    ("store", "names"),
+    [("RMW", INCREMENTAL), ("AAR", WHOLE), ("AUR", INCREMENTAL), ("AUR", WHOLE)],
+    ids=["RMW", "AAR", "AUR incremental", "AUR"],
+)
+@settings(EXAMPLES, max_examples=600 if LONG else 6)
+@given(st.sampled_from([(10, 5, 0), (12, 5, 3), (9, 1, 0), (40, 30, 7)]), st.booleans(), MEMORY, st.integers(0, 2**48))
+def test_sliding_windows_on_any_store(
+    store: str, names: tuple[str, ...], shape: tuple[int, int, int], update: bool, memory_bytes: int, seed: int
+) -> None:
+    rng = random.Random(seed)
+    epochs: list[list[Row]] = []
+    now = rng.choice([0, -35, 1000])
+    for _ in range(rng.randint(2, 6)):
+        now += rng.choice([0, 5, 11, 40])
+        rows: list[Row] = []
+        for _ in range(rng.randint(0, 20)):
+            time = None if rng.random() < 0.05 else now + rng.randint(-25, 15)
+            rows.append((rng.choice([None, "", "a", "ß"]), time, rng.randint(-9, 9), rng.choice([None, "x", "yy"])))
+        epochs.append(rows)
+    spec = spec_of(names, window=WindowSpec(*map(Micros, shape)), store=store, emit_changed=update)
+    with pytest.MonkeyPatch.context() as patch:
+        if seed % 2:  # how many rows and lists are read at a time decides nothing
+            patch.setattr(row_counts, "READ_ROWS_MAX", 1 + seed % 7)
+            patch.setattr(sliding_lists, "_RECORDS_MAX", 1 + seed % 11)
+        played(spec, epochs, cases.by_slide(epochs, *shape, update=update), names, memory_bytes, seed)
 
 
 @EXAMPLES
@@ -194,6 +222,7 @@ def test_rows_of_every_type_fill_the_same_windows_in_whatever_order_they_come(tm
         ({"custom": CUSTOM, "store": "AAR"}, 0),
         ({"custom": CUSTOM, "store": "AUR"}, 0),
         ({"window": WindowSpec(Micros(10), Micros(10), Micros(0)), "store": "AUR"}, 0),
+        ({"window": WindowSpec(Micros(10), Micros(4), Micros(0)), "store": "AUR"}, 0),
         ({"count_size": 7, "watermarked": False, "store": "RMW"}, 5),  # a record a key
         ({"count_size": 7, "watermarked": False, "store": "AUR"}, 5 * (100 % 7)),  # the rows of open windows
         # A head, a former one, and a record for each of the two panes that fit into a window.
@@ -201,7 +230,7 @@ def test_rows_of_every_type_fill_the_same_windows_in_whatever_order_they_come(tm
         ({"count_size": 7, "count_slide": 3, "watermarked": False, "store": "AUR"}, 5 * (100 - 96)),
     ],
     ids=[
-        *("custom RMW", "custom AAR", "custom AUR", "tumbling AUR", "count RMW", "count AUR"),
+        *("custom RMW", "custom AAR", "custom AUR", "tumbling AUR", "sliding AUR", "count RMW", "count AUR"),
         *("sliding count RMW", "sliding count AUR"),
     ],
 )

@@ -235,7 +235,7 @@ USUAL = {
 }
 ALLOWED = {
     "tumbling": {"RMW", "AAR", "AUR"},
-    "sliding": {"RMW", "AAR"},
+    "sliding": {"RMW", "AAR", "AUR"},
     "session": {"RMW", "AUR"},
     "count": {"RMW", "AUR"},
     "custom": {"RMW", "AAR", "AUR"},
