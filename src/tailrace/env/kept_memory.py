@@ -47,12 +47,19 @@ def server_variables(memory_bytes: int) -> dict[str, str]:
     }
 
 
-def keep(most_bytes: int) -> bool:
-    """From now on this process keeps about so much of what it frees. Whether the C library can."""
+def keep(most_bytes: int, *, single_bytes: int | None = None) -> bool:
+    """From now on this process keeps about so much of what it frees. Whether the C library can.
+
+    ``single_bytes``: what is larger than this by itself is given back all the same; at most 32 MB. So where a process
+    is not ours alone, nothing large stays behind that others have freed.
+    """
     if _mallopt is None:
         return False
     most = min(most_bytes, _INT_MAX)
-    _mallopt(_MMAP_MAX, 0)
+    if single_bytes is None:
+        _mallopt(_MMAP_MAX, 0)
+    else:
+        _mallopt(_MMAP_THRESHOLD, min(single_bytes, _MAPPED_FROM))
     _mallopt(_TRIM_THRESHOLD, most)
     _mallopt(_TOP_PAD, most // 4)
     return True

@@ -18,6 +18,8 @@ _SETTLING_TASKS = 3
 
 _KEPT_BYTES = 128 << 20
 """About what one chunk of rows needs on its way: more would be of no use, and is the user's."""
+_SINGLE_BYTES = 32 << 20
+"""A user's own functions may run in this worker too: their large arrays go back to the system as ever."""
 
 _settled = 0
 
@@ -26,7 +28,7 @@ def settle() -> None:
     """Call at the end of a task. Only the first few calls of a process do anything."""
     global _settled
     if not _settled:
-        kept_memory.keep(_KEPT_BYTES)
+        kept_memory.keep(_KEPT_BYTES, single_bytes=_SINGLE_BYTES)
     if _settled < _SETTLING_TASKS:
         _settled += 1
         gc.collect()  # what is garbage now would otherwise be kept for ever

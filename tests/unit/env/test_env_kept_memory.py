@@ -64,6 +64,13 @@ def test_a_worker_that_was_asked_to_keeps_memory_until_it_is_told_otherwise() ->
     assert resident - without > 30 * _MB
 
 
+def test_a_single_large_array_is_given_back_where_that_is_asked_for() -> None:
+    again, resident = _run("kept_memory.keep(128 << 20, single_bytes=16 << 20)")
+    _, all_of_it = _run("kept_memory.keep(128 << 20)")
+    assert again > 20
+    assert all_of_it - resident > 60 * _MB
+
+
 def test_no_more_is_kept_than_the_limit() -> None:
     _, resident = _run("kept_memory.keep(8 << 20)")
     _, most = _run("kept_memory.keep(128 << 20)")
