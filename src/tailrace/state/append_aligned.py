@@ -9,11 +9,12 @@ Invariants
 - Memory: runs that cannot be undone take at most ``memory_bytes``; beyond, the latest panes go to disk, since they are
   read last. Rows of epochs that can be undone come on top. Merging and writing take a copy of what they work on.
 
-Threads: one at a time; inside, one more makes the next piece of what is read. Rows handed out are copies.
+Threads: one at a time; inside, more make the next pieces of what is read. Rows handed out are copies.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -64,7 +65,8 @@ class AppendAlignedStore:
         self._memory_bytes = memory_bytes
         self._folder = folder
         self._undo_epochs = undo_epochs
-        self._pool = ThreadPoolExecutor(1, "tailrace-panes") if threads > 1 else None
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, "tailrace-panes") if threads > 1 else None
         self._epochs: list[_Epoch] = []
         self._runs: list[PaneRun] = []  # in memory, of epochs that cannot be undone
         self._segments: list[PaneRun] = []
@@ -199,8 +201,8 @@ class AppendAlignedStore:
 
         Pieces, and rows in a piece, are sorted by (shard, hash); rows of a key lie together, pane by pane, and inside a
         pane in order of arrival. Only a key that is larger than a piece makes a piece larger. The rows are those of
-        this moment, whatever happens to the store before the last piece is taken; with threads, the next piece is made
-        while the caller works on one.
+        this moment, whatever happens to the store before the last piece is taken; with threads, the next ones are made while
+        the caller works on one.
         """
         return self.read_made(
             first_pane, end_pane, lambda piece: piece.by_key(self.layout, self._shard_count), piece_bytes
@@ -224,14 +226,13 @@ class AppendAlignedStore:
 
     def _ahead(self, pieces: Iterator[Callable[[], Made]]) -> Iterator[Made]:
         assert self._pool is not None
-        coming: Future[Made] | None = None
+        coming: deque[Future[Made]] = deque()
         for piece in pieces:
-            after = self._pool.submit(piece)
-            if coming is not None:
-                yield coming.result()
-            coming = after
-        if coming is not None:
-            yield coming.result()
+            coming.append(self._pool.submit(piece))
+            if len(coming) > self._threads:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()
 
     def delta(self) -> dict[int, pa.RecordBatch]:
         """By shard, the rows that the newest epoch appended and that are still there."""
