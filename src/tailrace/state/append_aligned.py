@@ -201,8 +201,8 @@ class AppendAlignedStore:
 
         Pieces, and rows in a piece, are sorted by (shard, hash); rows of a key lie together, pane by pane, and inside a
         pane in order of arrival. Only a key that is larger than a piece makes a piece larger. The rows are those of
-        this moment, whatever happens to the store before the last piece is taken; with threads, the next ones are made while
-        the caller works on one.
+        this moment, whatever happens to the store before the last piece is taken; with threads, the next are made
+        while the caller works on one.
         """
         return self.read_made(
             first_pane, end_pane, lambda piece: piece.by_key(self.layout, self._shard_count), piece_bytes
