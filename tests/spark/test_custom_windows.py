@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import tailrace as tr
 from support.processes import kill, session_servers, wait_until
 from support.simple import SECOND, batches
-from support.window_cases import Row, Wanted, by_time, over_all_time
+from support.window_cases import Row, Wanted, by_slide, by_time, over_all_time
 from support.window_query import WindowQuery
 
 DELAY = 5 * SECOND
@@ -172,14 +172,13 @@ def test_whole_groups_without_a_window(spark: SparkSession, tmp_path: Path) -> N
 def test_a_store_that_the_user_chose(spark: SparkSession, tmp_path: Path) -> None:
     def asked(store: str) -> Any:
         def ask(stream: Any) -> Any:
-            grouped = stream.groupBy(tr.window("ts", "10 seconds"), "k").store(store)
+            grouped = stream.groupBy(tr.window("ts", "10 seconds", "5 seconds"), "k").store(store)
             return grouped.agg(tr.sum("v").alias("total"), tr.count().alias("n"))
 
         return ask
 
     def model(epochs: Epochs) -> Wanted:
-        ten = 10 * SECOND
-        return by_time(epochs, lambda time: (time // ten * ten, time // ten * ten + ten), update=False, delay=DELAY)
+        return by_slide(epochs, 10 * SECOND, 5 * SECOND, 0, update=False, delay=DELAY)
 
     query = WindowQuery(spark, tmp_path, asked("AUR"), model, ("total", "n"))
     query.feed(batches(7))

@@ -192,9 +192,11 @@ def by_time(
     return wanted
 
 
-def by_slide(epochs: list[list[Row]], size: int, slide: int, offset: int, *, update: bool) -> Wanted:
+def by_slide(
+    epochs: list[list[Row]], size: int, slide: int, offset: int, *, update: bool, delay: int = DELAY
+) -> Wanted:
     """Windows that end by the watermark, one every ``slide``: a row is in as many as overlap."""
-    marks = closing_watermarks([[row[1] for row in rows] for rows in epochs], DELAY, "tailrace")
+    marks = closing_watermarks([[row[1] for row in rows] for rows in epochs], delay, "tailrace")
     closing = [MIN_MICROS if mark is None else mark for mark in marks]
     wanted = Wanted([{} for _ in epochs], [0] * len(epochs), closing, [0] * len(epochs))
     kept: dict[tuple[Any, ...], list[Row]] = defaultdict(list)

@@ -91,8 +91,9 @@ class GroupedStream:
             )
         if isinstance(self.window, CountWindow) and self.window.event_time is not None:
             raise AnalysisError(
-                "applyInWindow: what your function makes of a window has no event time: remove eventTime from "
-                "tailrace.count_window(...), or give the function windows of event time"
+                "applyInWindow: what your function gives says which window it is of by its number, and every key has "
+                "one of that number, so that its event time is not known: remove eventTime from "
+                "tailrace.count_window(...), or use agg(...) or topN(...), whose rows have their key"
             )
         fields = stream.runtime.fields(schema)
         if not fields:

@@ -348,7 +348,7 @@ FUNCTIONS = Stream("a DataFrame", SCHEMA[:4], WithSchemas()).withWatermark("ts",
         (lambda: bids().groupBy("auction").store(None), ("store takes one of",)),
         (
             lambda: FUNCTIONS.groupBy(count_window(10, eventTime="at")).applyInWindow(days, "n bigint"),
-            ("applyInWindow", "eventTime"),
+            ("applyInWindow", "eventTime", "every key has one of that number"),
         ),
         (
             lambda: FUNCTIONS.groupBy(session_window("ts", "1 second").alias("price")).applyInWindow(days, "n bigint"),
