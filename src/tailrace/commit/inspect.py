@@ -23,8 +23,8 @@ class Acknowledged:
     """How far one epoch has come: with Spark, and of ours, in this order, saved, uploaded, durable.
 
     ``saved`` and ``uploaded`` are bytes of its deltas, of all tries and servers, on this machine's disk and in the
-    store; None where there is none, as after they were folded, or where an epoch changed nothing. ``entry``: the number
-    of the newest log entry that makes it durable.
+    store; None where there is none, as after they were folded or all their windows have closed, or where an epoch
+    changed nothing. ``entry``: the number of the newest log entry that makes it durable.
     """
 
     epoch: int
