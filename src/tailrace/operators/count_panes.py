@@ -16,6 +16,7 @@ Invariants
   What is left in a place that is not needed is never read.
 - Values are merged older before newer, so that a tie goes to the row that counts first. Which rows are merged together
   depends on their numbers alone, but sums of doubles round as panes do, not as one window after the other would.
+- Keys are done some at a time, so that a block that gets full for many at once needs no more memory than it must.
 - Keys, their order and what is emitted: as in ``count_aggregate``.
 
 Threads: one call at a time.
@@ -31,12 +32,17 @@ import pyarrow as pa
 
 from tailrace.operators.count_aggregate import CountAggregate
 from tailrace.operators.count_steps import FORMER_PANE, Blocks, Steps
-from tailrace.operators.count_windows import found, in_sequence, named
+from tailrace.operators.count_windows import Arrivals, found, in_sequence, named
 from tailrace.operators.frame import Frame, by_shard
+from tailrace.operators.row_counts import pieces
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.state.layout import HASH
-from tailrace.state.table import Rows, Table
+from tailrace.state.runs import take
+from tailrace.state.table import Rows, Table, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
+
+WORK_ROWS_MAX = 1 << 20
+"""Rows, records and windows that are merged together, but for those of a single key: bounds the memory for it."""
 
 
 class CountPanes(CountAggregate):
@@ -58,7 +64,7 @@ class CountPanes(CountAggregate):
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         """Put the rows of the winning attempts into windows; those that are full, or changed, wait to be emitted."""
-        store, layout = self._store, self._layout
+        store = self._store
         store.open(epoch)
         self._forget_first(epoch)
         came = in_sequence(frames, self.spec, self._sent)
@@ -67,18 +73,30 @@ class CountPanes(CountAggregate):
         heads, keys = found(store, firsts, bounds)
         before = np.zeros(len(firsts), np.int64)
         before[keys] = heads.words[:, self._rows_word]
+        needed = self._shape.needed(before, before + came.sizes, self.spec.emit_changed) + came.sizes
+        windows = []
+        for part in pieces(needed, at_most=WORK_ROWS_MAX):
+            low, high = np.searchsorted(keys, [part.start, part.stop])
+            own = take(heads, np.arange(low, high), self._layout)
+            windows.append(self._merge(epoch, came.part(part), before[part], own, keys[low:high] - part.start))
+        self._emission = concat_rows(windows, self._layout)
+
+    def _merge(self, epoch: int, came: Arrivals, before: np.ndarray, heads: Rows, keys: np.ndarray) -> Rows:
+        """Put rows of some keys into windows; give those that are full, or changed. ``heads``: what ``keys`` had."""
+        store, layout = self._store, self._layout
+        firsts, bounds = came.firsts
         place = None if self._expiry is None else self._expiry.updated
         times = None if place is None else self._updates(came, heads, keys)
         steps = Steps(self._shape, came, before, layout, self.spec.emit_changed)
         overflowed = steps.merge(self._partials(came), heads, keys, *self._read(firsts, bounds, *steps.needed()))
         if overflowed >= 0:
             raise self._overflow(epoch, f"a sum left the range of {layout.accumulators[overflowed].type}")
-        self._emission = steps.windows()
         # Heads come last: a time-to-live is theirs alone, and the store tells which records the last merge has made.
         store.merge_more([by_shard(steps.panes(), self.spec.shards).parts()], replace=True, hold=False)
         store.merge_more([(steps.heads(place, times), bounds)], replace=True)
         if self._expiry is not None:
             self._expiry.note_made()
+        return steps.windows()
 
     def _read(self, firsts: Rows, bounds: np.ndarray, which: np.ndarray, panes: np.ndarray) -> tuple[Rows, np.ndarray]:
         """Copies of the records of keys ``which`` (ascending) that lie in these panes, and the number of each."""

@@ -19,7 +19,7 @@ import numpy as np
 from tailrace.operators import count_pane_kernels as ck
 from tailrace.operators.count_windows import Arrivals, Shape, ranges, windows_of
 from tailrace.state.layout import PANE, VALID, AccumulatorWords, RecordLayout
-from tailrace.state.runs import plain
+from tailrace.state.runs import plain, take
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.table_kernels import ARENA_END, COUNTERS, STATUS_AT
 
@@ -60,6 +60,14 @@ class Blocks(Shape):
         """The number of the pane after the last that has a row."""
         begun: np.ndarray = -(-rows // self.slide)
         return begun
+
+    def needed(self, before: np.ndarray, after: np.ndarray, unfinished: bool) -> np.ndarray:
+        """How many records and windows of each key an epoch has to do with, beside its rows, or few more."""
+        every = unfinished | (after // self.block > before // self.block)
+        old, new = self.full(after) - self.full(before), self.begun(after) - before // self.slide
+        open_ = np.where(every, self.panes, old + new) if self.panes > 1 else np.zeros(len(before), np.int64)
+        needed: np.ndarray = open_ + 2 + (self.begun(after) - self.full(before) if unfinished else old)
+        return needed
 
     def lasting(self, rows: np.ndarray) -> np.ndarray:
         """Of which keys, with so many rows, the window of the former head is not full."""
@@ -175,10 +183,11 @@ class Steps:
 
     def windows(self) -> Rows:
         """Windows that are wanted; their numbers are their panes."""
-        # A copy, since they outlive the matrix.
-        words = self._words[self._end - len(self._windows) :].copy()
-        words[:, PANE] = self._windows.numbers
-        return Rows(words, self._heap)
+        # A copy, since they outlive the matrix and its heap.
+        numbers = np.arange(self._end - len(self._windows), self._end)
+        windows = take(Rows(self._words, self._heap), numbers, self._layout)
+        windows.words[:, PANE] = self._windows.numbers
+        return windows
 
     def panes(self) -> Rows:
         """What the epoch changed of open windows, beside the heads."""

@@ -46,6 +46,13 @@ class Arrivals:
         starts = self.offsets[:-1]
         return Rows(self.frame.rows[starts], self.frame.heap), np.searchsorted(starts, self.frame.bounds)
 
+    def part(self, keys: slice) -> Arrivals:
+        """Only some of the keys, which follow each other."""
+        offsets = self.offsets[keys.start : keys.stop + 1]
+        low, high = int(offsets[0]), int(offsets[-1])
+        bounds = np.clip(self.frame.bounds, low, high) - low
+        return Arrivals(Frame(self.frame.rows[low:high], self.frame.heap, bounds), offsets - low)
+
     def latest(self, word: int) -> np.ndarray:
         """Of each key the largest value of a word of its rows."""
         if not self.frame.n:

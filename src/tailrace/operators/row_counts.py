@@ -105,14 +105,15 @@ def counts_layout(keys: Sequence[Field], *, expire: bool) -> RecordLayout:
     return record_layout(keys, values, ansi=False)
 
 
-def pieces(sizes: np.ndarray, edges: np.ndarray | None = None) -> Iterator[slice]:
+def pieces(sizes: np.ndarray, edges: np.ndarray | None = None, at_most: int | None = None) -> Iterator[slice]:
     """Lists of these sizes cut to pieces that can be read at once; with ``edges``, also at these (ascending) places."""
+    most = READ_ROWS_MAX if at_most is None else at_most
     before = np.concatenate([[0], np.cumsum(sizes)])
     cuts = [*([] if edges is None else edges.tolist()), len(sizes)]
     low = 0
     for cut in cuts:
         while low < cut:
-            high = int(np.searchsorted(before, before[low] + READ_ROWS_MAX, side="right")) - 1
+            high = int(np.searchsorted(before, before[low] + most, side="right")) - 1
             high = min(max(high, low + 1), cut)
             yield slice(low, high)
             low = high
