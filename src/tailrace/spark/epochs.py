@@ -37,6 +37,7 @@ from tailrace.errors import (
     TableError,
     UserFunctionError,
 )
+from tailrace.ids import Attempt
 from tailrace.operators.output import output_schema as arrow_output_schema
 from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.plan.physical import PhysicalPlan, Stage
@@ -45,7 +46,7 @@ from tailrace.server.protocol import Relayed, StageReceipt, Winner
 from tailrace.spark.alongside import alongside
 from tailrace.spark.basis import Basis
 from tailrace.spark.commits import Commits, Order
-from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, local_emission, remote_emission
+from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, SharedFrame, local_emission, remote_emission
 from tailrace.spark.endless import telling_endless
 from tailrace.spark.epoch_times import EpochTimes, mark
 from tailrace.spark.fleet import Fleet
@@ -92,6 +93,7 @@ class Epochs:
         self.identity = identity
         self._arrow_schema = arrow_output_schema(plan.last)
         self._spark_schema = output_schema(plan.last)
+        self._emitted = SharedFrame() if sink.ahead else None
         landing = controller.landing
         self._last = landing.epoch  # the newest epoch that is done
         self._planned = landing.planned
@@ -333,7 +335,13 @@ class Epochs:
     def _coming(self, spark: SparkSession, epoch: int, try_: int) -> Emission:
         """What the servers will have emitted."""
         return remote_emission(
-            spark, self._fleet.servers, epoch, try_, self._plan.last.name, self._fleet.access, self._spark_schema
+            spark,
+            self._fleet.servers,
+            Attempt(epoch, try_),
+            self._plan.last.name,
+            self._fleet.access,
+            self._spark_schema,
+            self._emitted,
         )
 
     def _emission(

@@ -7,10 +7,11 @@ address: an epoch has a folder of its own, ``<path>/tailrace_epoch=<n>``, which 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.api.definition import ForeachBatch, Format, QueryDefinition, Sink
 from tailrace.errors import AnalysisError
@@ -76,7 +77,10 @@ class _Files:
     def write(self, emission: Emission, epoch: int, again: bool) -> None:
         if emission.rows == 0 and not again:
             return  # nothing to write, and nothing to overwrite
-        writer = emission.frame().write.format(self._sink.name).mode("overwrite").options(**dict(self._sink.options))
+        emission.write(partial(self._save, epoch))
+
+    def _save(self, epoch: int, rows: DataFrame) -> None:
+        writer = rows.write.format(self._sink.name).mode("overwrite").options(**dict(self._sink.options))
         writer = writer.option("partitionOverwriteMode", "static")  # the whole epoch, not only partitions it has now
         if self._sink.partition_by:
             writer = writer.partitionBy(*self._sink.partition_by)
@@ -90,7 +94,7 @@ class _Noop:
 
     def write(self, emission: Emission, epoch: int, again: bool) -> None:
         if not emission.local:
-            emission.frame().write.format("noop").mode("overwrite").save()
+            emission.write(lambda rows: rows.write.format("noop").mode("overwrite").save())
 
 
 class _Console:
