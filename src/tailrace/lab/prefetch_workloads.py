@@ -95,7 +95,7 @@ def _q13(memory: int) -> Case:
         "hot_auction_batch": _RATE * 3 // 50,
         "first_event": (table // 3 + 1) * 50,
     }
-    return Case("q13", f"{PREFIX}q13", values, min(700, memory // 500), memory, table="side_rows")
+    return Case("q13", f"{PREFIX}q13", values, min(350, memory // 500), memory, table="side_rows")
 
 
 def _q18(memory: int) -> Case:
@@ -116,7 +116,7 @@ def _q18(memory: int) -> Case:
         "first_event": each * (bids + 2) + fill,
     }
     filling = {**_EVEN, "first_event": each * (bids + 2)}
-    return Case("q18", f"{PREFIX}q18", values, memory // 1_300, memory, fill, fill // 3 + 1, filling)
+    return Case("q18", f"{PREFIX}q18", values, memory // 2_600, memory, fill, fill // 3 + 1, filling)
 
 
 def _q19(memory: int) -> Case:
@@ -138,7 +138,7 @@ def _q19(memory: int) -> Case:
         "first_event": fill,
     }
     filling = {**_EVEN, "auctions_in_flight": max(1, wanted // 50), "first_event": 0}
-    return Case("q19", f"{PREFIX}q19", values, memory // 14_400, memory, fill, fill // 4 + 1, filling)
+    return Case("q19", f"{PREFIX}q19", values, memory // 28_800, memory, fill, fill // 4 + 1, filling)
 
 
 def _q20(memory: int) -> Case:
@@ -155,12 +155,12 @@ def _q20(memory: int) -> Case:
         "first_event": (wanted // 3 + 1) * 50,
     }
     filling = {**_EVEN, "auctions": a_round, "bids": 1, "first_event": 0}
-    return Case("q20", f"{PREFIX}q20-kept", values, memory // 1_160, memory, fill, fill // 4 + 1, filling)
+    return Case("q20", f"{PREFIX}q20-kept", values, memory // 2_320, memory, fill, fill // 4 + 1, filling)
 
 
 def _ysb(memory: int) -> Case:
     """Ads in Redis. A copy takes about 170 bytes; the counts of views have the other half of the memory."""
-    rows = min(1_600, memory // 500)
+    rows = min(800, memory // 500)
     ads = TIMES * memory // 170
     values: dict[str, Value] = {"ads": ads, "rate": max(1, rows // 5), "skew": 1.0, "hot_events": rows * 4}
     return Case("ysb", "ysb", values, rows, memory, table="ads", skew="skew")
