@@ -8,9 +8,6 @@ from typing import NewType
 Epoch = NewType("Epoch", int)
 """Spark's batch id. ``NO_EPOCH`` is the state before the first one."""
 
-Shard = NewType("Shard", int)
-"""A virtual key group: ``xxhash64(key columns) mod number of shards``."""
-
 RunId = NewType("RunId", str)
 """One start of a query: 16 hex digits. A restart has a new one."""
 

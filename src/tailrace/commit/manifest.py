@@ -100,14 +100,6 @@ class Manifest:
         wanted = ranges.of_shards(shards)
         return tuple(ref for ref in self.objects if ranges.common(ref.shards, wanted))
 
-    def with_delta(self, delta: ObjectRef, epoch: int) -> tuple[ObjectRef, ...]:
-        """This manifest's objects and the delta of the next epoch."""
-        return add_delta(self.objects, delta, epoch)
-
-    def with_fold(self, fold: Fold) -> tuple[ObjectRef, ...]:
-        """This manifest's objects with the fold in place of what it stands for."""
-        return apply_fold(self.objects, fold, self.horizons)
-
 
 EMPTY = Manifest(epoch=NO_EPOCH, run="", try_=0)
 """Before the first epoch: no objects, nothing seen."""

@@ -122,11 +122,6 @@ class SimulatedDisk(Disk):
             ]
         yield from found
 
-    def overwrite(self, path: Path, data: bytes) -> None:
-        """Damage a file, as bad hardware would."""
-        with self._guard:
-            self._file(path).data = data
-
     def _operation(self) -> AbstractContextManager[None]:
         """Around each operation."""
         return _Operation(self)

@@ -44,7 +44,6 @@ from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.user_function import UserFunction
 from tailrace.state.append_unaligned import AppendUnalignedStore
 from tailrace.state.layout import PANE
-from tailrace.state.list_instance import Stats
 from tailrace.state.metrics import Metrics, added
 from tailrace.state.runs import no_rows
 from tailrace.state.sections import to_section
@@ -125,10 +124,6 @@ class CountRows:
     def disk_bytes(self) -> int:
         deadlines = 0 if self._expiry is None else self._expiry.deadlines.disk_bytes
         return self._lists.disk_bytes + self._totals.store.disk_bytes + deadlines
-
-    def list_stats(self) -> Stats:
-        """What the store of its lists has done."""
-        return self._lists.stats()
 
     def metrics(self) -> Metrics:
         return added(self._lists.metrics(), self._totals.store.metrics())

@@ -15,7 +15,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
 
 _WAITING_MAX = 32
 """Frames that wait keep their memory."""
@@ -64,7 +63,3 @@ class HintDesk:
                 work()
             except Exception:  # an operator that cannot take a hint will meet what is wrong when it needs the state
                 self.dropped += 1
-
-
-Offer = Callable[[str, Any, int], None]
-"""Of a frame of an operator, for an epoch."""
