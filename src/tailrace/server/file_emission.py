@@ -1,8 +1,8 @@
 """Emissions by a file: where a sink's task and the server share a machine, rows go through memory that both see.
 
 The way back of ``file_stage``: the server writes a part of an emission into a file in its own folder and answers with
-the file's name; the task maps it and takes the name away. Each reading gets a file of its own, so that any number of
-tasks may read the same part.
+the file's name; the task maps it and takes it over, until its rows are read. Each reading gets a file of its own, so
+that any number of tasks may read the same part.
 
 Threads: functions without state, for any of them.
 """
@@ -28,7 +28,7 @@ def handed(batches: Sequence[pa.RecordBatch], folder: str, epoch: int) -> str | 
     """The name of a file with these rows; None where they should go as a stream."""
     if not batches or sum(batch.nbytes for batch in batches) > MOST_BYTES:
         return None
-    file = HandedFile(folder, epoch + _KEPT_EPOCHS)
+    file = HandedFile(folder, epoch + _KEPT_EPOCHS, spare=True)
     try:
         file.write_batches(batches)
     except BaseException:
@@ -40,5 +40,5 @@ def handed(batches: Sequence[pa.RecordBatch], folder: str, epoch: int) -> str | 
 
 def taken(folder: str, name: str) -> Iterator[pa.RecordBatch]:
     """The rows of a file, where they lie. Its name is gone."""
-    with pa.ipc.open_stream(pa.py_buffer(take(folder, name))) as reader:
+    with pa.ipc.open_stream(pa.py_buffer(take(folder, name, spare=True))) as reader:
         yield from reader

@@ -1,8 +1,8 @@
 """Staging by a file: where task and server share a machine, frames go through memory that both see.
 
 A socket would copy every byte four times and keep both ends busy. The task writes its frames into a file in the
-server's folder and sends one call that says what lies where; the server maps it, compares, and takes the name away.
-Fencing, receipts and winners are those of any stage.
+server's folder and sends one call that says what lies where; the server maps it, compares, and takes it over. When its
+frames are gone, the next task writes into the same pages. Fencing, receipts and winners are those of any stage.
 
 Threads: a writer belongs to one task.
 """
@@ -53,7 +53,7 @@ class FileStageWriter:
 
     def write(self, frame: Frame) -> None:
         if self._file is None:
-            self._file = HandedFile(self._folder, self._key.epoch)
+            self._file = HandedFile(self._folder, self._key.epoch, spare=True)
         parts = frame.cells
         self._file.write(parts)
         self._sizes += [part.nbytes for part in parts]
@@ -82,7 +82,7 @@ class FileStageWriter:
 
 def frames_in(folder: str, staged: StagedFile) -> list[pa.RecordBatch]:
     """The frames of a file, mapped, as they come over a stream. The file's name is gone."""
-    memory = pa.py_buffer(take(folder, staged.name))
+    memory = pa.py_buffer(take(folder, staged.name, spare=True))
     spans = places(staged.sizes)
     if not spans or spans[-1][1] > memory.size:
         raise ValueError(f"{staged.name} holds {memory.size} bytes and not what {staged.sizes} says")

@@ -35,7 +35,16 @@ def test_every_reader_gets_all_rows(
     for name in names:
         assert name is not None
         assert list(taken(str(folder), name)) == batches
-    assert not list(folder.iterdir())
+    assert all(path.name.startswith("spare-") for path in folder.iterdir())
+
+
+def test_a_shorter_emission_after_a_longer_one_is_all_that_is_read(tmp_path: Path) -> None:
+    for rows in (1000, 3, 500, 0):
+        sent = [batch_of([(number, str(rows), 0) for number in range(rows)])]
+        name = handed(sent, str(tmp_path), 1)
+        assert name is not None
+        assert list(taken(str(tmp_path), name)) == sent
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_is_too_large_or_nothing_goes_as_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +59,7 @@ def test_what_is_too_large_or_nothing_goes_as_a_stream(tmp_path: Path, monkeypat
 def test_a_file_outlives_the_forgetting_of_its_epoch_and_no_more(tmp_path: Path) -> None:
     name = handed([batch_of([(1, "a", 0)])], str(tmp_path), 5)
     assert name is not None
-    for forgotten in (4, 5, 6):
+    for forgotten in (4, 5, 6):  # a sink may still read it
         handed_file.sweep(str(tmp_path), forgotten)
     assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
     handed_file.sweep(str(tmp_path), 7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,17 @@ class Server:
         return FileStageWriter(self.act, str(self.folder), StageKey("run", "op", epoch, 0, 7, 1))
 
     def files(self) -> list[str]:
-        return [path.name for path in self.folder.iterdir()]
+        """Those that somebody has: spare ones may lie about."""
+        return [path.name for path in self.folder.iterdir() if not path.name.startswith("spare-")]
+
+    def inodes(self) -> set[int]:
+        return {path.stat().st_ino for path in self.folder.iterdir()}
+
+    def receive(self, frame: Frame, epoch: int = 4) -> list[Frame]:
+        with self.writer(epoch) as writer:
+            writer.write(frame)
+            writer.finish()
+        return [Frame.from_batch(batch, WORDS) for batch in frames_in(str(self.folder), self.told[-1])]
 
 
 @pytest.fixture
@@ -63,6 +74,7 @@ def test_frames_come_back_as_they_were(
     back = [Frame.from_batch(batch, WORDS) for batch in frames_in(str(server.folder), told)]
     assert [frame.checksum() for frame in back] == [frame.checksum() for frame in frames]
     assert (receipt.frames, receipt.rows) == (len(frames), sum(frame.n for frame in frames)) and told.receipt == receipt
+    del back
     assert not server.files()
 
 
@@ -96,6 +108,68 @@ def test_a_file_that_is_shorter_than_told_is_refused(server: Server) -> None:
     (told,) = server.told
     with pytest.raises(ValueError, match="holds"):
         frames_in(str(server.folder), replace(told, sizes=(*told.sizes, 8, 0, 8)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.binary(max_size=19), st.integers(0, 3)), min_size=1, max_size=12))
+def test_a_file_is_used_again_only_when_nothing_looks_at_it(
+    tmp_path_factory: pytest.TempPathFactory, story: list[tuple[int, bytes, int]]
+) -> None:
+    """Frames of all sizes come; some are held for a while, and stay what they were."""
+    server = Server(tmp_path_factory.mktemp("server"))
+    held: list[tuple[list[Frame], int]] = []
+    for number, (rows, heap, drop) in enumerate(story):
+        sent = frame_of(rows, heap + bytes([number]))
+        held.append((server.receive(sent), sent.checksum()))
+        del held[:drop]
+        assert all([frame.checksum() for frame in frames] == [wanted] for frames, wanted in held)
+        assert len(server.files()) == len(held)
+    most = len(server.inodes())
+    assert most <= len(story)
+    held.clear()
+    assert not server.files() and len(server.inodes()) == most
+
+
+def test_the_next_task_writes_into_the_pages_of_the_one_before(server: Server) -> None:
+    for rows in (1000, 10, 3000):
+        assert server.receive(frame_of(rows, b"abc"))[0].n == rows
+    assert len(server.inodes()) == 1
+    together = [server.receive(frame_of(rows, b"")) for rows in (5, 6)]
+    assert len(server.inodes()) == 2
+    assert [frames[0].n for frames in together] == [5, 6]
+
+
+def test_spare_files_are_bounded_and_do_not_stay_for_ever(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = [server.receive(frame_of(1000, b"")) for _ in range(4)]
+    size = sum(path.stat().st_size for path in server.folder.iterdir()) // 4
+    monkeypatch.setattr(handed_file, "SPARE_BYTES_MAX", 2 * size)
+    together.clear()
+    assert len(server.inodes()) == 2
+    handed_file.sweep(str(server.folder), 11)
+    assert len(server.inodes()) == 2
+    handed_file.sweep(str(server.folder), 12)
+    assert not server.inodes()
+
+
+def test_a_file_that_a_dead_receiver_took_goes_after_a_while_and_a_living_one_keeps_its_bytes(server: Server) -> None:
+    sent = frame_of(100, b"abc")
+    frames = server.receive(sent, epoch=4)
+    handed_file.sweep(str(server.folder), 11)
+    assert len(server.files()) == 1
+    handed_file.sweep(str(server.folder), 12)
+    assert not server.files()
+    assert frames[0].checksum() == sent.checksum()
+    frames.clear()
+    assert not server.inodes()
+
+
+def test_frames_outlive_the_folder(tmp_path: Path) -> None:
+    server = Server(tmp_path / "server")
+    server.folder.mkdir()
+    sent = frame_of(100, b"abc")
+    frames = server.receive(sent)
+    shutil.rmtree(server.folder)
+    assert frames[0].checksum() == sent.checksum()
+    del frames
 
 
 def test_what_is_mapped_outlives_its_name(server: Server) -> None:
