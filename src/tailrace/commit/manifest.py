@@ -122,6 +122,8 @@ def fold_problem(objects: Iterable[ObjectRef], fold: Fold, horizons: Mapping[str
     """
     replaced, seen = {each.name: each for each in fold.replaces}, set()
     ref = fold.ref
+    if not ref.shards:
+        return f"{ref.name} stands for no shard"
     for each in objects:
         if each.name == ref.name:
             return f"{ref.name} is already listed"

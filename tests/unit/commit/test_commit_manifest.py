@@ -63,6 +63,7 @@ def test_a_fold_takes_its_shards_out_of_what_it_replaces() -> None:
 @pytest.mark.parametrize(
     ("fold", "why"),
     [
+        (Fold((A, B), ObjectRef("objects/f", 0, 1, (), 100)), "no shard"),
         (Fold((A, ref("x", 0, 0)), ref("f", 0, 0)), "objects/x is not listed"),
         (Fold((A,), ref("f", 0, 1)), "made without it"),
         (Fold((A, B), ref("f", 0, 0)), "reaches beyond"),
