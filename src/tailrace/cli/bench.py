@@ -167,7 +167,7 @@ def nexmark(
 ) -> None:
     """NEXMark's queries: Tailrace and Spark's RocksDB (and in-memory) store, in turns, query after query.
 
-    About twelve minutes on two cores with the default queries, sizes and engines. Windows and sessions' gaps are as
+    About 22 minutes on two cores with the default queries, sizes and engines. Windows and sessions' gaps are as
     long as a turn unless --set says otherwise; people and auctions are active for two hours of event time.
     """
     from tailrace.lab import bench_nexmark as nexmark_bench  # lazy: see LAZY
