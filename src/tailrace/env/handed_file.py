@@ -84,7 +84,7 @@ class HandedFile:
 
 
 def take(folder: str, name: str, *, spare: bool = False) -> mmap.mmap:
-    """The file's bytes, mapped; its name is gone afterwards.
+    """The file's bytes, mapped; nobody else can take it afterwards.
 
     ``spare``: once nothing looks at the bytes any more, the file may be used again.
     """

@@ -47,6 +47,14 @@ def server_variables(memory_bytes: int) -> dict[str, str]:
     }
 
 
+def upkeep(memory_bytes: int) -> Callable[[], None]:
+    """What such a process does between two epochs. One that keeps next to nothing has nothing to look after: giving
+    back what little is free, epoch by epoch, would have it ask for the same pages again."""
+    if memory_bytes < _ROOMY_BYTES:
+        return lambda: None
+    return Resident(memory_bytes + memory_bytes // 4).check
+
+
 def keep(most_bytes: int, *, single_bytes: int | None = None) -> bool:
     """From now on this process keeps about so much of what it frees. Whether the C library can.
 

@@ -39,6 +39,6 @@ def handed(batches: Sequence[pa.RecordBatch], folder: str, epoch: int) -> str | 
 
 
 def taken(folder: str, name: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, where they lie. Its name is gone."""
+    """The rows of a file, where they lie. It is the caller's until they are read."""
     with pa.ipc.open_stream(pa.py_buffer(take(folder, name, spare=True))) as reader:
         yield from reader

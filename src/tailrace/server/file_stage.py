@@ -81,7 +81,7 @@ class FileStageWriter:
 
 
 def frames_in(folder: str, staged: StagedFile) -> list[pa.RecordBatch]:
-    """The frames of a file, mapped, as they come over a stream. The file's name is gone."""
+    """The frames of a file, mapped, as they come over a stream. The file is the caller's from then on."""
     memory = pa.py_buffer(take(folder, staged.name, spare=True))
     spans = places(staged.sizes)
     if not spans or spans[-1][1] > memory.size:

@@ -135,7 +135,7 @@ def _listen(
             shutdown=shutdown,
             tls_certificates=certificates,
             hints=HintReceiver(common.run, _keys(common)),
-            settle=kept_memory.Resident(common.memory_bytes + common.memory_bytes // 4).check,
+            settle=kept_memory.upkeep(common.memory_bytes),
         )
     myself = processes.facts(process_id())
     assert myself is not None

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tailrace.env.kept_memory import Resident, resident_bytes, server_variables
+from tailrace.env.kept_memory import Resident, resident_bytes, server_variables, upkeep
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be asked to keep memory")
 
@@ -89,6 +89,16 @@ def test_a_process_that_is_too_large_gives_back_what_is_free_and_no_more_often_t
         now[0] = size
         resident.check()
         assert len(given) == times, f"at {size}"
+
+
+@pytest.mark.parametrize(("memory", "looks"), [(4 * _MB, False), (1024 * _MB, True)])
+def test_only_a_process_that_keeps_memory_looks_after_it(
+    memory: int, looks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    monkeypatch.setattr(Resident, "check", lambda self: seen.append(True))
+    upkeep(memory)()
+    assert bool(seen) is looks
 
 
 def test_a_system_that_does_not_tell_its_size_is_left_alone() -> None:
