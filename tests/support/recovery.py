@@ -19,15 +19,17 @@ from support.recovery_kinds import SHARDS, TYPES, Script
 from support.spark_logs import FakeSparkLogs
 from tailrace.commit import ranges
 from tailrace.commit.controller import Controller
-from tailrace.commit.fold import FoldSections, choose, fold_objects
+from tailrace.commit.fold import FoldSections, choose, fold_objects, write_renewal
 from tailrace.commit.manifest import Fold, Manifest, fold_problem, living
 from tailrace.commit.objects import ObjectRef
+from tailrace.commit.renewal import Whole
 from tailrace.env.faulty import SimulatedCrash
 from tailrace.env.store import ObjectStore
 from tailrace.ids import Attempt
 from tailrace.operators.catalogue import fold_sections, operator_of
 from tailrace.operators.frame import Frame, split
 from tailrace.operators.lifters import lifter_of
+from tailrace.operators.operator import Operator, Timed
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.server.checkpoint import StoreCheckpoint
 from tailrace.server.engine import Engine
@@ -81,8 +83,7 @@ def undisturbed(spec: OperatorSpec, script: Script, folder: str) -> list[Emitted
     operator = operator_of(spec, range(SHARDS), memory_bytes=10**9, folder=folder)
     emitted = []
     for epoch in range(len(script.batches)):
-        if hasattr(operator, "set_times"):
-            operator.set_times(*_times(script, epoch))
+        set_times(operator, script, epoch)
         operator.apply(epoch, frames_of(spec, script, epoch))
         emitted.append(shown(operator.advance(epoch, script.marks[epoch], script.marks[epoch + 1])))
         operator.delta(epoch)
@@ -91,24 +92,47 @@ def undisturbed(spec: OperatorSpec, script: Script, folder: str) -> list[Emitted
     return emitted
 
 
+def set_times(operator: Operator, script: Script, epoch: int) -> None:
+    if isinstance(operator, Timed):
+        operator.set_times(*_times(script, epoch))
+
+
 def _times(script: Script, epoch: int) -> tuple[int, int]:
     """When an epoch began, about at its rows' event times, and up to which update keys are forgotten."""
     return (1_000 + 2 * epoch) * 1_000_000, max(script.marks[epoch + 1] - 5_000_000, -(2**63))
 
 
 class _Checkpoint(StoreCheckpoint):
-    """Folds when it is told to, whatever is adjacent: also what the log must refuse to take in."""
+    """Folds when it is told to, whatever is adjacent: also what the log must refuse to take in. Renews any shards."""
 
     def __init__(self, store: ObjectStore, run: str, server: str, fold: FoldSections, rng: random.Random) -> None:
         super().__init__(store, run, server, fold)
         self._fold_sections, self._rng = fold, rng
         self._made: Fold | None = None
 
-    def fold(self, refs: Sequence[ObjectRef], shards: Iterable[int], epoch: int, horizons: Mapping[str, int]) -> None:
+    def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None:
+        if self._rng.random() < 0.5:
+            return None
+        return tuple(sorted(self._rng.sample(list(shards), self._rng.randint(0, len(shards)))))
+
+    def fold(
+        self,
+        refs: Sequence[ObjectRef],
+        shards: Iterable[int],
+        epoch: int,
+        horizons: Mapping[str, int],
+        whole: Whole | None = None,
+    ) -> None:
         shards = tuple(shards)
         if self._made is not None and fold_problem(living(refs, horizons), self._made, horizons) is None:
             return
         self._made = None
+        if whole is not None and self._rng.random() < 0.7:
+            renewed = ranges.of_shards(whole.shards)
+            replaced = [ref for ref in living(refs, horizons) if ranges.common(ref.shards, renewed)]
+            if replaced:
+                self._made = write_renewal(self._store, whole, replaced, epoch, self._run, self._server)
+                return
         chosen = choose(refs, shards) if self._rng.random() < 0.3 else self._any(refs)
         if len(chosen) < 2 or self._rng.random() < 0.4:
             return

@@ -12,6 +12,8 @@ only when a durable manifest lists it: a fold that is lost, or comes too late, c
 that is dead (see ``reach``) is never chosen. One that dies while it is being folded is not read any further: its file
 may go at any time, and the fold enters a manifest by whose horizons its records mean nothing.
 
+Where epochs change much of the state, shards are *renewed* in place of all this: see ``renewal``.
+
 ``Folder`` owns one thread. Its methods are called from one other thread (the server's commit).
 """
 
@@ -20,6 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -29,11 +32,13 @@ from tailrace.commit.objects import (
     READ_AHEAD_BYTES,
     ObjectRef,
     horizon_of,
+    in_order,
     open_object,
     sections_by_shard,
     write_sections,
 )
 from tailrace.commit.reach import is_dead
+from tailrace.commit.renewal import Whole
 from tailrace.env import clock, tasks
 from tailrace.env.processes import work_behind_others
 from tailrace.env.randomness import short_id
@@ -135,6 +140,23 @@ def fold_objects(
     return Fold(tuple(ordered), ref)
 
 
+def write_renewal(
+    store: ObjectStore, whole: Whole, replaced: Sequence[ObjectRef], epoch: int, run: str, server: str | int
+) -> Fold:
+    """Write shards as they were after durable ``epoch``. ``replaced``: all that its manifest has of them."""
+    first = min(ref.first_epoch for ref in replaced)
+    ref = write_sections(
+        store,
+        filenames.fold_name(first, epoch, run, server, short_id()),
+        first_epoch=first,
+        last_epoch=epoch,
+        shards=ranges.of_shards(whole.shards),
+        sections=in_order(whole.sections),
+        horizons=whole.horizons,
+    )
+    return Fold(tuple(replaced), ref)
+
+
 class Folder:
     """The server's background thread that folds. At most one fold is under way or waiting to be used."""
 
@@ -167,8 +189,12 @@ class Folder:
         shards: Iterable[int],
         epoch: int,
         horizons: Mapping[str, int] | None = None,
+        whole: Whole | None = None,
     ) -> None:
-        """The objects of durable epoch ``epoch``: starts a fold where one is due. Returns at once."""
+        """The objects of durable epoch ``epoch``: starts a fold where one is due. Returns at once.
+
+        ``whole``: of that epoch. Where it is given its shards are renewed, and objects are not folded.
+        """
         self._horizons = dict(horizons or {})
         objects, shards = tuple(objects), tuple(shards)
         if any(ref.last_epoch > epoch for ref in objects):
@@ -183,10 +209,14 @@ class Folder:
         if self._pause > 0:
             self._pause -= 1
             return
-        if chosen := self._choose(objects, shards):
+        if whole is not None:
+            renewed = ranges.of_shards(whole.shards)
+            if replaced := tuple(ref for ref in objects if ranges.common(ref.shards, renewed)):
+                self._start(partial(write_renewal, self._store, whole, replaced, epoch, self._run, self._server))
+        elif chosen := self._choose(objects, shards):
             mine = [ref for ref in objects if ranges.common(ref.shards, ranges.of_shards(shards))]
             complete = {ref.name for ref in mine} <= {ref.name for ref in chosen}
-            self._thread = tasks.start("tailrace-fold", self._work, chosen, shards, self._horizons, complete)
+            self._start(partial(self._folded, chosen, shards, self._horizons, complete), chosen)
 
     def finished(self) -> list[Fold]:
         """Folds to be taken into the next manifest. Offered again until a submit shows that they are, or cannot be."""
@@ -208,35 +238,41 @@ class Folder:
     def _busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _work(
+    def _folded(
         self, chosen: tuple[ObjectRef, ...], shards: tuple[int, ...], horizons: Mapping[str, int], complete: bool
-    ) -> None:
+    ) -> Fold:
+        return fold_objects(
+            self._store,
+            chosen,
+            shards,
+            self._fold_sections,
+            run=self._run,
+            server=self._server,
+            horizons=horizons,
+            complete=complete,
+            stopping=lambda: self._stopping.is_set() or all(map(self._gone, chosen)),
+            gone=self._gone,
+        )
+
+    def _start(self, make: Callable[[], Fold], reads: tuple[ObjectRef, ...] = ()) -> None:
+        self._thread = tasks.start("tailrace-fold", self._work, make, reads)
+
+    def _work(self, make: Callable[[], Fold], reads: tuple[ObjectRef, ...]) -> None:
         work_behind_others()
         began = clock.now()
         try:
-            self._done = fold_objects(
-                self._store,
-                chosen,
-                shards,
-                self._fold_sections,
-                run=self._run,
-                server=self._server,
-                horizons=horizons,
-                complete=complete,
-                stopping=lambda: self._stopping.is_set() or all(map(self._gone, chosen)),
-                gone=self._gone,
-            )
+            self._done = make()
             self._pause_next = 1
             self.took = began, clock.now()
         except _Stopped:
             pass
         except Exception as error:
-            if any(map(self._gone, chosen)):
+            if any(map(self._gone, reads)):
                 return  # a file that has gone meanwhile is no damage; the next fold is made without it
             # Live state is untouched and the objects stay as they are: folding is tried again, ever more rarely.
             self.failure = error
             self._pause, self._pause_next = self._pause_next, min(PAUSE_MAX, 2 * self._pause_next)
-            logger.warning("Folding %d objects failed, and will be tried again: %s", len(chosen), error)
+            logger.warning("A fold failed, and will be tried again: %s", error)
 
 
 class _Stopped(Exception):

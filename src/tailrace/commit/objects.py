@@ -95,14 +95,22 @@ def write_object(
             f"a delta covers one epoch, not {first_epoch} to {last_epoch}: folds are written by commit.fold"
         )
     name = filenames.delta_name(last_epoch, run, try_, server)
-    ordered = (
-        (operator, shard, by_shard[shard])
-        for operator, by_shard in sorted(sections.items())
-        for shard in sorted(by_shard)
-    )
     return write_sections(
-        store, name, first_epoch=first_epoch, last_epoch=last_epoch, shards=shards, sections=ordered, horizons=horizons
+        store,
+        name,
+        first_epoch=first_epoch,
+        last_epoch=last_epoch,
+        shards=shards,
+        sections=in_order(sections),
+        horizons=horizons,
     )
+
+
+def in_order(sections: Mapping[str, Mapping[int, pa.RecordBatch]]) -> Iterator[Section]:
+    """By operator, then by shard: as they are written."""
+    for operator, by_shard in sorted(sections.items()):
+        for shard in sorted(by_shard):
+            yield operator, shard, by_shard[shard]
 
 
 def write_sections(

@@ -28,7 +28,7 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.frame import Frame, shard_order
 from tailrace.operators.keyed import PIECE_ROWS, earliest, keyed, pieces
 from tailrace.operators.output import output_schema
-from tailrace.operators.over_store import HintedRecords, OverStore
+from tailrace.operators.over_store import HintedRecords, OverStore, WholeRecords
 from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
 from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX
 from tailrace.state import columns, probes
@@ -45,7 +45,7 @@ _NEVER = 2**63 - 2
 _PANES_MAX = 16
 
 
-class Deduplicate(HintedRecords, OverStore[ReadModifyWriteStore]):
+class Deduplicate(HintedRecords, WholeRecords, OverStore[ReadModifyWriteStore]):
     def __init__(
         self,
         spec: DeduplicateSpec,

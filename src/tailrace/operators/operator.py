@@ -50,6 +50,18 @@ class Patient(Protocol):
 
 
 @runtime_checkable
+class Renewable(Protocol):
+    """An operator that can give shards whole, out of memory. See ``commit.renewal``."""
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it can now."""
+
+    def whole(self, shards: Sequence[int]) -> Mapping[int, pa.RecordBatch]:
+        """A section of each of these shards that has records: all that the shard's sections so far amount to."""
+
+
+@runtime_checkable
 class Hinted(Protocol):
     """An operator whose state may be cold, and that fetches what it is told will be asked for.
 

@@ -5,7 +5,7 @@ Threads: one call at a time, as for every operator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -108,3 +108,17 @@ class OverStore(Generic[_Store]):
     def _check_newest(self, epoch: int) -> None:
         if self._store.newest_epoch != epoch:
             raise ValueError(f"epoch {epoch} is not the one last applied ({self._store.newest_epoch})")
+
+
+class WholeRecords:
+    """Shards whole, for an operator over records that writes nothing else. See ``operator.Renewable``."""
+
+    _store: ReadModifyWriteStore
+
+    @property
+    def in_memory(self) -> bool:
+        """Not where its delta is more than its store's: of that the store knows nothing."""
+        return getattr(type(self), "delta", None) is OverStore.delta and self._store.in_memory
+
+    def whole(self, shards: Sequence[int]) -> dict[int, pa.RecordBatch]:
+        return self._store.whole(shards)

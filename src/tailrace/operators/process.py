@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.frame import Frame
-from tailrace.operators.over_store import HintedRecords, OverStore
+from tailrace.operators.over_store import HintedRecords, OverStore, WholeRecords
 from tailrace.operators.process_call import Arrivals, Caller, Moment
 from tailrace.operators.process_hints import Hints
 from tailrace.operators.process_keys import EpochKeys
@@ -40,7 +40,7 @@ _HINTS_SHARE = 8
 """Times at which records are looked at may take one part in so many of the memory, each kind of them."""
 
 
-class Process(HintedRecords, OverStore[ReadModifyWriteStore]):
+class Process(HintedRecords, WholeRecords, OverStore[ReadModifyWriteStore]):
     def __init__(
         self,
         spec: ProcessSpec,

@@ -26,7 +26,7 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.closing import closed_records, first_open_pane, tag_ranges, windows_of
 from tailrace.operators.finish import finish
 from tailrace.operators.frame import Frame
-from tailrace.operators.over_store import HintedRecords, OverStore
+from tailrace.operators.over_store import HintedRecords, OverStore, WholeRecords
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.specs.window import WindowSpec
 from tailrace.operators.user_windows import KnownWindows
@@ -42,7 +42,7 @@ _LOOKUPS_MAX = 1 << 20
 """Panes looked up at once when changed windows are put together: bounds the memory for it."""
 
 
-class WindowAggregate(HintedRecords, OverStore[ReadModifyWriteStore]):
+class WindowAggregate(HintedRecords, WholeRecords, OverStore[ReadModifyWriteStore]):
     on_close: Callable[[np.ndarray, np.ndarray], None] | None = None
     """Where accesses are recorded: told the hashes of keys whose windows close, and where these start."""
 

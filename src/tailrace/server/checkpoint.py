@@ -7,7 +7,7 @@ what that one had saved. Where the store is a disk itself, what is saved is in t
 Copies are kept of what the newest two durable manifests list, and of what is newer.
 
 Threading: ``save``, ``read`` and ``fold`` are called by one thread at a time (the engine's commit lock), ``upload`` by
-any. Folding has a thread of its own, which touches only the store.
+any. ``due`` may be asked beside them. Folding has a thread of its own, which touches only the store.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from tailrace.commit import ranges
 from tailrace.commit.fold import Folder, FoldSections
-from tailrace.commit.manifest import Fold
+from tailrace.commit.manifest import Fold, living
 from tailrace.commit.objects import ObjectRef, read_sections, write_object
+from tailrace.commit.renewal import USUAL, RenewalRule, Renewals, Whole
 from tailrace.env.local_copy import CopiedStore
 from tailrace.env.store import ObjectStore
 from tailrace.errors import CorruptionError
@@ -28,12 +29,20 @@ from tailrace.ids import Attempt
 
 
 class StoreCheckpoint:
-    def __init__(self, store: ObjectStore, run: str, server: str, fold_sections: FoldSections) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        run: str,
+        server: str,
+        fold_sections: FoldSections,
+        renewal: RenewalRule = USUAL,
+    ) -> None:
         self._store = store
         self._copied = store if isinstance(store, CopiedStore) else None
         self._run = run
         self._server = server
         self._folder = Folder(store, fold_sections, run=run, server=server)
+        self._renewals = Renewals(renewal)
         self._guard = threading.Lock()
         self._uploaded: set[str] = set()
         self._listed: list[set[str]] = []  # objects of the newest two durable manifests
@@ -102,14 +111,27 @@ class StoreCheckpoint:
         if self._copied is not None:
             self._copied.drop_others((ref.name for ref in refs), sparing=f"-{self._run}-")
 
-    def fold(self, refs: Sequence[ObjectRef], shards: Iterable[int], epoch: int, horizons: Mapping[str, int]) -> None:
-        """``refs``: all that the manifest of durable ``epoch`` lists."""
+    def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None:
+        """Which shards to give whole with an epoch that changes so much; None where folds are the cheaper way."""
+        return self._renewals.due(shards, changed_bytes, state_bytes)
+
+    def fold(
+        self,
+        refs: Sequence[ObjectRef],
+        shards: Iterable[int],
+        epoch: int,
+        horizons: Mapping[str, int],
+        whole: Whole | None = None,
+    ) -> None:
+        """``refs``: all that the manifest of durable ``epoch`` lists. ``whole``: what was given whole with it."""
         if self._copied is not None:
             if isinstance(self._folder.failure, CorruptionError):
                 self._copied.drop(ref.name for ref in refs)  # the store's may be whole
                 self._folder.failure = None
             self._let_go({ref.name for ref in refs})
-        self._folder.submit(refs, shards, epoch, horizons)
+        shards = tuple(shards)
+        self._renewals.see(living(refs, horizons), shards)
+        self._folder.submit(refs, shards, epoch, horizons, whole)
 
     def _let_go(self, listed: set[str]) -> None:
         assert self._copied is not None

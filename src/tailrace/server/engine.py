@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from tailrace.commit.manifest import Fold
 from tailrace.commit.objects import ObjectRef
+from tailrace.commit.renewal import Whole
 from tailrace.env import tasks
 from tailrace.env.clock import SYSTEM, Clock
 from tailrace.errors import FencedError, StateServerError
@@ -46,6 +47,7 @@ from tailrace.server.protocol import (
     ServerStatus,
     Uploaded,
 )
+from tailrace.server.sealing import Sealed, Sealing
 from tailrace.server.seat import Seat, StateLost, Step
 from tailrace.server.staging import Staging
 
@@ -73,21 +75,18 @@ class Checkpoint(Protocol):
     ) -> Iterator[tuple[int, list[pa.RecordBatch], int]]: ...
 
     def keep(self, refs: Sequence[ObjectRef]) -> None: ...
+    def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None: ...
     def fold(
-        self, refs: Sequence[ObjectRef], shards: Iterable[int], epoch: int, horizons: Mapping[str, int]
+        self,
+        refs: Sequence[ObjectRef],
+        shards: Iterable[int],
+        epoch: int,
+        horizons: Mapping[str, int],
+        whole: Whole | None = None,
     ) -> None: ...
     def folds(self) -> list[Fold]: ...
     def folding(self) -> tuple[float, float] | None: ...
     def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class _Sealed:
-    """An epoch's delta, frozen."""
-
-    shards: list[int]
-    sections: Mapping[str, Mapping[int, pa.RecordBatch]]
-    horizons: dict[str, int]
 
 
 class Relay(Protocol):
@@ -124,8 +123,7 @@ class Engine:
         self._epoch: int = NO_EPOCH
         self._forgotten: int = NO_EPOCH
         self._broken: str | None = None
-        self._sealed: dict[Attempt, _Sealed] = {}
-        self._committed: dict[Attempt, CommitResult] = {}  # of the newest two epochs
+        self._sealing = Sealing(self._seats, checkpoint.due)
         self._hints = HintDesk()
         staging.offer = self._offer
         self._last_status = ServerStatus(
@@ -183,11 +181,11 @@ class Engine:
             with self._lock:
                 self._check_run(request.run)
                 at = Attempt(request.epoch, request.try_)
-                if at in self._committed:
-                    return self._committed[at]
+                if at in self._sealing.saved:
+                    return self._sealing.saved[at]
                 began = self._clock.monotonic()
                 sealing = self._clock.now()
-                sealed = self._sealed.get(at) or self._seal(self._enter(request))
+                sealed = self._sealing.sealed(at) or self._seal(self._enter(request))
                 saving = self._clock.now()
             delta = None
             if any(sealed.sections.values()):
@@ -206,8 +204,7 @@ class Engine:
                 ),
             )
             with self._lock:
-                if self._sealed.pop(at, None) is not None:  # else it was undone meanwhile
-                    self._committed[at] = committed
+                self._sealing.keep(at, committed)
             return committed
 
     def upload(self, request: Request) -> Uploaded:
@@ -317,7 +314,7 @@ class Engine:
             for seat in self._seats.values():
                 seat.forget(request.epoch)
             self._forgotten = max(self._forgotten, request.epoch)
-            self._let_go(lambda at: at.epoch <= request.epoch)
+            self._sealing.let_go(lambda at: at.epoch <= request.epoch)
             self.staging.fence(self._newest, self._forgotten)
 
     def assign(self, request: Request) -> None:
@@ -342,7 +339,7 @@ class Engine:
                     seat.operator.drop_shard(shard)
                 self._load(seat, wanted - seat.operator.shards, request)
             self._epoch = request.epoch
-            self._let_go(lambda _: True)
+            self._sealing.let_go(lambda _: True)
             self._raise_newest(at)
             self._broken = None
 
@@ -351,8 +348,8 @@ class Engine:
         with self._commit_lock:
             with self._lock:
                 self._check_run(request.run)
-                shards = self._shards()
-            self._checkpoint.fold(request.refs, shards, request.epoch, request.horizons)
+                shards, whole = self._shards(), self._sealing.whole(request.epoch)
+            self._checkpoint.fold(request.refs, shards, request.epoch, request.horizons, whole)
 
     def status(self, request: Request) -> ServerStatus:
         """Does not wait for a step under way: who asks wants to know whether this server still answers."""
@@ -372,7 +369,7 @@ class Engine:
                 emission_bytes=sum(each.bytes for each in emitted),
                 apply_ms=sum(seat.apply_ms for seat in seats),
                 advance_ms=sum(seat.advance_ms for seat in seats),
-                commit_ms=self._committed[max(self._committed)].commit_ms if self._committed else 0.0,
+                commit_ms=self._sealing.saved[max(self._sealing.saved)].commit_ms if self._sealing.saved else 0.0,
                 operators=tuple(seats),
                 **self._staged(),
             )
@@ -451,31 +448,19 @@ class Engine:
             for seat in self._seats.values():
                 seat.undo(epoch)
         self._epoch = min(self._epoch, epoch - 1)
-        self._let_go(lambda at: at.epoch >= epoch)
+        self._sealing.let_go(lambda at: at.epoch >= epoch)
 
     def _is_open(self, at: Attempt) -> bool:
         """Whether this is an epoch that has emitted, and whose delta nobody has taken yet."""
-        taken = at in self._sealed or at in self._committed or at.epoch <= self._forgotten
+        taken = self._sealing.has(at) or at.epoch <= self._forgotten
         return (
             not taken
             and at.epoch == self._epoch
             and all(seat.step_of(at) == Step.ADVANCED for seat in self._seats.values())
         )
 
-    def _seal(self, at: Attempt) -> _Sealed:
-        behind = [seat.name for seat in self._seats.values() if seat.step_of(at) != Step.ADVANCED]
-        if behind:
-            raise StateServerError(f"epoch {at.epoch} try {at.try_} cannot be committed: {behind} not advanced")
-        sections = {seat.name: seat.operator.delta(at.epoch) for seat in self._seats.values()}
-        horizons = {seat.name: seat.operator.horizon for seat in self._seats.values()}
-        self._sealed[at] = _Sealed(self._shards(), sections, horizons)
-        return self._sealed[at]
-
-    def _let_go(self, over: Callable[[Attempt], bool]) -> None:
-        """Keep neither deltas nor answers of these epochs. A write that is under way goes on, and means nothing."""
-        for kept in (self._sealed, self._committed):
-            for at in [at for at in kept if over(at)]:
-                del kept[at]
+    def _seal(self, at: Attempt) -> Sealed:
+        return self._sealing.seal(at, self._shards())
 
     def _go_back_to(self, epoch: int) -> None:
         """Bring the shards held to just after ``epoch``, or hold none where that is not possible."""

@@ -347,6 +347,16 @@ class ReadModifyWriteStore:
             return self._delta_with_tombstones()
         return by_shard(self.left(), self.layout)
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether all records are."""
+        return not self.cold
+
+    def whole(self, shards: Sequence[int]) -> dict[int, pa.RecordBatch]:
+        """By shard, all records. For a store that is in memory."""
+        parts = [(shard, self._tables[shard], self._tables[shard].all_rows()) for shard in shards]
+        return by_shard(copied([part for part in parts if len(part[2])], self.layout, self._pool), self.layout)
+
     def left(self) -> Copies:
         """A copy of every record that the newest epoch changed and that the horizon leaves."""
         changed = self.changed_rows()

@@ -22,9 +22,11 @@ from tailrace.commit.log import CommitLog
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.phases import Phases
 from tailrace.commit.reach import Reach, is_dead
+from tailrace.commit.renewal import Whole
 from tailrace.ids import NO_EPOCH, Attempt
 from tailrace.log import filenames
 from tailrace.server.engine import Engine
+from tailrace.server.sealing import Sealed, Sealing
 from tailrace.spark.commits import Commits
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -118,10 +120,22 @@ def sealed_too_late(patch: pytest.MonkeyPatch) -> None:
 
     def open_still(self: Engine, at: Attempt) -> Any:
         sealed = replace(seal(self, at), sections=_Now(self, at))
-        self._sealed[at] = sealed
+        self._sealing._sealed[at] = sealed
         return sealed
 
     patch.setattr(Engine, "_seal", open_still)
+
+
+def renewed_as_before(patch: pytest.MonkeyPatch) -> None:
+    """Shards are given as they were an epoch before."""
+    whole = Sealing._whole
+
+    def an_epoch_late(self: Sealing, sealed: Sealed) -> Whole | None:
+        given = whole(self, sealed)
+        before, self.__dict__["before"] = self.__dict__.get("before", given), given
+        return before if given is not None else None
+
+    patch.setattr(Sealing, "_whole", an_epoch_late)
 
 
 class _Now(Mapping[str, Any]):

@@ -148,6 +148,11 @@ class Sums:
                 found.setdefault(shard_of(key), {})[key] = self.state[shard_of(key)][key]
         return {shard: batch_of(records) for shard, records in found.items()}
 
+    in_memory = True
+
+    def whole(self, shards: Sequence[int]) -> dict[int, pa.RecordBatch]:
+        return {shard: batch_of(self.state[shard]) for shard in shards if self.state[shard]}
+
     def undo(self, epoch: int) -> None:
         self.horizon, gone = self._gone.pop(epoch, (self.horizon, {}))
         for key, value in gone.items():
@@ -182,7 +187,10 @@ class Sums:
     def close(self) -> None:
         self.state = {}
 
-    rows = 0
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self.state.values()))
+
     nbytes = 0
     disk_bytes = 0
 

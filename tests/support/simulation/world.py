@@ -34,6 +34,7 @@ from tailrace.commit import fold as folds
 from tailrace.commit import log as logs
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
+from tailrace.commit.renewal import RenewalRule
 from tailrace.env import clock, local_store, randomness, tasks
 from tailrace.env.local_copy import CopiedStore
 from tailrace.env.local_store import LocalStore
@@ -76,6 +77,8 @@ class World:
                 self.scheduler, draw.choice((0.05, 0.3)), draw.choice((0.0, 0.0, 0.05)), self.checks.changed
             )
         self.copies = draw.random() < 0.7
+        # Half of the worlds fold only: their epochs never change enough.
+        self.renewal = RenewalRule(chain=draw.choice((1, 3)), least_bytes=draw.choice((1, 1 << 30)))
         self.machines = [SimDisk(self.scheduler) for _ in range(draw.choice((1, 2)))]
         self.controller_class = _watched(self.checks)
         self.drivers: list[Driver] = []

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tailrace.commit.manifest import Fold
 from tailrace.commit.objects import ObjectRef
+from tailrace.commit.renewal import Whole
 from tailrace.errors import SumOverflowError
 from tailrace.ids import Attempt
 from tailrace.server.engine import Engine
@@ -58,6 +59,7 @@ class FakeOperator:
         self.restored: dict[int, int] = {}
         self.shards_: set[int] = set()
         self.fail_apply = self.fail_advance = self.fail_undo = False
+        self.in_memory = True
         self.failure: type[Exception] = SumOverflowError
 
     @property
@@ -101,6 +103,9 @@ class FakeOperator:
         new = self.numbers[len(self.before[epoch]) :]
         return {0: pa.RecordBatch.from_pydict({"n": new})} if new else {}
 
+    def whole(self, shards: Sequence[int]) -> Mapping[int, pa.RecordBatch]:
+        return {0: pa.RecordBatch.from_pydict({"n": list(self.numbers)})} if 0 in shards else {}
+
     def undo(self, epoch: int) -> None:
         if self.fail_undo:
             raise RuntimeError("undo failed")
@@ -132,6 +137,13 @@ class FakeCheckpoint:
         self.written: list[Attempt] = []
         self.stored: dict[str, pa.RecordBatch] = {}
         self.ready: list[Fold] = []
+        self.wanted: tuple[int, ...] | None = None  # shards to be given whole
+        self.asked: list[tuple[int, int]] = []  # bytes changed and held, whenever somebody asked
+        self.renewed: list[tuple[int, Whole | None]] = []  # by epoch, what came whole
+
+    def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None:
+        self.asked.append((changed_bytes, state_bytes))
+        return self.wanted
 
     def save(
         self,
@@ -159,8 +171,15 @@ class FakeCheckpoint:
         for shard in shards:
             yield shard, [self.stored[ref.name] for ref in refs] if shard == 0 else [], 0
 
-    def fold(self, refs: Sequence[ObjectRef], shards: Iterable[int], epoch: int, horizons: Mapping[str, int]) -> None:
-        pass
+    def fold(
+        self,
+        refs: Sequence[ObjectRef],
+        shards: Iterable[int],
+        epoch: int,
+        horizons: Mapping[str, int],
+        whole: Whole | None = None,
+    ) -> None:
+        self.renewed.append((epoch, whole))
 
     def folds(self) -> list[Fold]:
         return self.ready
