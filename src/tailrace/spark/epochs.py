@@ -55,6 +55,7 @@ from tailrace.spark.ingest import Orders, Receipt, orders_property
 from tailrace.spark.late_rows import LateOutput
 from tailrace.spark.lookahead import Lookahead, LookaheadProgress
 from tailrace.spark.progress import Durations, EpochProgress, OperatorProgress, QueryIdentity
+from tailrace.spark.receipts import receipts_of
 from tailrace.spark.schema import output_schema
 from tailrace.spark.sinks import EpochSink
 from tailrace.spark.stopwatch import Stopwatch, durations_of
@@ -169,7 +170,7 @@ class Epochs:
             self._hints.order(context, self._fleet.access, epoch, try_, self._fleet.routes)
         stopwatch.lap("plan")
         with telling_task_errors():
-            receipts = [Receipt.from_json(row[0]) for row in batch.collect()]
+            receipts = receipts_of(batch)
         stopwatch.lap("ingest")
         recorded = self._controller.counted(epoch) if replay is None else replay.rows.get("input")
         self._check_replay(epoch, recorded, receipts)
