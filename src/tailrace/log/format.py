@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 import struct
-import zlib
 from typing import Any
+
+from zlib_ng.zlib_ng import crc32
 
 from tailrace.errors import CheckpointError, CorruptionError
 
@@ -60,7 +61,7 @@ def object_footer(index: dict[str, Any]) -> bytes:
 
 
 def footer_crc(footer: bytes | memoryview) -> int:
-    return zlib.crc32(struct.pack("<I", len(footer)), zlib.crc32(footer))
+    return crc32(struct.pack("<I", len(footer)), crc32(footer))
 
 
 def footer_length(trailer: bytes, where: str) -> tuple[int, int]:
@@ -86,13 +87,13 @@ def encode_entry(kind: str, body: dict[str, Any]) -> bytes:
     """A small checksummed JSON file: a log entry, or the plan."""
     text = json.dumps({"format": ENTRY_VERSION, "kind": kind, **body}, separators=(",", ":"), sort_keys=True)
     covered = _ENTRY_START + text.encode()
-    return covered + (_ENTRY_END % zlib.crc32(covered)).encode()
+    return covered + (_ENTRY_END % crc32(covered)).encode()
 
 
 def decode_entry(data: bytes, where: str) -> tuple[str, dict[str, Any]]:
     """Kind and body of what ``encode_entry`` wrote."""
     covered, end = data[:-_ENTRY_END_BYTES], data[-_ENTRY_END_BYTES:]
-    if not covered.startswith(_ENTRY_START) or end != (_ENTRY_END % zlib.crc32(covered)).encode():
+    if not covered.startswith(_ENTRY_START) or end != (_ENTRY_END % crc32(covered)).encode():
         raise CorruptionError(damaged(where, f"its checksum does not match ({len(data)} bytes)"))
     body: dict[str, Any] = json.loads(covered[len(_ENTRY_START) :])
     version = body.pop("format")

@@ -7,12 +7,12 @@ Every byte that is used was checked before: what does not match raises ``Corrupt
 from __future__ import annotations
 
 import base64
-import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from zlib_ng.zlib_ng import crc32
 
 from tailrace.env.store import ObjectStore, locate
 from tailrace.errors import CorruptionError
@@ -115,7 +115,7 @@ class ObjectReader:
         if self._pack is not None and self._pack[0] is place:
             return self._pack[1]
         data = self._bytes(place.offset, place.length)
-        if len(data) != place.length or zlib.crc32(data) != place.crc:
+        if len(data) != place.length or crc32(data) != place.crc:
             raise CorruptionError(
                 fmt.damaged(
                     self.where, f"the checksum of bytes {place.offset} to {place.offset + place.length} does not match"

@@ -8,11 +8,11 @@ whatever it holds; the index keeps the row range of each shard. One thread.
 from __future__ import annotations
 
 import base64
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+from zlib_ng.zlib_ng import crc32
 
 from tailrace.log import format as fmt
 
@@ -33,7 +33,7 @@ def object_parts(about: Mapping[str, Any], sections: Iterable[Section]) -> Itera
         if index is None:
             index = operators[operator] = {"schema": _schema_text(batch.schema), "batches": []}
         data = batch.serialize()
-        index["batches"].append([offset, data.size, zlib.crc32(data), rows_of])
+        index["batches"].append([offset, data.size, crc32(data), rows_of])
         offset += data.size
         yield data
     yield fmt.object_footer({**about, "operators": operators})

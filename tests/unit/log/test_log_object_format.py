@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from dataclasses import replace
 
 import pyarrow as pa
@@ -42,6 +43,18 @@ def write(store, sections, *, shards=((0, 64),), horizons=None) -> ObjectRef:
 
 def rows(shard: int, n: int) -> pa.RecordBatch:
     return section({(f"key {shard} {each} \N{SNOWMAN}", each): each for each in range(n)})
+
+
+def test_checksums_are_those_of_zlib() -> None:
+    """As docs/log-format.md says, so that others can check them: of an entry, and of a batch of an object."""
+    entry = fmt.encode_entry("fence", {})
+    covered, checksum = entry.rsplit(b',"crc32":"', 1)
+    assert int(checksum[:8], 16) == zlib.crc32(covered)
+    parts = [bytes(part) for part in object_parts({"horizons": {}}, [("op", 5, rows(5, 300))])]
+    length, crc = fmt.footer_length(parts[-1][-fmt.OBJECT_TRAILER.size :], "here")
+    footer = parts[-1][:length]
+    index = fmt.parse_footer(footer, crc, "here")["operators"]["op"]
+    assert index["batches"][0][2] == zlib.crc32(parts[1])
 
 
 sizes = st.dictionaries(st.integers(0, 63), st.sampled_from([0, 1, 2, 300, 5000]), max_size=12)
