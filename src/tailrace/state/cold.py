@@ -14,8 +14,8 @@ Invariants
 - Segments are merged in tiers (see ``tiers``), so that few are searched. Where bytes on disk exceed
   ``max_space_amplification`` times those of the records that are needed, the emptiest segment is rewritten, one by one.
 
-Memory: four bytes for a record and 40 for a cell (see ``cold_segment``). Rewriting holds one shard of the segments that
-it works on, and eight bytes for each of their records while an epoch can be undone that has taken some.
+Memory: four bytes for a record and 40 for a cell (see ``cold_segment``). What reading and rewriting take besides does
+not grow with what lies on disk (see ``cold_rewrite``).
 
 Threads: ``take``, ``lookup`` and ``rows_of`` may run for different shards at once, all else alone. One thread of
 its own writes the buffer.
@@ -34,10 +34,12 @@ from tailrace.env import clock
 from tailrace.state import cold_kernels as ck
 from tailrace.state import metrics
 from tailrace.state.cold_reads import ColdReads
-from tailrace.state.cold_segment import ColdSegment, Matches, SegmentWriter, each_once
+from tailrace.state.cold_rewrite import rewrite
+from tailrace.state.cold_segment import ColdSegment, Matches, each_once
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
-from tailrace.state.runs import no_rows, row_numbers
+from tailrace.state.runs import no_rows
+from tailrace.state.segment_writer import DiskWriter, MemoryWriter
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tiers import newest_to_merge
 from tailrace.state.tuning import USUAL_COLD, ColdTuning
@@ -300,10 +302,10 @@ class ColdRecords:
 
     # Records that come -----------------------------------------------------------------------------------------------
 
-    def put(self, parts: Iterable[tuple[int, Rows]]) -> None:
-        """Records of some shards, ascending, as a new segment, in the eviction buffer."""
+    def put(self, parts: Iterable[tuple[int, Rows]], count: int) -> None:
+        """Records of some shards, ascending, as a new segment, in the eviction buffer. ``count``: of all of them."""
         self._finish_writing()
-        writer = SegmentWriter(self._layout, None)
+        writer = MemoryWriter(self._layout, count)
         for shard, rows in parts:
             at = np.arange(len(rows), dtype=np.int64)
             writer.add(shard, [(rows, at, np.zeros(len(rows), bool))])
@@ -408,50 +410,16 @@ class ColdRecords:
         """Put one segment in the place of neighbours, with the records that are live or can become it again."""
         place = self._segments.index(old[0])
         self.compactions += 1
-        undoable: list[np.ndarray | None] = []  # masks
-        moved: list[np.ndarray] = []
-        for segment in old:
-            at = self._still_undoable(segment)
-            mask = np.zeros(len(segment.tags), bool) if len(at) else None
-            if mask is not None:
-                mask[at] = True
-            undoable.append(mask)
-            moved.append(np.full(0 if mask is None else len(mask), -1, np.int64))
-        writer = SegmentWriter(self._layout, self._folder, direct=self._direct)
-        try:
-            for shard in np.unique(np.concatenate([segment.shards for segment in old])):
-                sources, owners = [], []
-                for number, segment in enumerate(old):
-                    cells = segment.cells_of(int(shard))
-                    at = row_numbers(segment.lo[cells], segment.hi[cells])
-                    dead = segment.tags[at] >= ck.DEAD
-                    stays = ~dead
-                    mask = undoable[number]
-                    if mask is not None:
-                        stays |= mask[at]
-                    if stays.any():
-                        sources.append((segment.rows, at[stays], dead[stays]))
-                        owners.append(number)
-                if not sources:
-                    continue
-                positions = writer.add(int(shard), sources)
-                for number in owners:
-                    old[number].release()
-                edges = np.cumsum([len(at) for _, at, _ in sources])[:-1]
-                for number, (_, at, _), to in zip(owners, sources, np.split(positions, edges), strict=True):
-                    if len(moved[number]):
-                        moved[number][at] = to
-            new = writer.finish()
-        except BaseException:
-            writer.close()
-            raise
+        undoable = [self._still_undoable(segment) for segment in old]
+        new, moved = rewrite(old, undoable, DiskWriter(self._layout, self._folder, direct=self._direct))
         self._segments[place : place + len(old)] = [] if new is None else [new]
         for parts in self._taken.values():
             for part in parts:
-                for segment, to in zip(old, moved, strict=True):
+                for segment, mine in zip(old, moved, strict=True):
                     if part.segment is segment and new is not None:
-                        at = to[part.at] if len(to) else part.at[:0]
-                        part.segment, part.at = new, at[at >= 0]
+                        part.segment, part.at = new, mine.places(part.at)
                         break
         for segment in old:
             segment.close()
+        if new is not None:
+            new.load_tags()

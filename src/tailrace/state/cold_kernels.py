@@ -32,6 +32,7 @@ from tailrace.state.table_kernels import (
 )
 
 DEAD = 1 << 31
+TAG_MASK = np.uint32(DEAD - 1)
 _TAG = np.int64(DEAD - 1)
 _LOW = np.int64(0xFFFFFFFF)
 _AHEAD = 16
@@ -90,11 +91,18 @@ def _first_with(tags, at, end, tag):
 
 
 @kernel
+def tag_places(tags, lo, hi, tag, out):
+    """For each range of ascending tags, the first place whose tag is not below one; its end where there is none."""
+    for i in range(lo.shape[0]):
+        out[i] = _first_with(tags, lo[i], hi[i], tag)
+
+
+@kernel
 def candidates(rows, chosen, start, cell_panes, cell_lo, cell_hi, tags, cold_words, out_rows, out_at, out_count):
     """For the chosen rows from ``start`` on, the live records of their pane with their tag: pairs of row and position.
 
     The cells are those of one shard, by pane. Returns the first row not done, since room may end; ``out_count[0]`` is
-    the number of pairs. With room for a whole cell there is always progress.
+    the number of pairs. Where there is no room for those of a single row, there is no progress.
     """
     count = 0
     out_count[0] = 0

@@ -6,7 +6,8 @@ Invariants
   but for the dead bits of its tags, the counts of live records that follow from them, and the list of its cells.
 - In memory a record costs four bytes, its tag (see ``cold_kernels``); a cell costs ``CELL_BYTES``. The record at a
   position has the tag at that position.
-- What was read of the files leaves this process's memory again with ``release``, which follows every read of a shard.
+- What was read of the files leaves this process's memory again with ``release``. Reading maps more than it was asked
+  for, so who reads lets go every ``READ_BYTES``, however much there is to read and however far it lies apart.
 
 Threads: one at a time for each shard; different shards may be used at once. ``write_out`` and ``copied`` may run beside
 all else.
@@ -23,17 +24,21 @@ import numpy as np
 
 from tailrace.env.scratch import ScratchFile
 from tailrace.state import cold_kernels as ck
-from tailrace.state import run_kernels as rk
 from tailrace.state.cold_reads import ColdReads
 from tailrace.state.direct_rows import DirectRows
 from tailrace.state.layout import RecordLayout
-from tailrace.state.runs import Slices, by_hash, no_rows, row_numbers, take
-from tailrace.state.table import Rows
+from tailrace.state.runs import no_rows, row_numbers, take
+from tailrace.state.table import Rows, concat_rows
 
 CELL_BYTES = 40
 TAGS = ck.DEAD
 """Tags are numbers below this."""
+READ_BYTES = 32 << 20
+"""So much of the files at most is in this process's memory while they are read."""
+_AROUND_BYTES = 64 << 10
+"""What the system maps beside a page that is read."""
 _DEAD = np.uint32(ck.DEAD)
+_NO_TAGS = np.empty(0, np.uint32)
 _NO_KEYS = np.empty((0, 2), np.int64)
 _UIDS = itertools.count(1)
 
@@ -48,7 +53,7 @@ class SegmentClosedError(Exception):
 
 
 class ColdSegment:
-    """Made by ``SegmentWriter``. The arrays of cells are by (shard, pane), ascending."""
+    """Made by ``segment_writer``. The arrays of cells are by (shard, pane), ascending."""
 
     def __init__(
         self,
@@ -58,8 +63,13 @@ class ColdSegment:
         cells: np.ndarray,
         files: tuple[ScratchFile, ScratchFile] | None,
         direct: DirectRows | None = None,
+        tags_file: ScratchFile | None = None,
     ) -> None:
-        """``files``: where the rows are mapped from; None while they lie in memory. ``direct``: reads past the map."""
+        """``cells``: shards, panes, first positions, ends, live records. ``direct``: reads past the map.
+
+        ``files``: where the rows are mapped from; None while they lie in memory. ``tags_file``: where the tags are
+        mapped from, until ``load_tags``.
+        """
         self._direct = direct
         self.uid = next(_UIDS)
         self._layout = layout
@@ -69,9 +79,9 @@ class ColdSegment:
         self.rows = rows
         self.disk_bytes = rows.words.nbytes + rows.heap.nbytes
         self.tags = tags
-        self.shards, self.panes, self.lo, self.hi = (np.ascontiguousarray(column) for column in cells)
-        dead = np.concatenate([[0], np.cumsum(tags >= _DEAD)])
-        self.live: np.ndarray = self.hi - self.lo - (dead[self.hi] - dead[self.lo])
+        self._tags_file = tags_file
+        self._tags_room = _NO_TAGS if tags_file is None else np.empty(len(tags), np.uint32)
+        self.shards, self.panes, self.lo, self.hi, self.live = (np.ascontiguousarray(column) for column in cells)
 
     @property
     def in_memory(self) -> bool:
@@ -90,15 +100,30 @@ class ColdSegment:
             files[0].write(self.rows.words, 0)
             files[1].write(self.rows.heap, 0)
             around = DirectRows(self._layout, *files) if direct else None
-            rows = _mapped(files, len(self.tags), self._layout)
+            rows = mapped(files, len(self.tags), self._layout)
         except BaseException:
-            _close(files, around)
+            close_files(files, around)
             raise
         with self._swapping:
             if self._closed:
-                _close(files, around)
+                close_files(files, around)
             else:
                 self.rows, self._direct, self._files = rows, around, files
+
+    def load_tags(self) -> None:
+        """Put the tags into memory, where room was kept for them, and let go of their file.
+
+        Not before: so those that rewrite segments never hold the old tags and the new ones.
+        """
+        if self._tags_file is None:
+            return
+        step = READ_BYTES // 4 // self.tags.itemsize
+        for first in range(0, len(self.tags), step):
+            self._tags_room[first : first + step] = self.tags[first : first + step]
+            self._tags_file.release()
+        self.tags, self._tags_room = self._tags_room, _NO_TAGS
+        self._tags_file.close()
+        self._tags_file = None
 
     @property
     def index_bytes(self) -> int:
@@ -120,6 +145,8 @@ class ColdSegment:
 
     def mark(self, at: np.ndarray, dead: bool) -> None:
         """Whether the records at these positions, each named once, are dead."""
+        if self._closed:
+            return
         at = at[(self.tags[at] >= _DEAD) != dead]
         if not len(at):
             return
@@ -136,15 +163,23 @@ class ColdSegment:
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def copied(self, at: np.ndarray) -> Rows:
-        """A copy of the records at these positions, and the files' pages are let go."""
+        """A copy of the records at these positions, ascending, and the files' pages are let go."""
         if self._direct is not None:
             return self._direct.copied(at)
         rows = self.rows  # taken once: whoever closes the segment beside us puts others in their place
         if self._closed or len(rows) < len(self.tags):
             raise SegmentClosedError("a segment was closed while it was read ahead")
-        found = take(rows, at, self._layout)
-        self.release()
-        return found
+        if self.in_memory:
+            return take(rows, at, self._layout)
+        near = max(1, int(READ_BYTES / self.row_bytes))
+        few = READ_BYTES // _AROUND_BYTES // (1 + len(self._layout.bytes_words))
+        parts, first = [], 0
+        while first < len(at):
+            end = max(first + few, int(np.searchsorted(at, at[first] + near)))
+            parts.append(take(rows, at[first:end], self._layout))
+            self.release()
+            first = end
+        return concat_rows(parts, self._layout)
 
     def shards_of(self, at: np.ndarray) -> np.ndarray:
         """The shards of the records at these positions; -1 for those of cells that are gone."""
@@ -168,16 +203,19 @@ class ColdSegment:
         cells = slice(first, cells.stop)
         if first == cells.stop or not len(chosen):
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        room = max(len(chosen), int((self.hi[cells] - self.lo[cells]).max()))
-        pair_rows, pair_at, count = np.empty(room, np.int64), np.empty(room, np.int64), np.zeros(1, np.int64)
+        room, count = len(chosen) + 64, np.zeros(1, np.int64)
+        pair_rows, pair_at = np.empty(room, np.int64), np.empty(room, np.int64)
         found_rows, found_at, done = [], [], 0
         while done < len(chosen):
-            done = ck.candidates(
+            before, done = done, ck.candidates(
                 wanted.words, chosen, done, self.panes[cells], self.lo[cells], self.hi[cells], self.tags,
                 self.rows.words, pair_rows, pair_at, count,
             )  # fmt: skip
             found_rows.append(pair_rows[: count[0]].copy())
             found_at.append(pair_at[: count[0]].copy())
+            if done == before:  # more records share a tag than there is room for
+                room *= 2
+                pair_rows, pair_at = np.empty(room, np.int64), np.empty(room, np.int64)
         rows, at = np.concatenate(found_rows), np.concatenate(found_at)
         order = np.argsort(at, kind="stable")
         return rows[order], at[order]
@@ -230,16 +268,23 @@ class ColdSegment:
 
     def live_in(self, cells: np.ndarray, first_tag: int = 0, end_tag: int = ck.DEAD) -> np.ndarray:
         """Positions of the live records of these cells (numbers) with tags in a range, cell by cell."""
-        at = row_numbers(self.lo[cells], self.hi[cells])
-        tags = self.tags[at]
-        found: np.ndarray = at[(tags >= first_tag) & (tags < end_tag)]  # a dead one is above every range
+        at = row_numbers(*(self.tag_places(cells, tag) for tag in (first_tag, end_tag)))
+        found: np.ndarray = at[self.tags[at] < _DEAD]
         return found
+
+    def tag_places(self, cells: np.ndarray, tag: int) -> np.ndarray:
+        """Where in each of these cells (numbers) the first record lies whose tag is not below one; else their ends."""
+        out = np.empty(len(cells), np.int64)
+        ck.tag_places(self.tags, self.lo[cells], self.hi[cells], tag, out)
+        return out
 
     def close(self) -> None:
         with self._swapping:
             self._closed = True
-            self.rows = no_rows(self._layout)
-            _close(self._files or (), self._direct)
+            self.rows, self.tags = no_rows(self._layout), _NO_TAGS
+            close_files(self._files or (), self._direct)
+            if self._tags_file is not None:
+                self._tags_file.close()
 
 
 def each_once(at: np.ndarray) -> np.ndarray:
@@ -291,82 +336,16 @@ class Matches:
         return take(self.copies, places, layout)
 
 
-def _close(files: Sequence[ScratchFile], direct: DirectRows | None) -> None:
+def close_files(files: Sequence[ScratchFile], direct: DirectRows | None) -> None:
     for file in files:
         file.close()
     if direct is not None:
         direct.close()
 
 
-def _mapped(files: tuple[ScratchFile, ScratchFile], count: int, layout: RecordLayout) -> Rows:
+def mapped(files: tuple[ScratchFile, ScratchFile], count: int, layout: RecordLayout) -> Rows:
+    """What was written to the files of words and of strings."""
     words, heap = files
     (word,) = words.sealed((np.int64, 0, layout.words * count))
     (text,) = heap.sealed((np.uint8, 0, heap.nbytes))
     return Rows(word.reshape(-1, layout.words), text)
-
-
-class SegmentWriter:
-    """Makes a segment shard by shard, ascending: on disk, with one shard in memory at a time, or in memory."""
-
-    def __init__(self, layout: RecordLayout, folder: str | None, *, direct: bool = False) -> None:
-        """Without a ``folder`` the segment is in memory."""
-        self._direct = direct
-        self._layout = layout
-        self._files: tuple[ScratchFile, ScratchFile] | None = None
-        if folder is not None:
-            words = ScratchFile(folder)
-            try:
-                self._files = words, ScratchFile(folder)
-            except BaseException:
-                words.close()
-                raise
-        self._parts: list[Rows] = []
-        self._count = self._heap_end = 0
-        self._tags: list[np.ndarray] = []
-        self._cells: list[np.ndarray] = []
-
-    def add(self, shard: int, sources: Sequence[tuple[Rows, np.ndarray, np.ndarray]]) -> np.ndarray:
-        """Records of one shard: (rows, which of them, which of these are dead). Returns the positions they get."""
-        panes = np.concatenate([rows.words[at, 1] for rows, at, _ in sources])
-        starts, ranks = np.unique(panes, return_inverse=True)
-        edges = np.cumsum([len(at) for _, at, _ in sources])[:-1]
-        slices = [Slices(rows, at, at + 1) for rows, at, _ in sources]
-        arranged = by_hash(slices, np.split(ranks.reshape(-1).astype(np.int64), edges), len(starts), self._layout)
-        rows, order = arranged.rows, arranged.order
-        tags = np.empty(len(rows), np.uint32)
-        ck.put_tags(rows.words, tags)
-        tags |= np.where(np.concatenate([dead for _, _, dead in sources])[order], _DEAD, np.uint32(0))
-        counts = np.bincount(ranks.reshape(-1), minlength=len(starts))
-        hi = self._count + np.cumsum(counts)
-        self._cells.append(np.stack([np.full(len(starts), shard, np.int64), starts, hi - counts, hi]))
-        self._tags.append(tags)
-        rk.shift_strings(rows.words, self._layout.bytes_words, self._heap_end)
-        if self._files is None:
-            self._parts.append(rows)
-        else:
-            self._files[0].write(rows.words, 8 * self._layout.words * self._count)
-            self._files[1].write(rows.heap, self._heap_end)
-        positions = np.empty(len(rows), np.int64)
-        positions[order] = np.arange(self._count, self._count + len(rows))
-        self._count += len(rows)
-        self._heap_end += len(rows.heap)
-        return positions
-
-    def finish(self) -> ColdSegment | None:
-        """The segment, or None where nothing was added."""
-        if not self._count:
-            self.close()
-            return None
-        cells, tags = np.concatenate(self._cells, axis=1), np.concatenate(self._tags)
-        around: DirectRows | None = None
-        if self._files is not None:
-            around = DirectRows(self._layout, *self._files) if self._direct else None
-            rows = _mapped(self._files, self._count, self._layout)
-        else:
-            words, heaps = [part.words for part in self._parts], [part.heap for part in self._parts]
-            rows = Rows(np.concatenate(words), np.concatenate(heaps))
-        return ColdSegment(self._layout, rows, tags, cells, self._files, around)
-
-    def close(self) -> None:
-        for file in self._files or ():
-            file.close()

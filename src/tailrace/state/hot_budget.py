@@ -41,7 +41,9 @@ class HotBudget:
         if not going:
             return
         # Nobody lets go of anything until all of it is written.
-        self._cold.put((shard, table.copy(rows)) for shard, table, rows in going)
+        self._cold.put(
+            ((shard, table.copy(rows)) for shard, table, rows in going), sum(len(rows) for *_, rows in going)
+        )
         for number, (_, table, rows) in enumerate(going):
             try:
                 table.discard(rows)

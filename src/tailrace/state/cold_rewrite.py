@@ -1,0 +1,132 @@
+"""Several segments of cold records become one: only what is live, or can become it again, goes along.
+
+Invariants
+- Memory: a piece of about ``PIECE_BYTES`` at a time, and 16 bytes for each record that an epoch which can be undone has
+  taken, however large the segments are. A piece is some panes of a shard, or a range of tags where one pane is too
+  large; only records that share a tag are never parted. The new tags lie on disk until the old ones are gone.
+- The old segments are only read. Whatever fails leaves nothing behind.
+
+Threads: one, and nobody else changes the segments meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tailrace.state import cold_kernels as ck
+from tailrace.state.cold_segment import ColdSegment
+from tailrace.state.runs import row_numbers
+from tailrace.state.segment_writer import DiskWriter, Source
+
+PIECE_BYTES = 16 << 20
+_ROW_ROOM_BYTES = 200
+"""What sorting takes for a row, beside two copies of it."""
+_NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Where records that lay at ``before`` (ascending) lie now."""
+
+    before: np.ndarray
+    after: np.ndarray
+
+    def places(self, at: np.ndarray) -> np.ndarray:
+        """Of records that are all in ``before``; those that are nowhere any more are left out."""
+        found = self.after[np.searchsorted(self.before, at)]
+        there: np.ndarray = found[found != _NOWHERE]
+        return there
+
+    def found_in(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which of ``before`` are among these positions, ascending too, and where."""
+        if not len(at):
+            return at, at
+        first, end = np.searchsorted(self.before, [at[0], at[-1] + 1])
+        place = np.searchsorted(at, self.before[first:end])
+        there = at[place] == self.before[first:end]
+        return first + np.flatnonzero(there), place[there]
+
+
+def rewrite(
+    old: Sequence[ColdSegment], undoable: Sequence[np.ndarray], writer: DiskWriter
+) -> tuple[ColdSegment | None, list[Moved]]:
+    """The new segment, if anything is left for it, and where the ``undoable`` records of each old one are there.
+
+    ``undoable``: positions of dead records that must go along.
+    """
+    moved = [Moved(at, np.full(len(at), _NOWHERE, np.int64)) for at in map(np.sort, undoable)]
+    try:
+        for shard, spans in _pieces(old, _piece_rows(old)):
+            sources: list[Source] = []
+            picked: list[tuple[Moved, np.ndarray]] = []
+            for segment, mine, (lo, hi) in zip(old, moved, spans, strict=True):
+                at = row_numbers(lo, hi)
+                dead = segment.tags[at] >= ck.DEAD
+                stays = ~dead
+                _, place = mine.found_in(at)
+                stays[place] = True
+                at = at[stays]
+                if len(at):
+                    sources.append((segment.rows, at, dead[stays]))
+                    picked.append((mine, at))
+            if not sources:
+                continue
+            positions = writer.add(shard, sources)
+            for segment in old:
+                segment.release()
+            edges = np.cumsum([len(at) for _, at in picked])[:-1]
+            for (mine, at), to in zip(picked, np.split(positions, edges), strict=True):
+                numbers, place = mine.found_in(at)
+                mine.after[numbers] = to[place]
+        return writer.finish(), moved
+    except BaseException:
+        writer.close()
+        raise
+
+
+def _piece_rows(old: Sequence[ColdSegment]) -> int:
+    row_bytes = sum(segment.disk_bytes for segment in old) / sum(len(segment.tags) for segment in old)
+    return max(2 * len(old), int(PIECE_BYTES / (2 * row_bytes + _ROW_ROOM_BYTES)))
+
+
+Spans = list[tuple[np.ndarray, np.ndarray]]
+"""For each segment, first positions and ends of what a piece has of it."""
+
+
+def _pieces(old: Sequence[ColdSegment], rows_most: int) -> Iterator[tuple[int, Spans]]:
+    """All cells of the segments, in the order of a segment: shards, and spans of about so many rows together."""
+    for shard in np.unique(np.concatenate([segment.shards for segment in old])).tolist():
+        cells = [segment.cells_of(shard) for segment in old]
+        panes = [segment.panes[own] for segment, own in zip(old, cells, strict=True)]
+        counts = [(segment.hi - segment.lo)[own] for segment, own in zip(old, cells, strict=True)]
+        starts, which = np.unique(np.concatenate(panes), return_inverse=True)
+        ends = np.cumsum(np.bincount(which.reshape(-1), np.concatenate(counts), len(starts)))
+        first = 0
+        while first < len(starts):
+            done = ends[first - 1] if first else 0
+            stop = max(first + 1, int(np.searchsorted(ends, done + rows_most, side="right")))
+            numbers = [
+                own.start + np.flatnonzero((pane >= starts[first]) & (pane <= starts[stop - 1]))
+                for own, pane in zip(cells, panes, strict=True)
+            ]
+            cuts = _cuts(old, numbers, rows_most) if ends[stop - 1] - done > rows_most else []
+            before = [segment.lo[own] for segment, own in zip(old, numbers, strict=True)]
+            for cut in cuts:
+                after = [segment.tag_places(own, cut) for segment, own in zip(old, numbers, strict=True)]
+                yield shard, list(zip(before, after, strict=True))
+                before = after
+            yield shard, [(lo, segment.hi[own]) for lo, segment, own in zip(before, old, numbers, strict=True)]
+            first = stop
+
+
+def _cuts(old: Sequence[ColdSegment], numbers: Sequence[np.ndarray], rows_most: int) -> list[int]:
+    """Tags at which to part one pane of a shard, of which each segment has a cell at most."""
+    # Of n cells every step-th tag: from one n-th sample to the next, none has more than a step more than its samples.
+    own = [(segment, cell) for segment, cells in zip(old, numbers, strict=True) for cell in cells.tolist()]
+    step = max(1, rows_most // (2 * len(own)))
+    samples = np.sort(np.concatenate([ck.TAG_MASK & s.tags[s.lo[c] + step : s.hi[c] : step] for s, c in own]))
+    cuts: list[int] = np.unique(samples[len(own) - 1 :: len(own)]).tolist()
+    return cuts
