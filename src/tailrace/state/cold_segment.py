@@ -33,10 +33,10 @@ from tailrace.state.table import Rows, concat_rows
 CELL_BYTES = 40
 TAGS = ck.DEAD
 """Tags are numbers below this."""
-READ_BYTES = 32 << 20
+READ_BYTES = 16 << 20
 """So much of the files at most is in this process's memory while they are read."""
-_AROUND_BYTES = 64 << 10
-"""What the system maps beside a page that is read."""
+_AROUND_BYTES = 2 << 20
+"""What the system may map beside a record that is read: a large page of its cache."""
 _DEAD = np.uint32(ck.DEAD)
 _NO_TAGS = np.empty(0, np.uint32)
 _NO_KEYS = np.empty((0, 2), np.int64)
@@ -80,7 +80,6 @@ class ColdSegment:
         self.disk_bytes = rows.words.nbytes + rows.heap.nbytes
         self.tags = tags
         self._tags_file = tags_file
-        self._tags_room = _NO_TAGS if tags_file is None else np.empty(len(tags), np.uint32)
         self.shards, self.panes, self.lo, self.hi, self.live = (np.ascontiguousarray(column) for column in cells)
 
     @property
@@ -111,17 +110,17 @@ class ColdSegment:
                 self.rows, self._direct, self._files = rows, around, files
 
     def load_tags(self) -> None:
-        """Put the tags into memory, where room was kept for them, and let go of their file.
+        """Put the tags into memory, and let go of their file. They can be used before, and still where this fails.
 
-        Not before: so those that rewrite segments never hold the old tags and the new ones.
+        It is for the time after the old ones are gone, so that whoever rewrites segments never holds both.
         """
         if self._tags_file is None:
             return
-        step = READ_BYTES // 4 // self.tags.itemsize
-        for first in range(0, len(self.tags), step):
-            self._tags_room[first : first + step] = self.tags[first : first + step]
+        tags, step = np.empty_like(self.tags), READ_BYTES // self.tags.itemsize
+        for first in range(0, len(tags), step):
+            tags[first : first + step] = self.tags[first : first + step]
             self._tags_file.release()
-        self.tags, self._tags_room = self._tags_room, _NO_TAGS
+        self.tags = tags
         self._tags_file.close()
         self._tags_file = None
 
@@ -203,7 +202,7 @@ class ColdSegment:
         cells = slice(first, cells.stop)
         if first == cells.stop or not len(chosen):
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        room, count = len(chosen) + 64, np.zeros(1, np.int64)
+        room, count = len(chosen) + 16, np.zeros(1, np.int64)
         pair_rows, pair_at = np.empty(room, np.int64), np.empty(room, np.int64)
         found_rows, found_at, done = [], [], 0
         while done < len(chosen):

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tailrace.cache.policies import POLICIES
 from tailrace.env.scratch import ScratchFile, temporary_folder
+from tailrace.state import cold_rewrite, cold_segment
 from tailrace.state.cold_segment import SegmentClosedError
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
 from tailrace.state.read_modify_write import ReadModifyWriteStore
@@ -101,8 +102,16 @@ class Machine(RuleBasedStateMachine):
         prefetch=st.sampled_from(PREFETCH_MODES),
         slow=st.booleans(),
         reads=st.sampled_from(COLD_READS),
+        cut=st.booleans(),
     )
-    def start(self, budget: int, hashes: int, tight: bool, policy: str, prefetch: str, slow: bool, reads: str) -> None:
+    def start(
+        self, budget: int, hashes: int, tight: bool, policy: str, prefetch: str, slow: bool, reads: str, cut: bool
+    ) -> None:
+        """``cut``: what is read and rewritten at a time is small enough for several pieces of a pane."""
+        self.patches = pytest.MonkeyPatch()
+        if cut:
+            self.patches.setattr(cold_rewrite, "PIECE_BYTES", 5_000)
+            self.patches.setattr(cold_segment, "READ_BYTES", 500)
         self.tuning = ColdTuning(
             policy=policy, prefetch=prefetch, reads=reads, read_s=1e-6 if slow else 0.0, hint_worth_s=0.0
         )
@@ -211,6 +220,7 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
+            self.patches.undo()
             self.store.close()
             assert list(Path(self.path).iterdir()) == []
             self.folder.__exit__(None, None, None)
