@@ -35,6 +35,12 @@ def records(keys: np.ndarray, panes: int = 1) -> Rows:
     return Rows(words, np.empty(0, np.uint8))
 
 
+def by_shard(keys: np.ndarray, panes: int) -> tuple[Rows, np.ndarray]:
+    shards = keys // panes % SHARDS
+    order = np.argsort(shards, kind="stable")
+    return records(keys[order], panes), np.searchsorted(shards[order], np.arange(SHARDS + 1))
+
+
 def filled(folder: str, count: int, segments: int, panes: int = 1) -> ColdRecords:
     """Segments of so many records together, those of a shard being ``key // panes % SHARDS``."""
     cold = ColdRecords(LAYOUT, folder, 2.0)
@@ -83,9 +89,8 @@ def test_taken_records_are_followed_through_pieces_and_the_others_left_behind(mo
         cold = filled(folder, 5_000, 3, panes=3)
         gone, taken = np.arange(0, 5_000, 3), np.arange(1, 5_000, 7)
         for epoch, keys in enumerate([gone, taken[~np.isin(taken, gone)]]):
-            keys = keys[np.argsort(keys // 3 % SHARDS, kind="stable")]
-            bounds = np.searchsorted(keys // 3 % SHARDS, np.arange(SHARDS + 1))
-            assert sum(len(rows) for rows, _ in cold.take_all(epoch, records(keys, 3), bounds, 0)) == len(keys)
+            wanted = by_shard(keys, 3)
+            assert sum(len(rows) for rows, _ in cold.take_all(epoch, *wanted, 0)) == len(keys)
         cold.forget(0)
         cold._rewrite(list(cold._segments))
         left = np.setdiff1d(np.arange(5_000), gone)
@@ -95,6 +100,8 @@ def test_taken_records_are_followed_through_pieces_and_the_others_left_behind(mo
         cold.undo(1)
         assert (keys_of(cold, 3) == left).all()
         assert cold.rows(NO_HORIZON) == len(left)
+        found, _ = cold.lookup_all(*by_shard(np.arange(5_000), 3), 0)
+        assert (np.sort(found.words[:, SUM]) == left).all()
         cold.close()
 
 
