@@ -11,7 +11,8 @@ Invariants
   the epoch's delta its key.
 - What an epoch that can be undone has taken stays on disk, through every rewriting; ``_taken`` knows where.
 - Cells of panes below the floor (the horizon before the oldest epoch that can be undone) go whole, without being read.
-- Segments are merged in tiers (see ``tiers``), so that few are searched. Where bytes on disk exceed
+- Segments are merged in tiers (see ``tiers``), so that few are searched, and where there is much on disk in lanes (see
+  ``lanes``), one at a time, so that no epoch rewrites all. Where bytes on disk exceed
   ``max_space_amplification`` times those of the records that are needed, the emptiest segment is rewritten, one by one.
 
 Memory: four bytes for a record and 40 for a cell (see ``cold_segment``). What reading and rewriting take besides does
@@ -34,8 +35,9 @@ from tailrace.env import clock
 from tailrace.state import cold_kernels as ck
 from tailrace.state import metrics
 from tailrace.state.cold_reads import ColdReads
-from tailrace.state.cold_rewrite import rewrite
+from tailrace.state.cold_rewrite import Moved, rewrite
 from tailrace.state.cold_segment import ColdSegment, Matches, each_once
+from tailrace.state.lanes import EVERY, Lane, lanes_for
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.runs import no_rows
@@ -370,15 +372,22 @@ class ColdRecords:
         self.reads.keep_only([segment.uid for segment in self._segments])
 
     def _tidy(self) -> None:
-        count = newest_to_merge([segment.disk_bytes for segment in self._segments])
-        if count:
-            self._rewrite(self._segments[-count:])
+        lanes = lanes_for(self.disk_bytes)
+        by_lane: dict[Lane, list[ColdSegment]] = {}
+        for segment in self._segments:
+            by_lane.setdefault(segment.lane.within(lanes), []).append(segment)
+        for lane, own in by_lane.items():
+            count = newest_to_merge([segment.disk_bytes for segment in own])
+            if count:
+                self._rewrite(own[-count:], lane.cut(lanes))
+                break  # the next lane next time: no epoch pays for all
         while self._segments:
             needed = [self._needed_bytes(segment) for segment in self._segments]
             if self.disk_bytes <= self._amplification_max * sum(needed):
                 return
             shares = [bytes_ / segment.disk_bytes for bytes_, segment in zip(needed, self._segments, strict=True)]
-            self._rewrite([self._segments[int(np.argmin(shares))]])
+            emptiest = self._segments[int(np.argmin(shares))]
+            self._rewrite([emptiest], emptiest.lane.cut(lanes))
 
     def close(self) -> None:
         """Nothing is left, on disk neither."""
@@ -406,20 +415,36 @@ class ColdRecords:
                 segment.close()
         self._segments = stay
 
-    def _rewrite(self, old: Sequence[ColdSegment]) -> None:
-        """Put one segment in the place of neighbours, with the records that are live or can become it again."""
+    def _rewrite(self, old: Sequence[ColdSegment], lanes: Sequence[Lane] = (EVERY,)) -> None:
+        """Put a segment for each lane in the place of others, with the records that are live or can become it again."""
         place = self._segments.index(old[0])
         self.compactions += 1
-        undoable = [self._still_undoable(segment) for segment in old]
-        new, moved = rewrite(old, undoable, DiskWriter(self._layout, self._folder, direct=self._direct))
-        self._segments[place : place + len(old)] = [] if new is None else [new]
+        undoable = [np.sort(self._still_undoable(segment)) for segment in old]
+        new: list[tuple[ColdSegment, list[Moved]]] = []
+        try:
+            for lane in lanes:
+                writer = DiskWriter(self._layout, self._folder, lane=lane, direct=self._direct)
+                made, moved = rewrite(old, undoable, writer)
+                if made is not None:
+                    new.append((made, moved))
+        except BaseException:
+            for made, _ in new:
+                made.close()
+            raise
+        stay = [segment for segment in self._segments if segment not in old]
+        self._segments = [*stay[:place], *(made for made, _ in new), *stay[place:]]
         for parts in self._taken.values():
-            for part in parts:
-                for segment, mine in zip(old, moved, strict=True):
-                    if part.segment is segment and new is not None:
-                        part.segment, part.at = new, mine.places(part.at)
-                        break
+            parts[:] = [after for part in parts for after in _followed(part, old, new)]
         for segment in old:
             segment.close()
-        if new is not None:
-            new.load_tags()
+        for made, _ in new:
+            made.load_tags()
+
+
+def _followed(part: _Taken, old: Sequence[ColdSegment], new: Sequence[tuple[ColdSegment, list[Moved]]]) -> list[_Taken]:
+    """What was taken of one of the old segments, where it lies in the new ones."""
+    if part.segment not in old:
+        return [part]
+    number = old.index(part.segment)
+    places = [(made, moved[number].places(part.at)) for made, moved in new]
+    return [_Taken(made, at, part.removed) for made, at in places if len(at)]

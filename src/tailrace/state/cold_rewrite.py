@@ -1,4 +1,4 @@
-"""Several segments of cold records become one: only what is live, or can become it again, goes along.
+"""Several segments of cold records become one of a lane: only what is live, or can become it again, goes along.
 
 Invariants
 - Memory: a piece of about ``PIECE_BYTES`` at a time, and 16 bytes for each record that an epoch which can be undone has
@@ -18,6 +18,7 @@ import numpy as np
 
 from tailrace.state import cold_kernels as ck
 from tailrace.state.cold_segment import ColdSegment
+from tailrace.state.lanes import Lane
 from tailrace.state.runs import row_numbers
 from tailrace.state.segment_writer import DiskWriter, Source
 
@@ -35,10 +36,14 @@ class Moved:
     after: np.ndarray
 
     def places(self, at: np.ndarray) -> np.ndarray:
-        """Of records that are all in ``before``; those that are nowhere any more are left out."""
-        found = self.after[np.searchsorted(self.before, at)]
-        there: np.ndarray = found[found != _NOWHERE]
+        """Where those of these records are that are known here."""
+        numbers, _ = self.found_in(np.sort(at))
+        there: np.ndarray = self.after[numbers]
         return there
+
+    def still_there(self) -> Moved:
+        there = self.after != _NOWHERE
+        return Moved(self.before[there], self.after[there])
 
     def found_in(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which of ``before`` are among these positions, ascending too, and where."""
@@ -46,20 +51,20 @@ class Moved:
             return at, at
         first, end = np.searchsorted(self.before, [at[0], at[-1] + 1])
         place = np.searchsorted(at, self.before[first:end])
-        there = at[place] == self.before[first:end]
+        there = at[place] == self.before[first:end]  # no place is beyond the last: that is not below any of these
         return first + np.flatnonzero(there), place[there]
 
 
 def rewrite(
     old: Sequence[ColdSegment], undoable: Sequence[np.ndarray], writer: DiskWriter
 ) -> tuple[ColdSegment | None, list[Moved]]:
-    """The new segment, if anything is left for it, and where the ``undoable`` records of each old one are there.
+    """The writer's lane of the segments, if anything is left for it, and where their ``undoable`` records are there.
 
-    ``undoable``: positions of dead records that must go along.
+    ``undoable``: of each segment, ascending positions of dead records that must go along.
     """
-    moved = [Moved(at, np.full(len(at), _NOWHERE, np.int64)) for at in map(np.sort, undoable)]
+    moved = [Moved(at, np.full(len(at), _NOWHERE, np.int64)) for at in undoable]
     try:
-        for shard, spans in _pieces(old, _piece_rows(old)):
+        for shard, spans in _pieces(old, writer.lane, _piece_rows(old)):
             sources: list[Source] = []
             picked: list[tuple[Moved, np.ndarray]] = []
             for segment, mine, (lo, hi) in zip(old, moved, spans, strict=True):
@@ -81,7 +86,7 @@ def rewrite(
             for (mine, at), to in zip(picked, np.split(positions, edges), strict=True):
                 numbers, place = mine.found_in(at)
                 mine.after[numbers] = to[place]
-        return writer.finish(), moved
+        return writer.finish(), [mine.still_there() for mine in moved]
     except BaseException:
         writer.close()
         raise
@@ -96,9 +101,9 @@ Spans = list[tuple[np.ndarray, np.ndarray]]
 """For each segment, first positions and ends of what a piece has of it."""
 
 
-def _pieces(old: Sequence[ColdSegment], rows_most: int) -> Iterator[tuple[int, Spans]]:
-    """All cells of the segments, in the order of a segment: shards, and spans of about so many rows together."""
-    for shard in np.unique(np.concatenate([segment.shards for segment in old])).tolist():
+def _pieces(old: Sequence[ColdSegment], lane: Lane, rows_most: int) -> Iterator[tuple[int, Spans]]:
+    """The lane's cells of the segments, in the order of a segment: shards, and spans of about so many rows together."""
+    for shard in filter(lane.holds, np.unique(np.concatenate([segment.shards for segment in old])).tolist()):
         cells = [segment.cells_of(shard) for segment in old]
         panes = [segment.panes[own] for segment, own in zip(old, cells, strict=True)]
         counts = [(segment.hi - segment.lo)[own] for segment, own in zip(old, cells, strict=True)]

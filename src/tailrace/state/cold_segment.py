@@ -26,6 +26,7 @@ from tailrace.env.scratch import ScratchFile
 from tailrace.state import cold_kernels as ck
 from tailrace.state.cold_reads import ColdReads
 from tailrace.state.direct_rows import DirectRows
+from tailrace.state.lanes import EVERY, Lane
 from tailrace.state.layout import RecordLayout
 from tailrace.state.runs import no_rows, row_numbers, take
 from tailrace.state.table import Rows, concat_rows
@@ -64,14 +65,16 @@ class ColdSegment:
         files: tuple[ScratchFile, ScratchFile] | None,
         direct: DirectRows | None = None,
         tags_file: ScratchFile | None = None,
+        lane: Lane = EVERY,
     ) -> None:
         """``cells``: shards, panes, first positions, ends, live records. ``direct``: reads past the map.
 
         ``files``: where the rows are mapped from; None while they lie in memory. ``tags_file``: where the tags are
-        mapped from, until ``load_tags``.
+        mapped from, until ``load_tags``. ``lane``: it has no other shards than those.
         """
         self._direct = direct
         self.uid = next(_UIDS)
+        self.lane = lane
         self._layout = layout
         self._files = files
         self._closed = False

@@ -2,7 +2,8 @@
 
 Invariants
 - Tables, the index of cold records, the buffer of what leaves and what was read ahead hold ``memory_bytes`` together,
-  plus what epochs that can be undone have changed: no such record leaves.
+  plus what epochs that can be undone have changed: no such record leaves. What reading and rewriting take besides is
+  a constant (see ``cold_segment``, ``cold_rewrite``) and not reckoned here.
 - Nobody lets go of a record before it is in the buffer. What fails on the way leaves every record in one place.
 
 Threads: as the store, one at a time.

@@ -20,6 +20,7 @@ from tailrace.state import cold_kernels as ck
 from tailrace.state import run_kernels as rk
 from tailrace.state.cold_segment import ColdSegment, mapped
 from tailrace.state.direct_rows import DirectRows
+from tailrace.state.lanes import EVERY, Lane
 from tailrace.state.layout import PANE, RecordLayout
 from tailrace.state.runs import Slices, by_hash
 from tailrace.state.table import Rows
@@ -93,8 +94,9 @@ class MemoryWriter(SegmentWriter):
 
 
 class DiskWriter(SegmentWriter):
-    def __init__(self, layout: RecordLayout, folder: str, *, direct: bool = False) -> None:
+    def __init__(self, layout: RecordLayout, folder: str, *, lane: Lane = EVERY, direct: bool = False) -> None:
         super().__init__(layout)
+        self.lane = lane
         self._direct = direct
         self._files: list[ScratchFile] = []
         try:
@@ -115,7 +117,7 @@ class DiskWriter(SegmentWriter):
         around = DirectRows(self._layout, words, heap) if self._direct else None
         rows = mapped((words, heap), self._count, self._layout)
         (tags,) = tags_file.sealed((np.uint32, 0, self._count))
-        return ColdSegment(self._layout, rows, tags, cells, (words, heap), around, tags_file)
+        return ColdSegment(self._layout, rows, tags, cells, (words, heap), around, tags_file, self.lane)
 
     def close(self) -> None:
         for file in self._files:

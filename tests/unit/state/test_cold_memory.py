@@ -9,69 +9,35 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.cold_keys import LAYOUT, NO_HORIZON, SUM, ColdKeys, records
 from tailrace.env.scratch import temporary_folder
 from tailrace.state import cold_rewrite, cold_segment
-from tailrace.state.cold import ColdRecords
 from tailrace.state.cold_segment import ColdSegment
-from tailrace.state.layout import HASH, PANE, VALID, Merge, record_layout
 from tailrace.state.runs import take
 from tailrace.state.segment_writer import DiskWriter
-from tailrace.state.table import Rows
-from tailrace.types import BIGINT, Field
-
-LAYOUT = record_layout([Field("k", BIGINT)], [(Merge.ADD, BIGINT)], ansi=False)
-KEY, SUM = LAYOUT.keys[0].word, LAYOUT.accumulators[0].word
-SHARDS = 2
-NO_HORIZON = -(2**63)
 
 
-def records(keys: np.ndarray, panes: int = 1) -> Rows:
-    """Of these keys, in panes by turns; the sum tells the key."""
-    words = np.zeros((len(keys), LAYOUT.words), np.int64)
-    words[:, HASH] = (keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
-    words[:, PANE] = keys % panes
-    words[:, VALID] = 3
-    words[:, KEY] = words[:, SUM] = keys
-    return Rows(words, np.empty(0, np.uint8))
-
-
-def by_shard(keys: np.ndarray, panes: int) -> tuple[Rows, np.ndarray]:
-    shards = keys // panes % SHARDS
-    order = np.argsort(shards, kind="stable")
-    return records(keys[order], panes), np.searchsorted(shards[order], np.arange(SHARDS + 1))
-
-
-def filled(folder: str, count: int, segments: int, panes: int = 1) -> ColdRecords:
-    """Segments of so many records together, those of a shard being ``key // panes % SHARDS``."""
-    cold = ColdRecords(LAYOUT, folder, 2.0)
-    keys = np.arange(count)
+def filled(folder: str, count: int, segments: int, panes: int = 1) -> ColdKeys:
+    """Segments of so many records together."""
+    store = ColdKeys(folder, panes=panes)
     for number in range(segments):
-        own = keys[number::segments]
-        parts = [own[own // panes % SHARDS == shard] for shard in range(SHARDS)]
-        cold.put(((shard, records(part, panes)) for shard, part in enumerate(parts)), len(own))
-        cold.write_buffer()
-    cold.wait_for_writes()
-    return cold
-
-
-def keys_of(cold: ColdRecords, panes: int = 1) -> np.ndarray:
-    every = np.arange(panes, dtype=np.int64)
-    return np.sort(np.concatenate([cold.rows_of(shard, every).words[:, SUM] for shard in range(SHARDS)]))
+        store.put(np.arange(number, count, segments))
+    return store
 
 
 def settling_bytes(count: int, panes: int) -> int:
     """The most that merging segments takes at a time, beyond what was there before."""
     with temporary_folder() as folder:
         tracemalloc.start()
-        cold = filled(folder, count, 8, panes)
+        store = filled(folder, count, 8, panes)
         before, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
-        cold.settle(NO_HORIZON)
+        store.cold.settle(NO_HORIZON)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert (cold.compactions, len(cold._segments)) == (1, 1)
-        assert (keys_of(cold, panes) == np.arange(count)).all()
-        cold.close()
+        assert (store.cold.compactions, len(store.cold._segments)) == (1, 1)
+        assert (store.read() == np.arange(count)).all()
+        store.cold.close()
         return peak - before
 
 
@@ -86,39 +52,36 @@ def test_rewriting_takes_no_memory_in_proportion_to_the_records(monkeypatch: pyt
 def test_taken_records_are_followed_through_pieces_and_the_others_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cold_rewrite, "PIECE_BYTES", 20_000)
     with temporary_folder() as folder:
-        cold = filled(folder, 5_000, 3, panes=3)
-        gone, taken = np.arange(0, 5_000, 3), np.arange(1, 5_000, 7)
-        for epoch, keys in enumerate([gone, taken[~np.isin(taken, gone)]]):
-            wanted = by_shard(keys, 3)
-            assert sum(len(rows) for rows, _ in cold.take_all(epoch, *wanted, 0)) == len(keys)
-        cold.forget(0)
-        cold._rewrite(list(cold._segments))
+        store = filled(folder, 5_000, 3, panes=3)
+        gone = np.arange(0, 5_000, 3)
+        taken = np.setdiff1d(np.arange(1, 5_000, 7), gone)
+        assert (store.take(0, gone), store.take(1, taken)) == (len(gone), len(taken))
+        store.cold.forget(0)
+        store.cold._rewrite(list(store.cold._segments))
         left = np.setdiff1d(np.arange(5_000), gone)
-        assert (keys_of(cold, 3) == np.setdiff1d(left, taken)).all()
-        (segment,) = cold._segments
+        assert (store.read() == np.setdiff1d(left, taken)).all()
+        (segment,) = store.cold._segments
         assert len(segment.tags) == len(left)
-        cold.undo(1)
-        assert (keys_of(cold, 3) == left).all()
-        assert cold.rows(NO_HORIZON) == len(left)
-        found, _ = cold.lookup_all(*by_shard(np.arange(5_000), 3), 0)
-        assert (np.sort(found.words[:, SUM]) == left).all()
-        cold.close()
+        store.cold.undo(1)
+        assert (store.read() == left).all()
+        assert (store.found(np.arange(5_000)) == left).all()
+        assert store.cold.rows(NO_HORIZON) == len(left)
+        store.cold.close()
 
 
 def test_ranges_of_tags_are_all_records_once() -> None:
     with temporary_folder() as folder:
-        cold = filled(folder, 3_000, 2)
-        one_shard = np.arange(0, 3_000, 4)
-        list(cold.take_all(0, records(one_shard), np.array([0, len(one_shard), len(one_shard)]), 0))
+        store = filled(folder, 3_000, 2)
+        store.take(0, np.arange(0, 3_000, 4))
         edges = np.linspace(0, cold_segment.TAGS, 8).astype(np.int64)
         panes = np.zeros(1, np.int64)
-        for shard in range(SHARDS):
-            parts = [cold.rows_of(shard, panes, int(a), int(b)) for a, b in itertools.pairwise(edges)]
+        for shard in range(store.shards):
+            parts = [store.cold.rows_of(shard, panes, int(a), int(b)) for a, b in itertools.pairwise(edges)]
             assert all(len(part) for part in parts)
             got = np.sort(np.concatenate([part.words[:, SUM] for part in parts]))
-            want = np.setdiff1d(np.arange(shard, 3_000, SHARDS), one_shard)
+            want = np.setdiff1d(np.arange(shard, 3_000, store.shards), np.arange(0, 3_000, 4))
             assert (got == want).all()
-        cold.close()
+        store.cold.close()
 
 
 def segment_of(folder: str, count: int) -> ColdSegment:

@@ -1,0 +1,55 @@
+"""Lanes: how many segments a merge of cold records is written to, so that none has to rewrite all of them.
+
+A lane is the shards whose numbers leave one remainder. While there is little on disk, there is one lane with every
+shard. As the bytes grow, merges write a segment for each of two lanes, four, and so on: a finer lane lies inside a
+coarser one, so that every segment stays in one lane. Segments are merged within their lane. What leaves memory is of
+every shard, and is parted into lanes when it is merged for the first time. Where lanes are finer than they need be by
+now, those that lie in one coarser lane are merged together.
+
+Threads: pure functions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LANE_BYTES = 256 << 20
+"""A lane may hold so much before there are more of them."""
+LANES_MOST = 16
+
+
+class Lane(NamedTuple):
+    """The shards that leave ``number`` when they are divided by ``count``, a power of two.
+
+    >>> Lane(2, 1).cut(8), Lane(8, 7).within(2), Lane(8, 7).cut(2)
+    ([Lane(count=8, number=1), Lane(count=8, number=3), Lane(count=8, number=5), Lane(count=8, number=7)],\
+ Lane(count=2, number=1), [Lane(count=8, number=7)])
+    """
+
+    count: int
+    number: int
+
+    def within(self, count: int) -> Lane:
+        """The lane that this one lies in where there are no more than so many."""
+        fewer = min(self.count, count)
+        return Lane(fewer, self.number % fewer)
+
+    def cut(self, count: int) -> list[Lane]:
+        """The lanes that this one consists of where there are no fewer than so many."""
+        more = max(self.count, count)
+        return [Lane(more, number) for number in range(self.number, more, self.count)]
+
+    def holds(self, shard: int) -> bool:
+        return shard % self.count == self.number
+
+
+EVERY = Lane(1, 0)
+"""Every shard."""
+
+
+def lanes_for(disk_bytes: int) -> int:
+    """How many lanes so many bytes are merged in."""
+    count = 1
+    while count < LANES_MOST and disk_bytes > count * LANE_BYTES:
+        count *= 2
+    return count
