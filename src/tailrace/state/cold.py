@@ -379,7 +379,7 @@ class ColdRecords:
         for lane, own in by_lane.items():
             count = newest_to_merge([segment.disk_bytes for segment in own])
             if count:
-                self._rewrite(own[-count:], lane.cut(lanes))
+                self._rewrite(own[-count:], lane, lanes)
                 break  # the next lane next time: no epoch pays for all
         while self._segments:
             needed = [self._needed_bytes(segment) for segment in self._segments]
@@ -387,7 +387,7 @@ class ColdRecords:
                 return
             shares = [bytes_ / segment.disk_bytes for bytes_, segment in zip(needed, self._segments, strict=True)]
             emptiest = self._segments[int(np.argmin(shares))]
-            self._rewrite([emptiest], emptiest.lane.cut(lanes))
+            self._rewrite([emptiest], emptiest.lane, lanes)
 
     def close(self) -> None:
         """Nothing is left, on disk neither."""
@@ -415,14 +415,17 @@ class ColdRecords:
                 segment.close()
         self._segments = stay
 
-    def _rewrite(self, old: Sequence[ColdSegment], lanes: Sequence[Lane] = (EVERY,)) -> None:
-        """Put a segment for each lane in the place of others, with the records that are live or can become it again."""
+    def _rewrite(self, old: Sequence[ColdSegment], within: Lane = EVERY, lanes: int = 1) -> None:
+        """Put one segment in the place of others, or one for each lane where there are so many lanes.
+
+        With the records that are live, or can become it again. ``within``: the lane that all of them are in.
+        """
         place = self._segments.index(old[0])
         self.compactions += 1
         undoable = [np.sort(self._still_undoable(segment)) for segment in old]
         new: list[tuple[ColdSegment, list[Moved]]] = []
         try:
-            for lane in lanes:
+            for lane in within.parted(lanes, sum(segment.disk_bytes for segment in old)):
                 writer = DiskWriter(self._layout, self._folder, lane=lane, direct=self._direct)
                 made, moved = rewrite(old, undoable, writer)
                 if made is not None:

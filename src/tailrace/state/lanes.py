@@ -3,8 +3,9 @@
 A lane is the shards whose numbers leave one remainder. While there is little on disk, there is one lane with every
 shard. As the bytes grow, merges write a segment for each of two lanes, four, and so on: a finer lane lies inside a
 coarser one, so that every segment stays in one lane. Segments are merged within their lane. What leaves memory is of
-every shard, and is parted into lanes when it is merged for the first time. Where lanes are finer than they need be by
-now, those that lie in one coarser lane are merged together.
+every shard, and is parted into lanes as soon as so much is merged that this makes no small segments: each costs a look
+in every batch, and two open files. Where lanes are finer than they need be by now, those that lie in one coarser lane
+are merged together.
 
 Threads: pure functions.
 """
@@ -15,7 +16,9 @@ from typing import NamedTuple
 
 LANE_BYTES = 256 << 20
 """A lane may hold so much before there are more of them."""
-LANES_MOST = 16
+LANES_MOST = 8
+PART_SHARE = 16
+"""A merge is not parted where its parts would be smaller than ``LANE_BYTES`` over this."""
 
 
 class Lane(NamedTuple):
@@ -38,6 +41,11 @@ class Lane(NamedTuple):
         """The lanes that this one consists of where there are no fewer than so many."""
         more = max(self.count, count)
         return [Lane(more, number) for number in range(self.number, more, self.count)]
+
+    def parted(self, count: int, bytes_: int) -> list[Lane]:
+        """The lanes to which so many bytes of this one are written, where there are so many lanes."""
+        finer = self.cut(count)
+        return finer if bytes_ * PART_SHARE >= len(finer) * LANE_BYTES else [self]
 
     def holds(self, shard: int) -> bool:
         return shard % self.count == self.number
