@@ -12,7 +12,7 @@ Threads: pure functions.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 LANE_BYTES = 256 << 20
 """A lane may hold so much before there are more of them."""
@@ -21,7 +21,8 @@ PART_SHARE = 16
 """A merge is not parted where its parts would be smaller than ``LANE_BYTES`` over this."""
 
 
-class Lane(NamedTuple):
+@dataclass(frozen=True)
+class Lane:
     """The shards that leave ``number`` when they are divided by ``count``, a power of two.
 
     >>> Lane(2, 1).cut(8), Lane(8, 7).within(2), Lane(8, 7).cut(2)
