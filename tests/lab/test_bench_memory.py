@@ -19,5 +19,6 @@ def test_three_runs_take_turns_and_answer_alike(tmp_path: Path) -> None:
     assert all(peak > 50 << 20 for peak in result["server_peak_bytes"].values()), (
         "a server takes at least its libraries"
     )
-    assert {"slow_down", "ten_times_larger"} <= result.keys()
+    assert {"slow_down", "ten_times_larger", "stated_bytes"} <= result.keys()
+    assert result["within_stated"] is True, "so little state stays far below what is stated"
     assert said[-1] == "done"

@@ -19,7 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql.streaming.listener import (
+    JStreamingQueryListener,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
@@ -48,11 +50,19 @@ class _Batches(StreamingQueryListener):
         self.seen: queue.Queue[dict[str, Any]] = queue.Queue()
         self.ended = threading.Event()  # set after the query's last batch is on the queue
 
+    @property
+    def _jlistener(self) -> Any:
+        jvm: Any = SparkContext._jvm
+        return jvm.PythonStreamingQueryListenerWrapper(_AsJson(self))
+
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        progress = json.loads(event.progress.json)
+        raise AssertionError("progress is told as JSON")
+
+    def told(self, json_: str) -> None:
+        progress = json.loads(json_)
         if progress["numInputRows"]:
             self.seen.put(progress)
 
@@ -61,6 +71,14 @@ class _Batches(StreamingQueryListener):
             # What follows is the plan, pages of it, which is no help.
             self.seen.put({"error": event.exception.partition("=== Streaming Query ===")[0].strip()})
         self.ended.set()
+
+
+class _AsJson(JStreamingQueryListener):
+    """Hands progress on as the text that it is: to make objects of it PySpark asks the JVM some hundred times, which
+    takes more processor time than a small batch."""
+
+    def onQueryProgress(self, jevent: Any) -> None:
+        self.pylistener.told(jevent.progress().json())  # type: ignore[attr-defined]
 
 
 class _Child:

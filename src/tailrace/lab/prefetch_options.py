@@ -22,7 +22,7 @@ class PrefetchOptions:
     turns: int = 4
     turn: int = 8
     """Batches that a mode is given in a row; of several, the first is not counted."""
-    warmup: int = 4
+    warmup: int = 8
     """Batches after filling."""
     read_ms: float = 1.0
     depth: int = 16

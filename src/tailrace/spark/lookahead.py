@@ -10,6 +10,8 @@ The rule
 - Else the latest candidate wins whose slack (that of all hints but the slowest hundredth) is at least the time of a
   fetch (p99, from the hint on, so with all that stands before it) and a margin. If none is known to have so much, the
   latest one with nearly as much as any: what little an earlier one has more would not pay for its hints.
+- Where rows had to wait, in the last epochs, for what was already being fetched, and some candidate has half of the
+  slack that is needed or more, a little more of it may be what is missing: the one with the most wins.
 - A candidate whose fetched entries went unused, beyond a share, is discarded with all before it: it sees other keys.
   So is one that has slack enough, and yet more than half of the cold records were not foretold: what it hinted was
   none of them. Staging never is.
@@ -44,6 +46,8 @@ class Rule:
     misses_max: float = 0.5  # of the cold records, with slack enough
     epochs_kept: int = 16  # of slack: what is older counts no more, and candidates without any are measured again
     epochs_idle: int = 16  # without a cold record, after which nothing is sent ahead any more
+    epochs_wary: int = 16  # after rows had to wait for what was being fetched ...
+    wary_share: float = 0.5  # ... where any has this share of the slack that is needed
     epochs_settling: int = 2  # after a move, in which unused entries may be those of the candidate before
 
 
@@ -87,6 +91,7 @@ class Lookahead:
     fetch_ms_p99: float = 0.0
     on: bool = False
     idle: int = 0  # epochs since cold state was last asked for
+    calm: int | None = None  # epochs since rows had to wait for what was being fetched; None: never yet
     since_move: int = 0
     used: int = 0  # since the move has settled, as all that follows
     wasted: int = 0
@@ -121,6 +126,7 @@ class Lookahead:
             fetch_ms_p99=seen.fetch_ms_p99 or self.fetch_ms_p99,
             idle=0 if seen.cold else self.idle + 1,
             on=seen.wanted and (self.on or seen.misses + seen.late > 0),
+            calm=0 if seen.late else None if self.calm is None else self.calm + 1,
             since_move=self.since_move + 1,
             epochs=self.epochs + 1,
         )
@@ -167,7 +173,9 @@ class Lookahead:
         kept, rule = self.kept, self.rule
         slack = {name: self.slack_ms(name) for name in kept}
         needed = self.fetch_ms_p99 + rule.margin_ms
-        winner = latest_with(kept, slack, needed)
+        most = max((known for known in slack.values() if known is not None), default=0.0)
+        wary = self.calm is not None and self.calm < rule.epochs_wary and most >= rule.wary_share * needed
+        winner = None if wary else latest_with(kept, slack, needed)
         unknown = [name for name in kept if slack[name] is None]
         fetch = f"a fetch of {self.fetch_ms_p99:.1f} ms and a margin of {rule.margin_ms:g} ms"
         if winner is not None:
@@ -175,10 +183,12 @@ class Lookahead:
         elif unknown:
             winner, reason = kept[0], "the first, until the slack of all is known"
         else:
-            most = max(known for known in slack.values() if known is not None)
-            winner = latest_with(kept, slack, rule.slack_share * most) or kept[0]
-            which = "the first" if winner == kept[0] else "the latest with nearly as much slack as any"
-            reason = f"{which}, since none has slack for {fetch}: it has {slack[winner]:.1f} ms"
+            winner = latest_with(kept, slack, most if wary else rule.slack_share * most) or kept[0]
+            if wary:
+                reason = f"the one with most slack, since rows have waited for fetches: it has {slack[winner]:.1f} ms"
+            else:
+                which = "the first" if winner == kept[0] else "the latest with nearly as much slack as any"
+                reason = f"{which}, since none has slack for {fetch}: it has {slack[winner]:.1f} ms"
         if self.discarded:
             before = ", ".join(self.candidates[: self.discarded])
             reason += f"; discarded, since they hint at other keys: {before}"

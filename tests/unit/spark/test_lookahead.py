@@ -54,10 +54,13 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
             kept = tuple(name for name in candidates[gone:] if now - dear.get(name, -99) >= rule.epochs_kept)
             fetch = _fetch(past)
             known = _known(past[-rule.epochs_kept :], kept)
-            enough = [name for name in kept if name in known and known[name] >= fetch + rule.margin_ms]
+            wary = any(each.late for each in past[-rule.epochs_wary :])
+            wary = wary and max(known.values(), default=0.0) >= (fetch + rule.margin_ms) / 2
+            enough = [name for name in kept if name in known and known[name] >= fetch + rule.margin_ms and not wary]
             chosen = enough[-1] if enough else kept[0]
             if not enough and set(known) == set(kept):  # as good as any, if not good enough
-                chosen = [name for name in kept if known[name] >= 0.9 * max(known.values())][-1]
+                share = 1.0 if wary else 0.9
+                chosen = [name for name in kept if known[name] >= share * max(known.values())][-1]
             recent = past[-rule.epochs_kept :]
             seldom = [name for name in kept if len([each for each in recent if each.slack.get(name)]) < 2]
             measured = chosen != STAGING and bool(seldom)
@@ -269,3 +272,18 @@ def test_hints_that_are_many_bytes_must_bring_much_slack() -> None:
             assert found.candidate == STAGING and "ingest, source" in found.reason, found
         else:
             assert found.candidate == wanted and "many bytes" not in found.reason, found
+
+
+def test_rows_that_have_waited_for_fetches_move_hints_to_where_there_is_most_time() -> None:
+    slack = {name: [(ms, 1.0)] for name, ms in zip(NAMES, (9.6, 9.8, 10.0, 9.9, 9.5), strict=True)}
+    lookahead = Lookahead(NAMES)
+    for _ in range(4):
+        lookahead = lookahead.after(Seen(cold=5, misses=1, fetch_ms_p99=1.0, slack=slack))
+    assert lookahead.decision.candidate == STAGING, "the latest with enough slack"
+    lookahead = lookahead.after(Seen(cold=5, late=1, fetch_ms_p99=1.0, slack=slack))
+    assert lookahead.decision.candidate == "transform 2"
+    assert "rows have waited for fetches" in lookahead.decision.reason
+    for epoch in range(Rule().epochs_wary):
+        assert lookahead.decision.candidate == "transform 2", epoch
+        lookahead = lookahead.after(Seen(cold=5, fetch_ms_p99=1.0, slack=slack))
+    assert lookahead.decision.candidate == STAGING, "that is long ago"
