@@ -1,11 +1,13 @@
 """Folding: adjacent objects become one, in the background, never touching live state.
 
-Which objects, decides ``choose`` alone, a pure function with two rules:
+Which objects, decides ``choose`` alone, a pure function with three rules:
 
 - *Tiers*: the newest sixteen objects or more become one, as soon as the largest of them is at most a quarter of all. So
   each rewriting of a record puts it into an object at least four times as large: it is rewritten logarithmically often.
 - *Snapshot*: once all that follows the oldest object is twice as large as the oldest itself, everything becomes one. So
   a restart reads at most about three times the state, and the price is half a write more per byte written.
+- *Many*: once there are 128 objects, whatever their sizes, everything becomes one. A renewal overlaps all older objects,
+  so that they count as one: where shards are renewed now and then, the other two rules may never have their sixteen.
 
 A fold is made file to file, one shard of one operator at a time. It reads only objects of durable epochs, and counts
 only when a durable manifest lists it: a fold that is lost, or comes too late, costs nothing but its work. An object
@@ -61,6 +63,9 @@ GROWTH = 4
 TAIL = 2
 """So many times the oldest object's size may follow it before everything becomes one."""
 
+MANY = 128
+"""So many objects of a server's shards become one, whatever their sizes."""
+
 SMALL_BYTES = 64 << 10
 """Below this, size does not matter: what an object costs is its request."""
 
@@ -80,6 +85,8 @@ class _Span:
 def choose(objects: Iterable[ObjectRef], shards: Iterable[int]) -> tuple[ObjectRef, ...]:
     """The objects that a server of these shards should fold now, oldest first; empty where there is no need."""
     spans = _spans(objects, ranges.of_shards(shards))
+    if sum(len(span.refs) for span in spans) >= MANY:
+        return _refs(spans)
     if len(spans) < FAN_IN:
         return ()
     if sum(span.bytes for span in spans[1:]) >= TAIL * spans[0].bytes:

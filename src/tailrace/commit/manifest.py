@@ -190,6 +190,8 @@ def next_objects(
         raise ValueError(f"epoch {epoch} cannot follow epoch {before.epoch}")
     objects, applied = living(before.objects, horizons), []
     for fold in folds:
+        if fold.ref.last_epoch > before.epoch:
+            continue  # a renewal of an epoch that is tried again: its epochs do not follow from what it replaces
         try:
             objects = apply_fold(objects, fold, horizons)
         except StaleFold:

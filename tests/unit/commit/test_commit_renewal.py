@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.commit_model import State, fold_newest, sections, state_of
-from tailrace.commit.fold import Folder, write_renewal
-from tailrace.commit.manifest import Manifest, apply_fold
+from tailrace.commit import ranges
+from tailrace.commit.fold import MANY, Folder, choose, write_renewal
+from tailrace.commit.manifest import EMPTY, Fold, Manifest, apply_fold, next_objects
 from tailrace.commit.objects import ObjectRef, write_object
 from tailrace.commit.renewal import RenewalRule, Renewals, Whole, chains
 from tailrace.env.cloud_store import CloudStore
@@ -101,6 +102,31 @@ def test_every_shard_stays_what_it_was_and_chains_stay_short(seed: int) -> None:
     assert longest <= rule.chain + rule.cycle + 4
 
 
+@pytest.mark.parametrize("period", [2, 15])
+def test_a_manifest_stays_short_where_only_some_epochs_change_much(period: int) -> None:
+    """Objects by their sizes alone. A renewal now and then must not keep small deltas from being folded for good."""
+    renewals, shards, state_bytes = Renewals(), range(64), 400 * MB
+    manifest, done = EMPTY, list[Fold]()
+    most = 0
+    for epoch in range(600):
+        changed = 25 * MB if epoch % period == 0 else MB // 2
+        delta = ObjectRef(f"delta {epoch}", epoch, epoch, ((0, 64),), changed)
+        objects, _ = next_objects(manifest, epoch, [delta], done)
+        manifest = Manifest(epoch, RUN, 0, objects)
+        most = max(most, len(objects))
+        due = renewals.due(shards, changed, state_bytes)
+        renewals.see(objects, shards)
+        renewed = ranges.of_shards(due or ())
+        chosen = [ref for ref in objects if ranges.common(ref.shards, renewed)] if due else choose(objects, shards)
+        done = []
+        if chosen and (due or due is None):
+            first, last = min(ref.first_epoch for ref in chosen), max(ref.last_epoch for ref in chosen)
+            size = state_bytes * len(due or shards) // 64 if first == 0 else sum(ref.bytes for ref in chosen)
+            made = ObjectRef(f"fold {epoch}", first, last, renewed or ((0, 64),), size)
+            done = [Fold(tuple(chosen), made)]
+    assert most <= MANY + 1
+
+
 def test_a_renewal_stands_for_its_shards_alone() -> None:
     store = CloudStore(f"memory://{short_id()}", {})
     whole = Whole((1, 2), {"op": sections({(1, ("a", 0)): 5}, (1, 2))}, {"op": 0})
@@ -114,6 +140,13 @@ def test_a_renewal_stands_for_its_shards_alone() -> None:
         ref(8).name: ((0, 8),),
         fold.ref.name: ((1, 3),),
     }
+
+
+def test_a_renewal_of_an_epoch_that_is_tried_again_is_left_out() -> None:
+    """Its own epoch's delta may be none of what it replaces: it is dead where a window has closed with that epoch."""
+    renewal = Fold((ref(3),), ObjectRef("objects/renewal", 3, 4, ((0, 4),), 1000))
+    objects, used = next_objects(Manifest(3, RUN, 0, (ref(3),)), 4, [ref(4)], [renewal])
+    assert objects == (ref(3), ref(4)) and used == ()
 
 
 def test_where_shards_are_renewed_nothing_is_folded() -> None:
