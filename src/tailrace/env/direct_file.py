@@ -4,13 +4,17 @@ A part lies in one or more blocks of ``BLOCK`` bytes; every block that some part
 which the blocks of one part lie one after the other. The loop over blocks is compiled, and runs without the interpreter
 lock.
 
-Threads: any number at once.
+Threads: any number at once. Who closes a file need not wait for readers: its descriptor goes with the last of them, so
+that none reads another file which has got the same number meanwhile.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -70,6 +74,9 @@ class DirectFile:
                     errno.EINVAL, f"the file system of {folder} cannot be read directly: use coldReads=mapped", folder
                 ) from error
             raise
+        self._guard = threading.Lock()
+        self._readers = 0
+        self._closed = False
 
     def gather(self, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A buffer, and where in it each part begins. Bytes beyond the file's end are undefined."""
@@ -81,12 +88,33 @@ class DirectFile:
         room = np.empty((len(blocks) + 1) * BLOCK, np.uint8)
         skip = -room.ctypes.data % BLOCK  # what is read directly must lie at a block's edge
         buffer = room[skip : skip + len(blocks) * BLOCK]
-        if len(blocks) and _read_blocks(self._descriptor, blocks, buffer) < 0:
-            raise OSError(errno.EIO, "a scratch file cannot be read directly any more: check that disk")
+        with self._reading() as descriptor:
+            if len(blocks) and _read_blocks(descriptor, blocks, buffer) < 0:
+                raise OSError(errno.EIO, "a scratch file cannot be read directly any more: check that disk")
         return buffer, np.searchsorted(blocks, first) * BLOCK + starts % BLOCK
 
     def close(self) -> None:
-        if self._descriptor >= 0:
+        """Idempotent."""
+        with self._guard:
+            self._closed = True
+            self._close_unread()
+
+    @contextmanager
+    def _reading(self) -> Iterator[int]:
+        """The descriptor, which stays open meanwhile."""
+        with self._guard:
+            if self._closed:
+                raise OSError(errno.EBADF, "a scratch file was closed before it was read")
+            self._readers += 1
+        try:
+            yield self._descriptor
+        finally:
+            with self._guard:
+                self._readers -= 1
+                self._close_unread()
+
+    def _close_unread(self) -> None:
+        if self._closed and not self._readers and self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
