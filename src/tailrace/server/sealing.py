@@ -11,6 +11,7 @@ Threads: under the engine's lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -57,9 +58,10 @@ class Sealing:
         sections = {seat.name: seat.operator.delta(at.epoch) for seat in self._seats.values()}
         horizons = {seat.name: seat.operator.horizon for seat in self._seats.values()}
         sealed = self._sealed[at] = Sealed(shards, sections, horizons)
-        whole = self._whole(sealed)
-        if whole is not None:
-            self._wholes[at] = whole
+        with suppress(MemoryError):  # then nothing is renewed with this epoch, and that is all
+            whole = self._whole(sealed)
+            if whole is not None:
+                self._wholes[at] = whole
         return sealed
 
     def _whole(self, sealed: Sealed) -> Whole | None:

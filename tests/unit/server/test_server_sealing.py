@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from fakes import OPERATOR, Bench, bench, request
@@ -80,6 +81,18 @@ def test_nothing_is_given_where_that_is_no_way(server: Bench, case: str) -> None
     server.run(1, 0, *(() if case == "unchanged" else (server.stage(1, 0, 8, 0, (2,)),)))
     server.engine.commit(request(1, 0))
     assert renewed(server, 1) is None
+
+
+def test_an_epoch_does_not_fail_where_memory_is_too_short_for_a_copy(
+    server: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(shards: Sequence[int]) -> NoReturn:
+        raise MemoryError
+
+    monkeypatch.setattr(server.operator, "whole", no_room)
+    server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
+    assert server.engine.commit(request(0, 0)).delta is not None
+    assert renewed(server, 0) is None
 
 
 def test_a_forgotten_epoch_is_not_kept(server: Bench) -> None:
