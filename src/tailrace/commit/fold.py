@@ -6,8 +6,8 @@ Which objects, decides ``choose`` alone, a pure function with three rules:
   each rewriting of a record puts it into an object at least four times as large: it is rewritten logarithmically often.
 - *Snapshot*: once all that follows the oldest object is twice as large as the oldest itself, everything becomes one. So
   a restart reads at most about three times the state, and the price is half a write more per byte written.
-- *Many*: once there are 128 objects, whatever their sizes, everything becomes one. A renewal overlaps all older objects,
-  so that they count as one: where shards are renewed now and then, the other two rules may never have their sixteen.
+- *Many*: once there are 128 objects, whatever their sizes, everything becomes one. A renewal overlaps older objects,
+  so that all count as one: where shards are renewed now and then, the other two rules may never have their sixteen.
 
 A fold is made file to file, one shard of one operator at a time. It reads only objects of durable epochs, and counts
 only when a durable manifest lists it: a fold that is lost, or comes too late, costs nothing but its work. An object
