@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -51,6 +52,8 @@ def test_spark_drops_the_same_rows(spark: SparkSession, tmp_path: Path, kind: st
     ask = KINDS[kind][0]
     # Rows of a batch come by their time: Spark keeps the first that comes, Tailrace the earliest.
     tables = [table.sort_by("ts") for table in with_doubles(drawn(7))]
+    # Spark takes a row without an event time for one of 1970: before the first watermark it remembers its key.
+    tables[0] = tables[0].filter(pc.is_valid(tables[0]["ts"]))
     ours = Asked(spark, tmp_path / "ours", lambda frame: ask(marked(frame)), watermark="spark")
     theirs = Asked(spark, tmp_path / "theirs", lambda frame: ask(frame.withWatermark("ts", "6 seconds")))
     for each in (ours, theirs):

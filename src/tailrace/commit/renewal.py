@@ -65,6 +65,7 @@ class Renewals:
     def __init__(self, rule: RenewalRule = USUAL) -> None:
         self._rule = rule
         self._chains: dict[int, int] = {}
+        self._changed: deque[int] = deque(maxlen=rule.chain)
         self._asked: deque[tuple[int, ...]] = deque(maxlen=3)
         """What the newest manifest known here cannot show yet: asked for, being written, or waiting to be listed."""
 
@@ -73,8 +74,15 @@ class Renewals:
         self._chains = chains(objects, shards)
 
     def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None:
-        """Of these shards those to be given whole now, ascending; None where folds are the cheaper way."""
-        count = self._rule.at_once(len(shards), changed_bytes, state_bytes)
+        """Of these shards those to be given whole now, ascending; None where folds are the cheaper way.
+
+        To be asked with every epoch: what counts is the mean of the last ones. So one large epoch among small ones
+        renews nothing, and a stream does not go back and forth between renewing and folding.
+        """
+        self._changed.append(changed_bytes)
+        if not changed_bytes:
+            return None
+        count = self._rule.at_once(len(shards), sum(self._changed) // len(self._changed), state_bytes)
         if not count:
             return None
         waiting = {shard for asked in self._asked for shard in asked}

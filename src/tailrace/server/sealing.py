@@ -70,10 +70,10 @@ class Sealing:
         renewable = {name: each for name, each in operators.items() if isinstance(each, Renewable) and each.in_memory}
         batches = [batch for by_shard in sealed.sections.values() for batch in by_shard.values()]
         rows = sum(batch.num_rows for batch in batches)
-        if len(renewable) < len(operators) or not rows:
+        if len(renewable) < len(operators):
             return None
         changed = sum(batch.nbytes for batch in batches)
-        held = changed * sum(each.rows for each in operators.values()) // rows
+        held = changed * sum(each.rows for each in operators.values()) // max(rows, 1)
         due = self._due(sealed.shards, changed, held)
         if due is None:
             return None

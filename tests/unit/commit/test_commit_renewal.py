@@ -50,6 +50,14 @@ def test_the_longest_chains_come_first_and_short_ones_are_left_alone() -> None:
     assert renewals.due(range(8), 0, 1000) is None
 
 
+def test_one_large_epoch_among_small_ones_renews_nothing() -> None:
+    renewals = Renewals(RenewalRule(chain=4, cycle=8, extra=1.0, least_bytes=1))
+    renewals.see([ref(epoch) for epoch in range(9)], range(8))
+    assert [renewals.due(range(8), 0, 1000) for _ in range(4)] == [None] * 4
+    assert renewals.due(range(8), 400, 1000) is None
+    assert [renewals.due(range(8), 400, 1000) is None for _ in range(3)] == [False] * 3, "several of them do"
+
+
 def test_what_never_came_is_asked_for_again() -> None:
     renewals = Renewals(RenewalRule(chain=1, extra=1.0, least_bytes=1))
     asked = []
