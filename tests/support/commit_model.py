@@ -8,7 +8,7 @@ from itertools import pairwise
 import pyarrow as pa
 
 from tailrace.commit.manifest import Manifest
-from tailrace.commit.objects import read_sections
+from tailrace.commit.objects import ObjectRef, read_sections, write_object
 from tailrace.env.store import ObjectStore
 
 Key = tuple[str, int]
@@ -17,6 +17,7 @@ Key = tuple[str, int]
 State = dict[tuple[int, Key], int]
 """The values, by shard and key."""
 
+RUN = "0123456789abcdef"
 SCHEMA = pa.schema([("__hash", pa.int64()), ("__pane", pa.int64()), ("k0", pa.string()), ("a0", pa.int64())])
 
 
@@ -41,6 +42,21 @@ def sections(changes: State, shards: Iterable[int]) -> dict[int, pa.RecordBatch]
         if shard in mine:
             by_shard.setdefault(shard, {})[key] = value
     return {shard: section(records) for shard, records in by_shard.items()}
+
+
+def write_delta(store: ObjectStore, epoch: int, changes: State, horizon: int = 0) -> ObjectRef:
+    """What one server of eight shards stores for an epoch."""
+    return write_object(
+        store,
+        run=RUN,
+        try_=0,
+        server=0,
+        first_epoch=epoch,
+        last_epoch=epoch,
+        shards=[(0, 8)],
+        sections={"op": sections(changes, range(8))},
+        horizons={"op": horizon},
+    )
 
 
 def hash_of(key: str) -> int:

@@ -173,7 +173,7 @@ class ColdSegment:
             raise SegmentClosedError("a segment was closed while it was read ahead")
         if self.in_memory:
             return take(rows, at, self._layout)
-        near = max(1, int(READ_BYTES / self.row_bytes))
+        near = max(1, READ_BYTES * len(rows) // self.disk_bytes)
         few = READ_BYTES // _AROUND_BYTES // (1 + len(self._layout.bytes_words))
         parts, first = [], 0
         while first < len(at):

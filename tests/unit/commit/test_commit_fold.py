@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.commit_model import fold_newest, section, sections, state_of
+from support.commit_model import RUN, fold_newest, section, state_of, write_delta
 from tailrace.commit.fold import FAN_IN, Folder, choose, fold_objects
 from tailrace.commit.manifest import Fold, Manifest, apply_fold
-from tailrace.commit.objects import ObjectRef, open_object, write_object
+from tailrace.commit.objects import ObjectRef, open_object
 from tailrace.env.cloud_store import CloudStore
 from tailrace.env.randomness import short_id
-
-RUN = "0123456789abcdef"
 
 
 def memory() -> CloudStore:
@@ -25,20 +23,6 @@ def memory() -> CloudStore:
 
 def ref(epoch: int, size: int, *shards: tuple[int, int], last: int | None = None) -> ObjectRef:
     return ObjectRef(f"objects/{epoch}-{shards}", epoch, epoch if last is None else last, shards or ((0, 8),), size)
-
-
-def write(store, epoch: int, changes, horizon: int = 0) -> ObjectRef:
-    return write_object(
-        store,
-        run=RUN,
-        try_=0,
-        server=0,
-        first_epoch=epoch,
-        last_epoch=epoch,
-        shards=[(0, 8)],
-        sections={"op": sections(changes, range(8))},
-        horizons={"op": horizon},
-    )
 
 
 def test_few_objects_are_left_alone() -> None:
@@ -99,7 +83,7 @@ def test_a_fold_means_what_its_objects_meant(seed: int) -> None:
         changes = {
             (rng.randrange(8), (f"k{rng.randrange(5)}", epoch - rng.randrange(3))): rng.randrange(99) for _ in range(9)
         }
-        objects = (*objects, write(store, epoch, changes, horizon))
+        objects = (*objects, write_delta(store, epoch, changes, horizon))
     before = Manifest(epoch=7, run=RUN, try_=0, objects=objects, horizons={"op": horizon})
     state = state_of(store, before, 8, 1)
     for _ in range(6):
@@ -118,7 +102,7 @@ def test_a_fold_means_what_its_objects_meant(seed: int) -> None:
 
 def test_a_fold_is_made_one_shard_at_a_time() -> None:
     store = memory()
-    refs = [write(store, epoch, {(shard, ("k", 0)): epoch for shard in range(8)}) for epoch in range(3)]
+    refs = [write_delta(store, epoch, {(shard, ("k", 0)): epoch for shard in range(8)}) for epoch in range(3)]
     seen: list[int] = []
 
     def fold(operator, batches, horizon, complete):
@@ -145,7 +129,7 @@ class Gate:
 def test_folder_offers_a_fold_until_it_is_used() -> None:
     store, gate = memory(), Gate()
     folder = Folder(store, gate, run=RUN, server=0)
-    objects = tuple(write(store, epoch, {(0, ("k", 0)): epoch}) for epoch in range(FAN_IN))
+    objects = tuple(write_delta(store, epoch, {(0, ("k", 0)): epoch}) for epoch in range(FAN_IN))
     folder.submit(objects[:-1], range(8), FAN_IN - 2)
     assert not gate.started.is_set()
     folder.submit(objects, range(8), FAN_IN - 1)
@@ -166,7 +150,7 @@ def test_folder_offers_a_fold_until_it_is_used() -> None:
 def test_folder_stops_between_two_shards_and_leaves_nothing() -> None:
     store, gate = memory(), Gate()
     folder = Folder(store, gate, run=RUN, server=0)
-    objects = tuple(write(store, epoch, {(s, ("k", 0)): epoch for s in range(8)}) for epoch in range(FAN_IN))
+    objects = tuple(write_delta(store, epoch, {(s, ("k", 0)): epoch for s in range(8)}) for epoch in range(FAN_IN))
     folder.submit(objects, range(8), FAN_IN - 1)
     assert gate.started.wait(20)
     closing = threading.Thread(target=folder.close)
@@ -181,7 +165,7 @@ def test_folder_stops_between_two_shards_and_leaves_nothing() -> None:
 
 def test_a_failing_fold_is_kept_apart_and_tried_again(caplog) -> None:
     store = memory()
-    objects = tuple(write(store, epoch, {(0, ("k", 0)): epoch}) for epoch in range(FAN_IN))
+    objects = tuple(write_delta(store, epoch, {(0, ("k", 0)): epoch}) for epoch in range(FAN_IN))
     good = store.get(objects[3].name)
     store.put(objects[3].name, [b"x" * len(good)])
     folder = Folder(store, fold_newest, run=RUN, server=0)
@@ -206,7 +190,7 @@ def test_objects_that_are_not_durable_are_not_folded() -> None:
 
 def test_a_fold_is_complete_where_no_older_object_is_left() -> None:
     store = memory()
-    objects = tuple(write(store, epoch, {(0, ("k", 0)): epoch}) for epoch in range(4))
+    objects = tuple(write_delta(store, epoch, {(0, ("k", 0)): epoch}) for epoch in range(4))
     for chosen, complete in ((objects, True), (objects[1:], False)):
         said: list[bool] = []
 

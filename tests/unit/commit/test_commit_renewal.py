@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.commit_model import State, fold_newest, sections, state_of
+from support.commit_model import RUN, State, fold_newest, sections, state_of, write_delta
 from tailrace.commit import ranges
 from tailrace.commit.fold import MANY, Folder, choose, write_renewal
 from tailrace.commit.manifest import EMPTY, Fold, Manifest, apply_fold, next_objects
-from tailrace.commit.objects import ObjectRef, write_object
+from tailrace.commit.objects import ObjectRef
 from tailrace.commit.renewal import RenewalRule, Renewals, Whole, chains
 from tailrace.env.cloud_store import CloudStore
 from tailrace.env.randomness import short_id
 
-RUN = "0123456789abcdef"
 MB = 1 << 20
 
 
@@ -85,20 +84,7 @@ def test_every_shard_stays_what_it_was_and_chains_stay_short(seed: int) -> None:
         model |= changes
         for fold in folder.finished():
             objects = apply_fold(objects, fold)
-        objects = (
-            *objects,
-            write_object(
-                store,
-                run=RUN,
-                try_=0,
-                server=0,
-                first_epoch=epoch,
-                last_epoch=epoch,
-                shards=[(0, 8)],
-                sections={"op": sections(changes, range(8))},
-                horizons={"op": 0},
-            ),
-        )
+        objects = (*objects, write_delta(store, epoch, changes))
         due = renewals.due(range(8), len(changes), len(model))
         whole = None if due is None else Whole(due, {"op": sections(model, due)}, {"op": 0})
         assert state_of(store, Manifest(epoch, RUN, 0, objects), 8, 2) == model
