@@ -1,7 +1,8 @@
 """A device that takes its time: reads by key cost what a slow or far store costs, for tests and benches.
 
-A read of one key takes ``read_s``; ``depth`` of them are under way at once, and others queue. Who reads a batch waits
-until the last of it is there. With ``read_s`` of 0 it costs nothing.
+A read of one key takes ``read_s`` from when it is asked for; ``depth`` of them are under way at once, and others queue.
+Who reads a batch waits until the last of it is there: what the real store behind takes to answer is part of that time,
+and not added to it. With ``read_s`` of 0 it costs nothing.
 
 Threads: any; they share the device.
 """
@@ -9,6 +10,8 @@ Threads: any; they share the device.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tailrace.env import clock
 
@@ -21,12 +24,21 @@ class ReadDevice:
         self._lock = threading.Lock()
         self._free_at = 0.0
 
-    def wait(self, reads: int) -> None:
-        """As long as so many reads take, behind those that others wait for."""
-        if not self._read_s or not reads:
-            return
+    @contextmanager
+    def reading(self, reads: int) -> Iterator[None]:
+        """So many reads are asked for, behind those of others; at the end all are there, however quick the block was.
+
+        One that fails ends at once.
+        """
+        done = self._asked(reads) if self._read_s and reads else 0.0
+        yield
+        left = done - clock.monotonic() if done else 0.0
+        if left > 0:
+            clock.sleep(left)
+
+    def _asked(self, reads: int) -> float:
+        """When they will be there."""
         with self._lock:
             now = clock.monotonic()
             self._free_at = max(now, self._free_at) + reads * self._read_s / self._depth
-            done = max(self._free_at, now + self._read_s)
-        clock.sleep(done - now)
+            return max(self._free_at, now + self._read_s)

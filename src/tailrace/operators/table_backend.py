@@ -67,7 +67,8 @@ class Asker:
     def ask(self, keys: list[pa.Array], *, patient: bool = True) -> Answer:
         """``patient``: wait for a lost connection for as long as the description says."""
         count, piece = len(keys[0]), self._backend.piece
-        parts = [self._asked([key.slice(at, piece) for key in keys], patient) for at in range(0, count, piece)]
+        with self._device.reading(count):
+            parts = [self._asked([key.slice(at, piece) for key in keys], patient) for at in range(0, count, piece)]
         if len(parts) == 1:
             return parts[0]
         types = [arrow_type(value.type, large=True) for value in self._spec.values]
@@ -80,8 +81,6 @@ class Asker:
         )
 
     def _asked(self, keys: list[pa.Array], patient: bool) -> Answer:
-        self._device.wait(len(keys[0]))
-
         def may_pass(error: Exception) -> bool:
             return patient and isinstance(error, ConnectionLost) and not self._given_up.is_set()
 

@@ -224,17 +224,18 @@ class ColdReads:
         """Records of several segments, and the order in which they stand."""
         began = clock.monotonic()
         parts, places = [], []
-        for uid in np.unique(ids >> _POSITION_BITS):
-            mine = np.flatnonzero(ids >> _POSITION_BITS == uid)
-            at = ids[mine] & ((1 << _POSITION_BITS) - 1)
-            order = np.argsort(at)
-            with self._lock:
-                segment = self._segments[int(uid)]
-            parts.append(segment.copied(at[order]))
-            places.append(mine[order])
-        self._device.wait(len(ids))
+        with self._device.reading(len(ids)):
+            for uid in np.unique(ids >> _POSITION_BITS):
+                mine = np.flatnonzero(ids >> _POSITION_BITS == uid)
+                at = ids[mine] & ((1 << _POSITION_BITS) - 1)
+                order = np.argsort(at)
+                with self._lock:
+                    segment = self._segments[int(uid)]
+                parts.append(segment.copied(at[order]))
+                places.append(mine[order])
+            rows = concat_rows(parts, self._layout)
         self._learn(began, len(ids))
-        return np.concatenate(places), concat_rows(parts, self._layout)
+        return np.concatenate(places), rows
 
     def _keep(self, ids: np.ndarray, found: tuple[np.ndarray, Rows], times: np.ndarray) -> None:
         order, rows = found
