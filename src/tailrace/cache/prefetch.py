@@ -2,12 +2,15 @@
 
 Invariants
 - The buffer has at most one entry for an id, with the latest time that a hint gave it. An entry is *unprocessed* until
-  a worker takes it, *in flight* while it is fetched, and gone when what was fetched is kept elsewhere.
+  it is asked for, *in flight* while it is fetched, and gone when what was fetched is kept elsewhere.
 - Nobody fetches an id that is in flight: who needs it waits (``wait_for``). Who needs an unprocessed one takes it out
   (``claim``), and fetches it with all else that is missing, at once: what is in flight is waited for after that.
+- Where asking takes no time (``ask``), entries are in flight from the hint on, whether a worker is there or not. Who
+  needs one and can finish it without asking again takes it over (``take_over``), rather than wait for a worker that
+  waits for a processor; what the worker has of it is not kept then.
 - A fetch that fails leaves nothing: whoever needs the id fetches it again and meets the error where it can be told.
 - The buffer is bounded; hints beyond its room are dropped, and counted.
-- No more is fetched than can be kept (``space``): the rest stays unprocessed, for who needs it.
+- No more is asked for than can be kept (``space``): the rest stays unprocessed, for who needs it.
 
 Threads: any. One lock, never held over a fetch. Workers start with the first hint and end with ``close``.
 """
@@ -24,14 +27,19 @@ import numpy as np
 from tailrace.cache.id_table import IdTable
 from tailrace.env import clock
 
-_UNPROCESSED, _IN_FLIGHT = 0, 1
+_UNPROCESSED, _ASKED, _FETCHING, _LANDING, _TAKEN = range(5)
+"""All but the first are in flight: asked for, and no worker has it yet; a worker has it; it is being put away; somebody
+else will finish it, while a worker still has it."""
 _FETCHES_KEPT = 64
 _ROOM = 1 << 20
 
-Fetch = Callable[[np.ndarray, Any], Any]
-"""What is stored under these ids, in any form; beside them what ``hint`` was given for them."""
-Keep = Callable[[np.ndarray, Any, np.ndarray], None]
-"""Put away what was fetched: ids, what ``Fetch`` gave, event times."""
+Ask = Callable[[int], float]
+"""Ask for so many: tells when they will be there. Called under the lock, and so quick."""
+Fetch = Callable[[np.ndarray, Any, float], Any]
+"""What is stored under these ids, in any form; beside them what ``hint`` was given for them, and when what was asked
+for is there (0: it was not asked for yet)."""
+Keep = Callable[[np.ndarray, Any, np.ndarray, np.ndarray], None]
+"""Put away what was fetched: ids, what ``Fetch`` gave, event times, and which of them are still wanted."""
 Space = Callable[[], int]
 """How many more can be kept. Called under the lock."""
 
@@ -42,6 +50,7 @@ class Prefetcher:
         fetch: Fetch,
         keep: Keep,
         space: Space | None = None,
+        ask: Ask | None = None,
         *,
         threads: int = 2,
         batch: int = 512,
@@ -49,7 +58,7 @@ class Prefetcher:
         name: str = "prefetch",
     ) -> None:
         """``batch``: ids in one fetch at most, so that several workers share a burst."""
-        self._fetch, self._keep, self._space = fetch, keep, space
+        self._fetch, self._keep, self._space, self._ask = fetch, keep, space, ask
         self._threads, self._batch, self._room, self._name = threads, batch, room, name
         self._changed = threading.Condition()
         self._table = IdTable()
@@ -57,9 +66,10 @@ class Prefetcher:
         self._stages = np.zeros(self._table.room, np.int8)
         self._pieces = np.zeros(self._table.room, np.int64)  # which call of ``hint`` an entry's keys came with
         self._came = np.zeros(self._table.room, np.float64)  # when that was
+        self._due = np.zeros(self._table.room, np.float64)  # when it will be there, once it is asked for
         self._keys: deque[tuple[int, Callable[[np.ndarray], Any]]] = deque()
         self._piece = 0
-        self._next = 0  # no entry before this number is unprocessed
+        self._next = 0  # no entry before this number is for a worker to take
         self._flying = 0
         self._workers: list[threading.Thread] = []
         self._closed = False
@@ -90,9 +100,11 @@ class Prefetcher:
             np.minimum.at(places, numbers[fresh] - before, np.flatnonzero(fresh))
             self._pieces[new] = (self._piece << 32) | places
             self._came[new] = clock.monotonic()
+            self._due[new] = 0.0
             if keys is not None:
                 self._keys.append((self._piece, keys))
             if self._table.end > before:
+                self._ask_for_some()
                 self._start_workers()
                 self._changed.notify_all()
 
@@ -113,9 +125,31 @@ class Prefetcher:
                 numbers = self._table.find(ids)
                 known = np.flatnonzero(numbers >= 0)
                 entries = numbers[known]
-                flying[known] = self._stages[entries] == _IN_FLIGHT
+                flying[known] = self._stages[entries] != _UNPROCESSED
                 self._table.drop(np.unique(entries[self._stages[entries] == _UNPROCESSED]))
             return flying
+
+    def take_over(self, ids: np.ndarray) -> tuple[np.ndarray, float]:
+        """Which of these ids (each named once) the caller finishes itself, and when what was asked for is there.
+
+        The others are not in flight any more, or will not be soon: ``wait_for`` them. None, where asking takes time.
+        """
+        with self._changed:
+            taken = np.zeros(len(ids), bool)
+            if self._ask is None or not len(self._table):
+                return taken, 0.0
+            numbers = self._table.find(ids)
+            known = np.flatnonzero(numbers >= 0)
+            stages = self._stages[numbers[known]]
+            taken[known] = (stages == _ASKED) | (stages == _FETCHING)
+            due = float(self._due[numbers[taken]].max(initial=0.0))
+            self._stages[numbers[known[stages == _FETCHING]]] = _TAKEN
+            asked = numbers[known[stages == _ASKED]]
+            self._flying -= len(asked)
+            self.fetched += len(asked)
+            self._table.drop(asked)
+            self._changed.notify_all()
+            return taken, due
 
     def wait_for(self, ids: np.ndarray) -> None:
         """After this none of these ids is in flight: ask where fetched ones are kept."""
@@ -127,6 +161,7 @@ class Prefetcher:
         """Some of what was kept has been used: there may be space again."""
         with self._changed:
             if len(self._table):
+                self._ask_for_some()
                 self._changed.notify_all()
 
     def drop_before(self, time: int) -> None:
@@ -135,13 +170,15 @@ class Prefetcher:
             if not len(self._table):
                 return
             living = self._table.living()
-            old = living[(self._times[living] < time) & (self._stages[living] == _UNPROCESSED)]
+            old = living[(self._times[living] < time) & (self._stages[living] <= _ASKED)]
             self.dropped += len(old)
+            self._flying -= int((self._stages[old] == _ASKED).sum())
             self._table.drop(old)
 
     def settle(self) -> None:
         """Wait until everything foretold is fetched that can be kept."""
         with self._changed:
+            self._ask_for_some()
             self._changed.notify_all()  # there may be space that no worker knows of
             while not self._closed and (self._flying or len(self._unprocessed())):
                 self._changed.wait()
@@ -171,15 +208,15 @@ class Prefetcher:
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not self._closed and not len(picked := self._unprocessed()):
+                while not self._closed and not len(picked := self._picked()):
                     self._changed.wait()
                 if self._closed:
                     return
-                self._stages[picked] = _IN_FLIGHT
-                self._flying += len(picked)
+                self._stages[picked] = _FETCHING
                 ids, keys = self._table.ids[picked].copy(), self._keys_of(picked)
+                due = float(self._due[picked].max())
             try:
-                self._fetch_and_keep(ids, keys)
+                self._fetch_and_keep(ids, keys, due)
             except Exception:  # whoever needs the rows fetches them again, and meets what is wrong
                 with self._changed:
                     self.failed += len(ids)
@@ -187,32 +224,58 @@ class Prefetcher:
                 self._flying -= len(ids)
                 self._table.drop(self._table.find(ids))
                 self._tidy()
+                self._ask_for_some()
                 self._changed.notify_all()
 
-    def _fetch_and_keep(self, ids: np.ndarray, keys: Any) -> None:
-        found = self._fetch(ids, keys)
+    def _fetch_and_keep(self, ids: np.ndarray, keys: Any, due: float) -> None:
+        found = self._fetch(ids, keys, due)
         with self._changed:
             entries = self._table.find(ids)
             times = self._times[entries]
+            wanted = self._stages[entries] != _TAKEN
+            self._stages[entries[wanted]] = _LANDING
             self._fetch_ms.append((clock.monotonic() - float(self._came[entries].min())) * 1e3)
             self.fetched += len(ids)
-        self._keep(ids, found, times)
+        self._keep(ids, found, times, wanted)
 
     # -- under the lock -----------------------------------------------------------------------------------------------
 
+    def _picked(self) -> np.ndarray:
+        """The next entries for a worker, in flight; where they have keys, of one call of ``hint``."""
+        if self._ask is None:
+            picked = self._unprocessed()
+            self._flying += len(picked)
+            return picked
+        return self._of_one_call(self._with_stage(_ASKED)[: self._batch])
+
+    def _ask_for_some(self) -> None:
+        """Ask for what is unprocessed and can be kept, where that takes no time."""
+        if self._ask is not None:
+            while len(some := self._unprocessed()):
+                self._stages[some] = _ASKED
+                self._due[some] = self._ask(len(some))
+                self._flying += len(some)
+
     def _unprocessed(self) -> np.ndarray:
-        """The next entries to fetch, in the order in which they came; where they have keys, of one call of ``hint``."""
-        end = self._table.end
-        open_ = self._table.alive[self._next : end] & (self._stages[self._next : end] == _UNPROCESSED)
-        found = self._next + np.flatnonzero(open_)
-        self._next = int(found[0]) if len(found) else end
+        """The next entries to ask for, in the order in which they came."""
+        found = self._with_stage(_UNPROCESSED)
         count = self._batch
         if self._space is not None and len(found):
             count = min(count, max(0, self._space() - self._flying))
-        picked: np.ndarray = found[:count]
-        if self._keys and len(picked):
-            picked = picked[self._pieces[picked] >> 32 == self._pieces[picked[0]] >> 32]
-        return picked
+        return self._of_one_call(found[:count])
+
+    def _with_stage(self, stage: int) -> np.ndarray:
+        """The living entries of one of the stages before a worker has them, in the order in which they came."""
+        entries = slice(self._next, self._table.end)
+        open_ = self._next + np.flatnonzero(self._table.alive[entries] & (self._stages[entries] <= _ASKED))
+        self._next = int(open_[0]) if len(open_) else self._table.end
+        found: np.ndarray = open_[self._stages[open_] == stage]
+        return found
+
+    def _of_one_call(self, entries: np.ndarray) -> np.ndarray:
+        if self._keys and len(entries):
+            entries = entries[self._pieces[entries] >> 32 == self._pieces[entries[0]] >> 32]
+        return entries
 
     def _keys_of(self, picked: np.ndarray) -> Any:
         piece = int(self._pieces[picked[0]] >> 32)
@@ -228,12 +291,13 @@ class Prefetcher:
             self._stages = np.concatenate([self._stages, np.zeros(room - len(self._stages), np.int8)])
             self._pieces = np.concatenate([self._pieces, np.zeros(room - len(self._pieces), np.int64)])
             self._came = np.concatenate([self._came, np.zeros(room - len(self._came), np.float64)])
+            self._due = np.concatenate([self._due, np.zeros(room - len(self._due), np.float64)])
 
     def _tidy(self) -> None:
         if 2 * self._table.dead <= self._table.end:
             return
         kept = self._table.compact()
-        for column in (self._times, self._stages, self._pieces, self._came):
+        for column in (self._times, self._stages, self._pieces, self._came, self._due):
             column[: len(kept)] = column[kept]
         self._next = 0
         oldest = int(self._pieces[: len(kept)].min(initial=self._piece << 32) >> 32) if len(kept) else self._piece + 1

@@ -24,21 +24,24 @@ class ReadDevice:
         self._lock = threading.Lock()
         self._free_at = 0.0
 
-    @contextmanager
-    def reading(self, reads: int) -> Iterator[None]:
-        """So many reads are asked for, behind those of others; at the end all are there, however quick the block was.
-
-        One that fails ends at once.
-        """
-        done = self._asked(reads) if self._read_s and reads else 0.0
-        yield
-        left = done - clock.monotonic() if done else 0.0
-        if left > 0:
-            clock.sleep(left)
-
-    def _asked(self, reads: int) -> float:
-        """When they will be there."""
+    def ask(self, reads: int) -> float:
+        """Ask for so many, behind those of others: when they will be there (0: at once)."""
+        if not self._read_s or not reads:
+            return 0.0
         with self._lock:
             now = clock.monotonic()
             self._free_at = max(now, self._free_at) + reads * self._read_s / self._depth
             return max(self._free_at, now + self._read_s)
+
+    def wait(self, due: float) -> None:
+        """Until what was asked for is there."""
+        left = due - clock.monotonic() if due else 0.0
+        if left > 0:
+            clock.sleep(left)
+
+    @contextmanager
+    def reading(self, reads: int) -> Iterator[None]:
+        """Ask for so many; at the end of the block all are there. One that fails ends at once."""
+        due = self.ask(reads)
+        yield
+        self.wait(due)

@@ -192,10 +192,11 @@ class TableCopies:
             self._ahead.hint(ids[wanted], times[wanted], lambda at: keys(wanted[at]))
         return len(wanted)
 
-    def _fetched(self, ids: np.ndarray, keys: Rows) -> Rows:
+    def _fetched(self, ids: np.ndarray, keys: Rows, due: float) -> Rows:
         return self._ask(keys, patient=False)  # whoever needs them will have patience
 
-    def _keep(self, ids: np.ndarray, rows: Rows, times: np.ndarray) -> None:
+    def _keep(self, ids: np.ndarray, rows: Rows, times: np.ndarray, wanted: np.ndarray) -> None:
+        assert wanted.all(), "nobody takes over what a table was asked for"
         self._cache.put(ids, rows, times, foretold=True)
 
     # About it --------------------------------------------------------------------------------------------------------

@@ -3,8 +3,11 @@
 Invariants
 - A record at a position of a segment never changes, so (segment, position) names a copy for as long as the segment
   lives; ``keep_only`` forgets copies of segments that are gone.
-- What is in flight is waited for and not read twice. Where reading is slow, what was read because nobody had foretold
-  it is kept too: an operator may look at a record before it takes it.
+- What is in flight is not read twice. Whoever needs it finishes it: the system reads a page of a mapped file once,
+  whoever looks at it, so that a row need not wait until a thread that fetches ahead gets its turn. Only what is read
+  past the system's cache is waited for.
+- Where reading is slow, what was read because nobody had foretold it is kept too: an operator may look at a record
+  before it takes it.
 - Whoever needs records of several segments reads them at once: latencies then overlap.
 - ``wait_s`` is the time for which callers of ``read`` had to wait: for reads of their own and for others under way.
 
@@ -60,7 +63,8 @@ class ColdReads:
         self._cache = RecordCache(layout, self.cache_bytes, tuning.policy)
         self._prefetcher: Prefetcher | None = None
         if tuning.prefetch != "off":
-            self._prefetcher = Prefetcher(self._fetch, self._keep, self._cache.room, name="cold")
+            ask = None if tuning.reads == "direct" else self._device.ask
+            self._prefetcher = Prefetcher(self._fetch, self._keep, self._cache.room, ask, name="cold")
         self._segments: dict[int, Segment] = {}
         self._lock = threading.Lock()
         self.time = 0
@@ -110,8 +114,8 @@ class ColdReads:
             left: np.ndarray = wanted[~there]
             return left
 
-        def fetched(wanted: np.ndarray) -> None:
-            order, rows = self._fetch(ids[wanted], None)
+        def fetched(wanted: np.ndarray, due: float = 0.0) -> None:
+            order, rows = self._fetch(ids[wanted], None, due)
             put(wanted[order], rows)
             if keep and self.slow:
                 self._keep_some(ids[wanted[order]], rows)
@@ -125,9 +129,13 @@ class ColdReads:
         if len(coming):
             late = len(coming)
             assert self._prefetcher is not None
-            self._prefetcher.wait_for(ids[coming])
-            if len(failed := cached(coming)):
-                fetched(failed)
+            taken, due = self._prefetcher.take_over(ids[coming])
+            if taken.any():
+                fetched(coming[taken], due)
+            if not taken.all():
+                self._prefetcher.wait_for(ids[coming[~taken]])
+                if len(failed := cached(coming[~taken])):
+                    fetched(failed)
         if self._prefetcher is not None:
             self._prefetcher.resume()
         rows = got[0] if len(got) == 1 else concat_rows(got, self._layout)
@@ -220,25 +228,29 @@ class ColdReads:
         with self._lock:
             self._record_s = took_s if not self._record_s else 0.9 * self._record_s + 0.1 * took_s
 
-    def _fetch(self, ids: np.ndarray, _: object) -> tuple[np.ndarray, Rows]:
-        """Records of several segments, and the order in which they stand."""
+    def _fetch(self, ids: np.ndarray, _: object, due: float) -> tuple[np.ndarray, Rows]:
+        """Records of several segments, and the order in which they stand. ``due``: see ``prefetch.Fetch``."""
         began = clock.monotonic()
+        due = due or self._device.ask(len(ids))
         parts, places = [], []
-        with self._device.reading(len(ids)):
-            for uid in np.unique(ids >> _POSITION_BITS):
-                mine = np.flatnonzero(ids >> _POSITION_BITS == uid)
-                at = ids[mine] & ((1 << _POSITION_BITS) - 1)
-                order = np.argsort(at)
-                with self._lock:
-                    segment = self._segments[int(uid)]
-                parts.append(segment.copied(at[order]))
-                places.append(mine[order])
-            rows = concat_rows(parts, self._layout)
+        for uid in np.unique(ids >> _POSITION_BITS):
+            mine = np.flatnonzero(ids >> _POSITION_BITS == uid)
+            at = ids[mine] & ((1 << _POSITION_BITS) - 1)
+            order = np.argsort(at)
+            with self._lock:
+                segment = self._segments[int(uid)]
+            parts.append(segment.copied(at[order]))
+            places.append(mine[order])
+        rows = concat_rows(parts, self._layout)
+        self._device.wait(due)
         self._learn(began, len(ids))
         return np.concatenate(places), rows
 
-    def _keep(self, ids: np.ndarray, found: tuple[np.ndarray, Rows], times: np.ndarray) -> None:
+    def _keep(self, ids: np.ndarray, found: tuple[np.ndarray, Rows], times: np.ndarray, wanted: np.ndarray) -> None:
         order, rows = found
+        if not wanted.all():
+            places = np.flatnonzero(wanted[order])
+            order, rows = order[places], take(rows, places, self._layout)
         self._cache.put(ids[order], rows, times[order], foretold=True)
 
 

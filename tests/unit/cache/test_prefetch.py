@@ -26,8 +26,13 @@ class Backend:
         self.gate.set()
         self.begun = threading.Event()
         self.fail = False
+        self.asked = 0
 
-    def fetch(self, ids: np.ndarray, keys: Any) -> list[int]:
+    def ask(self, count: int) -> float:
+        self.asked += count
+        return 100.0 + self.asked
+
+    def fetch(self, ids: np.ndarray, keys: Any, due: float) -> list[int]:
         self.begun.set()
         assert self.gate.wait(10)
         if self.fail:
@@ -37,8 +42,10 @@ class Backend:
             self.keys.update(zip(ids.tolist(), keys, strict=True))
         return [2 * id_ for id_ in ids.tolist()]
 
-    def keep(self, ids: np.ndarray, found: list[int], times: np.ndarray) -> None:
-        self.kept.update(zip(ids.tolist(), zip(found, times.tolist(), strict=True), strict=True))
+    def keep(self, ids: np.ndarray, found: list[int], times: np.ndarray, wanted: np.ndarray) -> None:
+        for id_, value, time, want in zip(ids.tolist(), found, times.tolist(), wanted.tolist(), strict=True):
+            if want:
+                self.kept[id_] = (value, time)
 
 
 @contextmanager
@@ -107,9 +114,9 @@ def test_hints_of_many_calls_are_fetched_together_and_timed_from_the_hint_on() -
     sizes: list[int] = []
 
     class Noting(Backend):
-        def fetch(self, ids: np.ndarray, keys: Any) -> list[int]:
+        def fetch(self, ids: np.ndarray, keys: Any, due: float) -> list[int]:
             sizes.append(len(ids))
-            return super().fetch(ids, keys)
+            return super().fetch(ids, keys, due)
 
     backend = Noting()
     backend.gate.clear()
@@ -190,3 +197,84 @@ def test_no_more_is_fetched_than_can_be_kept() -> None:
         made.resume()
         made.settle()
         assert len(backend.kept) == 10 + 10
+
+
+def test_where_asking_takes_no_time_all_is_in_flight_from_the_hint_on() -> None:
+    backend = Backend()
+    backend.gate.clear()
+    with prefetcher(backend, ask=backend.ask, threads=1, batch=2) as made:
+        made.hint(ids(1, 2, 3, 4, 5), ids(0, 0, 0, 0, 0))
+        assert backend.asked == 5
+        assert made.claim(ids(5, 4, 6)).tolist() == [True, True, False]
+        backend.gate.set()
+        made.settle()
+        assert backend.asked == 5
+        assert backend.fetched == dict.fromkeys(range(1, 6), 1)
+
+
+def test_who_needs_what_is_in_flight_may_finish_it_and_then_it_is_not_kept() -> None:
+    backend = Backend()
+    backend.gate.clear()
+    with prefetcher(backend, ask=backend.ask, threads=1, batch=2) as made:
+        made.hint(ids(1, 2, 3), ids(0, 0, 0))
+        assert backend.begun.wait(10)  # the worker has 1 and 2, and nobody has 3
+        taken, due = made.take_over(ids(3, 2, 7))
+        assert taken.tolist() == [True, True, False]
+        assert due == 103.0  # 2 was asked for before 3
+        made.hint(ids(3), ids(4))  # foretold anew: asked for anew
+        assert backend.asked == 4
+        backend.gate.set()
+        made.settle()
+        assert backend.kept == {1: (2, 0), 3: (6, 4)}
+        assert backend.fetched == {1: 1, 2: 1, 3: 1}
+        assert made.fetched == 4
+
+
+def test_nobody_takes_over_where_asking_takes_its_time() -> None:
+    backend = Backend()
+    backend.gate.clear()
+    with prefetcher(backend, threads=1) as made:
+        made.hint(ids(1, 2), ids(0, 0))
+        assert backend.begun.wait(10)
+        assert not made.take_over(ids(1, 2))[0].any()
+        backend.gate.set()
+        made.settle()
+        assert set(backend.kept) == {1, 2}
+
+
+def test_what_is_being_put_away_is_not_taken_over() -> None:
+    class Slow(Backend):
+        def __init__(self) -> None:
+            super().__init__()
+            self.landing, self.land = threading.Event(), threading.Event()
+
+        def keep(self, ids: np.ndarray, found: list[int], times: np.ndarray, wanted: np.ndarray) -> None:
+            self.landing.set()
+            assert self.land.wait(10)
+            super().keep(ids, found, times, wanted)
+
+    backend = Slow()
+    with prefetcher(backend, ask=backend.ask, threads=1) as made:
+        made.hint(ids(1), ids(0))
+        assert backend.landing.wait(10)
+        assert not made.take_over(ids(1))[0].any()
+        backend.land.set()
+        made.wait_for(ids(1))
+        assert backend.kept == {1: (2, 0)}
+
+
+def test_what_is_asked_for_waits_for_space_and_is_dropped_when_it_is_old() -> None:
+    backend = Backend()
+    backend.gate.clear()
+    space = 3
+    with prefetcher(backend, ask=backend.ask, space=lambda: space, threads=1, batch=1) as made:
+        made.hint(ids(1, 2, 3, 4, 5), ids(5, 1, 5, 1, 5))
+        assert backend.asked == 3
+        assert backend.begun.wait(10)
+        made.drop_before(3)  # 2 and 4: asked for, and not
+        assert made.dropped == 2
+        made.resume()
+        assert backend.asked == 4  # 5 has the place of 2
+        backend.gate.set()
+        made.settle()
+        assert set(backend.kept) == {1, 3, 5}
