@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 import tailrace as tr
 from support.engine import run
-from support.simple import ROLLING, SCHEMA, SECOND, Scripted
+from support.simple import ROLLING, SCHEMA, SECOND, SUMS, Scripted
 from tailrace.cache.frequency_sketch import SketchSize
 from tailrace.operators.specs.hint import HintSpec
 from tailrace.server.protocol import Access
@@ -25,7 +25,7 @@ from tailrace.spark import hint_control
 from tailrace.spark.hint_points import RULES_CONF, placed, point_conf, points_of
 from tailrace.spark.lookahead import Rule
 from tailrace.spark.transforms import Transformed, frame_of, then
-from tailrace.testing import ScriptedSource
+from tailrace.testing import Question, ScriptedSource, Windows
 from tailrace.types import BIGINT, Field
 
 KEYS_EACH = 12_000
@@ -156,6 +156,26 @@ def test_the_second_of_a_chain_is_told_by_the_source(spark: SparkSession, tmp_pa
     assert seen[0]["operatorName"] == "aggregate-2"
     assert seen[0]["candidates"] == ["source", "ingest", "staging"]
     assert KEYS_EACH in {each["numHints"] for each in seen if each["lookahead"] == "source"}
+
+
+def test_records_in_panes_are_foretold(spark: SparkSession, tmp_path: Path) -> None:
+    """Of windows a hint says the key and the pane: a point before the event time is computed is no candidate."""
+    question = Question(("k",), SUMS, Windows(3600 * SECOND, 3600 * SECOND), "ts", 5 * SECOND, output_mode="update")
+    query = Scripted(spark, tmp_path, question)
+    query.feed(batches(5))
+    later = F.timestamp_micros(F.unix_micros("ts") + 0)
+    stream = tr.stream(query.frame()).transform(more).transform(lambda frame: frame.withColumn("ts", later))
+    asked = stream.withWatermark("ts", "5 seconds").groupBy(tr.window("ts", "1 hour"), "k")
+    seen = _run(
+        asked.agg(tr.sum("v").alias("total"), tr.count().alias("n")), query, {**SMALL, **NEVER_HOT, **NEVER_ENOUGH}
+    )
+    query.check()
+    assert seen[0]["candidates"] == ["ingest", "staging"], "before, the time is another"
+    ahead = [each for each in seen if each["lookahead"] == "ingest"]
+    assert KEYS_EACH in {each["numHints"] for each in ahead}, [each["reason"] for each in seen]
+    assert not ahead[-1]["discarded"], "all that was fetched was used"
+    metrics = query.output.progress[-1].operators[0].metrics
+    assert metrics["hintsFetched"] > 0
 
 
 @pytest.mark.long

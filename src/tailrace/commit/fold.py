@@ -42,7 +42,6 @@ from tailrace.commit.objects import (
 from tailrace.commit.reach import is_dead
 from tailrace.commit.renewal import Whole
 from tailrace.env import clock, tasks
-from tailrace.env.processes import work_behind_others
 from tailrace.env.randomness import short_id
 from tailrace.env.store import ObjectStore
 from tailrace.log import filenames
@@ -175,12 +174,15 @@ class Folder:
         run: str,
         server: str | int,
         choose: Callable[[Iterable[ObjectRef], Iterable[int]], tuple[ObjectRef, ...]] = choose,
+        calm: Callable[[], None] = lambda: None,
     ) -> None:
+        """``calm``: returns when it is a good time for the next shard."""
         self._store = store
         self._fold_sections = fold_sections
         self._run = run
         self._server = server
         self._choose = choose
+        self._calm = calm
         self._thread: tasks.Started | None = None
         self._stopping = tasks.event()
         self._done: Fold | None = None
@@ -257,15 +259,20 @@ class Folder:
             server=self._server,
             horizons=horizons,
             complete=complete,
-            stopping=lambda: self._stopping.is_set() or all(map(self._gone, chosen)),
+            stopping=lambda: self._stops(chosen),
             gone=self._gone,
         )
+
+    def _stops(self, chosen: tuple[ObjectRef, ...]) -> bool:
+        """Whether to go no further; else, when it is time for the next shard."""
+        if not self._stopping.is_set():
+            self._calm()
+        return self._stopping.is_set() or all(map(self._gone, chosen))
 
     def _start(self, make: Callable[[], Fold], reads: tuple[ObjectRef, ...] = ()) -> None:
         self._thread = tasks.start("tailrace-fold", self._work, make, reads)
 
     def _work(self, make: Callable[[], Fold], reads: tuple[ObjectRef, ...]) -> None:
-        work_behind_others()
         began = clock.now()
         try:
             self._done = make()

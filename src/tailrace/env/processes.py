@@ -10,21 +10,11 @@ import faulthandler
 import os
 import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 _STDERR = 2
-_BEHIND = 10
-
-
-def work_behind_others() -> None:
-    """The calling thread runs where others leave processor time from now on. Only Linux knows that of one thread."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BEHIND)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from tailrace.operators.expiry import DEADLINES_SHARE, Expiring, Expiry
 from tailrace.operators.finish import finish
 from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.lift import Lifter
-from tailrace.operators.over_store import WholeRecords
+from tailrace.operators.over_store import HintedRecords, WholeRecords
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX
 from tailrace.state.layout import PANE, VALID
@@ -39,7 +39,7 @@ from tailrace.state.table import Rows, Table, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
 
 
-class CountAggregate(WholeRecords, Expiring):
+class CountAggregate(HintedRecords, WholeRecords, Expiring):
     def __init__(
         self,
         spec: AggregateSpec,

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import AnalysisError
-from tailrace.ids import MIN_MICROS
+from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.late_rows import LateTaker, late_batch
-from tailrace.operators.specs.window import WindowSpec
+from tailrace.operators.specs.window import Panes, WindowSpec
 from tailrace.state import columns
 from tailrace.types import TIMESTAMP
 
@@ -96,12 +96,12 @@ def in_time(
     keep = np.ones(len(batch), bool) if valid is None else valid
     if session_gap is not None:
         last_end = times + session_gap
-        panes = times // session_gap * session_gap
+        panes = Panes(Micros(session_gap)).of(times)
     else:
         assert window is not None
         last_end = window.offset + (times - window.offset) // window.slide * window.slide + window.length
         # Where the slide leaves gaps no gap is possible: slide <= size, so every time has a window.
-        panes = window.offset + (times - window.offset) // window.pane * window.pane
+        panes = window.panes.of(times)
     late = keep & (last_end <= late_before)
     counts.leave_out(batch, late, ~keep)
     keep = keep & ~late

@@ -1,8 +1,9 @@
 """Hints out of rows on their way: which keys come, without those that are hot, each once in an epoch.
 
-The hashes are those of the state (``key_hash``), so that a hint reaches the server that owns the key. A key that comes
-often needs no hint, since its state stays in memory anyway: a frequency sketch tells. Whole Arrow columns at a time.
-What was hinted is remembered in a table of fixed size, where a key may push out another: then it is hinted once more.
+The hashes are those of the state (``key_hash``), so that a hint reaches the server that owns the key. Where state lies
+in panes of event time, a key is hinted for each pane that it has rows in. A key that comes often needs no hint, since
+its state stays in memory anyway: a frequency sketch tells. Whole Arrow columns at a time. What was hinted is remembered
+in a table of fixed size, where a key may push out another: then it is hinted once more.
 
 Threads: an extractor belongs to one thread. It outlives tasks: what is hot is learned over many.
 """
@@ -16,7 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.cache.frequency_sketch import FrequencySketch, SketchSize
+from tailrace.ids import MIN_MICROS
 from tailrace.operators.key_hash import hash_program, put_hashes
+from tailrace.operators.operator import Foretold
 from tailrace.operators.specs.hint import HintSpec
 from tailrace.state import columns
 from tailrace.state.layout import HASH, record_layout
@@ -24,13 +27,17 @@ from tailrace.state.sections import RowsBuilder
 from tailrace.types import BIGINT, TIMESTAMP, Field
 
 HASH_COLUMN = "__hash"
+PANE_COLUMN = "__pane"
 _SENT_KEPT = 1 << 15
 _NOTHING = -1
+_MIX = np.int64(-0x61C8864680B583EB)
+"""2**64 over the golden ratio: makes ids of panes and hashes that differ in all bits."""
 
 
 @dataclass(frozen=True)
 class Hints:
-    """``batch``: the key columns, or where these are not needed a column of hashes. ``hashes``: such a column, always.
+    """``batch``: the key columns, or where these are not needed a column of hashes, with panes a second one of these.
+    ``hashes``: such columns, always.
 
     ``time``: at which they are expected, the latest of the rows they are of. One for all: rows of one batch are closer
     to each other than any two epochs, which is as exactly as anybody can use it.
@@ -59,39 +66,58 @@ class HintExtractor:
             self._at = (epoch, try_)
             self._sent.fill(_NOTHING)
         hashes = hash_columns(self.spec.keys, batch)
-        chosen = self._chosen(hashes)
-        time = self._time(batch, epoch)
-        if time is None or not len(chosen):
+        times, known = self._times(batch)
+        if known is not None and not known.any():
+            return [None] * len(ranges)
+        time = epoch if times is None else int((times if known is None else times[known]).max(initial=MIN_MICROS))
+        ids, panes = hashes, None
+        if self.spec.panes is not None:
+            assert times is not None, "panes without an event time"
+            panes = self.spec.panes.of(times)
+            ids = hashes ^ panes * _MIX
+        chosen = self._chosen(ids, known if panes is not None else None)
+        if not len(chosen):
             return [None] * len(ranges)
         shards = hashes[chosen] % self.spec.shards
         found: list[Hints | None] = []
         for low, high in ranges:
             own = chosen[(shards >= low) & (shards < high)] if len(ranges) > 1 else chosen
-            found.append(self._hints(batch, hashes, own, time) if len(own) else None)
+            found.append(self._hints(batch, hashes, panes, own, time) if len(own) else None)
         return found
 
-    def _chosen(self, hashes: np.ndarray) -> np.ndarray:
-        """A row of each key that is not hot and was not hinted before in this epoch, as far as is remembered."""
-        cold = np.flatnonzero(~self.sketch.add(hashes))
-        keys, first = np.unique(hashes[cold], return_index=True)
+    def _chosen(self, ids: np.ndarray, known: np.ndarray | None) -> np.ndarray:
+        """A row of each id that is not hot and was not hinted before in this epoch, as far as is remembered.
+
+        ``known``: rows that have one; None: all have.
+        """
+        hot = self.sketch.add(ids)
+        cold = np.flatnonzero(~hot if known is None else known & ~hot)
+        keys, first = np.unique(ids[cold], return_index=True)
         places = (keys >> 17) & (_SENT_KEPT - 1)
         fresh = (self._sent[places] != keys) | (keys == _NOTHING)
         self._sent[places] = keys
         chosen: np.ndarray = cold[first[fresh]]
         return chosen
 
-    def _time(self, batch: Mapping[str, pa.Array], epoch: int) -> int | None:
-        """The latest event time; None where no row has one."""
+    def _times(self, batch: Mapping[str, pa.Array]) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Event times, and which rows have one: None, where all do. No times where there is no column of them."""
         if self.spec.time is None:
-            return epoch
+            return None, None
         array = batch[self.spec.time.name]
-        valid = columns.valid_mask(array)
-        times = columns.fixed_words(array, TIMESTAMP, None)
-        known = times if valid is None else times[valid]
-        return int(known.max()) if len(known) else None
+        return columns.fixed_words(array, TIMESTAMP, None), columns.valid_mask(array)
 
-    def _hints(self, batch: Mapping[str, pa.Array], hashes: np.ndarray, rows: np.ndarray, time: int) -> Hints:
-        short = pa.RecordBatch.from_pydict({HASH_COLUMN: pa.array(hashes[rows])})
+    def _hints(
+        self,
+        batch: Mapping[str, pa.Array],
+        hashes: np.ndarray,
+        panes: np.ndarray | None,
+        rows: np.ndarray,
+        time: int,
+    ) -> Hints:
+        told = {HASH_COLUMN: pa.array(hashes[rows])}
+        if panes is not None:
+            told[PANE_COLUMN] = pa.array(panes[rows])
+        short = pa.RecordBatch.from_pydict(told)
         if not self.spec.whole_keys:
             return Hints(short, time, short)
         taken = pa.array(rows)
@@ -110,11 +136,11 @@ def hash_columns(keys: Sequence[Field], batch: Mapping[str, pa.Array]) -> np.nda
     return np.ascontiguousarray(rows.words[:, HASH])
 
 
-def told(
-    batch: pa.RecordBatch, time: int, keys: Sequence[Field]
-) -> tuple[np.ndarray, np.ndarray, pa.RecordBatch | None]:
-    """What an operator with these keys is told: hashes, times, and the key columns where they were sent."""
+def told(batch: pa.RecordBatch, time: int, keys: Sequence[Field]) -> Foretold:
+    """What an operator with these keys is told."""
     times = np.full(len(batch), time, np.int64)
-    if HASH_COLUMN in batch.schema.names:
-        return columns.fixed_words(batch.column(HASH_COLUMN), BIGINT, None), times, None
-    return hash_columns(keys, {key.name: batch.column(key.name) for key in keys}), times, batch
+    names = batch.schema.names
+    if HASH_COLUMN not in names:
+        return Foretold(hash_columns(keys, {key.name: batch.column(key.name) for key in keys}), times, keys=batch)
+    panes = columns.fixed_words(batch.column(PANE_COLUMN), BIGINT, None) if PANE_COLUMN in names else None
+    return Foretold(columns.fixed_words(batch.column(HASH_COLUMN), BIGINT, None), times, panes)

@@ -20,6 +20,7 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.frame import Frame
 from tailrace.operators.keyed import keyed
 from tailrace.operators.looked_up import TableCopies
+from tailrace.operators.operator import Foretold
 from tailrace.operators.output import output_schema
 from tailrace.operators.specs.lookup import LookupSpec
 from tailrace.operators.table_backend import Asker
@@ -163,10 +164,10 @@ class LookupJoin:
         time = int(self._times(rows.words, epoch).max(initial=MIN_MICROS))
         self._copies.foretold_rows(Rows(rows.words[firsts], rows.heap), time)
 
-    def hint_keys(self, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None, epoch: int) -> None:
-        if self.wants_hints() and len(hashes):
-            times = times if self._time is not None else np.full(len(hashes), epoch, np.int64)
-            self._copies.foretold_keys(hashes, times, keys)
+    def hint_keys(self, told: Foretold, epoch: int) -> None:
+        if self.wants_hints() and len(told):
+            times = told.times if self._time is not None else np.full(len(told), epoch, np.int64)
+            self._copies.foretold_keys(told.hashes, times, told.keys)
 
     def lacking(self, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
         # Without event times there is no telling when a key will be used: what is there stays as it is.

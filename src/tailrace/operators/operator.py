@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -61,6 +62,22 @@ class Renewable(Protocol):
         """A section of each of these shards that has records: all that the shard's sections so far amount to."""
 
 
+@dataclass(frozen=True)
+class Foretold:
+    """Keys on their way, by their hashes, each with its event time.
+
+    ``panes``: of the records that are meant, where a key has several. ``keys``: the key columns, where a spec asks.
+    """
+
+    hashes: np.ndarray
+    times: np.ndarray
+    panes: np.ndarray | None = None
+    keys: pa.RecordBatch | None = None
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+
 @runtime_checkable
 class Hinted(Protocol):
     """An operator whose state may be cold, and that fetches what it is told will be asked for.
@@ -74,8 +91,8 @@ class Hinted(Protocol):
     def hint_frame(self, frame: Any, epoch: int) -> None:
         """A staged frame of the operator's, that this epoch will apply."""
 
-    def hint_keys(self, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None, epoch: int) -> None:
-        """Hashes of keys that are on their way, each with its event time; the key columns where the spec asks."""
+    def hint_keys(self, told: Foretold, epoch: int) -> None:
+        """Keys that are on their way, and will be applied in this epoch."""
 
 
 @runtime_checkable

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.frame import Frame
+from tailrace.operators.operator import Foretold
 from tailrace.state.metrics import Metrics
 from tailrace.state.read_modify_write import ReadModifyWriteStore
 
@@ -54,9 +54,8 @@ class HintedRecords:
     def hint_frame(self, frame: Frame, epoch: int) -> None:
         self._store.hint(*frame.parts(), epoch)
 
-    def hint_keys(self, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None, epoch: int) -> None:
-        """Of records without panes: which pane a row will have only its time tells, and that is judged later."""
-        self._store.hint_hashes(hashes, epoch)
+    def hint_keys(self, told: Foretold, epoch: int) -> None:
+        self._store.hint_hashes(told.hashes, told.panes, epoch)
 
 
 class OverStore(Generic[_Store]):

@@ -23,6 +23,7 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.finish import finish
 from tailrace.operators.frame import Frame
 from tailrace.operators.open_sessions import OpenSessions, Sessions
+from tailrace.operators.over_store import HintedRecords
 from tailrace.operators.specs.aggregate import AggregateSpec
 from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX
 from tailrace.state.metrics import Metrics
@@ -30,7 +31,7 @@ from tailrace.state.table import Rows, Table, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
 
 
-class SessionAggregate:
+class SessionAggregate(HintedRecords):
     def __init__(
         self,
         spec: AggregateSpec,
@@ -55,6 +56,7 @@ class SessionAggregate:
             folder=folder,
             tuning=tuning,
         )
+        self._store = self._open.store
 
     @property
     def shards(self) -> frozenset[int]:

@@ -24,6 +24,7 @@ from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.operators.specs.operator import OperatorSpec
 from tailrace.operators.warm_up import warm_up
 from tailrace.server.access_log import AccessLog
+from tailrace.server.calm import Calm
 from tailrace.server.checkpoint import StoreCheckpoint
 from tailrace.server.engine import Engine
 from tailrace.server.protocol import ProcessConfig
@@ -74,6 +75,7 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
         common.cache_policy, common.prefetch, common.cold_reads, common.cold_read_s, common.cold_read_depth
     )
     tuning = Tuning(common.read_batch_ratio, common.max_space_amplification, cold)
+    calm = Calm()
     state_bytes = (common.memory_bytes - common.memory_bytes // STAGING_SHARE) // max(1, len(specs))
     return Engine(
         run=common.run,
@@ -81,8 +83,9 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
         pid=process_id(),
         operators={name: maker(spec) for name, spec in specs.items()},
         staging=Staging(common.run, spill_folder, common.memory_bytes // STAGING_SHARE, frame_of),
-        checkpoint=StoreCheckpoint(store, common.run, config.server, fold),
+        checkpoint=StoreCheckpoint(store, common.run, config.server, fold, calm.wait),
         relay=Relay(specs, common.access, common.record_folder is not None),
         memory_bytes=common.memory_bytes,
         warm_up_ms=warm_up_ms,
+        calm=calm,
     )

@@ -13,7 +13,7 @@ any. ``due`` may be asked beside them. Folding has a thread of its own, which to
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -35,13 +35,15 @@ class StoreCheckpoint:
         run: str,
         server: str,
         fold_sections: FoldSections,
+        calm: Callable[[], None] = lambda: None,
         renewal: RenewalRule = USUAL,
     ) -> None:
+        """``calm``: see ``fold.Folder``."""
         self._store = store
         self._copied = store if isinstance(store, CopiedStore) else None
         self._run = run
         self._server = server
-        self._folder = Folder(store, fold_sections, run=run, server=server)
+        self._folder = Folder(store, fold_sections, run=run, server=server, calm=calm)
         self._renewals = Renewals(renewal)
         self._guard = threading.Lock()
         self._uploaded: set[str] = set()

@@ -33,7 +33,8 @@ from tailrace.env import tasks
 from tailrace.env.clock import SYSTEM, Clock
 from tailrace.errors import FencedError, StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
-from tailrace.operators.operator import Hinted, HintedByKey, Operator, Patient
+from tailrace.operators.operator import Foretold, Hinted, HintedByKey, Operator, Patient
+from tailrace.server.calm import Calm
 from tailrace.server.emissions import Emissions
 from tailrace.server.hints import HintDesk
 from tailrace.server.protocol import (
@@ -109,8 +110,10 @@ class Engine:
         memory_bytes: int,
         clock: Clock = SYSTEM,
         warm_up_ms: float = 0.0,
+        calm: Calm | None = None,
     ) -> None:
         self.staging = staging
+        self._calm = calm or Calm()
         self._run, self._server = run, server
         self._clock = clock
         self._checkpoint = checkpoint
@@ -219,13 +222,17 @@ class Engine:
 
     def run_epoch(self, request: Request) -> tuple[EpochResult, list[pa.RecordBatch]]:
         """Every step of an epoch in one call: what small epochs pay is round trips."""
-        with self._lock:
-            if request.winners is not None:
-                self.prepare(request)
-            applied = self.apply(request)
-            emission = self.advance(request)
-            batches = self._seat(request.operator).emission
-            status = self.status(request)  # while nobody else can make it wait
+        self._calm.rush()
+        try:
+            with self._lock:
+                if request.winners is not None:
+                    self.prepare(request)
+                applied = self.apply(request)
+                emission = self.advance(request)
+                batches = self._seat(request.operator).emission
+                status = self.status(request)  # while nobody else can make it wait
+        finally:
+            self._calm.over()
         committed = self.commit(request) if request.commit else None
         inline = emission.bytes <= request.inline_bytes
         status = replace(status, commit_ms=committed.commit_ms if committed else 0.0)
@@ -253,19 +260,17 @@ class Engine:
 
     def _offer(self, operator: str, frame: Any, epoch: int) -> None:
         """A frame was staged: what it needs may be fetched while others still come."""
+        self._calm.rush()
         taker = self._seats[operator].operator
         if isinstance(taker, Hinted) and taker.wants_hints():
-            self._hints.hand_in(lambda: self._hint(operator, epoch, lambda told: told.hint_frame(frame, epoch)))
+            self._hints.hand_in(lambda: self._hint(operator, epoch, lambda taker: taker.hint_frame(frame, epoch)))
 
-    def hint_keys(
-        self, operator: str, epoch: int, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None
-    ) -> None:
+    def hint_keys(self, operator: str, epoch: int, told: Foretold) -> None:
         """Keys that are on their way to an operator in this epoch. Whatever is wrong with them, nothing happens."""
+        self._calm.rush()
         seat = self._seats.get(operator)
         if seat is not None and isinstance(seat.operator, Hinted) and seat.operator.wants_hints():
-            self._hints.hand_in(
-                lambda: self._hint(operator, epoch, lambda told: told.hint_keys(hashes, times, keys, epoch))
-            )
+            self._hints.hand_in(lambda: self._hint(operator, epoch, lambda taker: taker.hint_keys(told, epoch)))
 
     def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
         """Of keys that are on their way, which the operator would fetch: none where it takes no hints."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 from tailrace.errors import FencedError
 from tailrace.ids import Attempt
 from tailrace.operators.hint_extractor import told
+from tailrace.operators.operator import Foretold
 from tailrace.server.hint_message import HintMessage
 from tailrace.server.protocol import StageKey
 from tailrace.server.slack import STAGING_POINT, Sample, SlackMeter
@@ -26,9 +27,7 @@ from tailrace.types import Field
 class Operators(Protocol):
     """What is needed of an engine."""
 
-    def hint_keys(
-        self, operator: str, epoch: int, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None
-    ) -> None: ...
+    def hint_keys(self, operator: str, epoch: int, told: Foretold) -> None: ...
     def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray: ...
 
 
@@ -50,11 +49,11 @@ class HintReceiver:
             return b""
         answer = b""
         if batch is not None and message.operator in self._keys:
-            hashes, times, keys = told(batch, message.time, self._keys[message.operator])
+            heard = told(batch, message.time, self._keys[message.operator])
             if message.asks:
-                answer = np.packbits(operators.lacking(message.operator, hashes, times)).tobytes()
+                answer = np.packbits(operators.lacking(message.operator, heard.hashes, heard.times)).tobytes()
             else:
-                operators.hint_keys(message.operator, message.epoch, hashes, times, keys)
+                operators.hint_keys(message.operator, message.epoch, heard)
         hints = 0 if batch is None or message.again else len(batch)
         self._meter.hinted(message.operator, at, hints, data.size + len(answer))
         return answer

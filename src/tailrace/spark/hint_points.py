@@ -53,7 +53,7 @@ def points_of(
             spec
             for spec in specs
             if set(spec.columns) <= set(fields_of(frame.schema))
-            and all(carries(frame, source.frames[-1], key.name) for key in spec.keys)
+            and all(carries(frame, source.frames[-1], by.name) for by in spec.found_by)
         ]
         if there:
             name = _after(number) if number else SOURCE

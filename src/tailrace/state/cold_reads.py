@@ -169,8 +169,16 @@ class ColdReads:
 
     def hint(self, parts: Sequence[tuple[Segment, np.ndarray]], time: int) -> None:
         """These positions of segments will be read."""
-        far = [(segment, at) for segment, at in parts if len(at) and not segment.in_memory]
-        if self._prefetcher is None or not far:
+        if self._prefetcher is None:
+            return
+        far: list[tuple[Segment, np.ndarray]] = []
+        for segment, at in parts:
+            if not segment.in_memory:
+                far += [(segment, at)] if len(at) else []
+            elif 0 < len(at) <= self._cache.room():
+                # It is about to be written out: with a copy here it need not be read then.
+                self._cache.put(_ids(segment, at), segment.copied(at), np.full(len(at), time, np.int64))
+        if not far:
             return
         ids = np.concatenate([_ids(segment, at) for segment, at in far])
         times = np.full(len(ids), time, np.int64)
@@ -180,8 +188,7 @@ class ColdReads:
 
     def used_up(self, segment: Segment, at: np.ndarray) -> None:
         """These records live in a table from now on: their copies are of no use."""
-        if not segment.in_memory:
-            self._cache.drop(_ids(segment, at))
+        self._cache.drop(_ids(segment, at))
 
     def keep_only(self, segments: list[int]) -> None:
         """Forget what was read of other segments than these."""

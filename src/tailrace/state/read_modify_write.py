@@ -211,8 +211,8 @@ class ReadModifyWriteStore:
                 table.foretell(Rows(rows.words[lo:hi], rows.heap), epoch)
         self.cold.hint(rows, bounds, self.horizon, epoch)
 
-    def hint_hashes(self, hashes: np.ndarray, epoch: int) -> None:
-        """As ``hint``, of keys without a pane of which only the hashes are known."""
+    def hint_hashes(self, hashes: np.ndarray, panes: np.ndarray | None, epoch: int) -> None:
+        """As ``hint``, of keys of which only the hashes are known. ``panes``: None where records have none."""
         shard_count = self._shard_count
         if not shard_count:
             return
@@ -220,6 +220,8 @@ class ReadModifyWriteStore:
         order = np.argsort(shards, kind="stable")
         words = np.zeros((len(hashes), self.layout.words), np.int64)
         words[:, HASH] = hashes[order]
+        if panes is not None:
+            words[:, PANE] = panes[order]
         bounds = np.searchsorted(shards[order], np.arange(shard_count + 1))
         self.cold.hint(Rows(words, np.empty(0, np.uint8)), bounds, self.horizon, epoch)
 

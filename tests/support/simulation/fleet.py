@@ -50,7 +50,7 @@ class Server:
                 pid=0,
                 operators={OPERATOR: Sums},
                 staging=Staging(self._run, "", 1 << 20, lambda _, frame: frame),
-                checkpoint=StoreCheckpoint(self._store(), self._run, self.name, fold, self._world.renewal),
+                checkpoint=StoreCheckpoint(self._store(), self._run, self.name, fold, renewal=self._world.renewal),
                 memory_bytes=1 << 20,
                 clock=SimClock(self._world.scheduler),
             )

@@ -324,7 +324,6 @@ def simulated() -> Iterator[None]:
             (controllers, "QueryLock", _NoLock),
             (folds, "FAN_IN", 3),
             (folds, "GROWTH", 1),
-            (folds, "work_behind_others", lambda: None),
             (logs, "process_id", lambda: 1),
             (logs, "host_name", lambda: "sim"),
             (local_store, "process_id", lambda: 1),

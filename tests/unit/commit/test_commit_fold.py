@@ -163,6 +163,24 @@ def test_folder_stops_between_two_shards_and_leaves_nothing() -> None:
     assert len(store.list("objects/")) == FAN_IN
 
 
+def test_a_fold_waits_for_a_good_time_before_each_shard() -> None:
+    store = memory()
+    asked: list[int] = []
+    done: list[int] = []
+
+    def fold(operator, batches, horizon, complete):
+        done.append(len(asked))
+        return fold_newest(operator, batches, horizon)
+
+    folder = Folder(store, fold, run=RUN, server=0, calm=lambda: asked.append(len(done)))
+    objects = tuple(write_delta(store, epoch, {(s, ("k", 0)): epoch for s in range(8)}) for epoch in range(FAN_IN))
+    folder.submit(objects, range(8), FAN_IN - 1)
+    folder.wait(20)
+    assert folder.finished()
+    assert asked == [*range(8)] and done == [*range(1, 9)]
+    folder.close()
+
+
 def test_a_failing_fold_is_kept_apart_and_tried_again(caplog) -> None:
     store = memory()
     objects = tuple(write_delta(store, epoch, {(0, ("k", 0)): epoch}) for epoch in range(FAN_IN))

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.cache.frequency_sketch import SketchSize
-from tailrace.ids import MIN_MICROS
+from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.deduplicate_lift import DeduplicateLifter
 from tailrace.operators.hint_extractor import HASH_COLUMN, HintExtractor, hash_columns, told
 from tailrace.operators.specs.deduplicate import DeduplicateSpec
 from tailrace.operators.specs.hint import HintSpec
+from tailrace.operators.specs.window import Panes
 from tailrace.state.layout import HASH
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 
@@ -57,7 +58,9 @@ def test_every_key_once_with_its_time_to_its_owner(
         if hints is None:
             assert not wanted
             continue
-        sent, moments, keys = told(hints.batch, hints.time, KEYS)
+        heard = told(hints.batch, hints.time, KEYS)
+        sent, moments, keys = heard.hashes, heard.times, heard.keys
+        assert heard.panes is None
         assert len(sent) == len(hints) == len(set(sent.tolist())) and set(sent.tolist()) == wanted
         assert set(moments.tolist()) == {max(times)} and len(moments) == len(sent)
         assert hints.hashes.column(HASH_COLUMN).to_pylist() == sent.tolist(), "what a server is asked by"
@@ -66,6 +69,29 @@ def test_every_key_once_with_its_time_to_its_owner(
             assert hash_columns(KEYS, {name: keys.column(name) for name in ("k", "s")}).tolist() == sent.tolist()
         else:
             assert keys is None
+
+
+@settings(max_examples=150)
+@given(_rows, st.integers(1, 40), st.integers(-7, 7), st.integers(0, SHARDS))
+def test_every_pane_that_a_key_has_rows_in(
+    rows: list[tuple[int | None, str | None, int | None]], width: int, offset: int, cut: int
+) -> None:
+    columns = _columns(rows)
+    hashes = hash_columns(KEYS, columns).tolist()
+    spec = _spec(panes=Panes(Micros(width), Micros(offset)))
+    found = HintExtractor(spec, NEVER_HOT).hints(columns, 7, [(0, cut), (cut, SHARDS)])
+    for number, hints in enumerate(found):
+        wanted = {
+            (hash_, time - (time - offset) % width)
+            for hash_, (_, _, time) in zip(hashes, rows, strict=True)
+            if time is not None and (hash_ % SHARDS >= cut) == bool(number)
+        }
+        sent: list[tuple[int, int]] = []
+        if hints is not None:
+            heard = told(hints.batch, hints.time, KEYS)
+            assert heard.panes is not None and heard.keys is None
+            sent = list(zip(heard.hashes.tolist(), heard.panes.tolist(), strict=True))
+        assert len(sent) == len(set(sent)) and set(sent) == wanted
 
 
 def test_hashes_are_those_of_the_state() -> None:
@@ -82,9 +108,9 @@ def test_hot_keys_send_none_and_cool_down() -> None:
     assert hints is not None and len(hints) == 51, "at first nothing is known to be hot"
     (hints,) = extractor.hints(hot, 4, [(0, SHARDS)])
     assert hints is not None
-    sent, times, _ = told(hints.batch, hints.time, KEYS)
-    assert set(times.tolist()) == {4}, "without an event time the epoch stands for it"
-    assert hash_columns(KEYS, hot)[0] not in sent.tolist() and len(hints) == 50
+    heard = told(hints.batch, hints.time, KEYS)
+    assert set(heard.times.tolist()) == {4}, "without an event time the epoch stands for it"
+    assert hash_columns(KEYS, hot)[0] not in heard.hashes.tolist() and len(hints) == 50
     extractor.hints(_columns([(number, "c", 0) for number in range(20_000)]), 5, [(0, SHARDS)])
     (hints,) = extractor.hints(_columns([(1, "a", 0)]), 6, [(0, SHARDS)])
     assert hints is not None and len(hints) == 1
@@ -119,7 +145,7 @@ def test_rows_without_a_time_foretell_nothing() -> None:
     assert HintExtractor(_spec(), NEVER_HOT).hints(_columns([(1, "a", None)]), 0, [(0, SHARDS)]) == [None]
 
 
-@pytest.mark.parametrize("given", [{}, {"time": None, "whole_keys": True}])
+@pytest.mark.parametrize("given", [{}, {"time": None, "whole_keys": True}, {"panes": Panes(Micros(60), Micros(7))}])
 def test_a_spec_travels(given: dict[str, object]) -> None:
     spec = _spec(**given)
     assert HintSpec.from_json(spec.to_json()) == spec

@@ -23,7 +23,7 @@ from tailrace.operators.frame import Frame, by_shard
 from tailrace.operators.handover import in_fixed_order
 from tailrace.operators.lifters import lifter_of
 from tailrace.operators.lookup_join import LookupJoin
-from tailrace.operators.operator import Hinted, HintedByKey
+from tailrace.operators.operator import Foretold, Hinted, HintedByKey
 from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.operators.specs.lookup import Backend, LookupSpec, TableSpec
 from tailrace.operators.table_backend import Answer, Asker, ConnectionLost
@@ -155,7 +155,7 @@ def test_as_a_dictionary_says(
                     for n, f in enumerate(spec.keys)
                 ]
                 batch = pa.RecordBatch.from_arrays(columns, names=[f.name for f in spec.keys])
-                operator.hint_keys(hashes, np.full(len(hashes), epoch), batch, epoch)
+                operator.hint_keys(Foretold(hashes, np.full(len(hashes), epoch), keys=batch), epoch)
             if hinted[epoch] == "settled":
                 operator.settle()
             sums = [frame.checksum() for frame in staged]

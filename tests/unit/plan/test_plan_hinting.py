@@ -12,8 +12,10 @@ from tailrace.api import aggregates as tr
 from tailrace.api.options import Ahead, HintTuning, Options, Sketch, parse_options
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
-from tailrace.api.windows import session_window, window
+from tailrace.api.windows import count_window, session_window, window
 from tailrace.errors import AnalysisError
+from tailrace.ids import Micros
+from tailrace.operators.specs.window import Panes
 from tailrace.plan.hinting import hint_specs
 from tailrace.plan.physical import plan_relation
 from tailrace.types import Field
@@ -35,8 +37,12 @@ timed = bids().withWatermark("ts", "5 seconds")
         (bids().groupBy("auction").agg(tr.count()), [("auction",)]),
         (timed.groupBy("auction", "channel").agg(tr.sum("price")), [("auction", "channel")]),
         (bids().groupBy().agg(tr.count()), [None]),  # one key
-        (timed.groupBy(window("ts", "1 minute"), "auction").agg(tr.count()), [None]),  # in panes
-        (timed.groupBy(session_window("ts", "1 minute"), "auction").agg(tr.count()), [None]),
+        (timed.groupBy(window("ts", "1 minute"), "auction").agg(tr.count()), [("auction",)]),
+        (timed.groupBy(session_window("ts", "1 minute"), "auction").agg(tr.count()), [("auction",)]),
+        (timed.groupBy(window("ts", "1 minute")).agg(tr.count()), [None]),  # one key
+        (timed.groupBy(window("ts", "1 minute"), "auction").agg(tr.median("price")), [None]),  # all rows are kept
+        (timed.groupBy(count_window(10), "auction").agg(tr.count()), [("auction",)]),
+        (timed.groupBy(window("ts", "1 minute"), "auction").topN(3, "price"), [("auction",)]),
         (timed.dropDuplicates(["channel"]), [("channel",)]),
         (timed.dropDuplicates(["channel", "ts"]), [None]),  # by event time, in panes
         # In a chain: where the key comes through as it was.
@@ -46,11 +52,23 @@ timed = bids().withWatermark("ts", "5 seconds")
             .agg(tr.count().alias("n"))
             .groupBy("auction")
             .agg(tr.sum("n")),
-            [None, ("auction",)],
+            [("auction",), ("auction",)],
         ),
         (
             timed.groupBy(window("ts", "1 minute"), "auction").agg(tr.count().alias("n")).groupBy("n").agg(tr.count()),
-            [None, None],
+            [("auction",), None],
+        ),
+        # Windows behind another operator: where rows still have the source's event time.
+        (
+            timed.dropDuplicates(["channel"]).groupBy(window("ts", "1 minute"), "auction").agg(tr.count()),
+            [("channel",), ("auction",)],
+        ),
+        (
+            timed.groupBy(window("ts", "1 minute"), "auction")
+            .agg(tr.count().alias("n"))
+            .groupBy("window", "auction")
+            .agg(tr.sum("n")),
+            [("auction",), None],
         ),
         (bids().groupBy("a.b").agg(tr.count()), [("a.b",)]),
     ],
@@ -60,6 +78,21 @@ def test_who_can_be_told_ahead(asked: Stream, keys: list[tuple[str, ...] | None]
     mode = OutputMode.UPDATE if asked.relation.refusal(OutputMode.UPDATE) is None else OutputMode.APPEND
     specs = hint_specs(plan_relation(asked.relation, mode, Options()))
     assert [None if spec is None else tuple(key.name for key in spec.keys) for spec in specs] == keys
+
+
+def test_panes_are_those_of_the_state() -> None:
+    def panes(asked: Stream) -> Panes | None:
+        assert asked.relation is not None
+        (spec,) = hint_specs(plan_relation(asked.relation, OutputMode.APPEND, Options()))
+        assert spec is not None and spec.time is not None and spec.time.name == "ts"
+        return spec.panes
+
+    minute = Micros(60_000_000)
+    assert panes(timed.groupBy(window("ts", "1 minute"), "auction").agg(tr.count())) == Panes(minute)
+    sliding = window("ts", "1 minute", "25 seconds", "3 seconds")
+    assert panes(timed.groupBy(sliding, "auction").agg(tr.count())) == Panes(Micros(5_000_000), Micros(3_000_000))
+    assert panes(timed.groupBy(session_window("ts", "1 minute"), "auction").agg(tr.count())) == Panes(minute)
+    assert panes(timed.groupBy(count_window(10), "auction").agg(tr.count())) is None
 
 
 def test_options_of_hints() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pyarrow import flight
 
 from tailrace.ids import Attempt
-from tailrace.operators.hint_extractor import HASH_COLUMN, hash_columns
+from tailrace.operators.hint_extractor import HASH_COLUMN, PANE_COLUMN, hash_columns
+from tailrace.operators.operator import Foretold
 from tailrace.server.client import StateClient
 from tailrace.server.hint_message import HintMessage
 from tailrace.server.hint_receiver import HintReceiver
@@ -30,12 +31,12 @@ class Told:
 
     def __init__(self) -> None:
         self.heard: list[tuple[list[int], list[int], pa.RecordBatch | None]] = []
+        self.panes: list[list[int] | None] = []
 
-    def hint_keys(
-        self, operator: str, epoch: int, hashes: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None
-    ) -> None:
+    def hint_keys(self, operator: str, epoch: int, told: Foretold) -> None:
         assert operator == "op"
-        self.heard.append((hashes.tolist(), times.tolist(), keys))
+        self.heard.append((told.hashes.tolist(), told.times.tolist(), told.keys))
+        self.panes.append(None if told.panes is None else told.panes.tolist())
 
     def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
         """As if every even key were there."""
@@ -95,11 +96,18 @@ def test_hints_reach_their_operator(wire: tuple[StateClient, Told, HintReceiver,
     assert client.hint(_message(passed=((0.0, 30),), time=5), _hashes(-7, 8, 9)) is not None
     keys = pa.RecordBatch.from_pydict({"k": pa.array([3, None], pa.int64())})
     assert client.hint(_message(time=4), keys) is not None
-    assert told.heard[0] == ([-7, 8, 9], [5, 5, 5], None)
+    assert told.heard[0] == ([-7, 8, 9], [5, 5, 5], None) and told.panes == [None, None]
     hashes, times, sent = told.heard[1]
     assert hashes == hash_columns(KEYS, {"k": keys.column("k")}).tolist() and times == [4, 4] and sent == keys
     slack, hints, nbytes = receiver.begins("op", 1, 0)
     assert [rows for _, rows in slack["ingest"]] == [30] and hints == 5 and nbytes > 5 * 8
+
+
+def test_hints_of_records_in_panes(wire: tuple[StateClient, Told, HintReceiver, StateService]) -> None:
+    client, told, _, _ = wire
+    batch = pa.RecordBatch.from_pydict({HASH_COLUMN: pa.array([7, 7]), PANE_COLUMN: pa.array([-60, 120])})
+    assert client.hint(_message(time=5), batch) is not None
+    assert told.heard == [([7, 7], [5, 5], None)] and told.panes == [[-60, 120]]
 
 
 def test_a_server_is_asked_by_hashes_which_keys_it_needs(

@@ -8,23 +8,33 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from tailrace.operators.specs.window import Panes
 from tailrace.types import DataType, Field, Kind
 
 
 @dataclass(frozen=True)
 class HintSpec:
-    """``keys``: the operator's, which the source's rows have under the same names, in the operator's order."""
+    """``keys``: the operator's, which the source's rows have under the same names, in the operator's order.
+
+    ``panes``: a key has a record for each of these panes of the time column; None: it has one.
+    """
 
     operator: str
     keys: tuple[Field, ...]
     time: Field | None  # event time; the epoch's number stands for it where there is none
     whole_keys: bool  # the operator needs the key columns themselves, and not only their hashes
     shards: int
+    panes: Panes | None = None
 
     @property
     def long_keys(self) -> bool:
         """Whether keys are so long that it pays to ask, by their hashes, which of them are needed."""
         return self.whole_keys and (len(self.keys) > 1 or self.keys[0].type.kind is Kind.BYTES)
+
+    @property
+    def found_by(self) -> tuple[Field, ...]:
+        """What tells which record a row will ask for."""
+        return self.keys if self.panes is None or self.time is None else (*self.keys, self.time)
 
     @property
     def columns(self) -> tuple[Field, ...]:
@@ -40,6 +50,7 @@ class HintSpec:
         raw = json.loads(text)
         raw["keys"] = tuple(_field(each) for each in raw["keys"])
         raw["time"] = raw["time"] and _field(raw["time"])
+        raw["panes"] = raw["panes"] and Panes(**raw["panes"])
         return cls(**raw)
 
 

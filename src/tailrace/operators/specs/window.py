@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from tailrace.ids import Micros
+
+
+@dataclass(frozen=True)
+class Panes:
+    """Spans of event time, one after the other: they start at ``offset`` and every ``width`` from there."""
+
+    width: Micros
+    offset: int = 0
+
+    def of(self, times: np.ndarray) -> np.ndarray:
+        """Where the panes of these event times start."""
+        starts: np.ndarray = self.offset + (times - self.offset) // self.width * self.width
+        return starts
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,10 @@ class WindowSpec:
         while b:
             a, b = Micros(b), Micros(a % b)
         return a
+
+    @property
+    def panes(self) -> Panes:
+        return Panes(self.pane, self.offset)
 
     @property
     def tumbling(self) -> bool:

@@ -1,0 +1,159 @@
+"""Operators that are told of keys before their rows come: what is cold is there by then, and answers are the same.
+
+Hints are made as tasks make them, of the columns of rows, so that both sides must mean the same records.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from support.bids import SCHEMA, RecordingRuntime
+from tailrace.api import aggregates as tr
+from tailrace.api.options import parse_options
+from tailrace.api.relations import OutputMode
+from tailrace.api.stream import Stream
+from tailrace.api.windows import count_window, session_window, window
+from tailrace.cache.frequency_sketch import SketchSize
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.catalogue import operator_of
+from tailrace.operators.hint_extractor import HintExtractor, told
+from tailrace.operators.lifters import lifter_of
+from tailrace.operators.operator import Hinted, Operator
+from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.plan.hinting import hint_specs
+from tailrace.plan.physical import PhysicalPlan, plan_relation
+from tailrace.state.tuning import ColdTuning, Tuning
+
+NEVER_HOT = SketchSize(threshold=254, interval=1 << 40)
+KEYS, EPOCHS = 6_000, 9
+FIRST = 4
+"""Epoch that is hinted: by then some state is cold."""
+MEMORY_BYTES = 300_000
+SECOND = 1_000_000
+NAMES = ("ts", "auction", "price")
+TYPES = {field.name: field.type for field in SCHEMA if field.name in NAMES}
+bids = Stream("a DataFrame", tuple(field for field in SCHEMA if field.name in NAMES), RecordingRuntime())
+timed = bids.withWatermark("ts", "1 hour")
+KINDS: dict[str, Any] = {
+    "rolling": bids.groupBy("auction").agg(tr.sum("price")),
+    "tumbling": timed.groupBy(window("ts", "1 minute"), "auction").agg(tr.sum("price")),
+    "sliding": timed.groupBy(window("ts", "1 minute", "20 seconds", "7 seconds"), "auction").agg(tr.sum("price")),
+    "sessions": timed.groupBy(session_window("ts", "40 seconds"), "auction").agg(tr.sum("price")),
+    "by count": bids.groupBy(count_window(5), "auction").agg(tr.sum("price")),
+    "by count, overlapping": bids.groupBy(count_window(6, 2), "auction").agg(tr.sum("price")),
+    "best": bids.groupBy("auction").topN(2, "price"),
+    "best of windows": timed.groupBy(window("ts", "1 minute"), "auction").topN(2, "price"),
+}
+
+
+def _plan(kind: str) -> PhysicalPlan:
+    relation = KINDS[kind].relation
+    return plan_relation(relation, OutputMode.UPDATE, parse_options({"shards": "8"}))
+
+
+def _rows(seed: int, epoch: int) -> pa.RecordBatch:
+    """All keys in the first epochs, then some of them again, at times around those."""
+    draw = random.Random(seed + epoch)
+    keys = list(range(KEYS)) if epoch < 2 else draw.sample(range(KEYS), 80)
+    times = [1000 * SECOND + draw.randrange(90 * SECOND) for _ in keys]
+    schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("auction", pa.int64()), ("price", pa.int32())])
+    return pa.RecordBatch.from_pydict({"ts": times, "auction": keys, "price": range(len(keys))}, schema)
+
+
+@contextmanager
+def _operator(spec: OperatorSpec, folder: Path, policy: str = "timestamp") -> Iterator[Operator]:
+    tuning = Tuning(cold=ColdTuning(policy=policy, hint_worth_s=0.0))
+    folder.mkdir()
+    made = operator_of(spec, range(spec.shards), memory_bytes=MEMORY_BYTES, folder=str(folder), tuning=tuning)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _apply(operator: Operator, spec: OperatorSpec, rows: pa.RecordBatch, epoch: int) -> list[str]:
+    frame = lifter_of(spec, MIN_MICROS, False, TYPES, epoch).frame([rows])
+    operator.apply(epoch, [frame])
+    emitted = operator.advance(epoch, MIN_MICROS, MIN_MICROS)
+    said = sorted(repr(row) for batch in emitted for row in batch.to_pylist())
+    operator.delta(epoch)
+    if epoch:
+        operator.forget(epoch - 1)
+    return said
+
+
+def _settled(operator: Operator) -> None:
+    """What was foretold is fetched, or more than can be kept."""
+    before = -1.0
+    for _ in range(1000):
+        now = operator.metrics()
+        if now["hintsFetched"] == before or now["hintsFetched"] == now["hintsReceived"]:
+            return
+        before = now["hintsFetched"]
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_foretold_is_there(kind: str, tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    plan = _plan(kind)
+    spec, (hints,) = plan.stages[0].operator, hint_specs(plan)
+    assert hints is not None
+    extractor = HintExtractor(hints, NEVER_HOT)
+    ranges = [(0, spec.shards)]
+    found = 0.0
+    with _operator(spec, tmp_path / "told") as operator, _operator(spec, tmp_path / "plain") as plain:
+        assert isinstance(operator, Hinted)
+        for epoch in range(EPOCHS):
+            rows = _rows(seed, epoch)
+            before = operator.metrics()
+            if epoch >= FIRST:
+                assert operator.wants_hints()
+                (sent,) = extractor.hints(dict(zip(rows.schema.names, rows.columns, strict=True)), epoch, ranges)
+                assert sent is not None
+                operator.hint_keys(told(sent.batch, sent.time, spec.keys), epoch)
+                _settled(operator)
+            assert _apply(operator, spec, rows, epoch) == _apply(plain, spec, rows, epoch)
+            after = operator.metrics()
+            if epoch >= FIRST:
+                fetched = after["hintsFetched"] - before["hintsFetched"]
+                misses = after["coldMisses"] - before["coldMisses"]
+                found += fetched
+                if kind in SURE:
+                    assert misses == 0, "all that the rows touched was foretold"
+                assert after["hintsWasted"] == 0
+                assert after["hintsPending"] == 0, "nothing else was"
+    assert found > 100, "some of it was cold"
+
+
+SURE = {"rolling", "tumbling", "by count", "best", "best of windows"}
+"""Kinds whose rows touch one record each: to put together sessions, and windows of several panes, others are read."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_staged_rows_foretell_too(kind: str, tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    spec = _plan(kind).stages[0].operator
+    with _operator(spec, tmp_path / "told") as operator:
+        assert isinstance(operator, Hinted)
+        for epoch in range(EPOCHS):
+            rows = _rows(seed, epoch)
+            before = operator.metrics()
+            if epoch >= FIRST:
+                operator.hint_frame(lifter_of(spec, MIN_MICROS, False, TYPES, epoch).frame([rows]), epoch)
+                _settled(operator)
+            _apply(operator, spec, rows, epoch)
+            after = operator.metrics()
+            if epoch >= FIRST and kind in SURE:
+                assert after["coldMisses"] == before["coldMisses"]
+        assert after["hintsFetched"] > 100 and after["hintsWasted"] == after["hintsPending"] == 0

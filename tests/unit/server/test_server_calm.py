@@ -1,0 +1,76 @@
+"""When there is time for what nobody waits for: not in a rush, but soon enough in any case."""
+
+from __future__ import annotations
+
+import threading
+
+from tailrace.server.calm import Calm
+
+
+class Still:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def now(self) -> float:
+        return self.at
+
+    monotonic = now
+
+    def thread_cpu(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+def _waiter(calm: Calm) -> tuple[threading.Thread, threading.Event]:
+    through = threading.Event()
+
+    def run() -> None:
+        calm.wait()
+        through.set()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, through
+
+
+def test_without_a_rush_nobody_waits() -> None:
+    calm = Calm(Still())
+    calm.wait()
+    calm.rush()
+    calm.over()
+    calm.wait()
+
+
+def test_a_rush_is_waited_for_until_it_is_over() -> None:
+    calm = Calm(Still())  # at whose time nobody waits too long
+    calm.rush()
+    thread, through = _waiter(calm)
+    assert not through.wait(0.05)
+    calm.over()
+    thread.join(10)
+    assert through.is_set()
+
+
+def test_a_rush_without_an_end_counts_no_more_after_a_while() -> None:
+    clock = Still()
+    calm = Calm(clock)
+    calm.rush()
+    clock.at += 60
+    calm.wait()
+
+
+def test_nobody_waits_for_long_however_often_there_is_a_rush() -> None:
+    clock = Still()
+    calm = Calm(clock)
+    calm.rush()
+    thread, through = _waiter(calm)
+    for _ in range(1000):
+        clock.at += 0.01
+        calm.rush()
+        if through.wait(0.01):
+            break
+    thread.join(10)
+    assert through.is_set() and clock.at > 100.2
