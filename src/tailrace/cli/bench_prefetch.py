@@ -27,13 +27,13 @@ def prefetch(
     memory: Annotated[
         str | None, typer.Option(help="Of a state server, as 4M; states are 12 times as large.", show_default="4M")
     ] = None,
-    turns: Annotated[int | None, typer.Option(min=1, help="Turns that are measured.", show_default="4")] = None,
+    turns: Annotated[int | None, typer.Option(min=1, help="Turns that are measured.", show_default="6")] = None,
     turn: Annotated[
         int | None,
         typer.Option(min=1, help="Batches in a row; of several, the first is not counted.", show_default="8"),
     ] = None,
     warmup: Annotated[
-        int | None, typer.Option(min=1, help="Batches before, once state is there.", show_default="4")
+        int | None, typer.Option(min=1, help="Batches before, once state is there.", show_default="24")
     ] = None,
     latency: Annotated[float, typer.Option(min=0, help="Milliseconds that reading one key takes.")] = 1,
     depth: Annotated[int, typer.Option(min=1, help="Keys that are read at once.")] = 16,
