@@ -55,10 +55,19 @@ def remove_tree(path: str) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
+_temporary_in: str | None = None
+
+
+def temporary_in(path: str | None) -> None:
+    """From now on this process's temporary folders lie in this one: if it is killed, they go with that."""
+    global _temporary_in
+    _temporary_in = path
+
+
 @contextmanager
 def temporary_folder() -> Iterator[str]:
     """A private folder that is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="tailrace-") as path:
+    with tempfile.TemporaryDirectory(prefix="tailrace-", dir=_temporary_in) as path:
         yield path
 
 

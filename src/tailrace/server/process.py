@@ -80,6 +80,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in a shell reaches the group; the driver decides what stops
 
     folder = ServerFolder(config.directory)
+    scratch.temporary_in(folder.path)
     executor = processes.facts(config.executor_pid)
     if executor is None or executor.started != config.executor_started:
         _log.error("the executor's process %d is gone", config.executor_pid)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tailrace.env.scratch import ScratchFile, temporary_folder
+from tailrace.env.scratch import ScratchFile, temporary_folder, temporary_in
 
 
 def test_what_is_written_is_what_is_mapped(tmp_path: Path) -> None:
@@ -70,3 +70,15 @@ def test_a_temporary_folder_is_private_and_goes() -> None:
         assert os.stat(path).st_mode & 0o077 == 0
         Path(path, "x").write_text("x")
     assert not os.path.exists(path)
+
+
+def test_temporary_folders_lie_where_a_process_says(tmp_path: Path) -> None:
+    temporary_in(str(tmp_path))
+    try:
+        with temporary_folder() as folder:
+            assert Path(folder).parent == tmp_path
+        assert os.listdir(tmp_path) == []
+    finally:
+        temporary_in(None)
+    with temporary_folder() as folder:
+        assert Path(folder).parent != tmp_path
