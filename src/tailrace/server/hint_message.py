@@ -7,9 +7,11 @@ there are hints, one Arrow record batch. Like every message it is not pickled. L
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 import pyarrow as pa
+
+from tailrace.operators.hint_extractor import HASH_COLUMN
 
 ACTION = "hint"
 _LENGTH_BYTES = 4
@@ -34,13 +36,16 @@ class HintMessage:
     again: bool = False
 
     def to_bytes(self, batch: pa.RecordBatch | None = None) -> bytes:
-        header = json.dumps(asdict(self), separators=(",", ":")).encode()
+        # Of small batches the header is a good part: what is as usual is left out.
+        told = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
+        header = json.dumps(told, separators=(",", ":")).encode()
         sink = pa.BufferOutputStream()
         sink.write(len(header).to_bytes(_LENGTH_BYTES, "little"))
         sink.write(header)
         if batch is not None:
-            # Keys of lookup tables are often text, such as ids in hexadecimal: half of that is air.
-            options = pa.ipc.IpcWriteOptions(compression="zstd" if self.again else None)
+            # Keys of lookup tables are small numbers, or text such as ids in hexadecimal: half of that and more is
+            # air. Hashes are not.
+            options = pa.ipc.IpcWriteOptions(compression=None if HASH_COLUMN in batch.schema.names else "zstd")
             with pa.ipc.new_stream(sink, batch.schema, options=options) as stream:
                 stream.write_batch(batch)
         return bytes(sink.getvalue().to_pybytes())
@@ -49,7 +54,7 @@ class HintMessage:
     def from_buffer(cls, data: pa.Buffer) -> tuple[HintMessage, pa.RecordBatch | None]:
         size = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES].to_pybytes(), "little")
         raw = json.loads(data[_LENGTH_BYTES:size].to_pybytes())
-        raw["passed"] = tuple((float(age), int(rows)) for age, rows in raw["passed"])
+        raw["passed"] = tuple((float(age), int(rows)) for age, rows in raw.get("passed", ()))
         rest = data[size:]
         batch = pa.ipc.open_stream(rest).read_next_batch() if rest.size else None
         return cls(**raw), batch
