@@ -25,7 +25,7 @@ from tailrace.lab.nexmark.compare import same_rows
 from tailrace.lab.nexmark.workloads import FEED, PREFIX, VERSIONS
 from tailrace.lab.prefetch_moving import MovingOptions
 from tailrace.lab.prefetch_moving import _result as moving_result
-from tailrace.lab.prefetch_numbers import Measured, batch_of, copy_bytes, result, tables, totals, weighted
+from tailrace.lab.prefetch_numbers import Measured, batch_of, copy_bytes, ratio_error, result, tables, totals, weighted
 from tailrace.lab.prefetch_options import PrefetchOptions, check_names, sweeps_of
 from tailrace.lab.prefetch_workloads import CASES, MODES, case
 from tailrace.lab.record import Recording
@@ -86,11 +86,19 @@ def measured() -> Measured:
     return Measured(case("q18", 4_000_000), batches, 8 << 20, 2, {}, 7, {})
 
 
+def test_how_far_a_ratio_may_be_off() -> None:
+    steady, uneven = [{"ms": 100.0}] * 16, [{"ms": 80.0}, {"ms": 120.0}] * 8
+    assert ratio_error(steady, steady) == 0.0
+    assert ratio_error(steady, uneven) == pytest.approx(0.2 / 4)
+    assert ratio_error(uneven, uneven) == pytest.approx(0.2 / 4 * 2**0.5, abs=0.001)
+
+
 def test_the_numbers_of_a_run() -> None:
     found = result({"q18": measured()})
     assert found["wait_p999_ratio_lru"] == {"q18": 25.0} and found["wait_p999_ratio_async_io"] == {"q18": 10.0}
     assert found["wait_ms"]["q18"]["clock"] == dict.fromkeys(("p50", "p95", "p99", "p999"), 40.0)
     assert found["throughput_ratio"]["q18"] == pytest.approx(320 / 302, rel=0.01)
+    assert found["throughput_ratio_error"] == {"q18": 0.0}, "all batches took the same time"
     assert found["throughput_ratio_spark"]["q18"] == pytest.approx(900 / 302, rel=0.01)
     assert found["hint_bytes_share"] == {"q18": 0.02} and found["lookaheads"] == {"q18": {"ingest": 10}}
     assert found["hit_ratio"]["q18"] == {"lru": 0, "clock": 0, "async-io": 0, "hints": 0.9}

@@ -98,9 +98,11 @@ def result(measured: Mapping[str, Measured]) -> dict[str, Any]:
         "wait_p999_ratio_clock": _wait_ratios(waits, "clock"),
         "wait_p999_ratio_async_io": _wait_ratios(waits, "async-io"),
         "throughput_ratio": {
-            name: measure.ratio(each[HINTS], max(each[other] for other in BASELINES if other in each))
-            for name, each in rates.items()
-            if HINTS in each and any(other in each for other in BASELINES)
+            name: measure.ratio(rates[name][HINTS], rates[name][best]) for name, best in best_baselines(rates).items()
+        },
+        "throughput_ratio_error": {
+            name: ratio_error(measured[name].batches[HINTS], measured[name].batches[best])
+            for name, best in best_baselines(rates).items()
         },
         "throughput_ratio_spark": {
             name: measure.ratio(each[HINTS], each["spark-rocksdb"])
@@ -145,6 +147,24 @@ def series(measured: Iterable[Measured]) -> dict[str, list[float]]:
 
 def rows_per_s(batches: Batches) -> int:
     return round(_sum(batches, "rows") / max(_sum(batches, "ms"), 1.0) * 1e3)
+
+
+def best_baselines(rates: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """Workload to its quickest baseline, where hints ran beside one."""
+    return {
+        name: max((other for other in BASELINES if other in each), key=lambda other, each=each: each[other])
+        for name, each in rates.items()
+        if HINTS in each and any(other in each for other in BASELINES)
+    }
+
+
+def ratio_error(one: Batches, other: Batches) -> float:
+    """By how much a ratio of throughputs may be off (standard error), by how much the times of batches differ.
+
+    That the baseline is the best of several, which noise alone makes look quicker than it is, comes on top.
+    """
+    times = (np.array([each["ms"] for each in batches], float) for batches in (one, other))
+    return round(float(np.hypot(*(each.std() / max(each.mean(), 1e-9) / len(each) ** 0.5 for each in times))), 3)
 
 
 def hit_ratio(batches: Batches) -> float | None:
