@@ -129,10 +129,11 @@ def fold_objects(
     def sections() -> Iterator[Section]:
         for operator in operators:
             for shard, batches, horizon in sections_by_shard(opened, operator, ranges.members(covered), horizons, gone):
+                if not batches:
+                    continue
                 if stopping():
                     raise _Stopped
-                if batches:
-                    yield operator, shard, fold_sections(operator, batches, horizon, complete)
+                yield operator, shard, fold_sections(operator, batches, horizon, complete)
 
     ref = write_sections(
         store,

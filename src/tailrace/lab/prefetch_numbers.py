@@ -151,11 +151,8 @@ def rows_per_s(batches: Batches) -> int:
 
 def best_baselines(rates: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
     """Workload to its quickest baseline, where hints ran beside one."""
-    return {
-        name: max((other for other in BASELINES if other in each), key=lambda other, each=each: each[other])
-        for name, each in rates.items()
-        if HINTS in each and any(other in each for other in BASELINES)
-    }
+    beside = {name: {other: each[other] for other in BASELINES if other in each} for name, each in rates.items()}
+    return {name: max(each, key=each.__getitem__) for name, each in beside.items() if each and HINTS in rates[name]}
 
 
 def ratio_error(one: Batches, other: Batches) -> float:

@@ -11,7 +11,8 @@ The rule
   fetch (p99, from the hint on, so with all that stands before it) and a margin. If none is known to have so much, the
   latest one with nearly as much as any: what little an earlier one has more would not pay for its hints.
 - Where rows had to wait, in the last epochs, for what was already being fetched, and some candidate has half of the
-  slack that is needed or more, a little more of it may be what is missing: the one with the most wins.
+  slack that is needed or more, a little more of it may be what is missing: the one with the most wins. Where they have
+  to wait again soon after that was over, it is for twice as many epochs the next time.
 - A candidate whose fetched entries went unused, beyond a share, is discarded with all before it: it sees other keys.
   So is one that has slack enough, and yet more than half of the cold records were not foretold: what it hinted was
   none of them. Staging never is.
@@ -46,7 +47,8 @@ class Rule:
     misses_max: float = 0.5  # of the cold records, with slack enough
     epochs_kept: int = 16  # of slack: what is older counts no more, and candidates without any are measured again
     epochs_idle: int = 16  # without a cold record, after which nothing is sent ahead any more
-    epochs_wary: int = 16  # after rows had to wait for what was being fetched ...
+    epochs_wary: int = 16  # after rows had to wait for what was being fetched, at first ...
+    epochs_wary_max: int = 1024  # ... and at most ...
     wary_share: float = 0.5  # ... where any has this share of the slack that is needed
     epochs_settling: int = 2  # after a move, in which unused entries may be those of the candidate before
 
@@ -92,6 +94,7 @@ class Lookahead:
     on: bool = False
     idle: int = 0  # epochs since cold state was last asked for
     calm: int | None = None  # epochs since rows had to wait for what was being fetched; None: never yet
+    wary: int = 0  # for so many epochs after that
     since_move: int = 0
     used: int = 0  # since the move has settled, as all that follows
     wasted: int = 0
@@ -127,6 +130,7 @@ class Lookahead:
             idle=0 if seen.cold else self.idle + 1,
             on=seen.wanted and (self.on or seen.misses + seen.late > 0),
             calm=0 if seen.late else None if self.calm is None else self.calm + 1,
+            wary=self._wary() if seen.late else self.wary,
             since_move=self.since_move + 1,
             epochs=self.epochs + 1,
         )
@@ -137,6 +141,13 @@ class Lookahead:
         if not known.on:
             return known._moved(Decision(reason=known._why_off(seen)))
         return known._judged(seen)._chosen()
+
+    def _wary(self) -> int:
+        """For how many epochs, now that rows had to wait."""
+        if self.calm is not None and self.calm < self.wary:
+            return self.wary
+        again = self.calm is not None and self.calm < 2 * self.wary
+        return min(self.rule.epochs_wary_max, 2 * self.wary) if again else self.rule.epochs_wary
 
     def _why_off(self, seen: Seen) -> str:
         if self.idle:
@@ -174,7 +185,7 @@ class Lookahead:
         slack = {name: self.slack_ms(name) for name in kept}
         needed = self.fetch_ms_p99 + rule.margin_ms
         most = max((known for known in slack.values() if known is not None), default=0.0)
-        wary = self.calm is not None and self.calm < rule.epochs_wary and most >= rule.wary_share * needed
+        wary = self.calm is not None and self.calm < self.wary and most >= rule.wary_share * needed
         winner = None if wary else latest_with(kept, slack, needed)
         unknown = [name for name in kept if slack[name] is None]
         fetch = f"a fetch of {self.fetch_ms_p99:.1f} ms and a margin of {rule.margin_ms:g} ms"

@@ -54,7 +54,7 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
             kept = tuple(name for name in candidates[gone:] if now - dear.get(name, -99) >= rule.epochs_kept)
             fetch = _fetch(past)
             known = _known(past[-rule.epochs_kept :], kept)
-            wary = any(each.late for each in past[-rule.epochs_wary :])
+            wary = now < _wary_until([at for at, each in enumerate(past) if each.late], rule)
             wary = wary and max(known.values(), default=0.0) >= (fetch + rule.margin_ms) / 2
             enough = [name for name in kept if name in known and known[name] >= fetch + rule.margin_ms and not wary]
             chosen = enough[-1] if enough else kept[0]
@@ -68,6 +68,18 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
             moved_at = now + 1
         decided.append((chosen, measured))
     return decided
+
+
+def _wary_until(late: Sequence[int], rule: Rule) -> int:
+    """The first epoch that is no longer wary, after epochs with such rows."""
+    until, length = -1, 0
+    for number, at in enumerate(late):
+        if not number or at > until + length:
+            length = rule.epochs_wary  # for the first time, or long after
+        elif at > until:
+            length = min(2 * length, rule.epochs_wary_max)
+        until = at + length
+    return until
 
 
 def _fetch(past: Sequence[Seen]) -> float:
@@ -115,6 +127,8 @@ def _seen() -> st.SearchStrategy[Seen]:
         epochs_kept=st.integers(1, 5),
         epochs_idle=st.integers(1, 4),
         epochs_settling=st.integers(0, 3),
+        epochs_wary=st.integers(1, 3),
+        epochs_wary_max=st.sampled_from([3, 5, 1024]),
     ),
 )
 def test_decisions_are_those_of_the_rule(epochs: list[Seen], missing: int, rule: Rule) -> None:
@@ -287,3 +301,22 @@ def test_rows_that_have_waited_for_fetches_move_hints_to_where_there_is_most_tim
         assert lookahead.decision.candidate == "transform 2", epoch
         lookahead = lookahead.after(Seen(cold=5, fetch_ms_p99=1.0, slack=slack))
     assert lookahead.decision.candidate == STAGING, "that is long ago"
+
+    def epochs_until_staging(now: Lookahead) -> int:
+        for epoch in range(10_000):
+            if now.decision.candidate == STAGING:
+                return epoch
+            now = now.after(Seen(cold=5, fetch_ms_p99=1.0, slack=slack))
+        raise AssertionError("never")
+
+    waited = Seen(cold=5, late=1, fetch_ms_p99=1.0, slack=slack)
+    lengths = []
+    for _ in range(9):
+        lookahead = lookahead.after(waited)
+        lengths.append(epochs_until_staging(lookahead))
+        for _ in range(lengths[-1]):
+            lookahead = lookahead.after(Seen(cold=5, fetch_ms_p99=1.0, slack=slack))
+    assert lengths == [32, 64, 128, 256, 512, 1024, 1024, 1024, 1024], "ever longer, while it comes back at once"
+    for _ in range(2000):
+        lookahead = lookahead.after(Seen(cold=5, fetch_ms_p99=1.0, slack=slack))
+    assert epochs_until_staging(lookahead.after(waited)) == Rule().epochs_wary, "long after, as at first"
