@@ -151,14 +151,28 @@ class RecordCache:
         self._compact()
         while self.nbytes > self._capacity_bytes and len(self._table):
             end = self._table.end
-            spared = int(self._foretold[:end].sum())
+            spared = self._foretold[:end].copy()
+            if self._by_time:
+                spared &= self._ranks[:end] >= self._past  # others will not be used any more
+            others = end - int(spared.sum())
             wanted = self._share_beyond(self._capacity_bytes - self._capacity_bytes // 4)
-            wanted = min(wanted, max(end - spared, self._share_beyond(self._capacity_bytes)))
-            going = self._policy.victims(self._ranks[:end], self._table.alive[:end], wanted)
+            wanted = min(wanted, max(others, self._share_beyond(self._capacity_bytes)))
+            going = self._victims(wanted, spared, others)
             self.evicted += len(going)
             self.wasted += int(self._foretold[going].sum())
             self._table.drop(going)
             self._compact()
+
+    def _victims(self, wanted: int, spared: np.ndarray, others: int) -> np.ndarray:
+        """By timestamp, those that are spared only after all others: copies of what will be used may be as young."""
+        end = self._table.end
+        ranks = self._ranks[:end]
+        if not self._by_time:
+            return self._policy.victims(ranks, self._table.alive[:end], wanted)
+        going = self._policy.victims(ranks, ~spared, min(wanted, others))
+        if wanted <= others:
+            return going
+        return np.concatenate([going, self._policy.victims(ranks, spared, wanted - others)])
 
     def _share_beyond(self, bytes_: int) -> int:
         """So many of the entries, about, take what is beyond this."""

@@ -168,6 +168,22 @@ def test_by_timestamp_what_is_foretold_stays_and_what_was_used_goes() -> None:
     assert cache.wasted == 0
 
 
+def test_by_timestamp_what_is_foretold_is_not_pushed_out_by_copies_for_the_same_time() -> None:
+    """They may come before or after it: hints copy what lies in memory, and fetch what does not."""
+    cache = RecordCache(LAYOUT, 6000)
+    cache.get(np.array([-1]), 8)
+    foretold = list(range(20))
+    cache.put(np.array(foretold[:10]), rows_of(foretold[:10]), np.full(10, 9, np.int64), foretold=True)
+    copies = list(range(100, 130))
+    cache.put(np.array(copies), rows_of(copies), np.full(30, 9, np.int64))
+    cache.put(np.array(foretold[10:]), rows_of(foretold[10:]), np.full(10, 9, np.int64), foretold=True)
+    for number in range(200, 240):
+        cache.put(np.array([number]), rows_of([number]), np.array([9], np.int64))
+    assert cache.evicted > 0
+    assert cache.holds(np.array(foretold)).all()
+    assert cache.wasted == 0
+
+
 def test_what_is_foretold_is_not_pushed_out_by_more_of_it() -> None:
     """Two times what fits is foretold: what is told to fit stays until it is used, and what is old goes first."""
     cache = RecordCache(LAYOUT, 6000)
