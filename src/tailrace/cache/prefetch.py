@@ -82,6 +82,7 @@ class Prefetcher:
             if self._closed or not len(ids):
                 return
             self.received += len(ids)
+            self._tidy()  # here too: where all is taken out before a worker comes to it, none ever ends a fetch
             room = max(0, self._room - len(self._table))
             if len(ids) > room:
                 self.dropped += len(ids) - room
@@ -126,7 +127,7 @@ class Prefetcher:
                 known = np.flatnonzero(numbers >= 0)
                 entries = numbers[known]
                 flying[known] = self._stages[entries] != _UNPROCESSED
-                self._table.drop(np.unique(entries[self._stages[entries] == _UNPROCESSED]))
+                self._take_out(np.unique(entries[~flying[known]]))
             return flying
 
     def take_over(self, ids: np.ndarray) -> tuple[np.ndarray, float]:
@@ -152,9 +153,18 @@ class Prefetcher:
             return taken, due
 
     def wait_for(self, ids: np.ndarray) -> None:
-        """After this none of these ids is in flight: ask where fetched ones are kept."""
+        """After this none of these ids is in flight, nor foretold: ask where fetched ones are kept.
+
+        One that was foretold anew meanwhile is taken out, as in ``claim``: it might never be fetched for want of space.
+        """
         with self._changed:
-            while not self._closed and len(self._table) and (self._table.find(ids) >= 0).any():
+            while not self._closed and len(self._table):
+                numbers = self._table.find(ids)
+                entries = np.unique(numbers[numbers >= 0])
+                foretold = self._stages[entries] == _UNPROCESSED
+                self._take_out(entries[foretold])
+                if foretold.all():
+                    return
                 self._changed.wait()
 
     def resume(self) -> None:
@@ -173,14 +183,17 @@ class Prefetcher:
             old = living[(self._times[living] < time) & (self._stages[living] <= _ASKED)]
             self.dropped += len(old)
             self._flying -= int((self._stages[old] == _ASKED).sum())
-            self._table.drop(old)
+            self._take_out(old)
 
     def settle(self) -> None:
         """Wait until everything foretold is fetched that can be kept."""
         with self._changed:
-            self._ask_for_some()
             self._changed.notify_all()  # there may be space that no worker knows of
-            while not self._closed and (self._flying or len(self._unprocessed())):
+            while not self._closed:
+                if self._ask_for_some():
+                    self._changed.notify_all()
+                if not self._flying and not len(self._unprocessed()):
+                    return
                 self._changed.wait()
 
     def fetch_ms(self, share: float) -> float:
@@ -248,21 +261,34 @@ class Prefetcher:
             return picked
         return self._of_one_call(self._with_stage(_ASKED)[: self._batch])
 
-    def _ask_for_some(self) -> None:
-        """Ask for what is unprocessed and can be kept, where that takes no time."""
-        if self._ask is not None:
-            while len(some := self._unprocessed()):
-                self._stages[some] = _ASKED
-                self._due[some] = self._ask(len(some))
-                self._flying += len(some)
+    def _ask_for_some(self) -> bool:
+        """Ask for what is unprocessed and can be kept, where that takes no time: whether there was any."""
+        if self._ask is None:
+            return False
+        found = self._that_can_be_kept()
+        for first in range(0, len(found), self._batch):  # by what a worker takes, so that the first are there first
+            some = found[first : first + self._batch]
+            self._due[some] = self._ask(len(some))
+        self._stages[found] = _ASKED
+        self._flying += len(found)
+        return len(found) > 0
 
     def _unprocessed(self) -> np.ndarray:
-        """The next entries to ask for, in the order in which they came."""
+        """The next entries to fetch, where they have keys of one call of ``hint``."""
+        return self._of_one_call(self._that_can_be_kept()[: self._batch])
+
+    def _that_can_be_kept(self) -> np.ndarray:
+        """The unprocessed entries that there is space for, in the order in which they came."""
         found = self._with_stage(_UNPROCESSED)
-        count = self._batch
         if self._space is not None and len(found):
-            count = min(count, max(0, self._space() - self._flying))
-        return self._of_one_call(found[:count])
+            found = found[: max(0, self._space() - self._flying)]
+        return found
+
+    def _take_out(self, entries: np.ndarray) -> None:
+        """Nobody fetches these, each named once, any more: who waits for them to be fetched need not."""
+        if len(entries):
+            self._table.drop(entries)
+            self._changed.notify_all()
 
     def _with_stage(self, stage: int) -> np.ndarray:
         """The living entries of one of the stages before a worker has them, in the order in which they came."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -278,3 +279,60 @@ def test_what_is_asked_for_waits_for_space_and_is_dropped_when_it_is_old() -> No
         backend.gate.set()
         made.settle()
         assert set(backend.kept) == {1, 3, 5}
+
+
+def _begun(call: Callable[[], object]) -> threading.Thread:
+    """A call in a thread of its own, by now most likely under way."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(0.05)
+    return thread
+
+
+@pytest.mark.parametrize("asking", [True, False])
+def test_nobody_waits_for_what_there_is_no_space_for(asking: bool) -> None:
+    """An id that somebody waits for may be gone and foretold anew before the waiter looks again."""
+    backend = Backend()
+    with prefetcher(backend, ask=backend.ask if asking else None, space=lambda: 0) as made:
+        made.hint(ids(1, 2), ids(0, 0))
+        waiter = _begun(lambda: made.wait_for(ids(1)))
+        waiter.join(5)
+        assert not waiter.is_alive()
+        assert made.knows(ids(1, 2)).tolist() == [False, True], "who waited fetches it"
+
+
+def test_who_waits_hears_of_what_is_dropped() -> None:
+    backend = Backend()
+    with prefetcher(backend, ask=backend.ask, threads=0) as made:
+        made.hint(ids(1, 2), ids(0, 0))
+        waiters = [_begun(made.settle), _begun(lambda: made.wait_for(ids(1)))]
+        assert all(waiter.is_alive() for waiter in waiters)
+        made.drop_before(3)
+        for waiter in waiters:
+            waiter.join(5)
+            assert not waiter.is_alive()
+
+
+def test_space_that_comes_while_somebody_settles_is_used() -> None:
+    backend = Backend()
+    space = 1
+    with prefetcher(backend, ask=backend.ask, space=lambda: space, threads=0) as made:
+        made.hint(ids(1, 2), ids(0, 0))
+        settler = _begun(made.settle)
+        space = 5
+        made.take_over(ids(1))
+        settler.join(0.05)
+        assert backend.asked == 2
+        made.take_over(ids(2))
+        settler.join(5)
+        assert not settler.is_alive()
+
+
+def test_what_is_taken_out_before_a_worker_comes_to_it_leaves_nothing() -> None:
+    backend = Backend()
+    with prefetcher(backend, ask=backend.ask, threads=0) as made:
+        for first in range(0, 20_000, 100):
+            some = np.arange(first, first + 100)
+            made.hint(some, np.zeros(100, np.int64))
+            assert made.take_over(some)[0].all()
+        assert made._table.room <= 1024
