@@ -175,8 +175,9 @@ class ColdReads:
         for segment, at in parts:
             if not segment.in_memory:
                 far += [(segment, at)] if len(at) else []
-            elif 0 < len(at) <= self._cache.room():
-                # It is about to be written out: with a copy here it need not be read then.
+            elif self._hinted and 0 < len(at) <= self._cache.room():
+                # It is about to be written out: with a copy here it need not be read then. (With async-io it is read
+                # at once, before that.)
                 self._cache.put(_ids(segment, at), segment.copied(at), np.full(len(at), time, np.int64))
         if not far:
             return

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tailrace.cache.policies import POLICIES
 from tailrace.env.scratch import ScratchFile, temporary_folder
 from tailrace.state import cold_rewrite, cold_segment, lanes
+from tailrace.state.cold import ColdRecords
 from tailrace.state.cold_segment import SegmentClosedError
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
 from tailrace.state.read_modify_write import ReadModifyWriteStore
@@ -387,3 +388,27 @@ def test_a_segment_that_is_closed_while_it_is_read_ahead_gives_nothing_and_harms
         segment.close()
         with pytest.raises((SegmentClosedError, OSError)):
             segment.copied(np.arange(100, dtype=np.int64))
+
+
+@pytest.mark.parametrize("prefetch", ["on", "async-io"])
+def test_foretold_records_of_the_eviction_buffer_need_not_be_read_when_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, prefetch: str
+) -> None:
+    monkeypatch.setattr(ColdRecords, "write_buffer", lambda self: None)  # not before it must be
+    with store_of(30_000, tuning=ColdTuning(prefetch=prefetch, hint_worth_s=0.0)) as store:
+        fill(store, range(190), 0)
+        rows, bounds = frame([(number, 0, 1, None) for number in range(190)], 1 << 20)
+        assert store.cold.buffered_bytes
+        cold = np.flatnonzero(store.cold.may_hold(rows, bounds, 0))[:10]
+        ends = np.searchsorted(cold, bounds)
+        some = Rows(rows.words[cold], rows.heap)
+        store.cold.hint(some, ends, 0, 1)
+        if prefetch == "async-io":
+            assert store.cold.reads.nbytes == 0, "who reads at once needs no copy"
+            return
+        store.cold._finish_writing()
+        assert store.disk_bytes and not store.cold.buffered_bytes
+        store.merge(1, [(some, ends)])
+        told = store.cold.reads.metrics()
+        assert (told["coldHits"], told["coldMisses"], told["coldWaitMs"]) == (10, 0, 0)
+        assert (told["hintsReceived"], told["hintsWasted"], told["hintsPending"]) == (0, 0, 0)
