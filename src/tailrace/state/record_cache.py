@@ -89,12 +89,15 @@ class RecordCache:
             return there
 
     def room(self) -> int:
-        """How many entries more could be foretold without pushing out others that are, and whose time is to come."""
+        """How many entries more could be foretold without pushing out others that are, and whose time is not over.
+
+        It is not over with the first that is used at it: an epoch reads frame by frame.
+        """
         if not self._by_time:
             return _ROOM
         with self._lock:
             living = self._table.living()
-            waiting = int((self._foretold[living] & (self._ranks[living] > self._past)).sum())
+            waiting = int((self._foretold[living] & (self._ranks[living] >= self._past)).sum())
             return int(_FORETOLD_SHARE * self._capacity_bytes / self._mean_bytes) - waiting
 
     def put(self, ids: np.ndarray, rows: Rows, times: np.ndarray, *, foretold: bool = False) -> None:

@@ -184,6 +184,18 @@ def test_by_timestamp_what_is_foretold_is_not_pushed_out_by_copies_for_the_same_
     assert cache.wasted == 0
 
 
+def test_what_is_foretold_stays_while_others_of_its_time_are_used() -> None:
+    cache = RecordCache(LAYOUT, 6000)
+    cache.get(np.array([-1]), 8)
+    first = list(range(20))
+    cache.put(np.array(first), rows_of(first), np.full(20, 9, np.int64), foretold=True)
+    assert cache.get(np.array(first[:3]), 9)[1].all()
+    more = list(range(100, 100 + cache.room()))
+    cache.put(np.array(more), rows_of(more), np.full(len(more), 9, np.int64), foretold=True)
+    assert cache.wasted == 0
+    assert cache.get(np.array(first[3:] + more), 9)[1].all()
+
+
 def test_what_is_foretold_is_not_pushed_out_by_more_of_it() -> None:
     """Two times what fits is foretold: what is told to fit stays until it is used, and what is old goes first."""
     cache = RecordCache(LAYOUT, 6000)
