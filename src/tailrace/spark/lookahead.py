@@ -12,7 +12,8 @@ The rule
   latest one with nearly as much as any: what little an earlier one has more would not pay for its hints.
 - Where rows had to wait, in the last epochs, for what was already being fetched, and some candidate has half of the
   slack that is needed or more, a little more of it may be what is missing: the one with the most wins. Where they have
-  to wait again soon after that was over, it is for twice as many epochs the next time.
+  to wait again soon after that was over, it is for twice as many epochs the next time. It ends early where a fetch
+  takes less than half of what it took then.
 - A candidate whose fetched entries went unused, beyond a share, is discarded with all before it: it sees other keys.
   So is one that has slack enough, and yet more than half of the cold records were not foretold: what it hinted was
   none of them. Staging never is.
@@ -95,6 +96,7 @@ class Lookahead:
     idle: int = 0  # epochs since cold state was last asked for
     calm: int | None = None  # epochs since rows had to wait for what was being fetched; None: never yet
     wary: int = 0  # for so many epochs after that
+    late_fetch_ms: float = 0.0  # what a fetch took then
     since_move: int = 0
     used: int = 0  # since the move has settled, as all that follows
     wasted: int = 0
@@ -131,6 +133,7 @@ class Lookahead:
             on=seen.wanted and (self.on or seen.misses + seen.late > 0),
             calm=0 if seen.late else None if self.calm is None else self.calm + 1,
             wary=self._wary() if seen.late else self.wary,
+            late_fetch_ms=(seen.fetch_ms_p99 or self.fetch_ms_p99) if seen.late else self.late_fetch_ms,
             since_move=self.since_move + 1,
             epochs=self.epochs + 1,
         )
@@ -185,7 +188,8 @@ class Lookahead:
         slack = {name: self.slack_ms(name) for name in kept}
         needed = self.fetch_ms_p99 + rule.margin_ms
         most = max((known for known in slack.values() if known is not None), default=0.0)
-        wary = self.calm is not None and self.calm < self.wary and most >= rule.wary_share * needed
+        wary = self.calm is not None and self.calm < self.wary and 2 * self.fetch_ms_p99 >= self.late_fetch_ms
+        wary = wary and most >= rule.wary_share * needed
         winner = None if wary else latest_with(kept, slack, needed)
         unknown = [name for name in kept if slack[name] is None]
         fetch = f"a fetch of {self.fetch_ms_p99:.1f} ms and a margin of {rule.margin_ms:g} ms"

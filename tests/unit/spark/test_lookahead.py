@@ -54,7 +54,8 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
             kept = tuple(name for name in candidates[gone:] if now - dear.get(name, -99) >= rule.epochs_kept)
             fetch = _fetch(past)
             known = _known(past[-rule.epochs_kept :], kept)
-            wary = now < _wary_until([at for at, each in enumerate(past) if each.late], rule)
+            late = [at for at, each in enumerate(past) if each.late]
+            wary = now < _wary_until(late, rule) and fetch >= _fetch(past[: late[-1] + 1]) / 2
             wary = wary and max(known.values(), default=0.0) >= (fetch + rule.margin_ms) / 2
             enough = [name for name in kept if name in known and known[name] >= fetch + rule.margin_ms and not wary]
             chosen = enough[-1] if enough else kept[0]
@@ -302,6 +303,13 @@ def test_rows_that_have_waited_for_fetches_move_hints_to_where_there_is_most_tim
         lookahead = lookahead.after(Seen(cold=5, fetch_ms_p99=1.0, slack=slack))
     assert lookahead.decision.candidate == STAGING, "that is long ago"
 
+    lookahead = lookahead.after(Seen(cold=5, late=1, fetch_ms_p99=3.0, slack=slack))
+    assert lookahead.decision.candidate == "transform 2"
+    assert lookahead.after(Seen(cold=5, fetch_ms_p99=1.5, slack=slack)).decision.candidate == "transform 2"
+    assert lookahead.after(Seen(cold=5, fetch_ms_p99=1.4, slack=slack)).decision.candidate == STAGING, "it is quick now"
+    for _ in range(5 * Rule().epochs_wary):
+        lookahead = lookahead.after(Seen(cold=5, fetch_ms_p99=1.0, slack=slack))
+
     def epochs_until_staging(now: Lookahead) -> int:
         for epoch in range(10_000):
             if now.decision.candidate == STAGING:
@@ -316,7 +324,7 @@ def test_rows_that_have_waited_for_fetches_move_hints_to_where_there_is_most_tim
         lengths.append(epochs_until_staging(lookahead))
         for _ in range(lengths[-1]):
             lookahead = lookahead.after(Seen(cold=5, fetch_ms_p99=1.0, slack=slack))
-    assert lengths == [32, 64, 128, 256, 512, 1024, 1024, 1024, 1024], "ever longer, while it comes back at once"
+    assert lengths == [16, 32, 64, 128, 256, 512, 1024, 1024, 1024], "ever longer, while it comes back at once"
     for _ in range(2000):
         lookahead = lookahead.after(Seen(cold=5, fetch_ms_p99=1.0, slack=slack))
     assert epochs_until_staging(lookahead.after(waited)) == Rule().epochs_wary, "long after, as at first"
