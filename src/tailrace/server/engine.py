@@ -263,14 +263,14 @@ class Engine:
         self._calm.rush()
         taker = self._seats[operator].operator
         if isinstance(taker, Hinted) and taker.wants_hints():
-            self._hints.hand_in(lambda: self._hint(operator, epoch, lambda taker: taker.hint_frame(frame, epoch)))
+            self._hints.hand_in(lambda: self._hint(operator, epoch, lambda hinted: hinted.hint_frame(frame, epoch)))
 
     def hint_keys(self, operator: str, epoch: int, told: Foretold) -> None:
         """Keys that are on their way to an operator in this epoch. Whatever is wrong with them, nothing happens."""
         self._calm.rush()
         seat = self._seats.get(operator)
         if seat is not None and isinstance(seat.operator, Hinted) and seat.operator.wants_hints():
-            self._hints.hand_in(lambda: self._hint(operator, epoch, lambda taker: taker.hint_keys(told, epoch)))
+            self._hints.hand_in(lambda: self._hint(operator, epoch, lambda hinted: hinted.hint_keys(told, epoch)))
 
     def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
         """Of keys that are on their way, which the operator would fetch: none where it takes no hints."""

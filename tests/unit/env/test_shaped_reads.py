@@ -6,62 +6,40 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.still_clock import StillClock
 from tailrace.env import clock
 from tailrace.env.shaped_reads import ReadDevice
 
 
-class Stopped:
-    """A clock at which only sleeping, and ``passes``, take time."""
-
-    def __init__(self) -> None:
-        self.at = 100.0
-
-    def now(self) -> float:
-        return self.at
-
-    def monotonic(self) -> float:
-        return self.at
-
-    def thread_cpu(self) -> float:
-        return 0.0
-
-    def sleep(self, seconds: float) -> None:
-        assert seconds >= 0
-        self.at += seconds
-
-    def passes(self, seconds: float) -> None:
-        self.at += seconds
-
-
 @pytest.fixture
-def stopped() -> Iterator[Stopped]:
-    made = Stopped()
+def stopped() -> Iterator[StillClock]:
+    made = StillClock()
     with clock.use(made):
         yield made
 
 
-def _took(stopped: Stopped, device: ReadDevice, reads: int, meanwhile_s: float = 0.0) -> float:
+def _took(stopped: StillClock, device: ReadDevice, reads: int, meanwhile_s: float = 0.0) -> float:
     before = stopped.at
     with device.reading(reads):
-        stopped.passes(meanwhile_s)
+        stopped.at += meanwhile_s
     return stopped.at - before
 
 
-def test_reads_take_their_time_as_many_at_once_as_the_device_can(stopped: Stopped) -> None:
+def test_reads_take_their_time_as_many_at_once_as_the_device_can(stopped: StillClock) -> None:
     device = ReadDevice(0.001, depth=4)
     assert _took(stopped, device, 1) == pytest.approx(0.001)
-    stopped.passes(1)
+    stopped.at += 1
     assert _took(stopped, device, 40) == pytest.approx(0.010)
 
 
-def test_what_the_store_behind_takes_is_part_of_that_time(stopped: Stopped) -> None:
+def test_what_the_store_behind_takes_is_part_of_that_time(stopped: StillClock) -> None:
     device = ReadDevice(0.001, depth=4)
     assert _took(stopped, device, 40, meanwhile_s=0.006) == pytest.approx(0.010)
-    stopped.passes(1)
+    stopped.at += 1
     assert _took(stopped, device, 40, meanwhile_s=0.025) == pytest.approx(0.025)
 
 
-def test_reads_stand_behind_those_of_others(stopped: Stopped) -> None:
+def test_reads_stand_behind_those_of_others(stopped: StillClock) -> None:
     device = ReadDevice(0.001, depth=4)
     with device.reading(40):
         first = stopped.at
@@ -71,12 +49,12 @@ def test_reads_stand_behind_those_of_others(stopped: Stopped) -> None:
     assert stopped.at - first == pytest.approx(0.015)
 
 
-def test_a_device_without_a_time_costs_none(stopped: Stopped) -> None:
+def test_a_device_without_a_time_costs_none(stopped: StillClock) -> None:
     assert _took(stopped, ReadDevice(), 1000) == 0.0
     assert _took(stopped, ReadDevice(0.001), 0) == 0.0
 
 
-def test_a_read_that_fails_is_told_at_once(stopped: Stopped) -> None:
+def test_a_read_that_fails_is_told_at_once(stopped: StillClock) -> None:
     with pytest.raises(OSError, match="gone"), ReadDevice(1.0).reading(1):
         raise OSError("gone")
     assert stopped.at == 100.0

@@ -54,6 +54,10 @@ KINDS: dict[str, Any] = {
 }
 
 
+SURE = {"rolling", "tumbling", "by count", "best", "best of windows"}
+"""Kinds whose rows touch one record each: to put together sessions, and windows of several panes, others are read."""
+
+
 def _plan(kind: str) -> PhysicalPlan:
     relation = KINDS[kind].relation
     return plan_relation(relation, OutputMode.UPDATE, parse_options({"shards": "8"}))
@@ -133,10 +137,6 @@ def test_what_was_foretold_is_there(kind: str, tmp_path: Path) -> None:
                 assert after["hintsWasted"] == 0
                 assert after["hintsPending"] == 0, "nothing else was"
     assert found > 100, "some of it was cold"
-
-
-SURE = {"rolling", "tumbling", "by count", "best", "best of windows"}
-"""Kinds whose rows touch one record each: to put together sessions, and windows of several panes, others are read."""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,24 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from support.still_clock import StillClock
 from tailrace.server.calm import Calm
-
-
-class Still:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.at = 100.0
-
-    def now(self) -> float:
-        return self.at
-
-    monotonic = now
-
-    def thread_cpu(self) -> float:
-        return 0.0
-
-    def sleep(self, seconds: float) -> None: ...
 
 
 def _waiter(calm: Calm) -> tuple[threading.Thread, threading.Event]:
@@ -37,7 +21,7 @@ def _waiter(calm: Calm) -> tuple[threading.Thread, threading.Event]:
 
 
 def test_without_a_rush_nobody_waits() -> None:
-    calm = Calm(Still())
+    calm = Calm(StillClock())
     calm.wait()
     calm.rush()
     calm.over()
@@ -45,7 +29,7 @@ def test_without_a_rush_nobody_waits() -> None:
 
 
 def test_a_rush_is_waited_for_until_it_is_over() -> None:
-    calm = Calm(Still())  # at whose time nobody waits too long
+    calm = Calm(StillClock())  # at whose time nobody waits too long
     calm.rush()
     thread, through = _waiter(calm)
     assert not through.wait(0.05)
@@ -55,7 +39,7 @@ def test_a_rush_is_waited_for_until_it_is_over() -> None:
 
 
 def test_a_rush_without_an_end_counts_no_more_after_a_while() -> None:
-    clock = Still()
+    clock = StillClock()
     calm = Calm(clock)
     calm.rush()
     clock.at += 60
@@ -63,7 +47,7 @@ def test_a_rush_without_an_end_counts_no_more_after_a_while() -> None:
 
 
 def test_nobody_waits_for_long_however_often_there_is_a_rush() -> None:
-    clock = Still()
+    clock = StillClock()
     calm = Calm(clock)
     calm.rush()
     thread, through = _waiter(calm)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import flight
 
+from support.still_clock import StillClock
 from tailrace.ids import Attempt
 from tailrace.operators.hint_extractor import HASH_COLUMN, PANE_COLUMN, hash_columns
 from tailrace.operators.operator import Foretold
@@ -43,21 +44,6 @@ class Told:
         assert operator == "op" and set(times.tolist()) == {5}
         needed: np.ndarray = hashes % 2 == 1
         return needed
-
-
-class Ticks:
-    def __init__(self) -> None:
-        self.at = 100.0
-
-    def now(self) -> float:
-        return self.at
-
-    monotonic = now
-
-    def thread_cpu(self) -> float:
-        return 0.0
-
-    def sleep(self, seconds: float) -> None: ...
 
 
 def _hashes(*hashes: int) -> pa.RecordBatch:
@@ -157,7 +143,7 @@ def test_garbage_is_refused(wire: tuple[StateClient, Told, HintReceiver, StateSe
 )
 def test_slack_is_from_passing_to_beginning(told: list[tuple[str, int, int, int]], wait_s: int) -> None:
     """Of each point: the least slack of all, the rows of all, and the slack that all but a hundredth have."""
-    clock = Ticks()
+    clock = StillClock()
     meter = SlackMeter(clock)
     at = Attempt(1, 0)
     exact: dict[str, list[float]] = {}
@@ -182,7 +168,7 @@ def test_slack_is_from_passing_to_beginning(told: list[tuple[str, int, int, int]
 
 
 def test_staging_is_a_point_like_any_other() -> None:
-    clock = Ticks()
+    clock = StillClock()
     receiver = HintReceiver("r", {}, SlackMeter(clock))
     receiver.staged(StageKey("r", "op", 4, 1, 7, 0), 100)
     clock.at += 0.25
