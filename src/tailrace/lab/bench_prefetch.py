@@ -1,9 +1,10 @@
 """``tailrace bench prefetch``: what rows wait for state that is not in memory, by cache policy and way of reading.
 
-Modes of Tailrace (and Spark's RocksDB store beside them, where it is asked for) live at the same time, one process
-each, over state several times the memory, with reads from disk or table that take a millisecond by key. They take turns
-of several batches; the first batch of a turn is not counted. Filling the state and warming up are done side by side. At
-the end every mode goes on from its checkpoint with a few more batches, and its rows must be the oracle's.
+Modes of Tailrace live at the same time, each a query with a state server of its own in one Spark session, so that what
+the JVM has compiled or collects makes no difference between them; Spark's RocksDB store, where it is asked for, has a
+session of its own. State is several times the memory, and reads from disk or table take a millisecond by key. They take
+turns of several batches; the first batch of a turn is not counted. Filling the state and warming up are done side by
+side. At the end every mode goes on from its checkpoint with a few more batches, and its rows must be the oracle's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pyarrow as pa
 
 from tailrace.lab import measure, registry
 from tailrace.lab.bench_rmw import ONE_PIECE_A_CORE, Report
-from tailrace.lab.engine_process import EngineProcess
+from tailrace.lab.engine_process import ONLY, EngineProcess
 from tailrace.lab.events import write_batch
 from tailrace.lab.nexmark.bench_check import check_further_rows, without
 from tailrace.lab.prefetch_numbers import (
@@ -82,27 +83,31 @@ def _runs(options: PrefetchOptions) -> Iterator[tuple[str, Case, int]]:
 
 
 class Runner:
-    """One mode, and what its operators had counted by its last batch."""
+    """One mode, a query of an engine's process, and what its operators had counted by its last batch."""
 
-    def __init__(self, mode: Mode, engine: EngineProcess) -> None:
+    def __init__(self, mode: Mode, engine: EngineProcess, way: str) -> None:
         self.mode, self.engine = mode, engine
+        self._way = way
         self.batches: list[dict[str, Any]] = []
         self.copy_bytes: float | None = None
         self._before: dict[str, float] = {}
 
+    def ask(self, do: str, **arguments: object) -> dict[str, Any]:
+        return self.engine.ask(do, self._way, **arguments)
+
     def turn(self, paths: list[str]) -> list[dict[str, Any]]:
         return [self._batch(path) for path in paths]
 
-    def answer(self) -> None:
-        """Of a batch that was sent and is not measured."""
-        told = self.engine.answer()
+    def told(self) -> None:
+        """Of a batch that was shown and is not measured."""
+        told = self.ask("told")
         if self.copy_bytes is None:
             self.copy_bytes = copy_bytes(told)
         self._before = totals(told)
 
     def _batch(self, path: str) -> dict[str, Any]:
         cpu_s = self.engine.cpu_s()
-        told = self.engine.ask("batch", file=path)
+        told = self.ask("batch", file=path)
         after = self.engine.cpu_s()
         made = batch_of(told, self._before)
         self._before = totals(told)
@@ -124,24 +129,28 @@ def _run_case(
     tell("starting", 0)
     settings = Settings(one.rows, one.rows, options.seed, dict(one.values))
     with workload.serving(settings) as environment, ExitStack() as running:
-        runners: dict[str, Runner] = {}
-        running.push(lambda kind, *_: kind is not None and _kill(runners))
-        for name, mode in modes.items():
-            engine = EngineProcess(
-                one.workload,
-                mode.engine,
-                work,
-                {**_CONFS, **options.confs},
-                one.values,
-                options.options_of(mode, memory_bytes),
-                name=name,
-                environment=environment,
-            )
-            running.callback(engine.close)
-            runners[name] = Runner(mode, engine)
-        for runner in runners.values():
-            runner.engine.wait_ready()
-        _ask_all(runners, "start", lambda name: {"sink": options.sink, "out": str(work / name / "rows")})
+        engines: list[EngineProcess] = []
+
+        def process(engine: str, ways: Mapping[str, Mapping[str, str]] | None = None) -> EngineProcess:
+            confs = {**_CONFS, **options.confs}
+            made = EngineProcess(one.workload, engine, work, confs, one.values, environment=environment, ways=ways)
+            running.callback(made.close)
+            running.push(lambda failed, *_: failed is not None and _kill(made))
+            engines.append(made)
+            return made
+
+        ours = {name: options.options_of(mode, memory_bytes) for name, mode in modes.items() if mode.engine == OURS}
+        session = process(OURS, ours) if ours else None
+        runners = {
+            name: Runner(mode, session, name)
+            if session is not None and name in ours
+            else Runner(mode, process(mode.engine), ONLY)
+            for name, mode in modes.items()
+        }
+        for each in engines:
+            each.wait_ready()
+        for name, runner in runners.items():
+            runner.ask("start", sink=options.sink, out=str(work / "rows" / name))
         fill = -(-one.fill_events // one.fill_rows)
         for number in range(fill + options.warmup):
             tell("filling the state" if number < fill else "warming up", 1 + max(0, number - fill))
@@ -182,11 +191,13 @@ def _check(
     one: Case, runners: Mapping[str, Runner], further: list[str], files: list[Path], out: Path, seed: int
 ) -> int:
     """Side by side: nothing is measured any more. Gives how many rows were compared."""
-    _ask_all(runners, "stop")
-    _ask_all(runners, "start", lambda name: {"sink": "parquet", "out": str(out / name)})
+    for name, runner in runners.items():
+        runner.ask("stop")
+        runner.ask("start", sink="parquet", out=str(out / name))
     for path in further:
         _batch_each(runners, path)
-    _ask_all(runners, "stop")
+    for runner in runners.values():
+        runner.ask("stop")
     checked = 0
     for name, runner in runners.items():
         emitted, engine = read_emitted(out / name), runner.mode.engine
@@ -214,25 +225,15 @@ def _check_appended(
     return int(expected.num_rows)
 
 
-def _ask_all(
-    runners: Mapping[str, Runner], do: str, arguments: Callable[[str], dict[str, str]] = lambda name: {}
-) -> None:
-    for name, runner in runners.items():
-        runner.engine.send(do, **arguments(name))
-    for runner in runners.values():
-        runner.engine.answer()
-
-
 def _batch_each(runners: Mapping[str, Runner], path: str) -> None:
     for runner in runners.values():
-        runner.engine.send("batch", file=path)
+        runner.ask("show", file=path)
     for runner in runners.values():
-        runner.answer()
+        runner.told()
 
 
-def _kill(runners: Mapping[str, Runner]) -> bool:
-    for runner in runners.values():
-        runner.engine.kill()  # a failed or interrupted run has nothing to wait for
+def _kill(engine: EngineProcess) -> bool:
+    engine.kill()  # a failed or interrupted run has nothing to wait for
     return False
 
 

@@ -1,5 +1,8 @@
 """One engine in one process of its own: so engines can take turns in one run and share no heap, cache or JIT.
 
+An engine that is compared with itself, in several *ways* that differ by options alone, is one process with a query for
+each: what its JVM has compiled and collected is then no difference between them.
+
 The parent holds an ``EngineProcess``; the child runs ``engine_child``. They speak JSON lines: commands on the child's
 standard input, answers on its standard output. The child's own noise (Spark's log, stack traces) goes to a file.
 The child is in a session of its own: Ctrl-C reaches the parent only, which then ends its children in order. A parent
@@ -22,6 +25,8 @@ from tailrace.lab import measure
 from tailrace.lab.registry import Value
 
 _STOP_TIMEOUT_S = 30
+ONLY = "query"
+"""The way of a process that has one query."""
 
 
 class EngineError(TailraceError):
@@ -41,9 +46,12 @@ class EngineProcess:
         name: str | None = None,
         checkpoint: str | None = None,
         environment: Mapping[str, str] | None = None,
+        ways: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """``options``: of Tailrace's ``writeStream``; other engines are not given them. ``name``: where one engine runs
-        in several ways. ``checkpoint``: Spark's, where not in the child's folder. ``environment``: added to ours."""
+        """``options``: of Tailrace's ``writeStream``; other engines are not given them. ``name``: where there are
+        several processes of one engine. ``checkpoint``: Spark's, where not in the child's folder. ``environment``:
+        added to ours. ``ways``: instead of one query, several; name to what it adds to the options."""
+        assert checkpoint is None or ways is None, "every query has a checkpoint of its own"
         self.engine = engine
         self.name = name or engine
         self.work = work / self.name
@@ -56,8 +64,14 @@ class EngineProcess:
             "values": dict(values or {}),
             "work": str(self.work),
             "confs": extra_confs,
-            "options": dict(options or {}),
-            "checkpoint": checkpoint or str(self.work / "checkpoint"),
+            "ways": {
+                way: {
+                    "options": {**(options or {}), **added},
+                    "folder": str(self.work / way),
+                    "checkpoint": checkpoint or str(self.work / way / "checkpoint"),
+                }
+                for way, added in (ways or {ONLY: {}}).items()
+            },
         }
         with self.log.open("wb") as log:
             self._child = subprocess.Popen(
@@ -75,10 +89,10 @@ class EngineProcess:
         """Waits for the child's Spark session. Several children are started first, then waited for."""
         self.confs = self.answer()["confs"]
 
-    def send(self, do: str, **arguments: object) -> None:
+    def send(self, do: str, way: str = ONLY, **arguments: object) -> None:
         assert self._child.stdin is not None
         try:
-            self._child.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+            self._child.stdin.write(json.dumps({"do": do, "way": way, **arguments}) + "\n")
             self._child.stdin.flush()
         except BrokenPipeError:
             raise self._ended() from None
@@ -93,8 +107,8 @@ class EngineProcess:
             raise EngineError(f"{self.name} failed: {answer['error']}")
         return answer
 
-    def ask(self, do: str, **arguments: object) -> dict[str, Any]:
-        self.send(do, **arguments)
+    def ask(self, do: str, way: str = ONLY, **arguments: object) -> dict[str, Any]:
+        self.send(do, way, **arguments)
         return self.answer()
 
     def cpu_s(self) -> float | None:

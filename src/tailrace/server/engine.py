@@ -127,7 +127,7 @@ class Engine:
         self._forgotten: int = NO_EPOCH
         self._broken: str | None = None
         self._sealing = Sealing(self._seats, checkpoint.due)
-        self._hints = HintDesk()
+        self._hints = HintDesk(self._lock)
         staging.offer = self._offer
         self._last_status = ServerStatus(
             server=server,
@@ -270,7 +270,7 @@ class Engine:
         self._calm.rush()
         seat = self._seats.get(operator)
         if seat is not None and isinstance(seat.operator, Hinted) and seat.operator.wants_hints():
-            self._hints.hand_in(lambda: self._hint(operator, epoch, lambda hinted: hinted.hint_keys(told, epoch)))
+            self._hints.tell(lambda: self._hint(operator, epoch, lambda hinted: hinted.hint_keys(told, epoch)))
 
     def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
         """Of keys that are on their way, which the operator would fetch: none where it takes no hints."""
@@ -280,11 +280,11 @@ class Engine:
         return np.zeros(len(hashes), bool)
 
     def _hint(self, operator: str, epoch: int, tell: Callable[[Hinted], None]) -> None:
-        with self._lock:
-            seat = self._seats[operator]
-            applied = seat.at.epoch == epoch and seat.step >= Step.APPLIED
-            if self._broken is None and epoch > self._forgotten and not applied and isinstance(seat.operator, Hinted):
-                tell(seat.operator)
+        """Under the lock."""
+        seat = self._seats[operator]
+        applied = seat.at.epoch == epoch and seat.step >= Step.APPLIED
+        if self._broken is None and epoch > self._forgotten and not applied and isinstance(seat.operator, Hinted):
+            tell(seat.operator)
 
     def give_up(self, request: Request) -> None:
         """The query is being stopped: no step waits for anything outside any more. Does not wait for one itself."""

@@ -5,6 +5,8 @@ Invariants
   dropped, and counted.
 - Staging hands in each frame as it comes, so that its cold state is read while the batch still arrives. Where no
   operator has cold state, that costs a look at a flag.
+- Hints that come ahead of their rows are told at once (``tell``) where the engine is free: another thread would first
+  have to get a processor, which tasks keep busy just then, and what it is about is a few milliseconds.
 
 Threads: anybody hands in; one thread of its own works, under the engine's lock for as long as an operator takes to say
 what it lacks. Reading is the operators' own affair, behind that.
@@ -16,19 +18,36 @@ import queue
 import threading
 from collections.abc import Callable
 
+from tailrace.env.tasks import Lock
+
 _WAITING_MAX = 32
 """Frames that wait keep their memory."""
+_CLOSING_S = 10.0
 
 Work = Callable[[], None]
 
 
 class HintDesk:
-    def __init__(self) -> None:
+    """``engine``: the lock under which all work is done."""
+
+    def __init__(self, engine: Lock) -> None:
+        self._engine = engine
         self._waiting: queue.Queue[Work | None] = queue.Queue(_WAITING_MAX)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._closed = False
         self.dropped = 0
+
+    def tell(self, work: Work) -> None:
+        """Have it done at once, or where the engine is at something else soon, or not at all."""
+        if not self._engine.acquire(blocking=False):
+            self.hand_in(work)
+            return
+        try:
+            if not self._closed:
+                self._do(work)
+        finally:
+            self._engine.release()
 
     def hand_in(self, work: Work) -> None:
         """Have it done soon, or not at all."""
@@ -47,6 +66,8 @@ class HintDesk:
         with self._starting:
             self._closed = True
             thread = self._thread
+        if self._engine.acquire(timeout=_CLOSING_S):  # who is telling has then told
+            self._engine.release()
         if thread is None:
             return
         while True:  # who waits for the engine's lock must not be waited for with it: the queue is emptied first
@@ -55,11 +76,15 @@ class HintDesk:
             except queue.Empty:
                 break
         self._waiting.put(None)
-        thread.join(timeout=10)
+        thread.join(timeout=_CLOSING_S)
 
     def _run(self) -> None:
         while (work := self._waiting.get()) is not None:
-            try:
-                work()
-            except Exception:  # an operator that cannot take a hint will meet what is wrong when it needs the state
-                self.dropped += 1
+            with self._engine:
+                self._do(work)
+
+    def _do(self, work: Work) -> None:
+        try:
+            work()
+        except Exception:  # an operator that cannot take a hint will meet what is wrong when it needs the state
+            self.dropped += 1
