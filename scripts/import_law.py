@@ -34,8 +34,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "server.client": (
         *(
             "server.protocol",
+            "server.direct_call",
+            "server.direct_message",
             "server.file_emission",
             "server.file_stage",
+            "server.folder",
+            "server.refusal",
             "server.hint_message",
             "operators.frame",
             "operators.specs",

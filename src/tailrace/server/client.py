@@ -4,8 +4,9 @@ Every failed call is one of ``tailrace.errors``: the server's own error as it wa
 where the server could not be reached or did not answer in time.
 
 Threading and forks
-A ``StateClient`` may be used by several threads. ``connect`` keeps one per process and address. A client must never
-cross a fork, since gRPC does not survive one: the cache is keyed by the process's pid, and a child neither uses nor
+A ``StateClient`` may be used by several threads. ``connect`` keeps one per process and address. Next to its server, it
+calls over the direct line, and gRPC is left for streams; elsewhere all goes through gRPC. A client must never cross a
+fork, since neither survives one: the cache is keyed by the process's pid, and a child neither uses nor
 closes what its parent had opened.
 """
 
@@ -27,14 +28,16 @@ os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "reallocate")
 
 from pyarrow import flight
 
-from tailrace import errors
 from tailrace.env.disk import process_id
 from tailrace.errors import StateServerError, TailraceError
 from tailrace.ids import MIN_MICROS, NO_EPOCH
 from tailrace.operators.frame import Frame
+from tailrace.server.direct_call import DirectCaller, Refused, WrongToken
+from tailrace.server.direct_message import BrokenLine
 from tailrace.server.file_emission import ACTION as EMIT_ACTION
 from tailrace.server.file_emission import taken
 from tailrace.server.file_stage import FileStageWriter
+from tailrace.server.folder import ServerFolder
 from tailrace.server.hint_message import ACTION as HINT
 from tailrace.server.hint_message import HintMessage
 from tailrace.server.protocol import (
@@ -61,6 +64,7 @@ from tailrace.server.protocol import (
     decode,
     encode,
 )
+from tailrace.server.refusal import Refusal
 
 _CLIENTS_MAX = 64
 _HINT_TIMEOUT_S = 2.0
@@ -88,9 +92,10 @@ class StateClient:
         self._access = access
         self._headers = [(TOKEN_HEADER.encode(), access.token.encode())]
         self._who = f"state server {address.server} (pid {address.pid} on {address.host}, log {address.log_path})"
-        roots: dict[str, Any] = {"tls_root_certs": access.tls_roots} if access.tls_roots else {}
-        with self._mapped_errors():
-            self._client = flight.FlightClient(address.uri, **roots)
+        self._lock = threading.Lock()
+        self._opened: flight.FlightClient | None = None
+        line = None if self._folder is None else ServerFolder(self._folder).direct_line(address.server)
+        self._direct = DirectCaller(line, access.token) if line is not None and os.path.exists(line) else None
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
@@ -102,12 +107,15 @@ class StateClient:
 
     def hint(self, message: HintMessage, batch: pa.RecordBatch | None = None) -> bytes | None:
         """Tell what is on its way. What is answered; None where nobody heard: hints may be lost, and fail no task."""
-        action = flight.Action(HINT, message.to_bytes(batch))
+        body = message.to_bytes(batch)
         try:
-            answers = list(self._client.do_action(action, self._options(_HINT_TIMEOUT_S)))
-        except (flight.FlightError, pa.ArrowException, OSError):
+            if self._direct is None or message.asks:
+                return b"".join(self._called(HINT, body, _HINT_TIMEOUT_S))
+            with self._mapped_errors():
+                self._direct.tell(HINT, body, _HINT_TIMEOUT_S)
+            return b""
+        except (TailraceError, pa.ArrowException):
             return None
-        return b"".join(answer.body.to_pybytes() for answer in answers)
 
     def emission(
         self, epoch: int, try_: int, operator: str = "", part: int = 0, parts: int = 1
@@ -117,8 +125,7 @@ class StateClient:
         ticket = EmissionTicket(self._access.run, operator, epoch, try_, part, parts)
         with self._mapped_errors():
             if self._folder is not None:
-                answer = self._client.do_action(flight.Action(EMIT_ACTION, encode(ticket)), options)
-                name = b"".join(part.body.to_pybytes() for part in answer).decode()
+                name = b"".join(self._called(EMIT_ACTION, encode(ticket), self._access.transfer_timeout_s)).decode()
                 if name:
                     yield from taken(self._folder, name)
                     return
@@ -286,7 +293,11 @@ class StateClient:
         return True
 
     def close(self) -> None:
-        self._client.close()
+        if self._direct is not None:
+            self._direct.close()
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()
 
     # -- wire ---------------------------------------------------------------------------------------------------------
 
@@ -313,9 +324,24 @@ class StateClient:
         return flight.FlightCallOptions(timeout=timeout_s or self._access.timeout_s, headers=self._headers)
 
     def _act(self, name: str, request: Request, timeout_s: float | None = None) -> list[bytes]:
+        return self._called(name, request.to_json(), timeout_s)
+
+    def _called(self, name: str, body: bytes, timeout_s: float | None) -> list[bytes]:
+        """One action, over the direct line where there is one: the parts of its answer."""
         with self._mapped_errors():
-            answer = self._client.do_action(flight.Action(name, request.to_json()), self._options(timeout_s))
+            if self._direct is not None:
+                return self._direct.call(name, body, timeout_s or self._access.timeout_s)
+            answer = self._client.do_action(flight.Action(name, body), self._options(timeout_s))
             return [result.body.to_pybytes() for result in answer]
+
+    @property
+    def _client(self) -> flight.FlightClient:
+        """Opened when it is first needed: next to a server, tasks may never."""
+        with self._lock:
+            if self._opened is None:
+                roots = {"tls_root_certs": self._access.tls_roots} if self._access.tls_roots else {}
+                self._opened = flight.FlightClient(self.address.uri, **roots)
+            return self._opened
 
     @property
     def _folder(self) -> str | None:
@@ -324,15 +350,14 @@ class StateClient:
         return os.path.dirname(uri[len(UNIX_SCHEME) :]) if uri.startswith(UNIX_SCHEME) else None
 
     def _send(self, name: str, body: bytes) -> None:
-        with self._mapped_errors():
-            list(self._client.do_action(flight.Action(name, body), self._options(self._access.transfer_timeout_s)))
+        self._called(name, body, self._access.transfer_timeout_s)
 
     @contextmanager
     def _mapped_errors(self) -> Iterator[None]:
         try:
             yield
-        except (flight.FlightError, pa.ArrowException, OSError) as error:
-            raise _from_flight(error, self._who) from error
+        except (flight.FlightError, pa.ArrowException, OSError, Refused, WrongToken) as error:
+            raise _meant(error, self._who) from error
 
 
 class StageWriter:
@@ -385,7 +410,7 @@ class StageWriter:
             yield
         except (flight.FlightError, pa.ArrowException) as error:
             reason = self._close_stream() or error
-            raise _from_flight(reason, self._client._who) from error
+            raise _meant(reason, self._client._who) from error
 
     def _close_stream(self) -> Exception | None:
         """Close without a receipt. The server answers that with an error, which is returned."""
@@ -428,19 +453,19 @@ def disconnect(run: str) -> None:
             _cache.pop(key).close()
 
 
-def _from_flight(error: Exception, who: str) -> TailraceError:
+def _meant(error: Exception, who: str) -> TailraceError:
     """The error that a failed call means. ``who`` names the server."""
+    if isinstance(error, Refused):
+        return error.refusal.error(who)
     extra = getattr(error, "extra_info", b"") or b""
     if extra.startswith(ERROR_PREFIX):
-        kind = getattr(errors, extra[len(ERROR_PREFIX) :].decode(), StateServerError)
         message = str(error).split(". Detail: Failed", 1)[0]  # what Arrow and gRPC add says nothing more
-        said: TailraceError = kind(f"{message} [{who}]")
-        return said
-    if isinstance(error, flight.FlightUnauthenticatedError):
+        return Refusal(extra[len(ERROR_PREFIX) :].decode(), message).error(who)
+    if isinstance(error, WrongToken | flight.FlightUnauthenticatedError):
         return StateServerError(f"{who} refused the call: the token is not the one of its query")
-    if isinstance(error, flight.FlightTimedOutError):
+    if isinstance(error, TimeoutError | flight.FlightTimedOutError):
         return StateServerError(f"{who} did not answer in time")
     first_line = (str(error).splitlines() or [""])[0][:500]
-    if isinstance(error, flight.FlightUnavailableError):
+    if isinstance(error, flight.FlightUnavailableError | ConnectionError | BrokenLine | FileNotFoundError):
         return StateServerError(f"{who} cannot be reached: {first_line}")
     return StateServerError(f"call to {who} failed: {type(error).__name__}: {first_line}")

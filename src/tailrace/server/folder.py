@@ -46,6 +46,10 @@ class ServerFolder:
         """A path that no other server had: after failed calls gRPC lets an address rest, whoever listens there now."""
         return os.path.join(self.path, f"s{server}")
 
+    def direct_line(self, server: str) -> str:
+        """The socket without gRPC, beside the other one."""
+        return os.path.join(self.path, f"d{server}")
+
     @property
     def log(self) -> str:
         return os.path.join(self.path, "log")

@@ -7,8 +7,8 @@ It ends when the executor's JVM ends, on SIGTERM or SIGHUP (the Python daemon's 
 it), when it is told to, or when no driver opens it within a bounded time. In each case its folder, socket and spilled
 rows go with it. Its lock file is held for its whole life: who can take the lock knows that it is dead.
 
-Threading: the main thread only waits for one of these ends and keeps the log bounded. gRPC has threads of its own; one
-more builds the engine.
+Threading: the main thread only waits for one of these ends and keeps the log bounded. gRPC and the direct line have
+threads of their own; one more builds the engine.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tailrace.env.disk import process_id
 from tailrace.env.pandas_import import hide_pandas
 from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.server import assembly
+from tailrace.server.direct_line import DirectLine
 from tailrace.server.folder import ServerFolder
 from tailrace.server.hint_receiver import HintReceiver
 from tailrace.server.protocol import TCP, UNIX_SCHEME, ProcessConfig, ServerAddress, ServerConfig, encode
@@ -91,12 +92,14 @@ def main() -> int:
         return 1
     opened = threading.Event()
     engine = LateEngine(_BUILD_S)
-    service = _listen(config, engine, opened.set, end.told)
+    service, line = _listen(config, engine, opened.set, end.told)
     # Up to here a failure leaves the folder to the starter, which shows the log and removes it.
     try:
         threading.Thread(target=_build, args=(config, engine), name="build", daemon=True).start()
         _wait(config, executor, opened, end)
         _log.info("ending: %s", end.why)
+        if line is not None:
+            line.close()
         _close(service)
     finally:
         scratch.remove_tree(folder.path)
@@ -115,8 +118,8 @@ def _keys(common: ServerConfig) -> dict[str, tuple[Field, ...]]:
 
 def _listen(
     config: ProcessConfig, engine: LateEngine, opened: Callable[[], None], shutdown: Callable[[bool], None]
-) -> StateService:
-    """Listen, then publish the address."""
+) -> tuple[StateService, DirectLine | None]:
+    """Listen, then publish the address. Callers of this machine have a line of their own."""
     common, folder = config.common, ServerFolder(config.directory)
     certificates = None
     scheme = "grpc"
@@ -138,6 +141,9 @@ def _listen(
             hints=HintReceiver(common.run, _keys(common)),
             settle=kept_memory.upkeep(common.memory_bytes),
         )
+        line = None
+        if common.transport != TCP:
+            line = DirectLine(folder.direct_line(config.server), common.token, service.act)
     myself = processes.facts(process_id())
     assert myself is not None
     address = ServerAddress(
@@ -150,7 +156,7 @@ def _listen(
         started=myself.started,
     )
     scratch.write_whole(folder.address, encode(address).decode())
-    return service
+    return service, line
 
 
 def _build(config: ProcessConfig, late: LateEngine) -> None:

@@ -1,11 +1,12 @@
 """The Flight service: turns calls into calls of the engine, and errors into Flight errors.
 
-Actions carry one JSON ``Request`` and answer with JSON, but for staged files and hints, which have messages of their
-own; ``DoPut`` stages one attempt's frames; ``DoGet`` reads an emission. A put ends with metadata that says what was
-sent: a stream that breaks off looks to gRPC like one that ended, and only that receipt tells them apart.
+Actions also come over the direct line (``direct_line``), from callers on this machine. They carry one JSON ``Request``
+and answer with JSON, but for staged files and hints, which have messages of their own; ``DoPut`` stages one attempt's
+frames; ``DoGet`` reads an emission. A put ends with metadata that says what was sent: a stream that breaks off looks to
+gRPC like one that ended, and only that receipt tells them apart.
 
-Threading: gRPC calls every method from threads of its own, any number at once. This class holds no state that changes,
-except the engine, which is set once. All locking is the engine's and staging's.
+Threading: gRPC and the direct line call from threads of their own, any number at once. This class holds no state that
+changes, except the engine, which is set once. All locking is the engine's and staging's.
 """
 
 from __future__ import annotations
@@ -14,16 +15,15 @@ import hmac
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
 
-from tailrace import errors
 from tailrace.env.handed_file import sweep
-from tailrace.errors import StateServerError, TailraceError
+from tailrace.errors import StateServerError
 from tailrace.server.engine import Engine
 from tailrace.server.file_emission import ACTION as EMIT_ACTION
 from tailrace.server.file_emission import handed
@@ -40,12 +40,11 @@ from tailrace.server.protocol import (
     decode,
     encode,
 )
+from tailrace.server.refusal import refused
 from tailrace.server.staging import Stage, Staging
 
 _log = logging.getLogger(__name__)
 _OK = b"{}"
-_MESSAGE_CHARS_MAX = 4000
-"""gRPC sends errors in headers, which are bounded at 8 KiB."""
 
 
 class TokenCheck(flight.ServerMiddlewareFactory):
@@ -135,28 +134,32 @@ class StateService(flight.FlightServerBase):
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[flight.Result]:
         try:
-            if action.type == ACTION:
-                self._stage_file(StagedFile.from_json(action.body.to_pybytes()))
-                return [flight.Result(_OK)]
-            if action.type == EMIT_ACTION:
-                return [flight.Result(self._emit_file(decode(EmissionTicket, action.body.to_pybytes())))]
-            if action.type == HINT:
-                return [flight.Result(self._hints.take(self._late_engine.get(), action.body))]
-            if action.type == "ping":  # also of one that is not ready yet, or busy
-                return [flight.Result(self._server.encode())]
-            request = Request.from_json(action.body.to_pybytes())
-            if action.type == "shutdown":  # also of a server that never got ready
-                self._shutdown(request.keep)
-                return [flight.Result(_OK)]
-            engine = self._late_engine.get()
-            if action.type in self._orders:
-                self._orders[action.type](engine, request)
-                return [flight.Result(_OK)]
-            if action.type not in self._questions:
-                raise StateServerError(f"no action {action.type!r}: driver and server are of different versions")
-            return [flight.Result(part) for part in self._questions[action.type](engine, request)]
+            return [flight.Result(part) for part in self.act(action.type, action.body)]
         except Exception as error:
             raise _reported(f"action {action.type}", error) from None
+
+    def act(self, name: str, body: pa.Buffer) -> Sequence[bytes | pa.Buffer]:
+        """What an action does, however it came."""
+        if name == ACTION:
+            self._stage_file(StagedFile.from_json(body.to_pybytes()))
+            return [_OK]
+        if name == EMIT_ACTION:
+            return [self._emit_file(decode(EmissionTicket, body.to_pybytes()))]
+        if name == HINT:
+            return [self._hints.take(self._late_engine.get(), body)]
+        if name == "ping":  # also of one that is not ready yet, or busy
+            return [self._server.encode()]
+        request = Request.from_json(body.to_pybytes())
+        if name == "shutdown":  # also of a server that never got ready
+            self._shutdown(request.keep)
+            return [_OK]
+        engine = self._late_engine.get()
+        if name in self._orders:
+            self._orders[name](engine, request)
+            return [_OK]
+        if name not in self._questions:
+            raise StateServerError(f"no action {name!r}: driver and server are of different versions")
+        return self._questions[name](engine, request)
 
     def do_put(
         self,
@@ -247,16 +250,5 @@ def _next_chunk(reader: flight.MetadataRecordBatchReader) -> flight.FlightStream
 
 
 def _reported(what: str, error: Exception) -> flight.FlightServerError:
-    if isinstance(error, TailraceError):
-        _log.info("%s refused: %s: %s", what, type(error).__name__, error)
-    else:
-        _log.exception("%s failed", what)
-    return _to_flight(error)
-
-
-def _to_flight(error: Exception) -> flight.FlightServerError:
-    """Our errors reach the caller as the same type; any other is a fault here, told as ``StateServerError``."""
-    ours = isinstance(error, TailraceError)
-    message = str(error) if ours else f"{type(error).__name__}: {error}"
-    kind = next(kind for kind in (*type(error).__mro__, StateServerError) if hasattr(errors, kind.__name__))
-    return flight.FlightServerError(message[:_MESSAGE_CHARS_MAX], extra_info=ERROR_PREFIX + kind.__name__.encode())
+    told = refused(what, error)
+    return flight.FlightServerError(told.message, extra_info=ERROR_PREFIX + told.kind.encode())

@@ -1,0 +1,68 @@
+"""What goes over the direct line: messages of several parts, each with its length before it.
+
+A call is a name and a body; an answer has any number of parts, a refusal a kind and a message. What is told is as a
+call, and not answered.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+CALL, ANSWER, REFUSAL, TOKEN, TELL = range(5)
+PARTS_MAX = 64
+BYTES_MAX = 1 << 31
+_HEAD = struct.Struct("<BI")
+_SMALL_BYTES = 1 << 16
+
+
+class BrokenLine(OSError):
+    """The other side has ended, or says what nobody understands."""
+
+
+def send(line: socket.socket, kind: int, parts: Sequence[Any]) -> None:
+    """``parts``: anything that has bytes."""
+    views = [memoryview(part).cast("B") for part in parts]
+    sizes = [view.nbytes for view in views]
+    head = _HEAD.pack(kind, len(views)) + struct.pack(f"<{len(views)}Q", *sizes)
+    if sum(sizes) <= _SMALL_BYTES:
+        line.sendall(b"".join([head, *views]))
+        return
+    line.sendall(head)
+    for view in views:
+        line.sendall(view)
+
+
+def receive(line: socket.socket, bytes_max: int = BYTES_MAX) -> tuple[int, list[bytearray]] | None:
+    """The next message: its kind and parts; None where the other side has ended properly, between two."""
+    head = _exactly(line, _HEAD.size, may_end=True)
+    if head is None:
+        return None
+    kind, count = _HEAD.unpack(head)
+    if count > PARTS_MAX:
+        raise BrokenLine(f"a message of {count} parts")
+    sizes = struct.unpack(f"<{count}Q", _all_of(line, 8 * count))
+    if sum(sizes) > bytes_max:
+        raise BrokenLine(f"a message of {sum(sizes):,} bytes")
+    return kind, [_all_of(line, size) for size in sizes]
+
+
+def _all_of(line: socket.socket, size: int) -> bytearray:
+    found = _exactly(line, size)
+    assert found is not None
+    return found
+
+
+def _exactly(line: socket.socket, size: int, *, may_end: bool = False) -> bytearray | None:
+    data = bytearray(size)
+    left = memoryview(data)
+    while left.nbytes:
+        got = line.recv_into(left)
+        if not got:
+            if may_end and left.nbytes == size:
+                return None
+            raise BrokenLine("it has ended in the middle of a message")
+        left = left[got:]
+    return data

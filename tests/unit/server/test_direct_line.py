@@ -1,0 +1,205 @@
+"""The direct line: calls as through gRPC, for their own user and with the token alone; what becomes of broken ones."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.env.scratch import private_files
+from tailrace.errors import FencedError
+from tailrace.server.client import StateClient
+from tailrace.server.direct_call import DirectCaller, Refused, WrongToken
+from tailrace.server.direct_line import DirectLine
+from tailrace.server.direct_message import CALL, TELL, TOKEN, BrokenLine, receive, send
+from tailrace.server.folder import ServerFolder
+from tailrace.server.protocol import UNIX_SCHEME, Access, ServerAddress
+
+SECRET = "the token"
+
+
+class Service:
+    """Answers, refuses, fails, or takes its time."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, bytes]] = []
+        self.told = threading.Event()
+        self.go_on = threading.Event()
+
+    def act(self, name: str, body: pa.Buffer) -> Sequence[bytes | pa.Buffer]:
+        self.heard.append((name, body.to_pybytes()))
+        if name == "echo":
+            return [body, b"", body]
+        if name == "fenced":
+            raise FencedError("too old")
+        if name == "broken":
+            raise KeyError("nobody thought of it")
+        if name == "slow":
+            assert self.go_on.wait(20)
+        if name == "told":
+            self.told.set()
+        return []
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def path(short_path: Path, service: Service) -> Iterator[str]:
+    path = str(short_path / "d1")
+    with private_files():
+        line = DirectLine(path, SECRET, service.act)
+    yield path
+    line.close()
+    assert not os.path.exists(path), "the socket goes with the server"
+
+
+@pytest.fixture
+def caller(path: str) -> Iterator[DirectCaller]:
+    made = DirectCaller(path, SECRET)
+    yield made
+    made.close()
+
+
+def test_a_call_and_its_answer(caller: DirectCaller, service: Service) -> None:
+    assert caller.call("echo", b"abc", 10) == [b"abc", b"", b"abc"]
+    assert caller.call("nothing", b"", 10) == []
+    assert service.heard == [("echo", b"abc"), ("nothing", b"")]
+
+
+@settings(max_examples=20, deadline=None)
+@given(sizes=st.lists(st.sampled_from([0, 1, 70_000, 1 << 21]), max_size=4), kind=st.sampled_from([CALL, TELL]))
+def test_messages_arrive_as_they_were_sent(sizes: list[int], kind: int) -> None:
+    """Also those that are larger than what a socket takes at once."""
+    parts = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    here, there = socket.socketpair()
+    with here, there, ThreadPoolExecutor(1) as other:
+        got = other.submit(receive, there)
+        send(here, kind, parts)
+        message = got.result(20)
+        assert message is not None
+        assert (message[0], [bytes(part) for part in message[1]]) == (kind, parts)
+        here.close()
+        assert receive(there) is None, "it has ended, between two messages"
+
+
+def test_a_message_that_breaks_off(path: str) -> None:
+    here, there = socket.socketpair()
+    with there:
+        here.sendall(struct.pack("<BI", CALL, 2) + struct.pack("<QQ", 4, 4) + b"nam")
+        here.close()
+        with pytest.raises(BrokenLine):
+            receive(there)
+
+
+def test_errors_are_told_by_their_kind(caller: DirectCaller) -> None:
+    with pytest.raises(Refused) as refused:
+        caller.call("fenced", b"", 10)
+    assert isinstance(refused.value.refusal.error("server 1"), FencedError)
+    assert str(refused.value.refusal.error("server 1")) == "too old [server 1]"
+    with pytest.raises(Refused, match="nobody thought of it"):
+        caller.call("broken", b"", 10)
+    assert caller.call("echo", b"x", 10)[0] == b"x", "the connection is as good as before"
+
+
+def test_calls_at_once(caller: DirectCaller, service: Service) -> None:
+    """One that takes its time holds up nobody else."""
+    with ThreadPoolExecutor(1) as other:
+        slow = other.submit(caller.call, "slow", b"", 20)
+        while not service.heard:
+            pass
+        assert caller.call("echo", b"x", 10)[0] == b"x"
+        service.go_on.set()
+        assert slow.result(20) == []
+
+
+def test_an_answer_that_comes_too_late_is_no_answer_to_the_next_call(caller: DirectCaller, service: Service) -> None:
+    with pytest.raises(TimeoutError):
+        caller.call("slow", b"", 0.05)
+    service.go_on.set()
+    assert caller.call("echo", b"next", 10)[0] == b"next"
+
+
+def test_what_is_told_is_worked_off_and_not_answered(caller: DirectCaller, service: Service) -> None:
+    for name in ("broken", "fenced", "told"):
+        caller.tell(name, b"x", 10)
+    assert service.told.wait(20)
+    assert [name for name, _ in service.heard] == ["broken", "fenced", "told"], "in its order, whatever failed"
+    assert caller.call("echo", b"y", 10)[0] == b"y"
+
+
+def test_only_this_user_and_only_with_the_token(path: str, service: Service) -> None:
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    for wrong in ("", "another", SECRET + "x"):
+        with pytest.raises(WrongToken):
+            DirectCaller(path, wrong).call("echo", b"x", 10)
+    assert not service.heard
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        lambda line: send(line, CALL, [b"echo", b"x"]),
+        lambda line: send(line, TOKEN, [SECRET.encode(), b"more"]),
+        lambda line: line.sendall(struct.pack("<BI", TOKEN, 1) + struct.pack("<Q", 1 << 40)),
+        lambda line: line.sendall(b"\xff" * 64),
+        lambda line: (send(line, TOKEN, [SECRET.encode()]), send(line, CALL, [b"echo"])),
+        lambda line: (send(line, TOKEN, [SECRET.encode()]), line.sendall(b"\xff" * 64)),
+    ],
+    ids=["no token", "a token and more", "much before the token", "garbage", "no body", "garbage after the token"],
+)
+def test_who_says_what_nobody_understands_is_left(
+    path: str, service: Service, said: Callable[[socket.socket], object]
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.settimeout(20)
+        line.connect(path)
+        said(line)
+        try:
+            while line.recv(1 << 16):
+                pass
+        except ConnectionResetError:
+            pass
+    assert not service.heard
+    assert DirectCaller(path, SECRET).call("echo", b"x", 10)[0] == b"x", "others are served as before"
+
+
+def test_a_server_that_is_gone(short_path: Path, service: Service) -> None:
+    path = str(short_path / "d2")
+    line = DirectLine(path, SECRET, service.act)
+    caller = DirectCaller(path, SECRET)
+    caller.call("echo", b"", 10)
+    caller.tell("told", b"", 10)
+    line.close()
+    with pytest.raises(OSError):
+        caller.call("echo", b"", 10)
+    with pytest.raises(OSError):
+        for _ in range(3):  # the first may still find room in the socket
+            caller.tell("told", b"", 10)
+    with pytest.raises(OSError):
+        DirectCaller(path, SECRET).call("echo", b"", 10)
+
+
+def test_a_client_next_to_its_server_calls_directly(short_path: Path, service: Service) -> None:
+    """No gRPC is there to be called: what answers is the direct line."""
+    folder = ServerFolder(str(short_path))
+    line = DirectLine(folder.direct_line("7"), SECRET, lambda name, body: [b"7"])
+    try:
+        address = ServerAddress("7", f"{UNIX_SCHEME}{folder.socket('7')}", "here", 1, 1, folder.log)
+        client = StateClient(address, Access("run", SECRET))
+        assert client.ping(10.0)
+        client.close()
+    finally:
+        line.close()
