@@ -17,7 +17,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,7 +106,10 @@ class StateClient:
         return StageWriter(self, key)
 
     def hint(self, message: HintMessage, batch: pa.RecordBatch | None = None) -> bytes | None:
-        """Tell what is on its way. What is answered; None where nobody heard: hints may be lost, and fail no task."""
+        """Tell what is on its way. What is answered; None where nobody heard: hints may be lost, and fail no task.
+
+        Where nothing is asked and the server is near, it may still be at it: ``heard`` waits.
+        """
         body = message.to_bytes(batch)
         try:
             if self._direct is None or message.asks:
@@ -116,6 +119,12 @@ class StateClient:
             return b""
         except (TailraceError, pa.ArrowException):
             return None
+
+    def heard(self) -> None:
+        """Wait until the server has worked off the hints of this process; not long, and whatever became of them."""
+        if self._direct is not None:
+            with suppress(TailraceError), self._mapped_errors():
+                self._direct.heard(_HINT_TIMEOUT_S)
 
     def emission(
         self, epoch: int, try_: int, operator: str = "", part: int = 0, parts: int = 1

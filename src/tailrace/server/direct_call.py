@@ -9,10 +9,11 @@ from __future__ import annotations
 import socket
 import threading
 
-from tailrace.server.direct_message import ANSWER, CALL, REFUSAL, TELL, TOKEN, BrokenLine, receive, send
+from tailrace.server.direct_message import ANSWER, CALL, REFUSAL, TOKEN, BrokenLine, receive, send
 from tailrace.server.refusal import Refusal
 
 _IDLE_MAX = 8
+_UNHEARD_MAX = 32
 
 
 class Refused(Exception):
@@ -34,6 +35,7 @@ class DirectCaller:
         self._idle: list[socket.socket] = []
         self._telling = threading.Lock()
         self._told: socket.socket | None = None  # its own, so that no call stands behind what is only told
+        self._unheard = 0  # answers that are still to come on it
 
     def call(self, name: str, body: bytes, timeout_s: float) -> list[bytes]:
         """The parts of the answer. Raises ``Refused``, ``WrongToken``, ``TimeoutError``, or another ``OSError``."""
@@ -44,14 +46,7 @@ class DirectCaller:
         try:
             line.settimeout(timeout_s)
             send(line, CALL, [name.encode(), body])
-            message = receive(line)
-            if message is None:
-                raise BrokenLine("it has ended without an answer")
-            kind, parts = message
-            if kind == TOKEN:
-                raise WrongToken
-            if kind not in (ANSWER, REFUSAL):
-                raise BrokenLine(f"an answer of kind {kind}")
+            kind, parts = _answer(line)
         except BaseException:
             line.close()  # what comes on it later would be taken for the answer to another call
             raise
@@ -66,18 +61,40 @@ class DirectCaller:
         return [bytes(part) for part in parts]
 
     def tell(self, name: str, body: bytes, timeout_s: float) -> None:
-        """As ``call``, but nothing is waited for, and nothing is heard of what became of it."""
+        """As ``call``, but the answer is not waited for: ``heard`` does."""
         with self._telling:
+            if self._unheard >= _UNHEARD_MAX:
+                self._hear(timeout_s)
             line, self._told = self._told, None
             if line is None:
-                line = self._connected(timeout_s)
+                line, self._unheard = self._connected(timeout_s), 0
             try:
                 line.settimeout(timeout_s)
-                send(line, TELL, [name.encode(), body])
+                send(line, CALL, [name.encode(), body])
             except BaseException:
                 line.close()
                 raise
             self._told = line
+            self._unheard += 1
+
+    def heard(self, timeout_s: float) -> None:
+        """Wait until all that was told is worked off, well or not."""
+        with self._telling:
+            self._hear(timeout_s)
+
+    def _hear(self, timeout_s: float) -> None:
+        line, self._told = self._told, None
+        if line is None:
+            return
+        try:
+            line.settimeout(timeout_s)
+            while self._unheard:
+                _answer(line)
+                self._unheard -= 1
+        except BaseException:
+            line.close()
+            raise
+        self._told = line
 
     def close(self) -> None:
         with self._lock:
@@ -97,3 +114,15 @@ class DirectCaller:
             line.close()
             raise
         return line
+
+
+def _answer(line: socket.socket) -> tuple[int, list[bytearray]]:
+    """The next one: an answer or a refusal."""
+    message = receive(line)
+    if message is None:
+        raise BrokenLine("it has ended without an answer")
+    if message[0] == TOKEN:
+        raise WrongToken
+    if message[0] not in (ANSWER, REFUSAL):
+        raise BrokenLine(f"an answer of kind {message[0]}")
+    return message

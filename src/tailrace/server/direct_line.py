@@ -7,8 +7,7 @@ thread of the server that waits on its connection reads, works and answers.
 Invariants
 - The socket lies in the server's folder, for its user alone; and a connection begins with the token, before which
   nothing else is read. Nothing is unpickled.
-- One call at a time on a connection. Who wants several at once opens several. What is only told (``TELL``) is worked
-  off in its order, and nobody hears of it.
+- The calls of a connection are worked off in their order. Who wants several at once opens several.
 - A call means what it means through gRPC: the service does both.
 
 Threads: one that accepts, and one for each connection; they end with the connection or with ``close``.
@@ -26,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.env.scratch import remove_file
-from tailrace.server.direct_message import ANSWER, CALL, REFUSAL, TELL, TOKEN, BrokenLine, receive, send
+from tailrace.server.direct_message import ANSWER, CALL, REFUSAL, TOKEN, BrokenLine, receive, send
 from tailrace.server.refusal import refused
 
 _log = logging.getLogger(__name__)
@@ -109,18 +108,16 @@ class DirectLine:
         return True
 
     def _answer(self, connection: socket.socket, kind: int, parts: Sequence[bytearray]) -> None:
-        if kind not in (CALL, TELL) or len(parts) != 2:
+        if kind != CALL or len(parts) != 2:
             raise BrokenLine(f"no call: a message of kind {kind} and {len(parts)} parts")
         name = parts[0].decode()
         try:
             answer = self._act(name, pa.py_buffer(parts[1]))
         except Exception as error:
             told = refused(f"action {name}", error)
-            kind_, answer = REFUSAL, [told.kind.encode(), told.message.encode()]
+            send(connection, REFUSAL, [told.kind.encode(), told.message.encode()])
         else:
-            kind_ = ANSWER
-        if kind == CALL:
-            send(connection, kind_, answer)
+            send(connection, ANSWER, answer)
 
 
 def _drain(connection: socket.socket) -> None:

@@ -1,7 +1,6 @@
 """What goes over the direct line: messages of several parts, each with its length before it.
 
-A call is a name and a body; an answer has any number of parts, a refusal a kind and a message. What is told is as a
-call, and not answered.
+A call is a name and a body; an answer has any number of parts, a refusal a kind and a message.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-CALL, ANSWER, REFUSAL, TOKEN, TELL = range(5)
+CALL, ANSWER, REFUSAL, TOKEN = range(4)
 PARTS_MAX = 64
 BYTES_MAX = 1 << 31
 _HEAD = struct.Struct("<BI")

@@ -129,6 +129,12 @@ class HintSender:
             for address, _, _ in self._routes:
                 self._send(address, self._message(operator, passed))
 
+    def heard(self) -> None:
+        """Wait until the servers have heard: what they fetch is then on its way before the rows are."""
+        if self._sending:
+            for address, _, _ in self._routes:
+                connect(address, self._access).heard()
+
     def _message(self, operator: str, passed: tuple[tuple[float, int], ...]) -> HintMessage:
         return HintMessage(self._access.run, operator, self._epoch, self._try, self._point.name, passed)
 

@@ -13,7 +13,7 @@ Everything here is per batch. No Python runs per row or per key.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -126,9 +126,11 @@ class IngestTask:
         ranges = [(lo, hi) for _, lo, hi in orders.servers]
         key = StageKey(self.access.run, spec.name, orders.epoch, orders.try_, attempt, partition)
         writers = [connect(address, self.access).stage(key) for address, _, _ in orders.servers]
+        sender = None if self.point is None else sender_of(self.point, self.access)
+        passing = (batch.rename_columns([*types]) for batch in batches)
         combine_s = transfer_s = 0.0
         try:
-            for chunk in _chunks(self._passing(batch.rename_columns([*types]) for batch in batches)):
+            for chunk in _chunks(passing if sender is None else _hinting(passing, sender)):
                 started = clock.monotonic()
                 frames = split(lifter.frame(chunk), layout, ranges)
                 lifted = clock.monotonic()
@@ -138,6 +140,8 @@ class IngestTask:
                 transfer_s += clock.monotonic() - lifted
                 combine_s += lifted - started
             started = clock.monotonic()
+            if sender is not None:
+                sender.heard()
             staged = tuple(writer.finish() for writer in writers)
             transfer_s += clock.monotonic() - started
         finally:
@@ -163,20 +167,16 @@ class IngestTask:
             late=written,
         )
 
-    def _passing(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches; where this is a point that is asked to, hints go out as they come."""
-        sender = None if self.point is None else sender_of(self.point, self.access)
-        return batches if sender is None else _hinting(batches, sender)
 
-
-def _hinting(batches: Iterator[pa.RecordBatch], sender: HintSender) -> Iterator[pa.RecordBatch]:
+def _hinting(batches: Iterable[pa.RecordBatch], sender: HintSender) -> Iterator[pa.RecordBatch]:
+    """The batches; hints go out as they come."""
     for batch in batches:
         sender.rows(dict(zip(batch.schema.names, batch.columns, strict=True)), len(batch))
         yield batch
     sender.finish()
 
 
-def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[Sequence[pa.RecordBatch]]:
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[pa.RecordBatch]]:
     """Batches gathered until a frame is worth sending: Spark's own are a few thousand rows."""
     chunk: list[pa.RecordBatch] = []
     rows = size = 0

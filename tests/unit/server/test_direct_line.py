@@ -21,7 +21,7 @@ from tailrace.errors import FencedError
 from tailrace.server.client import StateClient
 from tailrace.server.direct_call import DirectCaller, Refused, WrongToken
 from tailrace.server.direct_line import DirectLine
-from tailrace.server.direct_message import CALL, TELL, TOKEN, BrokenLine, receive, send
+from tailrace.server.direct_message import ANSWER, CALL, TOKEN, BrokenLine, receive, send
 from tailrace.server.folder import ServerFolder
 from tailrace.server.protocol import UNIX_SCHEME, Access, ServerAddress
 
@@ -80,7 +80,7 @@ def test_a_call_and_its_answer(caller: DirectCaller, service: Service) -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(sizes=st.lists(st.sampled_from([0, 1, 70_000, 1 << 21]), max_size=4), kind=st.sampled_from([CALL, TELL]))
+@given(sizes=st.lists(st.sampled_from([0, 1, 70_000, 1 << 21]), max_size=4), kind=st.sampled_from([CALL, ANSWER]))
 def test_messages_arrive_as_they_were_sent(sizes: list[int], kind: int) -> None:
     """Also those that are larger than what a socket takes at once."""
     parts = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
@@ -132,12 +132,36 @@ def test_an_answer_that_comes_too_late_is_no_answer_to_the_next_call(caller: Dir
     assert caller.call("echo", b"next", 10)[0] == b"next"
 
 
-def test_what_is_told_is_worked_off_and_not_answered(caller: DirectCaller, service: Service) -> None:
-    for name in ("broken", "fenced", "told"):
+def test_what_is_told_is_waited_for_later(caller: DirectCaller, service: Service) -> None:
+    names = ["broken", "fenced", "slow"]
+    for name in names:
         caller.tell(name, b"x", 10)
-    assert service.told.wait(20)
-    assert [name for name, _ in service.heard] == ["broken", "fenced", "told"], "in its order, whatever failed"
-    assert caller.call("echo", b"y", 10)[0] == b"y"
+    assert caller.call("echo", b"y", 10)[0] == b"y", "it stands behind nothing that was told"
+    service.go_on.set()
+    caller.heard(10)
+    heard = [name for name, _ in service.heard]
+    assert [name for name in heard if name != "echo"] == names, "in its order, whatever failed"
+    caller.heard(10)
+
+
+def test_much_that_is_told(caller: DirectCaller, service: Service) -> None:
+    """More than a socket takes in answers that nobody reads."""
+    count = 5_000
+    for number in range(count):
+        caller.tell("echo", b"x" * 500 + str(number).encode(), 10)
+    caller.heard(10)
+    assert [int(body[500:]) for _, body in service.heard] == list(range(count))
+
+
+def test_what_was_told_and_never_heard(caller: DirectCaller, service: Service) -> None:
+    caller.tell("slow", b"", 10)
+    with pytest.raises(TimeoutError):
+        caller.heard(0.05)
+    caller.heard(10)  # of what is given up nothing is left to wait for
+    caller.tell("told", b"", 10)
+    assert service.told.wait(10), "on a connection of its own"
+    caller.heard(10)
+    service.go_on.set()
 
 
 def test_only_this_user_and_only_with_the_token(path: str, service: Service) -> None:
