@@ -10,8 +10,6 @@ Threads: any; they share the device.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from tailrace.env import clock
 
@@ -38,10 +36,3 @@ class ReadDevice:
         left = due - clock.monotonic() if due else 0.0
         if left > 0:
             clock.sleep(left)
-
-    @contextmanager
-    def reading(self, reads: int) -> Iterator[None]:
-        """Ask for so many; at the end of the block all are there. One that fails ends at once."""
-        due = self.ask(reads)
-        yield
-        self.wait(due)

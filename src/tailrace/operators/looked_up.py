@@ -3,7 +3,8 @@
 Invariants
 - A copy stands for what the table said of exactly its key, also that it has no row. Copies are found by the hash of the
   key; where two keys share one, the copy of the other is not taken for its own, and the key is asked for directly.
-- Nobody asks for a key that is on its way: who needs it waits.
+- Nobody asks for a key that is on its way: who needs it waits. But where asking means to look at mapped files, who
+  needs it looks there too (as in ``state.cold_reads``), rather than wait for a thread that waits for a processor.
 - What is found depends on the table alone, never on what lies in the cache.
 
 Threads: ``found`` one at a time; hints from any.
@@ -39,7 +40,8 @@ class TableCopies:
         self._keys = record_layout(spec.keys, [], ansi=False)
         self._cache = RecordCache(self._kept, capacity_bytes, policy)
         batch = min(_FETCH_KEYS, asker.piece)
-        self._ahead = Prefetcher(self._fetched, self._keep, self._cache.room, batch=batch, name="lookup")
+        ask = asker.ask_ahead if asker.mapped else None
+        self._ahead = Prefetcher(self._fetched, self._keep, self._cache.room, ask, batch=batch, name="lookup")
         self._asked = self._missed = self._late = 0
         self._wait_ms = 0.0
         self._begun = 0  # keys that were not there when ``begin`` was called
@@ -85,10 +87,16 @@ class TableCopies:
         if len(missing):
             self._ask_and_keep(keys, ids, missing, time, parts, places)
         if len(coming):
-            self._ahead.wait_for(ids[coming])
-            failed = self._cached(keys, ids, coming, time, parts, places)
-            if len(failed):
-                self._ask_and_keep(keys, ids, failed, time, parts, places)
+            own, which = np.unique(ids[coming], return_inverse=True)
+            taken, due = self._ahead.take_over(own)
+            mine, rest = coming[taken[which]], coming[~taken[which]]
+            if len(mine):
+                self._ask_and_keep(keys, ids, mine, time, parts, places, due)
+            if len(rest):
+                self._ahead.wait_for(ids[rest])
+                failed = self._cached(keys, ids, rest, time, parts, places)
+                if len(failed):
+                    self._ask_and_keep(keys, ids, failed, time, parts, places)
         self._ahead.resume()
         if begun or len(missing) or len(coming):
             self._wait_ms += (clock.monotonic() - began) * 1e3
@@ -130,17 +138,18 @@ class TableCopies:
         time: int,
         parts: list[Rows],
         places: list[np.ndarray],
+        due: float = 0.0,
     ) -> None:
-        rows = self._ask(take(keys, wanted, self._keys), patient=True)
+        rows = self._ask(take(keys, wanted, self._keys), patient=True, due=due)
         self._cache.put(*_first_of_each(ids[wanted], rows, self._kept, time))
         parts.append(rows)
         places.append(wanted)
 
-    def _ask(self, keys: Rows, *, patient: bool) -> Rows:
-        """What the table says of these keys (words of keys alone), as records to keep."""
+    def _ask(self, keys: Rows, *, patient: bool, due: float) -> Rows:
+        """What the table says of these keys (words of keys alone), as records to keep. ``due``: see ``Asker.ask``."""
         valid = ValidBits(keys)
         columns = [decoded(keys, valid, place) for place in self._keys.keys]
-        answer = self._asker.ask(columns, patient=patient)
+        answer = self._asker.ask(columns, patient=patient, due=due)
         builder = RowsBuilder(len(keys), self._kept)
         for column, place in zip(columns, self._kept.keys, strict=True):
             builder.put(column, place.type, place.word, place.bit)
@@ -193,10 +202,12 @@ class TableCopies:
         return len(wanted)
 
     def _fetched(self, ids: np.ndarray, keys: Rows, due: float) -> Rows:
-        return self._ask(keys, patient=False)  # whoever needs them will have patience
+        return self._ask(keys, patient=False, due=due)  # whoever needs them will have patience
 
     def _keep(self, ids: np.ndarray, rows: Rows, times: np.ndarray, wanted: np.ndarray) -> None:
-        assert wanted.all(), "nobody takes over what a table was asked for"
+        if not wanted.all():
+            places = np.flatnonzero(wanted)
+            ids, rows, times = ids[places], take(rows, places, self._kept), times[places]
         self._cache.put(ids, rows, times, foretold=True)
 
     # About it --------------------------------------------------------------------------------------------------------

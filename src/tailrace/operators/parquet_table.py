@@ -40,6 +40,7 @@ _HASH = "__hash"
 
 class ParquetTable:
     piece = _PIECE
+    mapped = True
 
     def __init__(
         self, spec: LookupSpec, options: dict[str, Any], folder: str, bucket_bytes: int = BUCKET_BYTES

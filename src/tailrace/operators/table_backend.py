@@ -64,11 +64,21 @@ class Asker:
     def piece(self) -> int:
         return self._backend.piece
 
-    def ask(self, keys: list[pa.Array], *, patient: bool = True) -> Answer:
-        """``patient``: wait for a lost connection for as long as the description says."""
+    @property
+    def mapped(self) -> bool:
+        """Whether asking means to look at mapped files: the system then fetches what is asked for by itself."""
+        return bool(getattr(self._backend, "mapped", False))
+
+    def ask_ahead(self, count: int) -> float:
+        """So many keys of mapped files will be asked for: when they are there, for ``ask``."""
+        return self._device.ask(count)
+
+    def ask(self, keys: list[pa.Array], *, patient: bool = True, due: float = 0.0) -> Answer:
+        """``patient``: wait for a lost connection for as long as the description says. ``due``: of ``ask_ahead``."""
         count, piece = len(keys[0]), self._backend.piece
-        with self._device.reading(count):
-            parts = [self._asked([key.slice(at, piece) for key in keys], patient) for at in range(0, count, piece)]
+        due = due or self._device.ask(count)
+        parts = [self._asked([key.slice(at, piece) for key in keys], patient) for at in range(0, count, piece)]
+        self._device.wait(due)
         if len(parts) == 1:
             return parts[0]
         types = [arrow_type(value.type, large=True) for value in self._spec.values]

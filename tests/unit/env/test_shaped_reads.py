@@ -20,8 +20,9 @@ def stopped() -> Iterator[StillClock]:
 
 def _took(stopped: StillClock, device: ReadDevice, reads: int, meanwhile_s: float = 0.0) -> float:
     before = stopped.at
-    with device.reading(reads):
-        stopped.at += meanwhile_s
+    due = device.ask(reads)
+    stopped.at += meanwhile_s
+    device.wait(due)
     return stopped.at - before
 
 
@@ -41,23 +42,17 @@ def test_what_the_store_behind_takes_is_part_of_that_time(stopped: StillClock) -
 
 def test_reads_stand_behind_those_of_others(stopped: StillClock) -> None:
     device = ReadDevice(0.001, depth=4)
-    with device.reading(40):
-        first = stopped.at
-        with device.reading(20):
-            pass
-        assert stopped.at - first == pytest.approx(0.015)
+    first = stopped.at
+    ahead = device.ask(40)
+    device.wait(device.ask(20))
+    assert stopped.at - first == pytest.approx(0.015)
+    device.wait(ahead)
     assert stopped.at - first == pytest.approx(0.015)
 
 
 def test_a_device_without_a_time_costs_none(stopped: StillClock) -> None:
     assert _took(stopped, ReadDevice(), 1000) == 0.0
     assert _took(stopped, ReadDevice(0.001), 0) == 0.0
-
-
-def test_a_read_that_fails_is_told_at_once(stopped: StillClock) -> None:
-    with pytest.raises(OSError, match="gone"), ReadDevice(1.0).reading(1):
-        raise OSError("gone")
-    assert stopped.at == 100.0
 
 
 def test_what_cannot_be_is_refused() -> None:
