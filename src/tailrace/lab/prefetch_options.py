@@ -22,7 +22,7 @@ class PrefetchOptions:
     turns: int = 12
     turn: int = 8
     """Batches that a mode is given in a row; of several, the first is not counted."""
-    warmup: int = 24
+    warmup: int = 48
     """Batches after filling."""
     read_ms: float = 1.0
     depth: int = 16

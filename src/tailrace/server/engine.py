@@ -128,6 +128,7 @@ class Engine:
         self._broken: str | None = None
         self._sealing = Sealing(self._seats, checkpoint.due)
         self._hints = HintDesk(self._lock)
+        self._foretold: dict[str, int] = {}  # by operator, the newest epoch for which keys came ahead of rows
         staging.offer = self._offer
         self._last_status = ServerStatus(
             server=server,
@@ -263,13 +264,16 @@ class Engine:
         self._calm.rush()
         taker = self._seats[operator].operator
         if isinstance(taker, Hinted) and taker.wants_hints():
-            self._hints.hand_in(lambda: self._hint(operator, epoch, lambda hinted: hinted.hint_frame(frame, epoch)))
+            # Where its keys were foretold before, nearly all is on its way, and the task need not wait for the rest.
+            tell = self._hints.hand_in if self._foretold.get(operator) == epoch else self._hints.tell
+            tell(lambda: self._hint(operator, epoch, lambda hinted: hinted.hint_frame(frame, epoch)))
 
     def hint_keys(self, operator: str, epoch: int, told: Foretold) -> None:
         """Keys that are on their way to an operator in this epoch. Whatever is wrong with them, nothing happens."""
         self._calm.rush()
         seat = self._seats.get(operator)
         if seat is not None and isinstance(seat.operator, Hinted) and seat.operator.wants_hints():
+            self._foretold[operator] = epoch
             self._hints.tell(lambda: self._hint(operator, epoch, lambda hinted: hinted.hint_keys(told, epoch)))
 
     def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:

@@ -5,8 +5,8 @@ Invariants
   dropped, and counted.
 - Staging hands in each frame as it comes, so that its cold state is read while the batch still arrives. Where no
   operator has cold state, that costs a look at a flag.
-- Hints that come ahead of their rows are told at once (``tell``) where the engine is free: another thread would first
-  have to get a processor, which tasks keep busy just then, and what it is about is a few milliseconds.
+- The first hints of rows are told at once (``tell``) where the engine is free: another thread would first have to get a
+  processor, which tasks keep busy just then, and what it is about is a few milliseconds.
 
 Threads: anybody hands in; one thread of its own works, under the engine's lock for as long as an operator takes to say
 what it lacks. Reading is the operators' own affair, behind that.

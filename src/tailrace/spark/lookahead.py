@@ -16,9 +16,10 @@ The rule
   takes less than half of what it took then.
 - A candidate whose fetched entries went unused, beyond a share, is discarded with all before it: it sees other keys.
   So is one that has slack enough, and yet more than half of the cold records were not foretold: what it hinted was
-  none of them. Staging never is.
+  none of them. Staging never is. Keys change, and one hint may be for nothing by chance: after some epochs the
+  discarded ones may try again, after twice as many the next time.
 - One whose hints take more than a share of the bytes that rows take is left out for some epochs, where staging, which
-  takes none, has half of its slack or more.
+  takes none, has a quarter of its slack or more.
 
 Pure: no clock, no threads; every step gives a new ``Lookahead``.
 """
@@ -43,7 +44,7 @@ class Rule:
     margin_ms: float = 2.0
     waste_max: float = 0.0
     bytes_max: float = 0.1  # of hints, to those of the rows that they are for ...
-    bytes_slack: float = 0.5  # ... unless staging has less than this share of the slack
+    bytes_slack: float = 0.25  # ... unless staging has less than this share of the slack
     slack_share: float = 0.9  # of the most that any has: where none has enough, that much is as good
     misses_max: float = 0.5  # of the cold records, with slack enough
     epochs_kept: int = 16  # of slack: what is older counts no more, and candidates without any are measured again
@@ -51,6 +52,8 @@ class Rule:
     epochs_wary: int = 16  # after rows had to wait for what was being fetched, at first ...
     epochs_wary_max: int = 1024  # ... and at most ...
     wary_share: float = 0.5  # ... where any has this share of the slack that is needed
+    epochs_discarded: int = 64  # for which a candidate is discarded, at first ...
+    epochs_discarded_max: int = 1024  # ... and at most
     epochs_settling: int = 2  # after a move, in which unused entries may be those of the candidate before
 
 
@@ -89,7 +92,9 @@ class Lookahead:
     candidates: tuple[str, ...]
     rule: Rule = Rule()
     decision: Decision = Decision()
-    discarded: int = 0  # of the candidates, so many from the source on
+    discarded: int = 0  # of the candidates, so many from the source on ...
+    discarded_at: int = 0  # ... after so many epochs ...
+    discards: int = 0  # ... and how often any were
     slack: tuple[Mapping[str, Sequence[Sample]], ...] = ()  # of the newest epochs
     fetch_ms_p99: float = 0.0
     on: bool = False
@@ -139,11 +144,17 @@ class Lookahead:
         )
         if len(self.candidates) == 1:
             return replace(known, decision=Decision(reason="there is no earlier point that knows the key"))
+        if known.discarded and known.epochs - known.discarded_at >= known._discarded_for():
+            known = replace(known, discarded=0)
         if known.on and known.idle >= rule.epochs_idle:
             known = replace(known, on=False)
         if not known.on:
             return known._moved(Decision(reason=known._why_off(seen)))
         return known._judged(seen)._chosen()
+
+    def _discarded_for(self) -> int:
+        """How many epochs, after as many times."""
+        return min(self.rule.epochs_discarded_max, self.rule.epochs_discarded << self.discards - 1)
 
     def _wary(self) -> int:
         """For how many epochs, now that rows had to wait."""
@@ -176,7 +187,8 @@ class Lookahead:
         for_nothing = counted.wasted > self.rule.waste_max * (counted.used + counted.wasted)
         beside = counted.misses > self.rule.misses_max * counted.cold
         if for_nothing or beside:
-            return replace(counted, discarded=self.candidates.index(current) + 1)
+            gone = self.candidates.index(current) + 1
+            return replace(counted, discarded=gone, discarded_at=self.epochs, discards=self.discards + 1)
         free = self.slack_ms(STAGING)
         near = slack is not None and free is not None and free >= self.rule.bytes_slack * slack
         dear = near and counted.hint_bytes > self.rule.bytes_max * counted.row_bytes > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ NAMES = ("source", "transform 1", "transform 2", "ingest", STAGING)
 def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) -> list[tuple[str, bool]]:
     """The rule, recomputed from all epochs so far each time. Gives the candidate, and whether all are measured."""
     decided: list[tuple[str, bool]] = []
-    gone = 0
+    gone = gone_at = times = 0
     dear: dict[str, int] = {}
     moved_at = 0  # the epoch after which the present candidate was chosen
     on = False
@@ -32,6 +33,9 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
         if not on or len(candidates) == 1:
             chosen, measured = STAGING, False
         else:
+            if gone and now - gone_at >= min(rule.epochs_discarded_max, rule.epochs_discarded * 2 ** (times - 1)):
+                gone = 0
+            before = gone
             if current != STAGING and was_on:
                 counted = [each for at, each in enumerate(past) if at >= moved_at + rule.epochs_settling]
                 used, wasted = sum(each.used for each in counted), sum(each.wasted for each in counted)
@@ -49,8 +53,10 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
                 sent, moved = sum(each.hint_bytes for each in counted), sum(each.row_bytes for each in counted)
                 if gone <= candidates.index(current) and counted and moved and sent / moved > 0.1:
                     known = _known(past[-rule.epochs_kept :], (current, STAGING))
-                    if current in known and STAGING in known and known[STAGING] >= known[current] / 2:
+                    if current in known and STAGING in known and known[STAGING] >= known[current] / 4:
                         dear[current] = now
+                if gone > before:
+                    gone_at, times = now, times + 1
             kept = tuple(name for name in candidates[gone:] if now - dear.get(name, -99) >= rule.epochs_kept)
             fetch = _fetch(past)
             known = _known(past[-rule.epochs_kept :], kept)
@@ -130,6 +136,8 @@ def _seen() -> st.SearchStrategy[Seen]:
         epochs_settling=st.integers(0, 3),
         epochs_wary=st.integers(1, 3),
         epochs_wary_max=st.sampled_from([3, 5, 1024]),
+        epochs_discarded=st.integers(1, 4),
+        epochs_discarded_max=st.sampled_from([2, 5, 1024]),
     ),
 )
 def test_decisions_are_those_of_the_rule(epochs: list[Seen], missing: int, rule: Rule) -> None:
@@ -234,6 +242,21 @@ def test_hints_at_keys_that_do_not_exist_are_seen_by_what_is_missed() -> None:
     assert lookahead.kept == (STAGING,) and "other keys: source, transform 1, transform 2" in lookahead.decision.reason
 
 
+def test_the_discarded_may_try_again_less_and_less_often() -> None:
+    slack = {"ingest": [(40.0, 1.0)], STAGING: [(1.0, 1.0)]}
+    lookahead, tried = Lookahead(("ingest", STAGING)), list[int]()
+    for number in range(600):
+        ahead = lookahead.decision.candidate == "ingest"
+        if ahead and (not tried or tried[-1] < number - 10):
+            tried.append(number)
+        lookahead = lookahead.after(Seen(cold=100, late=90, fetch_ms_p99=10.0, slack=slack, wasted=1 if ahead else 0))
+    waits = [after - before for before, after in pairwise(tried)]
+    assert waits[0] >= 64 and all(after > 1.5 * before for before, after in pairwise(waits)), tried
+    for _ in range(800):  # by then what it hints at is asked for
+        lookahead = lookahead.after(Seen(cold=100, late=90, fetch_ms_p99=10.0, slack=slack, used=100))
+    assert lookahead.decision.candidate == "ingest" and not lookahead.discarded
+
+
 def test_an_operator_without_an_earlier_point_is_left_alone() -> None:
     lookahead = Lookahead((STAGING,)).after(Seen(cold=9, misses=9, fetch_ms_p99=100.0))
     assert lookahead.decision.candidate == STAGING and not lookahead.decision.measured
@@ -274,7 +297,7 @@ def test_where_none_has_slack_enough_hints_must_bring_more_than_a_little() -> No
 
 
 def test_hints_that_are_many_bytes_must_bring_much_slack() -> None:
-    for sent, staging, wanted in ((900, 20.0, "ingest"), (1100, 20.0, STAGING), (1100, 10.0, "ingest")):
+    for sent, staging, wanted in ((900, 20.0, "ingest"), (1100, 20.0, STAGING), (1100, 5.0, "ingest")):
         lookahead = Lookahead(("source", "ingest", STAGING))
         for _ in range(12):
             ahead = lookahead.decision.candidate != STAGING
