@@ -146,6 +146,9 @@ class Prefetcher:
             due = float(self._due[numbers[taken]].max(initial=0.0))
             self._stages[numbers[known[stages == _FETCHING]]] = _TAKEN
             asked = numbers[known[stages == _ASKED]]
+            if len(asked):
+                there = max(clock.monotonic(), float(self._due[asked].max()))
+                self._fetch_ms.append((there - float(self._came[asked].min())) * 1e3)
             self._flying -= len(asked)
             self.fetched += len(asked)
             self._table.drop(asked)

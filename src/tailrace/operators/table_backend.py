@@ -66,7 +66,7 @@ class Asker:
 
     @property
     def mapped(self) -> bool:
-        """Whether asking means to look at mapped files: the system then fetches what is asked for by itself."""
+        """Whether asking means to look at mapped files, which anybody can do at any time."""
         return bool(getattr(self._backend, "mapped", False))
 
     def ask_ahead(self, count: int) -> float:

@@ -339,7 +339,10 @@ class StateClient:
         """One action, over the direct line where there is one: the parts of its answer."""
         with self._mapped_errors():
             if self._direct is not None:
-                return self._direct.call(name, body, timeout_s or self._access.timeout_s)
+                try:
+                    return self._direct.call(name, body, timeout_s or self._access.timeout_s)
+                except FileNotFoundError as error:
+                    raise ConnectionRefusedError(f"its socket is gone: {error}") from error
             answer = self._client.do_action(flight.Action(name, body), self._options(timeout_s))
             return [result.body.to_pybytes() for result in answer]
 
@@ -458,8 +461,9 @@ def disconnect(run: str) -> None:
     """Close every client of this process for a run."""
     pid = process_id()
     with _cache_lock:
-        for key in [key for key in _cache if key[0] == pid and key[2] == run]:
-            _cache.pop(key).close()
+        clients = [_cache.pop(key) for key in list(_cache) if key[0] == pid and key[2] == run]
+    for client in clients:
+        client.close()
 
 
 def _meant(error: Exception, who: str) -> TailraceError:
@@ -475,6 +479,6 @@ def _meant(error: Exception, who: str) -> TailraceError:
     if isinstance(error, TimeoutError | flight.FlightTimedOutError):
         return StateServerError(f"{who} did not answer in time")
     first_line = (str(error).splitlines() or [""])[0][:500]
-    if isinstance(error, flight.FlightUnavailableError | ConnectionError | BrokenLine | FileNotFoundError):
+    if isinstance(error, flight.FlightUnavailableError | ConnectionError | BrokenLine):
         return StateServerError(f"{who} cannot be reached: {first_line}")
     return StateServerError(f"call to {who} failed: {type(error).__name__}: {first_line}")

@@ -9,11 +9,13 @@ from __future__ import annotations
 import socket
 import threading
 
+from tailrace.env import clock
 from tailrace.server.direct_message import ANSWER, CALL, REFUSAL, TOKEN, BrokenLine, receive, send
 from tailrace.server.refusal import Refusal
 
 _IDLE_MAX = 8
 _UNHEARD_MAX = 32
+_PAUSE_S = 0.005
 
 
 class Refused(Exception):
@@ -33,25 +35,26 @@ class DirectCaller:
         self._path, self._token = path, token.encode()
         self._lock = threading.Lock()
         self._idle: list[socket.socket] = []
+        self._closed = False
         self._telling = threading.Lock()
         self._told: socket.socket | None = None  # its own, so that no call stands behind what is only told
         self._unheard = 0  # answers that are still to come on it
 
     def call(self, name: str, body: bytes, timeout_s: float) -> list[bytes]:
         """The parts of the answer. Raises ``Refused``, ``WrongToken``, ``TimeoutError``, or another ``OSError``."""
+        until = clock.monotonic() + timeout_s
         with self._lock:
             line = self._idle.pop() if self._idle else None
         if line is None:
-            line = self._connected(timeout_s)
+            line = self._connected(until)
         try:
-            line.settimeout(timeout_s)
-            send(line, CALL, [name.encode(), body])
-            kind, parts = _answer(line)
+            send(line, CALL, [name.encode(), body], until)
+            kind, parts = _answer(line, until)
         except BaseException:
             line.close()  # what comes on it later would be taken for the answer to another call
             raise
         with self._lock:
-            keep = len(self._idle) < _IDLE_MAX
+            keep = len(self._idle) < _IDLE_MAX and not self._closed
             if keep:
                 self._idle.append(line)
         if not keep:
@@ -62,34 +65,33 @@ class DirectCaller:
 
     def tell(self, name: str, body: bytes, timeout_s: float) -> None:
         """As ``call``, but the answer is not waited for: ``heard`` does."""
+        until = clock.monotonic() + timeout_s
         with self._telling:
             if self._unheard >= _UNHEARD_MAX:
-                self._hear(timeout_s)
+                self._hear(until)
             line, self._told = self._told, None
             if line is None:
-                line, self._unheard = self._connected(timeout_s), 0
+                line, self._unheard = self._connected(until), 0
             try:
-                line.settimeout(timeout_s)
-                send(line, CALL, [name.encode(), body])
+                self._unheard += 1
+                send(line, CALL, [name.encode(), body], until)
             except BaseException:
                 line.close()
                 raise
             self._told = line
-            self._unheard += 1
 
     def heard(self, timeout_s: float) -> None:
         """Wait until all that was told is worked off, well or not."""
         with self._telling:
-            self._hear(timeout_s)
+            self._hear(clock.monotonic() + timeout_s)
 
-    def _hear(self, timeout_s: float) -> None:
+    def _hear(self, until: float) -> None:
         line, self._told = self._told, None
         if line is None:
             return
         try:
-            line.settimeout(timeout_s)
             while self._unheard:
-                _answer(line)
+                _answer(line, until)
                 self._unheard -= 1
         except BaseException:
             line.close()
@@ -98,27 +100,36 @@ class DirectCaller:
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             idle, self._idle = self._idle, []
         with self._telling:
             told, self._told = self._told, None
         for line in (*idle, *([told] if told is not None else [])):
             line.close()
 
-    def _connected(self, timeout_s: float) -> socket.socket:
+    def _connected(self, until: float) -> socket.socket:
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            line.settimeout(timeout_s)
-            line.connect(self._path)
-            send(line, TOKEN, [self._token])  # answered only where it is wrong
+            while True:
+                left_s = until - clock.monotonic()
+                if left_s <= 0:
+                    raise TimeoutError("timed out")
+                line.settimeout(left_s)
+                try:
+                    line.connect(self._path)
+                    break
+                except BlockingIOError:  # so many wait already; the system does not let one wait with them
+                    clock.sleep(min(_PAUSE_S, left_s))
+            send(line, TOKEN, [self._token], until)  # answered only where it is wrong
         except BaseException:
             line.close()
             raise
         return line
 
 
-def _answer(line: socket.socket) -> tuple[int, list[bytearray]]:
+def _answer(line: socket.socket, until: float) -> tuple[int, list[bytearray]]:
     """The next one: an answer or a refusal."""
-    message = receive(line)
+    message = receive(line, until=until)
     if message is None:
         raise BrokenLine("it has ended without an answer")
     if message[0] == TOKEN:

@@ -7,7 +7,8 @@ thread of the server that waits on its connection reads, works and answers.
 Invariants
 - The socket lies in the server's folder, for its user alone; and a connection begins with the token, before which
   nothing else is read. Nothing is unpickled.
-- The calls of a connection are worked off in their order. Who wants several at once opens several.
+- The calls of a connection are worked off in their order. Who wants several at once opens several. What a caller has
+  asked for who is gone by then is not begun.
 - A call means what it means through gRPC: the service does both.
 
 Threads: one that accepts, and one for each connection; they end with the connection or with ``close``.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import select
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -24,12 +26,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.env import clock
 from tailrace.env.scratch import remove_file
 from tailrace.server.direct_message import ANSWER, CALL, REFUSAL, TOKEN, BrokenLine, receive, send
 from tailrace.server.refusal import refused
 
 _log = logging.getLogger(__name__)
-_WAITING_MAX = 64
+_WAITING_MAX = 1024
+_PAUSE_S = 0.1
 _TOKEN_BYTES_MAX = 4096
 _TOKEN_TIMEOUT_S = 10.0
 _DRAIN_S, _DRAIN_TIMES = 1.0, 64
@@ -42,7 +46,7 @@ Act = Callable[[str, pa.Buffer], Sequence[Any]]
 class DirectLine:
     def __init__(self, path: str, token: str, act: Act) -> None:
         self._path, self._token, self._act = path, token.encode(), act
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._connections: set[socket.socket] = set()
         self._closed = False
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -54,13 +58,18 @@ class DirectLine:
             raise
         threading.Thread(target=self._accept, name="direct-accept", daemon=True).start()
 
-    def close(self) -> None:
-        """Calls under way lose their callers."""
-        with self._lock:
+    def close(self, grace_s: float = 0.0) -> None:
+        """No calls are taken any more; those under way may end, for so long, and lose their callers then."""
+        with self._changed:
             self._closed = True
-            open_ = list(self._connections)
-        for each in (self._listener, *open_):
-            _end(each)
+            _end(self._listener)
+            for connection in self._connections:
+                _shut(connection, socket.SHUT_RD)  # who waits for the next call has heard the last one
+            deadline = clock.monotonic() + grace_s
+            while self._connections and (left_s := deadline - clock.monotonic()) > 0:
+                self._changed.wait(left_s)
+            for connection in self._connections:
+                _end(connection)
         remove_file(self._path)
 
     def _accept(self) -> None:
@@ -70,33 +79,44 @@ class DirectLine:
             except OSError:
                 if self._closed:
                     return
+                # Out of descriptors or memory, for now: callers wait in the listener's queue.
                 _log.exception("no connection could be taken on %s", self._path)
-                return
-            with self._lock:
+                clock.sleep(_PAUSE_S)
+                continue
+            with self._changed:
                 welcome = not self._closed and len(self._connections) < _CONNECTIONS_MAX
                 if welcome:
                     self._connections.add(connection)
-            if welcome:
-                threading.Thread(target=self._serve, args=(connection,), name="direct", daemon=True).start()
-            else:
+            if not welcome:
                 _end(connection)
+                continue
+            try:
+                threading.Thread(target=self._serve, args=(connection,), name="direct", daemon=True).start()
+            except RuntimeError:
+                _log.exception("no thread for a connection on %s", self._path)
+                self._leave(connection)
 
     def _serve(self, connection: socket.socket) -> None:
         try:
             if self._has_token(connection):
                 while (message := receive(connection)) is not None:
+                    if _has_left(connection):
+                        return  # who called has given up: what he wanted may be wrong by now
                     self._answer(connection, *message)
         except OSError as error:
             if not self._closed:
                 _log.info("a caller is gone: %s", error)
         finally:
-            with self._lock:
-                self._connections.discard(connection)
-            _end(connection)
+            self._leave(connection)
+
+    def _leave(self, connection: socket.socket) -> None:
+        with self._changed:
+            self._connections.discard(connection)
+            self._changed.notify_all()
+        _end(connection)
 
     def _has_token(self, connection: socket.socket) -> bool:
-        connection.settimeout(_TOKEN_TIMEOUT_S)
-        message = receive(connection, _TOKEN_BYTES_MAX)
+        message = receive(connection, _TOKEN_BYTES_MAX, clock.monotonic() + _TOKEN_TIMEOUT_S)
         if message is None:
             return False
         kind, parts = message
@@ -115,9 +135,16 @@ class DirectLine:
             answer = self._act(name, pa.py_buffer(parts[1]))
         except Exception as error:
             told = refused(f"action {name}", error)
-            send(connection, REFUSAL, [told.kind.encode(), told.message.encode()])
+            send(connection, REFUSAL, [told.kind.encode(), told.message.encode(errors="replace")])
         else:
             send(connection, ANSWER, answer)
+
+
+def _has_left(connection: socket.socket) -> bool:
+    """Whether the other side has closed the connection, whatever is still to be read of it."""
+    poll = select.poll()
+    poll.register(connection, select.POLLHUP)
+    return any(event & select.POLLHUP for _, event in poll.poll(0))
 
 
 def _drain(connection: socket.socket) -> None:
@@ -128,10 +155,14 @@ def _drain(connection: socket.socket) -> None:
             return
 
 
-def _end(line: socket.socket) -> None:
-    """Also wakes who waits on it, which closing alone does not."""
+def _shut(line: socket.socket, how: int) -> None:
     try:
-        line.shutdown(socket.SHUT_RDWR)
+        line.shutdown(how)
     except OSError:
         pass  # it is not connected, or no more
+
+
+def _end(line: socket.socket) -> None:
+    """Also wakes who waits on it, which closing alone does not."""
+    _shut(line, socket.SHUT_RDWR)
     line.close()

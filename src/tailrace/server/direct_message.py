@@ -10,6 +10,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from tailrace.env import clock
+
 CALL, ANSWER, REFUSAL, TOKEN = range(4)
 PARTS_MAX = 64
 BYTES_MAX = 1 << 31
@@ -21,43 +23,44 @@ class BrokenLine(OSError):
     """The other side has ended, or says what nobody understands."""
 
 
-def send(line: socket.socket, kind: int, parts: Sequence[Any]) -> None:
-    """``parts``: anything that has bytes."""
+def send(line: socket.socket, kind: int, parts: Sequence[Any], until: float | None = None) -> None:
+    """``parts``: anything that has bytes. ``until``: by the monotonic clock, for all of it; None: without a bound."""
     views = [memoryview(part).cast("B") for part in parts]
     sizes = [view.nbytes for view in views]
     head = _HEAD.pack(kind, len(views)) + struct.pack(f"<{len(views)}Q", *sizes)
-    if sum(sizes) <= _SMALL_BYTES:
-        line.sendall(b"".join([head, *views]))
-        return
-    line.sendall(head)
-    for view in views:
-        line.sendall(view)
+    pieces: list[Any] = [b"".join([head, *views])] if sum(sizes) <= _SMALL_BYTES else [head, *views]
+    for piece in pieces:
+        _bounded(line, until)
+        line.sendall(piece)
 
 
-def receive(line: socket.socket, bytes_max: int = BYTES_MAX) -> tuple[int, list[bytearray]] | None:
+def receive(
+    line: socket.socket, bytes_max: int = BYTES_MAX, until: float | None = None
+) -> tuple[int, list[bytearray]] | None:
     """The next message: its kind and parts; None where the other side has ended properly, between two."""
-    head = _exactly(line, _HEAD.size, may_end=True)
+    head = _exactly(line, _HEAD.size, until, may_end=True)
     if head is None:
         return None
     kind, count = _HEAD.unpack(head)
     if count > PARTS_MAX:
         raise BrokenLine(f"a message of {count} parts")
-    sizes = struct.unpack(f"<{count}Q", _all_of(line, 8 * count))
+    sizes = struct.unpack(f"<{count}Q", _all_of(line, 8 * count, until))
     if sum(sizes) > bytes_max:
         raise BrokenLine(f"a message of {sum(sizes):,} bytes")
-    return kind, [_all_of(line, size) for size in sizes]
+    return kind, [_all_of(line, size, until) for size in sizes]
 
 
-def _all_of(line: socket.socket, size: int) -> bytearray:
-    found = _exactly(line, size)
+def _all_of(line: socket.socket, size: int, until: float | None) -> bytearray:
+    found = _exactly(line, size, until)
     assert found is not None
     return found
 
 
-def _exactly(line: socket.socket, size: int, *, may_end: bool = False) -> bytearray | None:
+def _exactly(line: socket.socket, size: int, until: float | None, *, may_end: bool = False) -> bytearray | None:
     data = bytearray(size)
     left = memoryview(data)
     while left.nbytes:
+        _bounded(line, until)
         got = line.recv_into(left)
         if not got:
             if may_end and left.nbytes == size:
@@ -65,3 +68,13 @@ def _exactly(line: socket.socket, size: int, *, may_end: bool = False) -> bytear
             raise BrokenLine("it has ended in the middle of a message")
         left = left[got:]
     return data
+
+
+def _bounded(line: socket.socket, until: float | None) -> None:
+    """What follows on the line ends by then."""
+    if until is None:
+        return
+    left_s = until - clock.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("timed out")
+    line.settimeout(left_s)

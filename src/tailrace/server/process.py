@@ -99,7 +99,7 @@ def main() -> int:
         _wait(config, executor, opened, end)
         _log.info("ending: %s", end.why)
         if line is not None:
-            line.close()
+            line.close(_CLOSE_S)  # who told it to end is answered first
         _close(service)
     finally:
         scratch.remove_tree(folder.path)

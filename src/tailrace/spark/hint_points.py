@@ -89,6 +89,7 @@ def _function(point: HintPoint, access: Access, names: Sequence[str]) -> Callabl
             yield pa.repeat(pa.scalar(True), len(columns[0]))
         if sender is not None:
             sender.finish()
+            sender.heard()
         settle()
 
     return hint

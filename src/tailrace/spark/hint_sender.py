@@ -130,8 +130,8 @@ class HintSender:
                 self._send(address, self._message(operator, passed))
 
     def heard(self) -> None:
-        """Wait until the servers have heard: what they fetch is then on its way before the rows are."""
-        if self._sending:
+        """Wait until the servers have heard: what they fetch, and when rows passed, is then known before they come."""
+        if self._sending or self._measured:
             for address, _, _ in self._routes:
                 connect(address, self._access).heard()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.env import clock
 from tailrace.env.scratch import private_files
 from tailrace.errors import FencedError
 from tailrace.server.client import StateClient
@@ -214,6 +216,106 @@ def test_a_server_that_is_gone(short_path: Path, service: Service) -> None:
             caller.tell("told", b"", 10)
     with pytest.raises(OSError):
         DirectCaller(path, SECRET).call("echo", b"", 10)
+
+
+def test_a_call_under_way_is_answered_before_the_line_closes(short_path: Path, service: Service) -> None:
+    """As the call that tells a server to end."""
+    path = str(short_path / "d3")
+    line = DirectLine(path, SECRET, service.act)
+    caller, idle = DirectCaller(path, SECRET), DirectCaller(path, SECRET)
+    idle.call("echo", b"", 10)
+    with ThreadPoolExecutor(2) as other:
+        slow = other.submit(caller.call, "slow", b"", 20)
+        while ("slow", b"") not in service.heard:
+            pass
+        closing = other.submit(line.close, 20.0)
+        with pytest.raises(OSError):
+            for _ in range(100_000):  # until it has begun to close
+                idle.call("echo", b"", 10)
+        service.go_on.set()
+        assert slow.result(20) == []
+        closing.result(20)
+    with pytest.raises(OSError):
+        caller.call("echo", b"", 10)
+
+
+def test_a_server_out_of_descriptors_goes_on_when_it_has_some(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    accept, failed = socket.socket.accept, threading.Event()
+
+    def fails_once(listener: socket.socket) -> object:
+        taken = accept(listener)
+        if not failed.is_set():
+            failed.set()
+            taken[0].close()
+            raise OSError(errno.EMFILE, "too many open files")
+        return taken
+
+    monkeypatch.setattr(socket.socket, "accept", fails_once)
+    DirectCaller(path, SECRET).call("echo", b"", 10)  # the thread was already in the accept of old
+    with pytest.raises(OSError):
+        DirectCaller(path, SECRET).call("echo", b"", 10)
+    assert failed.is_set()
+    assert DirectCaller(path, SECRET).call("echo", b"x", 10)[0] == b"x"
+
+
+def test_who_comes_when_many_wait_waits_too(short_path: Path) -> None:
+    path = str(short_path / "d4")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        listener.listen(0)
+        waiting = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(2)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(path)
+        with pytest.raises(TimeoutError):
+            DirectCaller(path, SECRET).call("echo", b"", 0.1)
+        for each in waiting:
+            each.close()
+
+
+def test_a_timeout_is_that_of_the_whole_call() -> None:
+    """However often a little comes."""
+    here, there = socket.socketpair()
+    stop = threading.Event()
+
+    def trickle() -> None:
+        data = struct.pack("<BI", ANSWER, 1) + struct.pack("<Q", 1000) + b"x" * 1000
+        for byte in data:
+            if stop.wait(0.01):
+                return
+            there.sendall(bytes([byte]))
+
+    slow = threading.Thread(target=trickle)
+    slow.start()
+    with here, there:
+        with pytest.raises(TimeoutError):
+            receive(here, until=clock.monotonic() + 0.1)
+        stop.set()
+        slow.join(10)
+
+
+def test_what_somebody_wanted_who_has_left_is_not_begun(path: str, service: Service) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.connect(path)
+        send(line, TOKEN, [SECRET.encode()])
+        send(line, CALL, [b"slow", b""])
+        while not service.heard:
+            pass
+        send(line, CALL, [b"told", b""])
+    service.go_on.set()
+    DirectCaller(path, SECRET).call("echo", b"", 10)
+    assert not service.told.wait(0.3)
+
+
+def test_an_error_that_no_text_can_hold_is_told(path: str, monkeypatch: pytest.MonkeyPatch, service: Service) -> None:
+    monkeypatch.setattr(service, "heard", _Unwilling())
+    with pytest.raises(Refused, match="no such file"):
+        DirectCaller(path, SECRET).call("echo", b"", 10)
+
+
+class _Unwilling:
+    def append(self, _: object) -> None:
+        raise OSError("no such file: \udcff")
 
 
 def test_a_client_next_to_its_server_calls_directly(short_path: Path, service: Service) -> None:

@@ -43,6 +43,7 @@ class Wire:
     def __init__(self) -> None:
         self.sent: list[tuple[str, HintMessage, pa.RecordBatch | None]] = []
         self.deaf: set[str] = set()
+        self.waited: list[str] = []
 
     def connect(self, address: ServerAddress, access: Access) -> Any:
         assert access == ACCESS
@@ -54,6 +55,9 @@ class Wire:
                 if address.server in wire.deaf:
                     return None
                 return np.packbits(np.arange(batch.num_rows) % 3 == 0).tobytes() if batch and message.asks else b""
+
+            def heard(self) -> None:
+                wire.waited.append(address.server)
 
         return Client()
 
@@ -87,6 +91,18 @@ def test_a_point_that_sends(wire: Wire) -> None:
         own = hashes[(hashes % 8 >= low) & (hashes % 8 < high)]
         assert sorted(np.asarray(batch.column(HASH_COLUMN)).tolist()) == sorted(own.tolist())
         assert message.time == 7, "the epoch, where there is no event time"
+
+
+def test_a_task_can_wait_until_its_hints_are_heard(wire: Wire) -> None:
+    sender = _sender(HintOrder("first", "source", False))
+    sender.rows(COLUMNS, 100)
+    assert not wire.waited
+    sender.heard()
+    assert wire.waited == ["a", "b"]
+    _sender(HintOrder("first", "ingest", True)).heard()
+    assert wire.waited == ["a", "b"] * 2, "when rows passed is known before they come, too"
+    _sender(HintOrder("first", "ingest", False)).heard()
+    assert wire.waited == ["a", "b"] * 2
 
 
 def test_a_point_that_is_measured_tells_once(wire: Wire) -> None:
