@@ -2,7 +2,7 @@
 
 A case follows from the memory of a state server alone: so many keys that state is ``TIMES`` its size, and so many rows
 of a batch that its cold records fit into the part of it that holds what was foretold. With a millisecond a read, 16 at
-once and 4 MB, reading them takes some 10 ms, of ``ysb`` 5: about as long as a key is known before its batch is applied,
+once and 4 MB, reading them takes 8 to 11 ms, of ``ysb`` 5: about as long as a key is known before its batch is applied,
 which is what hints can hide; ``--sweep rows`` shows what becomes of larger ones. NEXMark's streams are those of the
 Keyed Prefetching paper in small: auctions and people stay active for as long as the bench runs, and which of them
 are hot changes all the time. To have their state without running for hours a stream is first *filled*: with the same
@@ -95,7 +95,7 @@ def _q13(memory: int) -> Case:
         "hot_auction_batch": _RATE * 3 // 50,
         "first_event": (table // 3 + 1) * 50,
     }
-    return Case("q13", f"{PREFIX}q13", values, min(350, memory // 500), memory, table="side_rows")
+    return Case("q13", f"{PREFIX}q13", values, min(280, memory // 600), memory, table="side_rows")
 
 
 def _q18(memory: int) -> Case:
