@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 import stat
@@ -316,6 +317,9 @@ def test_what_somebody_wanted_who_has_left_is_not_begun(
 
 def test_an_error_that_no_text_can_hold_is_told(path: str, monkeypatch: pytest.MonkeyPatch, service: Service) -> None:
     monkeypatch.setattr(service, "heard", _Unwilling())
+    monkeypatch.setattr(
+        logging.getLogger("tailrace.server.refusal"), "disabled", True
+    )  # no report could hold it either
     with pytest.raises(Refused, match="no such file"):
         DirectCaller(path, SECRET).call("echo", b"", 10)
 
