@@ -116,7 +116,7 @@ def test_an_interrupted_run_leaves_nothing(short_path: Path, number: signal.Sign
     ) as process:
         deadline = time.monotonic() + 60
         # Well under way: the engine has seen its first file.
-        while not list(short_path.glob("tailrace-lab-*/tailrace/feed/*/*.parquet")) and time.monotonic() < deadline:
+        while not list(short_path.glob("tailrace-lab-*/tailrace/*/feed/*/*.parquet")) and time.monotonic() < deadline:
             assert process.poll() is None
             time.sleep(0.1)
         process.send_signal(number)
