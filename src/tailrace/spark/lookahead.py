@@ -9,7 +9,8 @@ The rule
   has asked for none; nor while it says that reading it is quick.
 - Else the latest candidate wins whose slack (that of all hints but the slowest hundredth) is at least the time of a
   fetch (p99, from the hint on, so with all that stands before it) and a margin. If none is known to have so much, the
-  latest one with nearly as much as any: what little an earlier one has more would not pay for its hints.
+  latest one with nearly as much as any: what little an earlier one has more would not pay for its hints. Which has more
+  is judged by the slack that half of all hints have: by the least of few epochs, one hiccup would decide.
 - Where rows had to wait, in the last epochs, for what was already being fetched, and some candidate has half of the
   slack that is needed or more, a little more of it may be what is missing: the one with the most wins. Where they have
   to wait again soon after that was over, it is for twice as many epochs the next time. It ends early where a fetch
@@ -127,6 +128,10 @@ class Lookahead:
         """What all hints but the slowest hundredth had; None where it is not known."""
         return low_percentile([sample for seen in self.slack for sample in seen.get(candidate, ())])
 
+    def usual_slack_ms(self, candidate: str) -> float | None:
+        """What half of all hints had."""
+        return low_percentile([sample for seen in self.slack for sample in seen.get(candidate, ())], 0.5)
+
     def after(self, seen: Seen) -> Lookahead:
         """What is known, and decided, after one more epoch."""
         rule = self.rule
@@ -210,7 +215,9 @@ class Lookahead:
         elif unknown:
             winner, reason = kept[0], "the first, until the slack of all is known"
         else:
-            winner = latest_with(kept, slack, most if wary else rule.slack_share * most) or kept[0]
+            usual = {name: self.usual_slack_ms(name) for name in kept}
+            most = max((known for known in usual.values() if known is not None), default=0.0)
+            winner = latest_with(kept, usual, most if wary else rule.slack_share * most) or kept[0]
             if wary:
                 reason = f"the one with most slack, since rows have waited for fetches: it has {slack[winner]:.1f} ms"
             else:

@@ -66,8 +66,8 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
             enough = [name for name in kept if name in known and known[name] >= fetch + rule.margin_ms and not wary]
             chosen = enough[-1] if enough else kept[0]
             if not enough and set(known) == set(kept):  # as good as any, if not good enough
-                share = 1.0 if wary else 0.9
-                chosen = [name for name in kept if known[name] >= share * max(known.values())][-1]
+                share, usual = 1.0 if wary else 0.9, _known(past[-rule.epochs_kept :], kept, 2)
+                chosen = [name for name in kept if usual[name] >= share * max(usual.values())][-1]
             recent = past[-rule.epochs_kept :]
             seldom = [name for name in kept if len([each for each in recent if each.slack.get(name)]) < 2]
             measured = chosen != STAGING and bool(seldom)
@@ -93,13 +93,13 @@ def _fetch(past: Sequence[Seen]) -> float:
     return next((each.fetch_ms_p99 for each in reversed(past) if each.fetch_ms_p99), 0.0)
 
 
-def _known(past: Sequence[Seen], names: Sequence[str]) -> dict[str, float]:
-    """The slack of all rows but a hundredth, of candidates of which there is any."""
+def _known(past: Sequence[Seen], names: Sequence[str], part: int = 100) -> dict[str, float]:
+    """The slack of all rows but a hundredth, or another part, of candidates of which there is any."""
     known: dict[str, float] = {}
     for name in names:
         rows = sorted(slack for each in past for slack, n in each.slack.get(name, ()) for _ in range(int(n)))
         if rows:
-            known[name] = rows[len(rows) // 100]
+            known[name] = rows[len(rows) // part]
     return known
 
 
@@ -255,6 +255,16 @@ def test_the_discarded_may_try_again_less_and_less_often() -> None:
     for _ in range(800):  # by then what it hints at is asked for
         lookahead = lookahead.after(Seen(cold=100, late=90, fetch_ms_p99=10.0, slack=slack, used=100))
     assert lookahead.decision.candidate == "ingest" and not lookahead.discarded
+
+
+def test_one_hiccup_does_not_decide_which_has_most_slack() -> None:
+    """Hints of one epoch came as late as its rows."""
+    lookahead = Lookahead(("ingest", STAGING))
+    for number in range(12):
+        ingest = 4.0 if number == 8 else 20.0
+        slack = {"ingest": [(ingest, 1.0)], STAGING: [(4.0 if number == 8 else 8.0, 1.0)]}
+        lookahead = lookahead.after(Seen(cold=100, late=90, fetch_ms_p99=60.0, slack=slack))
+    assert lookahead.decision.candidate == "ingest", lookahead.decision
 
 
 def test_an_operator_without_an_earlier_point_is_left_alone() -> None:
