@@ -26,6 +26,8 @@ _LOST = ("OperationalError", "InterfaceError")
 
 
 class DbApiTable:
+    mapped = False
+
     def __init__(self, spec: LookupSpec, options: dict[str, Any]) -> None:
         self._spec = spec
         self._connect = loaded(spec.table.code, spec.name, "the function connect of its table")

@@ -23,6 +23,7 @@ class _Nothing:
     """A table in which every key has itself for a value."""
 
     piece = 1024
+    mapped = False
 
     def ask(self, keys: list[pa.Array]) -> Answer:
         return Answer(np.ones(len(keys[0]), bool), [keys[0].cast(pa.large_string())])

@@ -19,6 +19,7 @@ _PIECE = 1024
 
 class RedisTable:
     piece = _PIECE
+    mapped = False
 
     def __init__(self, spec: LookupSpec, options: dict[str, Any]) -> None:
         self._spec = spec

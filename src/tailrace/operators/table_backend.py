@@ -46,6 +46,10 @@ class Backend(Protocol):
     def piece(self) -> int:
         """How many keys are asked for at once."""
 
+    @property
+    def mapped(self) -> bool:
+        """Whether asking means to look at mapped files, which anybody can do at any time."""
+
     def ask(self, keys: list[pa.Array]) -> Answer:
         """``keys``: a column for each key column, none of them null. Raises ``ConnectionLost`` where that may pass."""
 
@@ -66,8 +70,7 @@ class Asker:
 
     @property
     def mapped(self) -> bool:
-        """Whether asking means to look at mapped files, which anybody can do at any time."""
-        return bool(getattr(self._backend, "mapped", False))
+        return self._backend.mapped
 
     def ask_ahead(self, count: int) -> float:
         """So many keys of mapped files will be asked for: when they are there, for ``ask``."""

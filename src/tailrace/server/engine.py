@@ -10,9 +10,9 @@ Invariants
 - Once an undo has failed the state is unknown: ``_broken`` refuses everything until ``assign`` loads it anew.
 
 Threading
-The driver's actions take ``_lock``, one at a time; staging tasks never do (see ``staging``), nor does ``status`` wait
-for it. ``commit`` takes ``_commit_lock`` first, holds it throughout, and takes ``_lock`` only to read the delta, so
-that a slow disk stops no other epoch's steps. ``upload`` takes neither: it knows only names. Order of locks:
+The driver's actions take ``_lock``, one at a time; staging tasks never wait for it (see ``staging``, ``hints``), nor
+does ``status``. ``commit`` takes ``_commit_lock`` first, holds it throughout, and takes ``_lock`` only to read the
+delta, so that a slow disk stops no other epoch's steps. ``upload`` takes neither: it knows only names. Order of locks:
 ``_commit_lock``, ``_lock``, staging's own.
 """
 
@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from tailrace.commit.manifest import Fold
@@ -33,7 +32,7 @@ from tailrace.env import tasks
 from tailrace.env.clock import SYSTEM, Clock
 from tailrace.errors import FencedError, StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
-from tailrace.operators.operator import Foretold, Hinted, HintedByKey, Operator, Patient
+from tailrace.operators.operator import Operator, Patient
 from tailrace.server.calm import Calm
 from tailrace.server.emissions import Emissions
 from tailrace.server.hints import HintDesk
@@ -127,9 +126,8 @@ class Engine:
         self._forgotten: int = NO_EPOCH
         self._broken: str | None = None
         self._sealing = Sealing(self._seats, checkpoint.due)
-        self._hints = HintDesk(self._lock)
-        self._foretold: dict[str, int] = {}  # by operator, the newest epoch for which keys came ahead of rows
-        staging.offer = self._offer
+        self.hints = HintDesk(self._lock, self._seats, self._takes_hints, self._calm.rush)
+        staging.offer = self.hints.offer
         self._last_status = ServerStatus(
             server=server,
             run=run,
@@ -257,39 +255,6 @@ class Engine:
         at = Attempt(ticket.epoch, ticket.try_)
         return self._emissions.read(self._seat(ticket.operator).name, at, ticket.part, ticket.parts)
 
-    # -- hints --------------------------------------------------------------------------------------------------------
-
-    def _offer(self, operator: str, frame: Any, epoch: int) -> None:
-        """A frame was staged: what it needs may be fetched while others still come."""
-        self._calm.rush()
-        taker = self._seats[operator].operator
-        if isinstance(taker, Hinted) and taker.wants_hints():
-            # Where its keys were foretold before, nearly all is on its way, and the task need not wait for the rest.
-            tell = self._hints.hand_in if self._foretold.get(operator) == epoch else self._hints.tell
-            tell(lambda: self._hint(operator, epoch, lambda hinted: hinted.hint_frame(frame, epoch)))
-
-    def hint_keys(self, operator: str, epoch: int, told: Foretold) -> None:
-        """Keys that are on their way to an operator in this epoch. Whatever is wrong with them, nothing happens."""
-        self._calm.rush()
-        seat = self._seats.get(operator)
-        if seat is not None and isinstance(seat.operator, Hinted) and seat.operator.wants_hints():
-            self._foretold[operator] = epoch
-            self._hints.tell(lambda: self._hint(operator, epoch, lambda hinted: hinted.hint_keys(told, epoch)))
-
-    def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
-        """Of keys that are on their way, which the operator would fetch: none where it takes no hints."""
-        seat = self._seats.get(operator)
-        if seat is not None and isinstance(seat.operator, HintedByKey) and seat.operator.wants_hints():
-            return seat.operator.lacking(hashes, times)
-        return np.zeros(len(hashes), bool)
-
-    def _hint(self, operator: str, epoch: int, tell: Callable[[Hinted], None]) -> None:
-        """Under the lock."""
-        seat = self._seats[operator]
-        applied = seat.at.epoch == epoch and seat.step >= Step.APPLIED
-        if self._broken is None and epoch > self._forgotten and not applied and isinstance(seat.operator, Hinted):
-            tell(seat.operator)
-
     def give_up(self, request: Request) -> None:
         """The query is being stopped: no step waits for anything outside any more. Does not wait for one itself."""
         self._check_run(request.run)
@@ -391,13 +356,18 @@ class Engine:
 
     def close(self) -> None:
         self._emissions.close()
-        self._hints.close()
+        self.hints.close()
         self.staging.clear()
         for seat in self._seats.values():
             seat.operator.close()
         self._checkpoint.close()
 
     # -- under the lock -----------------------------------------------------------------------------------------------
+
+    def _takes_hints(self, seat: Seat, epoch: int) -> bool:
+        """Whether the epoch's rows are still to be applied."""
+        applied = seat.at.epoch == epoch and seat.step >= Step.APPLIED
+        return self._broken is None and epoch > self._forgotten and not applied
 
     def _shards(self) -> list[int]:
         return sorted({shard for seat in self._seats.values() for shard in seat.operator.shards})

@@ -25,7 +25,7 @@ from tailrace.types import Field
 
 
 class Operators(Protocol):
-    """What is needed of an engine."""
+    """What is needed of a hint desk."""
 
     def hint_keys(self, operator: str, epoch: int, told: Foretold) -> None: ...
     def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray: ...

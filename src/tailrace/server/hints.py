@@ -16,9 +16,14 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
 
 from tailrace.env.tasks import Lock
+from tailrace.operators.operator import Foretold, Hinted, HintedByKey
+from tailrace.server.seat import Seat
 
 _WAITING_MAX = 32
 """Frames that wait keep their memory."""
@@ -28,15 +33,51 @@ Work = Callable[[], None]
 
 
 class HintDesk:
-    """``engine``: the lock under which all work is done."""
-
-    def __init__(self, engine: Lock) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        engine: Lock,
+        seats: Mapping[str, Seat],
+        takes: Callable[[Seat, int], bool],
+        rush: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``engine``: the lock under which all work is done. ``takes``: whether hints for an epoch still come in time,
+        asked under it. ``rush``: called when rows are about to come."""
+        self._engine, self._seats, self._takes, self._rush = engine, seats, takes, rush
+        self._foretold: dict[str, int] = {}  # by operator, the newest epoch for which keys came ahead of rows
         self._waiting: queue.Queue[Work | None] = queue.Queue(_WAITING_MAX)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._closed = False
         self.dropped = 0
+
+    def offer(self, operator: str, frame: Any, epoch: int) -> None:
+        """A frame was staged: what it needs may be fetched while others still come."""
+        self._rush()
+        if isinstance(taker := self._seats[operator].operator, Hinted) and taker.wants_hints():
+            # Where its keys were foretold before, nearly all is on its way, and the task need not wait for the rest.
+            tell = self.hand_in if self._foretold.get(operator) == epoch else self.tell
+            tell(lambda: self._hint(operator, epoch, lambda hinted: hinted.hint_frame(frame, epoch)))
+
+    def hint_keys(self, operator: str, epoch: int, told: Foretold) -> None:
+        """Keys that are on their way to an operator in this epoch. Whatever is wrong with them, nothing happens."""
+        self._rush()
+        seat = self._seats.get(operator)
+        if seat is not None and isinstance(seat.operator, Hinted) and seat.operator.wants_hints():
+            self._foretold[operator] = epoch
+            self.tell(lambda: self._hint(operator, epoch, lambda hinted: hinted.hint_keys(told, epoch)))
+
+    def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """Of keys that are on their way, which the operator would fetch: none where it takes no hints."""
+        seat = self._seats.get(operator)
+        if seat is not None and isinstance(seat.operator, HintedByKey) and seat.operator.wants_hints():
+            return seat.operator.lacking(hashes, times)
+        return np.zeros(len(hashes), bool)
+
+    def _hint(self, operator: str, epoch: int, tell: Callable[[Hinted], None]) -> None:
+        """Under the engine's lock."""
+        seat = self._seats[operator]
+        if self._takes(seat, epoch) and isinstance(seat.operator, Hinted):
+            tell(seat.operator)
 
     def tell(self, work: Work) -> None:
         """Have it done at once, or where the engine is at something else soon, or not at all."""

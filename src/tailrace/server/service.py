@@ -146,7 +146,7 @@ class StateService(flight.FlightServerBase):
         if name == EMIT_ACTION:
             return [self._emit_file(decode(EmissionTicket, body.to_pybytes()))]
         if name == HINT:
-            return [self._hints.take(self._late_engine.get(), body)]
+            return [self._hints.take(self._late_engine.get().hints, body)]
         if name == "ping":  # also of one that is not ready yet, or busy
             return [self._server.encode()]
         request = Request.from_json(body.to_pybytes())

@@ -17,7 +17,7 @@ def engine() -> threading.RLock:
 
 @pytest.fixture
 def desk(engine: threading.RLock) -> Iterator[HintDesk]:
-    made = HintDesk(engine)
+    made = HintDesk(engine, {}, lambda seat, epoch: True)
     yield made
     made.close()
 
@@ -81,7 +81,7 @@ def test_what_fails_is_counted_and_told_to_nobody(desk: HintDesk) -> None:
 
 
 def test_a_closed_desk_takes_nothing(engine: threading.RLock) -> None:
-    desk = HintDesk(engine)
+    desk = HintDesk(engine, {}, lambda seat, epoch: True)
     told: list[int] = []
     desk.close()
     desk.tell(lambda: told.append(1))

@@ -28,9 +28,10 @@ KEYS = (Field("k", BIGINT),)
 
 
 class Told:
-    """An engine that only listens."""
+    """An engine, and its desk, that only listens."""
 
     def __init__(self) -> None:
+        self.hints = self
         self.heard: list[tuple[list[int], list[int], pa.RecordBatch | None]] = []
         self.panes: list[list[int] | None] = []
 
@@ -130,7 +131,8 @@ def test_hints_are_fenced_and_dropped(wire: tuple[StateClient, Told, HintReceive
 
 def test_garbage_is_refused(wire: tuple[StateClient, Told, HintReceiver, StateService]) -> None:
     client, told, _, _ = wire
-    for body in (b"", b"\x05\x00\x00\x00{", b"\xff\xff\xff\xff{}"):
+    words = _message().to_bytes(_hashes(4, 5))
+    for body in (b"", b"\x05\x00\x00\x00{", b"\xff\xff\xff\xff{}", words[:-1], words + b"x"):
         with pytest.raises(flight.FlightError):
             list(client._client.do_action(flight.Action("hint", body), client._options(2.0)))
     assert not told.heard
