@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tailrace.lab.nexmark.workloads import PREFIX
+from tailrace.lab.nexmark.workloads import AS_TEXTS, PREFIX
 from tailrace.lab.registry import OURS, UnknownNameError, Value
 
 TIMES = 12
@@ -76,7 +76,8 @@ class Case:
     @property
     def query(self) -> str | None:
         """Of NEXMark."""
-        return self.workload.removeprefix(PREFIX) if self.workload.startswith(PREFIX) else None
+        name = self.workload.removesuffix(AS_TEXTS)
+        return name.removeprefix(PREFIX) if name.startswith(PREFIX) else None
 
 
 _HOT: dict[str, Value] = {"hot_auctions": 50, "hot_bidders": 75}
@@ -95,7 +96,7 @@ def _q13(memory: int) -> Case:
         "hot_auction_batch": _RATE * 3 // 50,
         "first_event": (table // 3 + 1) * 50,
     }
-    return Case("q13", f"{PREFIX}q13", values, min(280, memory // 600), memory, table="side_rows")
+    return Case("q13", f"{PREFIX}q13{AS_TEXTS}", values, min(280, memory // 600), memory, table="side_rows")
 
 
 def _q18(memory: int) -> Case:
@@ -116,7 +117,7 @@ def _q18(memory: int) -> Case:
         "first_event": each * (bids + 2) + fill,
     }
     filling = {**_EVEN, "first_event": each * (bids + 2)}
-    return Case("q18", f"{PREFIX}q18", values, memory // 2_600, memory, fill, fill // 3 + 1, filling)
+    return Case("q18", f"{PREFIX}q18{AS_TEXTS}", values, memory // 2_600, memory, fill, fill // 3 + 1, filling)
 
 
 def _q19(memory: int) -> Case:
@@ -138,7 +139,7 @@ def _q19(memory: int) -> Case:
         "first_event": fill,
     }
     filling = {**_EVEN, "auctions_in_flight": max(1, wanted // 50), "first_event": 0}
-    return Case("q19", f"{PREFIX}q19", values, memory // 28_800, memory, fill, fill // 4 + 1, filling)
+    return Case("q19", f"{PREFIX}q19{AS_TEXTS}", values, memory // 28_800, memory, fill, fill // 4 + 1, filling)
 
 
 def _q20(memory: int) -> Case:
@@ -155,7 +156,7 @@ def _q20(memory: int) -> Case:
         "first_event": (wanted // 3 + 1) * 50,
     }
     filling = {**_EVEN, "auctions": a_round, "bids": 1, "first_event": 0}
-    return Case("q20", f"{PREFIX}q20-kept", values, memory // 2_320, memory, fill, fill // 4 + 1, filling)
+    return Case("q20", f"{PREFIX}q20-kept{AS_TEXTS}", values, memory // 2_320, memory, fill, fill // 4 + 1, filling)
 
 
 def _ysb(memory: int) -> Case:

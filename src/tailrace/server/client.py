@@ -102,7 +102,7 @@ class StateClient:
     def stage(self, key: StageKey) -> StageWriter | FileStageWriter:
         """Takes the frames of one attempt. Rows count only after ``finish``. Opened by the first frame."""
         if self._folder is not None:
-            return FileStageWriter(self._send, self._folder, key)
+            return FileStageWriter(self._send, self._tell, self._folder, key)
         return StageWriter(self, key)
 
     def hint(self, message: HintMessage, batch: pa.RecordBatch | None = None) -> bytes | None:
@@ -362,6 +362,17 @@ class StateClient:
         return os.path.dirname(uri[len(UNIX_SCHEME) :]) if uri.startswith(UNIX_SCHEME) else None
 
     def _send(self, name: str, body: bytes) -> None:
+        """After all that was told: well or not, it is worked off by then."""
+        with self._mapped_errors():
+            if self._direct is not None:
+                self._direct.heard(self._access.transfer_timeout_s)
+        self._called(name, body, self._access.transfer_timeout_s)
+
+    def _tell(self, name: str, body: bytes) -> None:
+        with self._mapped_errors():
+            if self._direct is not None:
+                self._direct.tell(name, body, self._access.transfer_timeout_s)
+                return
         self._called(name, body, self._access.transfer_timeout_s)
 
     @contextmanager
@@ -390,6 +401,9 @@ class StageWriter:
                 self._streams = self._client._client.do_put(descriptor, batch.schema, options)
             self._streams[0].write_batch(batch)
         self._receipt = self._receipt.after(frame.n, frame.nbytes, frame.checksum())
+
+    def part(self) -> None:
+        """What was written is on its way already."""
 
     def finish(self) -> StageReceipt:
         """End the stream; the server has all of it and has compared. The receipt goes to the driver."""

@@ -4,6 +4,9 @@ A socket would copy every byte four times and keep both ends busy. The task writ
 server's folder and sends one call that says what lies where; the server maps it, compares, and takes it over. When its
 frames are gone, the next task writes into the same pages. Fencing, receipts and winners are those of any stage.
 
+Or the frames come in parts, each a file of its own of which the server is told while the task goes on: it may look at
+them, and holds them until the last call says that they are all. Nothing is staged before that.
+
 Threads: a writer belongs to one task.
 """
 
@@ -20,16 +23,36 @@ from tailrace.operators.frame import FRAME_SCHEMA, Frame
 from tailrace.server.protocol import NOTHING_STAGED, StageKey, StageReceipt
 
 ACTION = "stage_file"
+PART_ACTION = "stage_part"
+
+
+@dataclass(frozen=True)
+class StagedPart:
+    """The frames in a file. ``sizes``: bytes of the cells of each frame in turn. ``number``: from 0 on."""
+
+    key: StageKey
+    name: str
+    sizes: tuple[int, ...]
+    number: int
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> StagedPart:
+        raw = json.loads(data)
+        return cls(StageKey(**raw["key"]), raw["name"], tuple(raw["sizes"]), raw["number"])
 
 
 @dataclass(frozen=True)
 class StagedFile:
-    """What a file holds. ``sizes``: bytes of the cells of each frame in turn."""
+    """The last file of a stage, as a part; none where it has no name. ``parts``: how many came before."""
 
     key: StageKey
     name: str
     sizes: tuple[int, ...]
     receipt: StageReceipt
+    parts: int = 0
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
@@ -37,19 +60,25 @@ class StagedFile:
     @classmethod
     def from_json(cls, data: bytes) -> StagedFile:
         raw = json.loads(data)
-        return cls(StageKey(**raw["key"]), raw["name"], tuple(raw["sizes"]), StageReceipt(**raw["receipt"]))
+        receipt = StageReceipt(**raw["receipt"])
+        return cls(StageKey(**raw["key"]), raw["name"], tuple(raw["sizes"]), receipt, raw["parts"])
+
+
+Tell = Callable[[str, bytes], None]
+"""As a call, but not waited for: the next one that is waited for comes after it."""
 
 
 class FileStageWriter:
     """One attempt's frames for one server. Rows count only after ``finish``."""
 
-    def __init__(self, act: Callable[[str, bytes], None], folder: str, key: StageKey) -> None:
-        self._act = act
+    def __init__(self, act: Callable[[str, bytes], None], tell: Tell, folder: str, key: StageKey) -> None:
+        self._act, self._tell = act, tell
         self._folder = folder
         self._key = key
         self._receipt = NOTHING_STAGED
         self._file: HandedFile | None = None
         self._sizes: list[int] = []
+        self._parts = 0
 
     def write(self, frame: Frame) -> None:
         if self._file is None:
@@ -59,12 +88,26 @@ class FileStageWriter:
         self._sizes += [part.nbytes for part in parts]
         self._receipt = self._receipt.after(frame.n, frame.nbytes, frame.checksum())
 
+    def part(self) -> None:
+        """Let the server look at what was written since the last part. Waits for nothing."""
+        if self._file is None:
+            return
+        self._file.close()
+        self._tell(PART_ACTION, StagedPart(self._key, self._file.name, tuple(self._sizes), self._parts).to_json())
+        self._file, self._sizes = None, []
+        self._parts += 1
+
     def finish(self) -> StageReceipt:
         """The server has all of it and has compared. The receipt goes to the driver."""
+        if self._file is None and not self._parts:
+            return self._receipt
+        name = ""
         if self._file is not None:
             self._file.close()
-            self._act(ACTION, StagedFile(self._key, self._file.name, tuple(self._sizes), self._receipt).to_json())
-            self._file = None
+            name = self._file.name
+        last = StagedFile(self._key, name, tuple(self._sizes), self._receipt, self._parts)
+        self._act(ACTION, last.to_json())
+        self._file = None
         return self._receipt
 
     def abort(self) -> None:
@@ -80,8 +123,10 @@ class FileStageWriter:
         self.abort()
 
 
-def frames_in(folder: str, staged: StagedFile) -> list[pa.RecordBatch]:
+def frames_in(folder: str, staged: StagedFile | StagedPart) -> list[pa.RecordBatch]:
     """The frames of a file, mapped, as they come over a stream. The file is the caller's from then on."""
+    if not staged.name and not staged.sizes:
+        return []
     memory = pa.py_buffer(take(folder, staged.name, spare=True))
     spans = places(staged.sizes)
     if not spans or spans[-1][1] > memory.size:

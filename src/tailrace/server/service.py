@@ -27,7 +27,7 @@ from tailrace.errors import StateServerError
 from tailrace.server.engine import Engine
 from tailrace.server.file_emission import ACTION as EMIT_ACTION
 from tailrace.server.file_emission import handed
-from tailrace.server.file_stage import ACTION, StagedFile, frames_in
+from tailrace.server.file_stage import ACTION, PART_ACTION, StagedFile, StagedPart, frames_in
 from tailrace.server.hint_message import ACTION as HINT
 from tailrace.server.hint_receiver import HintReceiver
 from tailrace.server.protocol import (
@@ -41,6 +41,7 @@ from tailrace.server.protocol import (
     encode,
 )
 from tailrace.server.refusal import refused
+from tailrace.server.staged_parts import StagedParts
 from tailrace.server.staging import Stage, Staging
 
 _log = logging.getLogger(__name__)
@@ -110,6 +111,7 @@ class StateService(flight.FlightServerBase):
         self._shutdown = shutdown
         self._settle = settle
         self._hints = hints or HintReceiver("", {})
+        self._parts = StagedParts()
         self._questions: dict[str, Callable[[Engine, Request], list[bytes | pa.Buffer]]] = {
             "open": self._open,
             "apply": lambda engine, request: [encode(engine.apply(request))],
@@ -130,7 +132,10 @@ class StateService(flight.FlightServerBase):
         }
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        return [(name, "") for name in [*self._questions, *self._orders, ACTION, EMIT_ACTION, HINT, "ping", "shutdown"]]
+        return [
+            (name, "")
+            for name in [*self._questions, *self._orders, ACTION, PART_ACTION, EMIT_ACTION, HINT, "ping", "shutdown"]
+        ]
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[flight.Result]:
         try:
@@ -142,6 +147,9 @@ class StateService(flight.FlightServerBase):
         """What an action does, however it came."""
         if name == ACTION:
             self._stage_file(StagedFile.from_json(body.to_pybytes()))
+            return [_OK]
+        if name == PART_ACTION:
+            self._stage_part(StagedPart.from_json(body.to_pybytes()))
             return [_OK]
         if name == EMIT_ACTION:
             return [self._emit_file(decode(EmissionTicket, body.to_pybytes()))]
@@ -191,11 +199,20 @@ class StateService(flight.FlightServerBase):
         staging = self._late_engine.get().staging
         stage = staging.open(staged.key)
         try:
+            for batch in self._parts.take(staged.key, staged.parts):
+                staging.add(stage, batch, in_file=True, shown=True)
             for batch in frames_in(self._folder, staged):
                 self._add(staging, stage, batch, in_file=True)
             staging.finish(stage, staged.receipt)
         finally:
             staging.abandon(stage)
+
+    def _stage_part(self, part: StagedPart) -> None:
+        """Frames of a stage that is not finished yet: nothing is staged, but their keys are known."""
+        staging = self._late_engine.get().staging
+        frames = frames_in(self._folder, part)
+        if self._parts.hold(part.key, part.number, frames):
+            self._hints.staged(part.key, sum(staging.show(part.key, frame) for frame in frames))
 
     def _add(self, staging: Staging, stage: Stage, batch: pa.RecordBatch, *, in_file: bool) -> None:
         before = stage.receipt.rows
@@ -233,6 +250,7 @@ class StateService(flight.FlightServerBase):
 
     def _forget(self, engine: Engine, request: Request) -> None:
         engine.forget(request)
+        self._parts.forget(request.epoch)
         sweep(self._folder, request.epoch)  # tasks that died have left their files
         self._settle()
 

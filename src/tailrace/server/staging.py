@@ -105,10 +105,19 @@ class Staging:
         self._clean(losers)
         return stage
 
-    def add(self, stage: Stage, batch: pa.RecordBatch, *, in_file: bool = False) -> None:
+    def show(self, key: StageKey, batch: pa.RecordBatch) -> int:
+        """A frame that will be staged once its task has sent all: hints for its operator. How many rows it has."""
+        with self._lock:
+            self._refuse_fenced(key)
+        frame = self._frame_of(key.operator, batch)
+        if self.offer is not None:
+            self.offer(key.operator, frame, key.epoch)
+        return frame.n
+
+    def add(self, stage: Stage, batch: pa.RecordBatch, *, in_file: bool = False, shown: bool = False) -> None:
         """Append a frame, spilling it where memory has no room. Called only by the thread that opened the stage.
 
-        ``in_file``: it is mapped from a file already, and stays there.
+        ``in_file``: it is mapped from a file already, and stays there. ``shown``: it was before.
         """
         frame = self._frame_of(stage.key.operator, batch)
         nbytes = frame.nbytes
@@ -128,7 +137,7 @@ class Staging:
             stage.spill.write(batch)
         stage.frames.append(frame if fits or in_file else None)
         stage.receipt = receipt
-        if self.offer is not None:
+        if self.offer is not None and not shown:
             self.offer(stage.key.operator, frame, stage.key.epoch)
 
     def finish(self, stage: Stage, said: StageReceipt) -> StageReceipt:

@@ -16,10 +16,13 @@ from tailrace.operators.specs.ttl import Clock
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.spark.epoch_times import ttl_of
 
+FRAME_ROWS_MAX = 1 << 17
+"""Rows of a frame, where nothing is gained by smaller ones."""
+
 
 @dataclass(frozen=True)
 class Basis:
-    """``combine``, ``route``: they decide in which order floating-point numbers are added.
+    """``combine``, ``route``, ``frame_rows``: they decide in which order floating-point numbers are added.
 
     ``delays``: of the watermark, by input. ``ttls``: time-to-live, by operator. ``now``: when the epoch began, in
     microseconds.
@@ -28,18 +31,20 @@ class Basis:
     combine: bool
     route: str
     now: int
+    frame_rows: int = FRAME_ROWS_MAX
     delays: tuple[int, ...] | None = None
     ttls: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plan: PhysicalPlan, combine: bool, now: int) -> Basis:
-        return cls(combine, plan.route.value, now, plan.delays, ttls_of(plan))
+    def of(cls, plan: PhysicalPlan, combine: bool, now: int, frame_rows: int = FRAME_ROWS_MAX) -> Basis:
+        return cls(combine, plan.route.value, now, frame_rows, plan.delays, ttls_of(plan))
 
     def to_json(self) -> dict[str, Any]:
         return {
             "combine": self.combine,
             "route": self.route,
             "now": self.now,
+            "frame_rows": self.frame_rows,
             "delays": None if self.delays is None else list(self.delays),
             "ttls": dict(self.ttls),
         }
@@ -54,6 +59,7 @@ class Basis:
     def as_recorded(self, raw: Mapping[str, Any]) -> Basis:
         """This one, with what was recorded in place of its own."""
         given: dict[str, Any] = {name: raw[name] for name in ("combine", "route", "now", "ttls") if name in raw}
+        given["frame_rows"] = raw.get("frame_rows", FRAME_ROWS_MAX)  # manifests of before do not tell
         if "delays" in raw:
             given["delays"] = None if raw["delays"] is None else tuple(raw["delays"])
         return replace(self, **given)

@@ -44,7 +44,7 @@ from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.server.client import EpochDone
 from tailrace.server.protocol import Relayed, StageReceipt, Winner
 from tailrace.spark.alongside import alongside
-from tailrace.spark.basis import Basis
+from tailrace.spark.basis import FRAME_ROWS_MAX, Basis
 from tailrace.spark.commits import Commits, Order
 from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, SharedFrame, local_emission, remote_emission
 from tailrace.spark.endless import telling_endless
@@ -145,7 +145,8 @@ class Epochs:
 
     def _basis(self, epoch: int, started: float) -> Basis:
         """What the epoch goes by: of one that a sink may have seen before, what it went by then."""
-        basis = Basis.of(self._plan, self._combine, max(int(started * 1e6), self._times.now))
+        rows = FRAME_ROWS_MAX if self._hints is None else self._hints.frame_rows
+        basis = Basis.of(self._plan, self._combine, max(int(started * 1e6), self._times.now), rows)
         if self._replay is not None and self._replay.epoch == epoch:
             return basis.as_recorded(self._replay.decisions)
         recorded = self._commits.recorded(epoch)
@@ -163,7 +164,8 @@ class Epochs:
         plan, stopwatch = self._plan, Stopwatch()
         replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
         late_before = self._times.late_before(plan.stages[0], self._watermark)
-        orders = Orders(epoch, try_, late_before, basis.combine, self._fleet.routes)
+        eager = basis.frame_rows < FRAME_ROWS_MAX
+        orders = Orders(epoch, try_, late_before, basis.combine, basis.frame_rows, eager, self._fleet.routes)
         context = batch.sparkSession.sparkContext
         context.setLocalProperty(orders_property(self._fleet.access.run), orders.to_json())
         if self._hints is not None:
@@ -217,7 +219,7 @@ class Epochs:
         self._went_by = order.decisions
         self._combine = self._next_combine(basis.combine, receipts)
         self._much = 0 if _comes_along(done) else self._much + 1
-        ahead = self._decide(done, batch.sparkSession, epoch + 1)
+        ahead = self._decide(done, receipts, batch.sparkSession, epoch + 1)
         outcome = _Outcome(
             order, receipts, done, watermark, basis.combine, replay is not None, _rows(done), late, ahead
         )
@@ -314,11 +316,14 @@ class Epochs:
             self._hints.ran(operator.name, done, sum(each.bytes for _, _, staged in sent for each in staged))
         return done
 
-    def _decide(self, done: list[EpochDone], session: SparkSession, epoch: int) -> list[LookaheadProgress]:
+    def _decide(
+        self, done: list[EpochDone], receipts: Sequence[Receipt], session: SparkSession, epoch: int
+    ) -> list[LookaheadProgress]:
         """Where the hints of the epoch that comes next are from."""
         if self._hints is None:
             return []
-        told = self._hints.after([each.status.operators for each in done], session)
+        rows = max((receipt.rows for receipt in receipts), default=0)
+        told = self._hints.after([each.status.operators for each in done], session, rows)
         self._hints.order(session.sparkContext, self._fleet.access, epoch, 0, self._fleet.routes)
         return told
 

@@ -2,7 +2,8 @@
 
 After each epoch every operator's ``Lookahead`` goes one step. The decision reaches tasks in a local property of the
 next epoch's job (``hint_sender``); and where a point of the streaming plan is wanted, Spark is told to leave its filter
-in (``hint_points``), which it reads when it plans the next epoch.
+in (``hint_points``), which it reads when it plans the next epoch. So too where tasks are to send their rows in smaller
+frames, which servers see while the rest still comes: Spark is told to give tasks their rows in smaller batches.
 
 Threads: the epoch's own.
 """
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.client import EpochDone
 from tailrace.server.protocol import Access, OperatorStatus, ServerAddress
+from tailrace.spark.basis import FRAME_ROWS_MAX
 from tailrace.spark.hint_plan import HintPlan
 from tailrace.spark.hint_points import RULES_CONF, point_conf
 from tailrace.spark.hint_sender import HintOrder, HintOrders, hints_property
@@ -24,6 +26,11 @@ from tailrace.spark.lookahead import STAGING, Decision, Lookahead, LookaheadProg
 
 _COUNTS = ("coldHits", "coldMisses", "coldLate", "hintsFetched", "hintsWasted", "hintsPending")
 _FETCH = "coldFetchMsP99"
+_BATCH_ROWS_CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_FRAMES = 4
+"""In so many frames, or some more, a task's rows are sent where servers are to see them as they come."""
+_FRAME_ROWS_MIN = 512
+"""A frame costs a millisecond or so, whatever its size."""
 Routes = tuple[tuple[ServerAddress, int, int], ...]
 
 
@@ -31,7 +38,13 @@ class HintControl:
     def __init__(self, plan: PhysicalPlan, hints: HintPlan) -> None:
         rule = Rule(margin_ms=plan.hints.margin / 1e3, waste_max=plan.hints.waste_max)
         self._points = frozenset(point.name for point in hints.points)
-        self._lookaheads = {name: Lookahead(found, rule) for name, found in hints.candidates.items()}
+        first = plan.stages[0].operator.name
+        self._lookaheads = {
+            name: Lookahead(found, rule, in_frames=name == first) for name, found in hints.candidates.items()
+        }
+        self._first = first
+        self.frame_rows = FRAME_ROWS_MAX
+        self._batch_rows: str | None = None  # of Spark's batches for tasks, as the user has it
         self._totals: dict[str, Mapping[str, float]] = {}
         self._arrived: dict[str, list[EpochDone]] = {}
         self._row_bytes: dict[str, int] = {}
@@ -61,8 +74,13 @@ class HintControl:
         self._arrived[operator] = list(done)
         self._row_bytes[operator] = row_bytes
 
-    def after(self, statuses: Sequence[Sequence[OperatorStatus]], session: SparkSession) -> list[LookaheadProgress]:
-        """The epoch is over. ``statuses``: by server, of its operators. Decides, and sets the plan of the next one."""
+    def after(
+        self, statuses: Sequence[Sequence[OperatorStatus]], session: SparkSession, task_rows: int = 0
+    ) -> list[LookaheadProgress]:
+        """The epoch is over. ``statuses``: by server, of its operators. ``task_rows``: of its largest task.
+
+        Decides, and sets the plan of the next one.
+        """
         told = []
         for name, lookahead in self._lookaheads.items():
             done = self._arrived.pop(name, [])
@@ -72,6 +90,7 @@ class HintControl:
             hints, nbytes = sum(each.hints for each in done), sum(each.hint_bytes for each in done)
             told.append(LookaheadProgress(name, used, hints, nbytes, known))
         self._set_plan(session)
+        self._set_frames(session, task_rows)
         return told
 
     def _seen(self, name: str, done: Sequence[EpochDone], statuses: Sequence[OperatorStatus]) -> Seen:
@@ -111,5 +130,27 @@ class HintControl:
         session.conf.set(RULES_CONF, point_conf(self._rules, wanted))
         self._filtered = wanted
 
+    def _set_frames(self, session: SparkSession, task_rows: int) -> None:
+        wanted = frame_rows(task_rows, self.frame_rows) if self._lookaheads[self._first].eager else FRAME_ROWS_MAX
+        if wanted == self.frame_rows:
+            return
+        if self._batch_rows is None:
+            self._batch_rows = str(session.conf.get(_BATCH_ROWS_CONF))
+        given = int(self._batch_rows)  # 0 or less: all rows of a task in one batch
+        as_given = wanted == FRAME_ROWS_MAX or 0 < given <= wanted
+        session.conf.set(_BATCH_ROWS_CONF, self._batch_rows if as_given else str(wanted))
+        self.frame_rows = wanted
+
     def _in_plan(self, decision: Decision) -> bool:
         return decision.measured or decision.candidate in self._points
+
+
+def frame_rows(task_rows: int, before: int) -> int:
+    """Rows of a frame, where a task has about so many. A power of two, which changes only where that is far off:
+    what an epoch goes by is recorded whenever it changes."""
+    if 2 * _FRAME_ROWS_MIN > task_rows:
+        return FRAME_ROWS_MAX
+    if before < FRAME_ROWS_MAX and _FRAMES // 2 * before <= task_rows <= 4 * _FRAMES * before:
+        return before
+    fitting = 1 << (task_rows // _FRAMES).bit_length()
+    return min(FRAME_ROWS_MAX, max(_FRAME_ROWS_MIN, fitting))

@@ -33,8 +33,7 @@ from tailrace.spark.worker import settle
 from tailrace.types import DataType
 
 RECEIPT_DDL = "receipt string"
-_CHUNK_ROWS = 1 << 17
-_CHUNK_BYTES = 32 << 20
+_FRAME_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -75,6 +74,8 @@ class Orders:
     try_: int
     late_before: int
     combine: bool
+    frame_rows: int  # of a frame, at most
+    eager: bool  # servers are to look at each frame as it comes
     servers: tuple[tuple[ServerAddress, int, int], ...]  # address, shards from, to
 
     def to_json(self) -> str:
@@ -130,13 +131,15 @@ class IngestTask:
         passing = (batch.rename_columns([*types]) for batch in batches)
         combine_s = transfer_s = 0.0
         try:
-            for chunk in _chunks(passing if sender is None else _hinting(passing, sender)):
+            for chunk in chunks(passing if sender is None else _hinting(passing, sender), orders.frame_rows):
                 started = clock.monotonic()
                 frames = split(lifter.frame(chunk), layout, ranges)
                 lifted = clock.monotonic()
                 for writer, frame in zip(writers, frames, strict=True):
                     if frame.n:
                         writer.write(frame)
+                        if orders.eager:
+                            writer.part()
                 transfer_s += clock.monotonic() - lifted
                 combine_s += lifted - started
             started = clock.monotonic()
@@ -176,18 +179,23 @@ def _hinting(batches: Iterable[pa.RecordBatch], sender: HintSender) -> Iterator[
     sender.finish()
 
 
-def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[pa.RecordBatch]]:
-    """Batches gathered until a frame is worth sending: Spark's own are a few thousand rows."""
+def chunks(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[Sequence[pa.RecordBatch]]:
+    """Batches gathered until a frame is worth sending: Spark's own are a few thousand rows.
+
+    However Spark cuts its batches, frames have the same rows: so floating-point numbers are added in the same order
+    when an epoch is replayed. (But for rows so wide that a frame's bytes are its limit.)
+    """
     chunk: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        if not len(batch):
-            continue
-        chunk.append(batch)
-        rows += len(batch)
-        size += batch.nbytes
-        if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
-            yield chunk
-            chunk, rows, size = [], 0, 0
+        while len(batch):
+            part = batch.slice(0, rows_max - rows)
+            batch = batch.slice(len(part))
+            chunk.append(part)
+            rows += len(part)
+            size += part.nbytes
+            if rows >= rows_max or size >= _FRAME_BYTES:
+                yield chunk
+                chunk, rows, size = [], 0, 0
     if chunk:
         yield chunk

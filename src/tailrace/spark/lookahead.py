@@ -6,7 +6,9 @@ for. A candidate's *slack* is how long before the operator begins to work on an 
 
 The rule
 - Until the operator has waited for cold state, nothing is sent ahead of staging; nor after many epochs in which it
-  has asked for none; nor while it says that reading it is quick.
+  has asked for none; nor while it says that reading it is quick. Where rows come from tasks, these first send them in
+  smaller frames, so that staging sees most of them while the rest still comes (*eager*); nothing is sent ahead of that
+  until rows have waited all the same, in several epochs.
 - Else the latest candidate wins whose slack (that of all hints but the slowest hundredth) is at least the time of a
   fetch (p99, from the hint on, so with all that stands before it) and a margin. If none is known to have so much, the
   latest one with nearly as much as any: what little an earlier one has more would not pay for its hints. Which has more
@@ -55,6 +57,7 @@ class Rule:
     wary_share: float = 0.5  # ... where any has this share of the slack that is needed
     epochs_discarded: int = 64  # for which a candidate is discarded, at first ...
     epochs_discarded_max: int = 1024  # ... and at most
+    frames_late: int = 2  # of the epochs kept, so many in which rows waited though frames were seen as they came
     epochs_settling: int = 2  # after a move, in which unused entries may be those of the candidate before
 
 
@@ -98,6 +101,10 @@ class Lookahead:
     discards: int = 0  # ... and how often any were
     slack: tuple[Mapping[str, Sequence[Sample]], ...] = ()  # of the newest epochs
     fetch_ms_p99: float = 0.0
+    in_frames: bool = False  # rows come from tasks, which may send them in smaller frames
+    eager: bool = False  # they do, so that servers see the first ones while others still come ...
+    since_eager: int = 0  # ... for so many epochs ...
+    waits: tuple[int, ...] = ()  # ... and of the newest epochs, in which rows waited all the same
     on: bool = False
     idle: int = 0  # epochs since cold state was last asked for
     calm: int | None = None  # epochs since rows had to wait for what was being fetched; None: never yet
@@ -134,19 +141,22 @@ class Lookahead:
 
     def after(self, seen: Seen) -> Lookahead:
         """What is known, and decided, after one more epoch."""
-        rule = self.rule
+        rule, waited = self.rule, seen.misses + seen.late > 0
         known = replace(
             self,
             slack=(*self.slack, seen.slack)[-rule.epochs_kept :],
             fetch_ms_p99=seen.fetch_ms_p99 or self.fetch_ms_p99,
             idle=0 if seen.cold else self.idle + 1,
-            on=seen.wanted and (self.on or seen.misses + seen.late > 0),
+            on=seen.wanted and (self.on or (waited and not self.in_frames)),
+            eager=seen.wanted and self.in_frames and (self.eager or waited),
+            since_eager=self.since_eager + 1 if self.eager else 0,
             calm=0 if seen.late else None if self.calm is None else self.calm + 1,
             wary=self._wary() if seen.late else self.wary,
             late_fetch_ms=(seen.fetch_ms_p99 or self.fetch_ms_p99) if seen.late else self.late_fetch_ms,
             since_move=self.since_move + 1,
             epochs=self.epochs + 1,
         )
+        known = known._framed(waited)
         if len(self.candidates) == 1:
             return replace(known, decision=Decision(reason="there is no earlier point that knows the key"))
         if known.discarded and known.epochs - known.discarded_at >= known._discarded_for():
@@ -156,6 +166,15 @@ class Lookahead:
         if not known.on:
             return known._moved(Decision(reason=known._why_off(seen)))
         return known._judged(seen)._chosen()
+
+    def _framed(self, waited: bool) -> Lookahead:
+        """Where rows come in frames, those are made smaller first: hints from upstream cost more."""
+        if not self.eager or self.idle >= self.rule.epochs_idle:
+            return replace(self, eager=False, since_eager=0, waits=())
+        waits = tuple(epoch for epoch in self.waits if self.epochs - epoch < self.rule.epochs_kept)
+        if waited and self.since_eager > self.rule.epochs_settling:
+            waits = (*waits, self.epochs)
+        return replace(self, waits=waits, on=self.on or len(waits) >= self.rule.frames_late)
 
     def _discarded_for(self) -> int:
         """How many epochs, after as many times."""
@@ -171,7 +190,11 @@ class Lookahead:
     def _why_off(self, seen: Seen) -> str:
         if self.idle:
             return f"no cold state was asked for in {self.idle} epochs"
-        return Decision().reason if seen.wanted else "cold state is read as quickly as it could be foretold"
+        if not seen.wanted:
+            return "cold state is read as quickly as it could be foretold"
+        if self.eager:
+            return "rows have waited for cold state: tasks send them in smaller frames, which are seen as they come"
+        return Decision().reason
 
     def _judged(self, seen: Seen) -> Lookahead:
         """Without the candidate that has sent hints, and those before it, where too many of them were for nothing."""

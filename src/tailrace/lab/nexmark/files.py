@@ -23,14 +23,12 @@ import pyarrow.parquet as pq
 from tailrace.errors import TailraceError
 from tailrace.lab.nexmark.config import Config
 from tailrace.lab.nexmark.generator import events as make_events
-from tailrace.lab.nexmark.schema import EVENT_SCHEMA, SCHEMAS, Kind, wide_name
+from tailrace.lab.nexmark.json_texts import ALWAYS, json_texts
+from tailrace.lab.nexmark.schema import EVENT_SCHEMA, Kind
 
 MANIFEST = "_manifest.json"
 _MANIFEST_VERSION = 1
 _NANOS_A_MS = 1_000_000
-_ALWAYS = ("number", "event_type", "dateTime")
-"""The manifest is counted from these; a file has them whatever columns were asked for."""
-
 _FEW_VALUES = ("_type", "_name", "_city", "_state", "_channel", "_url", "_category", "_auction", "_seller", "_bidder")
 """Endings of the columns whose values come again: a dictionary of the others would cost time and save nothing."""
 
@@ -107,7 +105,8 @@ def write_files(
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise TailraceError(f"{folder} is not empty: a stream would read what is there too; choose an empty folder")
-    asked = EVENT_SCHEMA.names if columns is None else list(dict.fromkeys([*_ALWAYS, *columns]))
+    # The manifest is counted from those that every row has.
+    asked = EVENT_SCHEMA.names if columns is None else list(dict.fromkeys([*ALWAYS, *columns]))
     written: list[Written] = []
     changed_ns = 0
     for number, start in enumerate(range(0, events, events_per_file)):
@@ -158,33 +157,8 @@ def _described(name: str, start: int, stop: int, table: pa.Table, size_bytes: in
 
 
 def json_lines(table: pa.Table) -> Iterator[bytes]:
-    """Wide rows as JSON, one object a line, nulls left out, a piece for each batch of the table.
-
-    Columns are put together as columns: no generated string holds a character that JSON would escape.
-    """
+    """Wide rows as JSON, one object a line, a piece for each batch of the table."""
     for batch in table.to_batches():
-        kinds = batch["event_type"].to_numpy()
-        texts = []
-        order = np.empty(batch.num_rows, np.int64)
-        done = 0
-        for kind in Kind:
-            places = np.flatnonzero(kinds == kind)
-            texts.append(_objects(kind, batch.take(pa.array(places))))
-            order[places] = np.arange(done, done + len(places))
-            done += len(places)
-        lines = pa.concat_arrays(texts).take(pa.array(order))
+        lines = pc.binary_join_element_wise(json_texts(batch), "\n", "")
         offsets = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + len(lines) + 1]
         yield lines.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0])).to_pybytes()
-
-
-def _objects(kind: Kind, rows: pa.RecordBatch) -> pa.Array:
-    own = {*_ALWAYS, *(wide_name(kind, name) for name in SCHEMAS[kind].names)}
-    parts: list[Any] = []
-    before = "{"
-    for field in rows.schema:
-        if field.name not in own:
-            continue
-        quote = "" if pa.types.is_integer(field.type) else '"'
-        parts += [f'{before}"{field.name}":{quote}', rows[field.name].cast(pa.string())]
-        before = f"{quote},"
-    return pc.binary_join_element_wise(*parts, before[:-1] + "}\n", "")

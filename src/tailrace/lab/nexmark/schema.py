@@ -3,7 +3,7 @@
 The wide row is flat: ``number`` (place in the stream), ``event_type``, ``dateTime``, and for each kind its own columns
 with the kind's name before them, null in rows of other kinds. Flat, because Spark then reads just the columns that a
 query names, and nulls cost it next to nothing; not shared between kinds, because a query about bids would read the long
-strings of auctions too.
+strings of auctions too. Or an event comes as a text, which engines parse.
 """
 
 from __future__ import annotations
@@ -80,6 +80,20 @@ EVENT_SCHEMA = pa.schema(
         ),
     ]
 )
+
+TEXT = "event"
+TEXT_SCHEMA = pa.schema(
+    {
+        "number": pa.int64(),
+        "event_type": pa.int32(),
+        "dateTime": TIME,
+        "auction": pa.int64(),
+        "bidder": pa.int64(),
+        TEXT: pa.string(),
+    }
+)
+"""An event as a broker has it: a text of JSON, and outside of it the kind, the time, the auction that it is about and
+who bids, so that a reader need not parse what it leaves out."""
 
 _SPARK_TYPES = {pa.int64(): "bigint", pa.int32(): "int", pa.string(): "string", TIME: "timestamp"}
 

@@ -2,7 +2,9 @@
 oracle's answer cut down to what the stream can have said.
 
 One feed of wide events with the columns of the kinds that the query asks about. What the generator and the queries must
-agree on (how late events come, how long auctions live) follows from the parameters, and is none itself.
+agree on (how late events come, how long auctions live) follows from the parameters, and is none itself. Some queries
+have a second workload, ``nexmark-q13-json`` and so on, whose events come as texts that engines parse; the files hold
+the columns too, for the oracle alone.
 """
 
 from __future__ import annotations
@@ -22,17 +24,25 @@ from tailrace.lab.nexmark.answers import ANSWERS
 from tailrace.lab.nexmark.compare import closed
 from tailrace.lab.nexmark.config import AUCTION_ID_LEAD, Config
 from tailrace.lab.nexmark.generator import events as make_events
+from tailrace.lab.nexmark.json_texts import with_texts
 from tailrace.lab.nexmark.oracle import answer
 from tailrace.lab.nexmark.params import Params
 from tailrace.lab.nexmark.queries.registry import SPARK, TAILRACE
+from tailrace.lab.nexmark.queries.texts import SPARK_TEXTS, TAILRACE_TEXTS
 from tailrace.lab.nexmark.queries.version import Impossible, Version
-from tailrace.lab.nexmark.schema import EVENT_SCHEMA, SCHEMAS, Kind, spark_schema, wide_name
+from tailrace.lab.nexmark.schema import EVENT_SCHEMA, SCHEMAS, TEXT_SCHEMA, Kind, spark_schema, wide_name
 from tailrace.lab.registry import OURS, Batch, Files, Parameter, Settings, Value, Workload, register
 
 FEED = "events"
 PREFIX = "nexmark-"
+AS_TEXTS = "-json"
 Versions = Mapping[str, Version | Impossible]
 VERSIONS: dict[str, Versions] = {OURS: TAILRACE, "spark-rocksdb": SPARK, "spark-memory": SPARK}
+TEXT_VERSIONS: dict[str, Mapping[str, Version]] = {
+    OURS: TAILRACE_TEXTS,
+    "spark-rocksdb": SPARK_TEXTS,
+    "spark-memory": SPARK_TEXTS,
+}
 
 _DEFAULTS = Params()
 PARAMETERS = {
@@ -155,6 +165,11 @@ def _inputs(query: str, settings: Settings) -> Iterator[Batch]:
         yield {FEED: make_events(config, first + begin, first + end, columns)}
 
 
+def _text_inputs(query: str, settings: Settings) -> Iterator[Batch]:
+    for batch in _inputs(query, settings):
+        yield {FEED: with_texts(batch[FEED])}
+
+
 def _run(version: Version, feeds: Mapping[str, DataFrame], values: Mapping[str, Value]) -> Any:
     return version.build(feeds[FEED], params_of(values)).writeStream.outputMode(version.mode.value)
 
@@ -224,4 +239,18 @@ def _workload(query: str) -> Workload:
     )
 
 
+def _text_workload(query: str) -> Workload:
+    """The same question, of texts."""
+    of_columns = _workload(query)
+    return replace(
+        of_columns,
+        name=of_columns.name + AS_TEXTS,
+        description=f"{of_columns.description}; events are texts of JSON, parsed by the engine",
+        feeds={FEED: spark_schema(TEXT_SCHEMA)},
+        inputs=partial(_text_inputs, query),
+        queries={engine: partial(_run, versions[query]) for engine, versions in TEXT_VERSIONS.items()},
+    )
+
+
 register(*(_workload(query) for query in ANSWERS))
+register(*(_text_workload(query) for query in TAILRACE_TEXTS))

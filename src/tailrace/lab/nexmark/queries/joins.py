@@ -165,10 +165,16 @@ _OF_AUCTION = {
 
 def q20_kept_tailrace(events: DataFrame, params: Params) -> Any:
     """A bid is joined with what is kept of its auction. Bids and auctions come as one stream, in one scan."""
+    auction = F.coalesce("bid_auction", "auction_id").alias("auction")
+    return kept_auctions(tr.stream(bids_and_auctions(events, auction, params)))
+
+
+def bids_and_auctions(events: DataFrame, auction: Column, params: Params) -> DataFrame:
+    """Of wide rows, bids and auctions of the category. ``auction``: the column of that name."""
     is_bid = F.col("event_type") == int(Kind.BID)
     is_auction = (F.col("event_type") == int(Kind.AUCTION)) & (F.col("auction_category") == params.category)
-    rows = events.where(is_bid | is_auction).select(
-        F.when(is_bid, F.col("bid_auction")).otherwise(F.col("auction_id")).alias("auction"),
+    return events.where(is_bid | is_auction).select(
+        auction,
         *(F.col(f"bid_{name}").alias(name) for name in _OF_BID),
         F.when(is_bid, F.col("dateTime")).alias("bid_dateTime"),
         "bid_extra",
@@ -176,10 +182,13 @@ def q20_kept_tailrace(events: DataFrame, params: Params) -> Any:
         F.when(~is_bid, F.col("dateTime")).alias("auction_dateTime"),
         "auction_extra",
     )
+
+
+def kept_auctions(rows: Any) -> Any:
     kept = ", ".join(f"{name} {kind}" for name, kind in _OF_AUCTION.items())
     offered = ", ".join(f"{name} {kind}" for name, kind in _OF_BID.items())
     said = f"auction bigint, {offered}, bid_dateTime timestamp, bid_extra string, {kept}"
-    return tr.stream(rows).groupBy("auction").process(of_joined.with_auctions, said, state=kept)
+    return rows.groupBy("auction").process(of_joined.with_auctions, said, state=kept)
 
 
 def _valid_auctions(events: DataFrame) -> DataFrame:

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tailrace as tr
@@ -18,11 +18,25 @@ from tailrace.lab.nexmark.queries.views import bids
 
 def q13_tailrace(events: DataFrame, params: Params) -> Any:
     def keyed(bids: DataFrame) -> DataFrame:
-        return bids.select("auction", "bidder", "price", "dateTime", (F.col("auction") % params.side_rows).alias("key"))
+        return bids.withColumn("key", key_of(params))
 
-    side = tr.table.parquet(side_files(events.sparkSession, params), "key")
-    asked = tr.stream(events).transform(bids).transform(keyed)
-    return asked.withWatermark("dateTime", f"{params.watermark_delay_ms} milliseconds").join(side, "key")
+    return joined(tr.stream(events).transform(bids).transform(keyed), events.sparkSession, params)
+
+
+def key_of(params: Params) -> Column:
+    return F.col("auction") % params.side_rows
+
+
+def joined(keyed: Any, spark: SparkSession, params: Params) -> Any:
+    """A stream of bids with their keys, joined."""
+
+    def asked(bids: DataFrame) -> DataFrame:
+        return bids.select("auction", "bidder", "price", "dateTime", "key")
+
+    side = tr.table.parquet(side_files(spark, params), "key")
+    return (
+        keyed.transform(asked).withWatermark("dateTime", f"{params.watermark_delay_ms} milliseconds").join(side, "key")
+    )
 
 
 def side_files(spark: SparkSession, params: Params) -> str:

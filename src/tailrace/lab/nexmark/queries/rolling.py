@@ -138,9 +138,13 @@ def q18_spark(events: DataFrame, params: Params) -> DataFrame:
 
 
 def q18_tailrace(events: DataFrame, params: Params) -> Any:
+    return last_bids(tr.stream(bids(events)))
+
+
+def last_bids(bids: Any) -> Any:
     """The last row is the best one by time and number: of equal times the later counts."""
     columns = [name for name in FULL_BID if name not in ("bidder", "auction")]
-    return tr.stream(bids(events)).groupBy("bidder", "auction").topN(1, ["dateTime", "number"], columns=columns)
+    return bids.groupBy("bidder", "auction").topN(1, ["dateTime", "number"], columns=columns)
 
 
 def without_rank(rows: pa.Table, params: Params) -> pa.Table:
@@ -155,10 +159,13 @@ def q19_spark(events: DataFrame, params: Params) -> DataFrame:
 
 
 def q19_tailrace(events: DataFrame, params: Params) -> Any:
+    return best_bids(tr.stream(bids(events)), params)
+
+
+def best_bids(bids: Any, params: Params) -> Any:
     """Of equal bids the earlier is better, by its number."""
-    columns = [name for name in FULL_BID if name != "auction"]
-    best = tr.stream(bids(events)).groupBy("auction")
-    return best.topN(params.top, ["price", "number"], ascending=[False, True], columns=columns, rank="rank_number")
+    columns, order = [name for name in FULL_BID if name != "auction"], ["price", "number"]
+    return bids.groupBy("auction").topN(params.top, order, ascending=[False, True], columns=columns, rank="rank_number")
 
 
 def with_long_rank(rows: pa.Table, params: Params) -> pa.Table:
