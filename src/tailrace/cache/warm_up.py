@@ -7,7 +7,7 @@ import numpy as np
 from tailrace.cache.frequency_sketch import FrequencySketch
 from tailrace.cache.id_table import IdTable
 from tailrace.cache.policies import Clock
-from tailrace.env.direct_file import warm_up_direct_file
+from tailrace.env.point_file import warm_up_point_file
 
 
 def warm_up_cache() -> None:
@@ -19,5 +19,5 @@ def warm_up_cache() -> None:
     sketch = FrequencySketch()
     sketch.add(ids)
     sketch.counts(ids)
-    warm_up_direct_file()
+    warm_up_point_file()
     Clock().victims(np.zeros(2, np.int64), np.ones(2, bool), 1)

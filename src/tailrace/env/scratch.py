@@ -23,7 +23,7 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from tailrace.env.direct_file import DirectFile
+from tailrace.env.point_file import PointFile
 
 SOCKET_PATH_MAX = 100
 """Longest path of a Unix socket that every system takes (Linux 107, macOS 103)."""
@@ -288,10 +288,10 @@ class ScratchFile:
         mapping = mmap.mmap(self._file.fileno(), offset + count * np.dtype(dtype).itemsize)
         return np.frombuffer(mapping, dtype, count, offset)
 
-    def direct(self) -> DirectFile:
-        """What was written, read around the page cache. Before ``sealed``; the caller closes it."""
+    def points(self, *, direct: bool) -> PointFile:
+        """What was written, to be read in small parts. Before ``sealed``; the caller closes it."""
         assert self._file is not None, "sealed already"
-        return DirectFile(self._file.fileno(), self._folder)
+        return PointFile(self._file.fileno(), self._folder, direct=direct)
 
     def sealed(self, *arrays: tuple[type, int, int]) -> list[np.ndarray]:
         """Several arrays (type, byte offset, items) in one mapping with one descriptor. Ends the writing."""

@@ -148,7 +148,7 @@ class HintControl:
 def frame_rows(task_rows: int, before: int) -> int:
     """Rows of a frame, where a task has about so many. A power of two, which changes only where that is far off:
     what an epoch goes by is recorded whenever it changes."""
-    if 2 * _FRAME_ROWS_MIN > task_rows:
+    if task_rows < 2 * _FRAME_ROWS_MIN:
         return FRAME_ROWS_MAX
     if before < FRAME_ROWS_MAX and _FRAMES // 2 * before <= task_rows <= 4 * _FRAMES * before:
         return before

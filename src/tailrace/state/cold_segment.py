@@ -6,8 +6,8 @@ Invariants
   but for the dead bits of its tags, the counts of live records that follow from them, and the list of its cells.
 - In memory a record costs four bytes, its tag (see ``cold_kernels``); a cell costs ``CELL_BYTES``. The record at a
   position has the tag at that position.
-- What was read of the files leaves this process's memory again with ``release``. Reading maps more than it was asked
-  for, so who reads lets go every ``READ_BYTES``, however much there is to read and however far it lies apart.
+- Single records are read by ``copied``, which maps nothing. Who goes through the mapped files lets go of their pages
+  with ``release``, every ``READ_BYTES``: else all of them would be in this process's memory.
 
 Threads: one at a time for each shard; different shards may be used at once. ``write_out`` and ``copied`` may run beside
 all else.
@@ -25,19 +25,15 @@ import numpy as np
 from tailrace.env.scratch import ScratchFile
 from tailrace.state import cold_kernels as ck
 from tailrace.state.cold_reads import ColdReads
-from tailrace.state.direct_rows import DirectRows
 from tailrace.state.lanes import EVERY, Lane
 from tailrace.state.layout import RecordLayout
+from tailrace.state.point_rows import READ_BYTES, PointRows
 from tailrace.state.runs import no_rows, row_numbers, take
-from tailrace.state.table import Rows, concat_rows
+from tailrace.state.table import Rows
 
 CELL_BYTES = 40
 TAGS = ck.DEAD
 """Tags are numbers below this."""
-READ_BYTES = 16 << 20
-"""So much of the files at most is in this process's memory while they are read."""
-_AROUND_BYTES = 2 << 20
-"""What the system may map beside a record that is read: a large page of its cache."""
 _DEAD = np.uint32(ck.DEAD)
 _NO_TAGS = np.empty(0, np.uint32)
 _NO_KEYS = np.empty((0, 2), np.int64)
@@ -63,16 +59,17 @@ class ColdSegment:
         tags: np.ndarray,
         cells: np.ndarray,
         files: tuple[ScratchFile, ScratchFile] | None,
-        direct: DirectRows | None = None,
+        points: PointRows | None = None,
         tags_file: ScratchFile | None = None,
         lane: Lane = EVERY,
     ) -> None:
-        """``cells``: shards, panes, first positions, ends, live records. ``direct``: reads past the map.
+        """``cells``: shards, panes, first positions, ends, live records.
 
-        ``files``: where the rows are mapped from; None while they lie in memory. ``tags_file``: where the tags are
+        ``files``: where the rows are mapped from, and ``points``: by which single ones are read; None while they lie in
+        memory. ``tags_file``: where the tags are
         mapped from, until ``load_tags``. ``lane``: it has no other shards than those.
         """
-        self._direct = direct
+        self._points = points
         self.uid = next(_UIDS)
         self.lane = lane
         self._layout = layout
@@ -97,20 +94,20 @@ class ColdSegment:
     def write_out(self, folder: str, *, direct: bool = False) -> None:
         """Put the records on disk. Where the disk is full they stay in memory, and it can be tried again."""
         files = ScratchFile(folder), ScratchFile(folder)
-        around: DirectRows | None = None
+        points: PointRows | None = None
         try:
             files[0].write(self.rows.words, 0)
             files[1].write(self.rows.heap, 0)
-            around = DirectRows(self._layout, *files) if direct else None
+            points = PointRows(self._layout, *files, direct=direct)
             rows = mapped(files, len(self.tags), self._layout)
         except BaseException:
-            close_files(files, around)
+            close_files(files, points)
             raise
         with self._swapping:
             if self._closed:
-                close_files(files, around)
+                close_files(files, points)
             else:
-                self.rows, self._direct, self._files = rows, around, files
+                self.rows, self._points, self._files = rows, points, files
 
     def load_tags(self) -> None:
         """Put the tags into memory, and let go of their file. They can be used before, and still where this fails.
@@ -165,23 +162,11 @@ class ColdSegment:
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def copied(self, at: np.ndarray) -> Rows:
-        """A copy of the records at these positions, ascending, and the files' pages are let go."""
-        if self._direct is not None:
-            return self._direct.copied(at)
-        rows = self.rows  # taken once: whoever closes the segment beside us puts others in their place
+        """A copy of the records at these positions, ascending."""
+        rows, points = self.rows, self._points  # taken once: they are others once it is written out, or closed
         if self._closed or len(rows) < len(self.tags):
             raise SegmentClosedError("a segment was closed while it was read ahead")
-        if self.in_memory:
-            return take(rows, at, self._layout)
-        near = max(1, READ_BYTES * len(rows) // self.disk_bytes)
-        few = READ_BYTES // _AROUND_BYTES // (1 + len(self._layout.bytes_words))
-        parts, first = [], 0
-        while first < len(at):
-            end = max(first + few, int(np.searchsorted(at, at[first] + near)))
-            parts.append(take(rows, at[first:end], self._layout))
-            self.release()
-            first = end
-        return concat_rows(parts, self._layout)
+        return take(rows, at, self._layout) if points is None else points.copied(at)
 
     def shards_of(self, at: np.ndarray) -> np.ndarray:
         """The shards of the records at these positions; -1 for those of cells that are gone."""
@@ -284,7 +269,7 @@ class ColdSegment:
         with self._swapping:
             self._closed = True
             self.rows, self.tags = no_rows(self._layout), _NO_TAGS
-            close_files(self._files or (), self._direct)
+            close_files(self._files or (), self._points)
             if self._tags_file is not None:
                 self._tags_file.close()
 
@@ -338,11 +323,11 @@ class Matches:
         return take(self.copies, places, layout)
 
 
-def close_files(files: Sequence[ScratchFile], direct: DirectRows | None) -> None:
+def close_files(files: Sequence[ScratchFile], points: PointRows | None) -> None:
     for file in files:
         file.close()
-    if direct is not None:
-        direct.close()
+    if points is not None:
+        points.close()
 
 
 def mapped(files: tuple[ScratchFile, ScratchFile], count: int, layout: RecordLayout) -> Rows:

@@ -19,9 +19,9 @@ from tailrace.env.scratch import ScratchFile
 from tailrace.state import cold_kernels as ck
 from tailrace.state import run_kernels as rk
 from tailrace.state.cold_segment import ColdSegment, close_files, mapped
-from tailrace.state.direct_rows import DirectRows
 from tailrace.state.lanes import EVERY, Lane
 from tailrace.state.layout import PANE, RecordLayout
+from tailrace.state.point_rows import PointRows
 from tailrace.state.runs import Slices, by_hash
 from tailrace.state.table import Rows
 
@@ -114,14 +114,14 @@ class DiskWriter(SegmentWriter):
 
     def _segment(self, cells: np.ndarray) -> ColdSegment:
         words, heap, tags_file = self._files
-        around = DirectRows(self._layout, words, heap) if self._direct else None
+        points = PointRows(self._layout, words, heap, direct=self._direct)
         try:
             rows = mapped((words, heap), self._count, self._layout)
             (tags,) = tags_file.sealed((np.uint32, 0, self._count))
         except BaseException:
-            close_files((), around)
+            close_files((), points)
             raise
-        return ColdSegment(self._layout, rows, tags, cells, (words, heap), around, tags_file, self.lane)
+        return ColdSegment(self._layout, rows, tags, cells, (words, heap), points, tags_file, self.lane)
 
     def close(self) -> None:
         for file in self._files:

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tailrace.cache.policies import POLICIES
 from tailrace.env.scratch import ScratchFile, temporary_folder
-from tailrace.state import cold_rewrite, cold_segment, lanes
+from tailrace.state import cold_rewrite, cold_segment, lanes, point_rows
 from tailrace.state.cold import ColdRecords
 from tailrace.state.cold_segment import SegmentClosedError
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
@@ -113,6 +113,7 @@ class Machine(RuleBasedStateMachine):
         if cut:
             self.patches.setattr(cold_rewrite, "PIECE_BYTES", 5_000)
             self.patches.setattr(cold_segment, "READ_BYTES", 500)
+            self.patches.setattr(point_rows, "READ_BYTES", 50_000)
             self.patches.setattr(lanes, "LANE_BYTES", 4_000)
         self.tuning = ColdTuning(
             policy=policy, prefetch=prefetch, reads=reads, read_s=1e-6 if slow else 0.0, hint_worth_s=0.0

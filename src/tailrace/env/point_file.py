@@ -1,6 +1,7 @@
-"""Reading parts of a file around the system's page cache, many at once.
+"""Reading many small parts of a file at once: through the system's page cache, or around it.
 
-A part lies in one or more blocks of ``BLOCK`` bytes; every block that some part needs is read once, into a buffer in
+Not by mapping: a page that is not mapped yet costs several times what a call for it does, and must be let go again. A
+part lies in one or more blocks of ``BLOCK`` bytes; every block that some part needs is read once, into a buffer in
 which the blocks of one part lie one after the other. The loop over blocks is compiled, and runs without the interpreter
 lock.
 
@@ -62,14 +63,15 @@ def _read_blocks(descriptor: int, blocks: np.ndarray, out: np.ndarray) -> int:
     return total
 
 
-class DirectFile:
-    """A file that is open already, read directly. Refused where its file system cannot do that."""
+class PointFile:
+    """A file that is open already. ``direct``: around the page cache; refused where its file system cannot do that."""
 
-    def __init__(self, descriptor: int, folder: str) -> None:
+    def __init__(self, descriptor: int, folder: str, *, direct: bool) -> None:
+        flags = os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0)
         try:
-            self._descriptor = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+            self._descriptor = os.open(f"/proc/self/fd/{descriptor}", flags)
         except OSError as error:
-            if error.errno == errno.EINVAL:
+            if direct and error.errno == errno.EINVAL:
                 raise OSError(
                     errno.EINVAL, f"the file system of {folder} cannot be read directly: use coldReads=mapped", folder
                 ) from error
@@ -90,7 +92,7 @@ class DirectFile:
         buffer = room[skip : skip + len(blocks) * BLOCK]
         with self._reading() as descriptor:
             if len(blocks) and _read_blocks(descriptor, blocks, buffer) < 0:
-                raise OSError(errno.EIO, "a scratch file cannot be read directly any more: check that disk")
+                raise OSError(errno.EIO, "a scratch file cannot be read any more: check that disk")
         return buffer, np.searchsorted(blocks, first) * BLOCK + starts % BLOCK
 
     def close(self) -> None:
@@ -119,6 +121,6 @@ class DirectFile:
             self._descriptor = -1
 
 
-def warm_up_direct_file() -> None:
+def warm_up_point_file() -> None:
     """Compile the loop: on no blocks, so that no file is needed."""
     _read_blocks(-1, np.empty(0, np.int64), np.empty(0, np.uint8))

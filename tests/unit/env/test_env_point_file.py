@@ -1,4 +1,4 @@
-"""Files read around the page cache, while others close them."""
+"""Files read in small parts, while others close them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tailrace.env import direct_file
-from tailrace.env.direct_file import BLOCK, DirectFile
+from tailrace.env import point_file
+from tailrace.env.point_file import BLOCK, PointFile
 from tailrace.env.scratch import ScratchFile
 
 
@@ -17,23 +17,24 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+@pytest.mark.parametrize("direct", [False, True])
 def test_a_file_that_is_closed_while_it_is_read_gives_its_own_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool
 ) -> None:
     """The next file that is opened gets the smallest free descriptor: that of a file which was just closed."""
     mine, other = ScratchFile(str(tmp_path)), tmp_path / "other"
     mine.write(np.full(2 * BLOCK, 7, np.uint8), 0)
     other.write_bytes(bytes([9]) * 2 * BLOCK)
     before = open_descriptors()
-    file = mine.direct()
-    real = direct_file._read_blocks
+    file = mine.points(direct=direct)
+    real = point_file._read_blocks
 
     def beside_a_close(descriptor: int, blocks: np.ndarray, out: np.ndarray) -> int:
         file.close()
         with other.open("rb"):
             return int(real(descriptor, blocks, out))
 
-    monkeypatch.setattr(direct_file, "_read_blocks", beside_a_close)
+    monkeypatch.setattr(point_file, "_read_blocks", beside_a_close)
     buffer, places = file.gather(np.array([5, BLOCK + 1]), np.array([3, 3]))
     assert (buffer[places[:, None] + np.arange(3)] == 7).all()
     assert open_descriptors() == before, "closed with the last reader"
@@ -42,11 +43,12 @@ def test_a_file_that_is_closed_while_it_is_read_gives_its_own_bytes(
     mine.close()
 
 
-def test_a_file_that_nobody_reads_is_closed_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_file_that_nobody_reads_is_closed_at_once(tmp_path: Path, direct: bool) -> None:
     mine = ScratchFile(str(tmp_path))
     mine.write(np.full(BLOCK, 7, np.uint8), 0)
     before = open_descriptors()
-    file: DirectFile = mine.direct()
+    file: PointFile = mine.points(direct=direct)
     file.close()
     file.close()
     assert open_descriptors() == before
