@@ -1,9 +1,9 @@
 """Reading many small parts of a file at once: through the system's page cache, or around it.
 
-Not by mapping: a page that is not mapped yet costs several times what a call for it does, and must be let go again. A
-part lies in one or more blocks of ``BLOCK`` bytes; every block that some part needs is read once, into a buffer in
-which the blocks of one part lie one after the other. The loop over blocks is compiled, and runs without the interpreter
-lock.
+Not by mapping: a page that is not mapped yet costs several times what a call for it does, and must be let go again. Who
+knows what lies in the file calls ``pread`` from a loop of his own, while he is ``reading``. Around the page cache only
+whole blocks can be read: every block of ``BLOCK`` bytes that some part needs is read once, into a buffer in which the
+blocks of one part lie one after the other (``gather``). Loops are compiled, and run without the interpreter lock.
 
 Threads: any number at once. Who closes a file need not wait for readers: its descriptor goes with the last of them, so
 that none reads another file which has got the same number meanwhile.
@@ -44,7 +44,7 @@ def _pread(typing_context: Any, descriptor: Any, out: Any, at: Any, size: Any, o
     return types.int64(types.int64, out, types.int64, types.int64, types.int64), code
 
 
-_call: Any = _pread  # called from compiled code, where it takes one argument less than its definition shows
+pread: Any = _pread  # called from compiled code, where it takes one argument less than its definition shows
 
 
 @kernel
@@ -55,7 +55,7 @@ def _read_blocks(descriptor: int, blocks: np.ndarray, out: np.ndarray) -> int:
         end = at + 1
         while end < len(blocks) and blocks[end] == blocks[end - 1] + 1:
             end += 1
-        came = _call(descriptor, out, at * BLOCK, (end - at) * BLOCK, blocks[at] * BLOCK)
+        came = pread(descriptor, out, at * BLOCK, (end - at) * BLOCK, blocks[at] * BLOCK)
         if came < 0:
             return -1
         total += came
@@ -90,7 +90,7 @@ class PointFile:
         room = np.empty((len(blocks) + 1) * BLOCK, np.uint8)
         skip = -room.ctypes.data % BLOCK  # what is read directly must lie at a block's edge
         buffer = room[skip : skip + len(blocks) * BLOCK]
-        with self._reading() as descriptor:
+        with self.reading() as descriptor:
             if len(blocks) and _read_blocks(descriptor, blocks, buffer) < 0:
                 raise OSError(errno.EIO, "a scratch file cannot be read any more: check that disk")
         return buffer, np.searchsorted(blocks, first) * BLOCK + starts % BLOCK
@@ -102,7 +102,7 @@ class PointFile:
             self._close_unread()
 
     @contextmanager
-    def _reading(self) -> Iterator[int]:
+    def reading(self) -> Iterator[int]:
         """The descriptor, which stays open meanwhile."""
         with self._guard:
             if self._closed:

@@ -22,6 +22,7 @@ from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift,
 from tailrace.operators.specs.window import WindowSpec
 from tailrace.operators.window_aggregate import WindowAggregate, fold_sections
 from tailrace.state.layout import HASH, Merge
+from tailrace.state.point_rows import warm_up_point_rows
 from tailrace.state.row_warm_up import warm_up_rows
 from tailrace.state.table import Rows, Table
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
@@ -74,6 +75,7 @@ def warm_up() -> None:
         spec = _spec(emit_changed)
         frame = Lifter(spec, MIN_MICROS, True, types).frame([batch])
         frame.checksum()
+        warm_up_point_rows(spec.layout())
         first, _ = split(frame, spec.layout(), [(0, 1), (1, 2)])
         with temporary_folder() as folder:
             # Without any memory, so that records go to disk and come back.

@@ -11,6 +11,8 @@ Threads: as the store, one at a time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tailrace.state.cold import ColdRecords
@@ -23,12 +25,16 @@ class HotBudget:
         # Of this a quarter leaves at once, into the buffer: both together are what the cache leaves.
         self._hot_bytes = (memory_bytes - cold.reads.cache_bytes) * 4 // 5
 
-    def hold(self, tables: dict[int, Table], epoch: int) -> None:
-        """Write records to disk where memory is beyond the budget. Row numbers change. ``epoch``: the newest."""
+    def hold(self, tables: dict[int, Table], epoch: int, foretell: Callable[[], None]) -> None:
+        """Write records to disk where memory is beyond the budget. Row numbers change. ``epoch``: the newest.
+
+        ``foretell`` is called before any leave: tables may know by then which will be used.
+        """
         # A quarter at once, so that segments do not get small; all that may go, where that is not enough.
         for target in (self._hot_bytes - self._hot_bytes // 4, 0):
             held = sum(table.nbytes for table in tables.values()) + self._cold.index_bytes
             if held > self._hot_bytes:
+                foretell()
                 self._shed(tables, held - target, epoch)
 
     def _shed(self, tables: dict[int, Table], bytes_: int, epoch: int) -> None:

@@ -69,6 +69,7 @@ class ReadModifyWriteStore:
         self._undo_epochs = undo_epochs
         self._epochs: list[tuple[int, list[Table], int]] = []  # epoch, tables with a log, horizon before
         self._changed: Copies | None = None  # of the newest epoch
+        self._ahead: list[tuple[Rows, np.ndarray, int]] = []  # rows to come that no table was told of yet, and epochs
         self._noted_word = noted_word
         self.made: dict[int, np.ndarray] = {}  # by shard, int64[n, 2] of the noted word and the hash: the last merge's
 
@@ -205,11 +206,17 @@ class ReadModifyWriteStore:
 
         Records in memory that it will touch stay there. Beside no other call but those of ``reads``.
         """
-        for shard, table in self.tables():
-            lo, hi = int(bounds[shard]), int(bounds[shard + 1])
-            if lo < hi:
-                table.foretell(Rows(rows.words[lo:hi], rows.heap), epoch)
+        self._ahead.append((rows, bounds, epoch))
         self.cold.hint(rows, bounds, self.horizon, epoch)
+
+    def _foretell(self) -> None:
+        """Tell the tables which of their records will be touched: before some of them leave, and not before that."""
+        for rows, bounds, epoch in self._ahead:
+            for shard, table in self.tables():
+                lo, hi = int(bounds[shard]), int(bounds[shard + 1])
+                if lo < hi:
+                    table.foretell(Rows(rows.words[lo:hi], rows.heap), epoch)
+        self._ahead.clear()
 
     def hint_hashes(self, hashes: np.ndarray, panes: np.ndarray | None, epoch: int) -> None:
         """As ``hint``, of keys of which only the hashes are known. ``panes``: None where records have none."""
@@ -251,6 +258,7 @@ class ReadModifyWriteStore:
         if self._epochs and self._epochs[-1][0] >= epoch:
             raise ValueError(f"epoch {epoch} is already applied; undo it first")
         self._changed = None
+        self._ahead = [each for each in self._ahead if each[2] > epoch]
         self.cold.reads.begin(epoch)
         while len(self._epochs) >= self._undo_epochs:
             self._forget_oldest()
@@ -313,7 +321,7 @@ class ReadModifyWriteStore:
             return
         self.cold.tell_failed_write()
         self.cold.settle(self._epochs[0][2] if self._epochs else self.horizon)
-        self._budget.hold(self._tables, self.newest_epoch or 0)
+        self._budget.hold(self._tables, self.newest_epoch or 0, self._foretell)
 
     def _try_to_hold_budget(self) -> None:
         """What is done already must not fail because a disk is full: the next batch will say so."""
