@@ -6,6 +6,7 @@ A frame never leaves the machines of one run; its layout follows the operator's 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +16,7 @@ from tailrace.operators.frame_kernels import mix_bytes, mix_words
 from tailrace.operators.shard_kernels import scatter_numbers, scatter_rows, shards_of
 from tailrace.state.buffers import view
 from tailrace.state.layout import RecordLayout
+from tailrace.state.run_kernels import shift_strings
 from tailrace.state.table import Rows
 from tailrace.state.upkeep_kernels import copy_out, heap_needed
 
@@ -23,6 +25,8 @@ FRAME_SCHEMA = pa.schema([pa.field(name, pa.large_binary()) for name in ("rows",
 _DTYPES = (np.int64, np.uint8, np.int64, np.int64)
 _NOT_KEPT = np.empty(0, np.int64)
 _SAME_PANES = np.empty(0, np.int64)
+_SMALL_ROWS = 1 << 14
+_TOGETHER_ROWS = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,39 @@ def split(frame: Frame, layout: RecordLayout, ranges: list[tuple[int, int]]) -> 
             heap = np.empty(0, np.uint8)
         out.append(Frame(rows, heap, bounds, frame.arrivals[start:stop]))
     return out
+
+
+def gathered(frames: Sequence[Frame], layout: RecordLayout) -> list[Frame]:
+    """Small frames put together, so that what a frame costs is paid seldom. Rows of a shard keep their order."""
+    out: list[Frame] = []
+    some: list[Frame] = []
+    for frame in frames:
+        alone = frame.n > _SMALL_ROWS or len(frame.arrivals) > 0
+        if some and (alone or sum(each.n for each in some) + frame.n > _TOGETHER_ROWS):
+            out.append(_joined(some, layout))
+            some = []
+        if alone:
+            out.append(frame)
+        elif frame.n:
+            some.append(frame)
+    return [*out, _joined(some, layout)] if some else out
+
+
+def _joined(frames: Sequence[Frame], layout: RecordLayout) -> Frame:
+    if len(frames) == 1:
+        return frames[0]
+    bounds = np.sum([frame.bounds for frame in frames], axis=0)
+    out = np.empty((int(bounds[-1]), layout.words), np.int64)
+    places, heap_end = bounds[:-1].copy(), 0
+    for frame in frames:
+        rows = frame.rows
+        if layout.has_bytes and heap_end:
+            rows = rows.copy()
+            shift_strings(rows, layout.bytes_words, heap_end)
+        shard_of = np.repeat(np.arange(len(places), dtype=np.int32), np.diff(frame.bounds))
+        scatter_rows(rows, shard_of, places, out)
+        heap_end += len(frame.heap)
+    return Frame(out, np.concatenate([frame.heap for frame in frames]), bounds)
 
 
 def by_shard(rows: Rows, shards: int, *, keep_arrivals: bool = False) -> Frame:

@@ -7,7 +7,7 @@ operators only by what they do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from tailrace.env.objects import is_far, open_store
 from tailrace.env.scratch import remove_tree
 from tailrace.operators.call_limit import set_limit
 from tailrace.operators.catalogue import fold_sections, operator_of
-from tailrace.operators.frame import Frame
+from tailrace.operators.frame import Frame, gathered
 from tailrace.operators.operator import Operator
 from tailrace.operators.recorded import RecordedOperator, recording_metadata
 from tailrace.operators.specs.from_json import spec_from_json
@@ -50,10 +50,13 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
     common = config.common
     set_limit(common.function_timeout_s)
     specs = {spec.name: spec for spec in map(spec_from_json, common.operators)}
-    words = {name: spec.layout().words for name, spec in specs.items()}
+    layouts = {name: spec.layout() for name, spec in specs.items()}
 
     def frame_of(operator: str, batch: pa.RecordBatch) -> Frame:
-        return Frame.from_batch(batch, words[operator])
+        return Frame.from_batch(batch, layouts[operator].words)
+
+    def gather(operator: str, frames: list[Any]) -> list[Any]:
+        return gathered(frames, layouts[operator])
 
     def fold(operator: str, batches: list[pa.RecordBatch], horizon: int, complete: bool) -> pa.RecordBatch:
         return fold_sections(specs[operator], batches, horizon, complete=complete)
@@ -82,7 +85,7 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
         server=config.server,
         pid=process_id(),
         operators={name: maker(spec) for name, spec in specs.items()},
-        staging=Staging(common.run, spill_folder, common.memory_bytes // STAGING_SHARE, frame_of),
+        staging=Staging(common.run, spill_folder, common.memory_bytes // STAGING_SHARE, frame_of, gather),
         checkpoint=StoreCheckpoint(store, common.run, config.server, fold, calm.wait),
         relay=Relay(specs, common.access, common.record_folder is not None),
         memory_bytes=common.memory_bytes,

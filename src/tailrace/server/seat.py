@@ -96,7 +96,7 @@ class Seat:
     def _merge(self, at: Attempt) -> None:
         # Until the rows are read back whole the operator has seen nothing, and has nothing to undo.
         self.step = Step.NONE
-        frames = list(self._staging.frames(self._stages))
+        frames = self._staging.gathered(self.name, self._stages)
         with self._undoing(at):
             self.operator.apply(at.epoch, frames)
 

@@ -65,13 +65,20 @@ class Stage:
 
 class Staging:
     def __init__(
-        self, run: str, folder: str, memory_bytes_max: int, frame_of: Callable[[str, pa.RecordBatch], Frame]
+        self,
+        run: str,
+        folder: str,
+        memory_bytes_max: int,
+        frame_of: Callable[[str, pa.RecordBatch], Frame],
+        gather: Callable[[str, list[Frame]], list[Frame]] = lambda operator, frames: frames,
     ) -> None:
+        """``gather`` puts frames of an operator together where they are small."""
         self.offer: Callable[[str, Frame, int], None] | None = None  # told of each frame: hints for operators
         self._run = run
         self._folder = folder
         self._memory_bytes_max = memory_bytes_max
         self._frame_of = frame_of
+        self._gather = gather
         self._lock = threading.Lock()
         self._stages: dict[StageKey, Stage] = {}
         self._newest = Attempt(NO_EPOCH, 0)
@@ -181,6 +188,10 @@ class Staging:
             self._sealed[operator] = at
         self._clean(losers)
         return taken
+
+    def gathered(self, operator: str, stages: Iterable[Stage]) -> list[Frame]:
+        """The frames of taken stages in order, the small ones put together."""
+        return self._gather(operator, list(self.frames(stages)))
 
     def frames(self, stages: Iterable[Stage]) -> Iterator[Frame]:
         """The frames of taken stages in order. Spilled ones are mapped from disk and checked again."""
