@@ -32,8 +32,14 @@ KEYS_EACH = 12_000
 NEVER_HOT = {"sketchThreshold": "254", "sketchInterval": "1000000000"}
 NEVER_ENOUGH = {"hintMargin": "1 hour"}
 """No candidate has so much slack: the first one is taken, whatever the machine's speed."""
-SMALL = {"memory": "1MB", "shards": "8", "coldReadTime": "1 millisecond", "coldReadDepth": "1024"}
-"""Little memory, and a disk that is slow enough for hints to be worth it."""
+SMALL = {
+    "memory": "1MB",
+    "shards": "8",
+    "coldReadTime": "1 millisecond",
+    "coldReadDepth": "1024",
+    "hintWorth": "0 seconds",
+}
+"""Little memory, and a disk that is slow enough for hints to be worth it, however little they bring."""
 
 
 @pytest.fixture(autouse=True)

@@ -82,6 +82,7 @@ class ColdReads(StrEnum):
 
 _NO_TIME = Micros(0)
 _MARGIN = Micros(2_000)
+_WORTH = Micros(20_000)
 
 
 @dataclass(frozen=True)
@@ -118,12 +119,17 @@ class Sketch:
 
 @dataclass(frozen=True)
 class HintTuning:
-    """How state is asked for ahead of the rows that need it. ``waste_max``: the share of it that may go unused."""
+    """How state is asked for ahead of the rows that need it.
+
+    ``waste_max``: the share of it that may go unused. ``worth``: for how long an epoch's rows must wait before points
+    upstream are used.
+    """
 
     lookahead: Ahead = Ahead.AUTO
     sketch: Sketch = Sketch()
     margin: Micros = _MARGIN
     waste_max: float = 0.0
+    worth: Micros = _WORTH
 
     @property
     def ahead(self) -> bool:
@@ -165,6 +171,7 @@ _NAMES = (
     "lookahead",
     "hintMargin",
     "hintWaste",
+    "hintWorth",
     "sketchRows",
     "sketchWidth",
     "sketchBits",
@@ -270,6 +277,7 @@ def parse_options(ours: Mapping[str, str]) -> Options:
             sketch=_sketch(ours, default.hints.sketch),
             margin=_span(ours, "hintMargin", default.hints.margin),
             waste_max=_number(ours, "hintWaste", default.hints.waste_max, 0, 1),
+            worth=_span(ours, "hintWorth", default.hints.worth),
         ),
     )
 

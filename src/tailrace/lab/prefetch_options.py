@@ -17,7 +17,7 @@ MEMORY_BYTES_MIN = 1 << 20
 class PrefetchOptions:
     workloads: tuple[str, ...] = CASES
     modes: tuple[str, ...] = (*BASELINES, HINTS)
-    memory_bytes: int = 4 << 20
+    memory_bytes: int = 8 << 20
     """Of a state server; how large states and batches are follows from it."""
     turns: int = 12
     turn: int = 8

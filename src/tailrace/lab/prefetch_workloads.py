@@ -96,7 +96,7 @@ def _q13(memory: int) -> Case:
         "hot_auction_batch": _RATE * 3 // 50,
         "first_event": (table // 3 + 1) * 50,
     }
-    return Case("q13", f"{PREFIX}q13{AS_TEXTS}", values, min(280, memory // 600), memory, table="side_rows")
+    return Case("q13", f"{PREFIX}q13{AS_TEXTS}", values, min(350, memory // 600), memory, table="side_rows")
 
 
 def _q18(memory: int) -> Case:
@@ -117,7 +117,7 @@ def _q18(memory: int) -> Case:
         "first_event": each * (bids + 2) + fill,
     }
     filling = {**_EVEN, "first_event": each * (bids + 2)}
-    return Case("q18", f"{PREFIX}q18{AS_TEXTS}", values, memory // 2_600, memory, fill, fill // 3 + 1, filling)
+    return Case("q18", f"{PREFIX}q18{AS_TEXTS}", values, memory // 2_100, memory, fill, fill // 3 + 1, filling)
 
 
 def _q19(memory: int) -> Case:
@@ -125,7 +125,7 @@ def _q19(memory: int) -> Case:
 
     While it is filled each auction has its bids soon after it opens.
     """
-    memory = 5 * memory // 2
+    memory = 5 * memory // 4
     auctions, bids = 5, 60
     wanted = TIMES * memory // 2_200
     fill = wanted // auctions * (1 + auctions + bids)
@@ -156,7 +156,7 @@ def _q20(memory: int) -> Case:
         "first_event": (wanted // 3 + 1) * 50,
     }
     filling = {**_EVEN, "auctions": a_round, "bids": 1, "first_event": 0}
-    return Case("q20", f"{PREFIX}q20-kept{AS_TEXTS}", values, memory // 2_320, memory, fill, fill // 4 + 1, filling)
+    return Case("q20", f"{PREFIX}q20-kept{AS_TEXTS}", values, memory // 2_000, memory, fill, fill // 4 + 1, filling)
 
 
 def _ysb(memory: int) -> Case:
@@ -165,7 +165,7 @@ def _ysb(memory: int) -> Case:
     Keys are long, and rows are not: hints from upstream would be too many bytes, so that all come from staging, which
     leaves half the time.
     """
-    rows = min(400, memory // 1_000)
+    rows = min(520, memory // 1_000)
     ads = TIMES * memory // 170
     values: dict[str, Value] = {"ads": ads, "rate": max(1, rows // 5), "skew": 1.0, "hot_events": rows * 4}
     return Case("ysb", "ysb", values, rows, memory, table="ads", skew="skew")

@@ -25,18 +25,19 @@ from tailrace.spark.hint_sender import HintOrder, HintOrders, hints_property
 from tailrace.spark.lookahead import STAGING, Decision, Lookahead, LookaheadProgress, Rule, Sample, Seen
 
 _COUNTS = ("coldHits", "coldMisses", "coldLate", "hintsFetched", "hintsWasted", "hintsPending")
-_FETCH = "coldFetchMsP99"
+_WAIT, _FETCH = "coldWaitMs", "coldFetchMsP99"
 _BATCH_ROWS_CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _FRAMES = 4
 """In so many frames, or some more, a task's rows are sent where servers are to see them as they come."""
-_FRAME_ROWS_MIN = 512
+_FRAME_ROWS_MIN = 128
 """A frame costs a millisecond or so, whatever its size."""
 Routes = tuple[tuple[ServerAddress, int, int], ...]
 
 
 class HintControl:
     def __init__(self, plan: PhysicalPlan, hints: HintPlan) -> None:
-        rule = Rule(margin_ms=plan.hints.margin / 1e3, waste_max=plan.hints.waste_max)
+        tuning = plan.hints
+        rule = Rule(margin_ms=tuning.margin / 1e3, waste_max=tuning.waste_max, worth_ms=tuning.worth / 1e3)
         self._points = frozenset(point.name for point in hints.points)
         first = plan.stages[0].operator.name
         self._lookaheads = {
@@ -96,7 +97,7 @@ class HintControl:
     def _seen(self, name: str, done: Sequence[EpochDone], statuses: Sequence[OperatorStatus]) -> Seen:
         told = [status for status in statuses if status.name == name]
         own = [status.metrics for status in told]
-        totals = {count: sum(metrics.get(count, 0.0) for metrics in own) for count in _COUNTS}
+        totals = {count: sum(metrics.get(count, 0.0) for metrics in own) for count in (*_COUNTS, _WAIT)}
         before = self._totals.get(name, {})
         self._totals[name] = totals
         # A server that was replaced has counted from 0 again.
@@ -110,6 +111,7 @@ class HintControl:
         return Seen(
             cold=more["coldHits"] + more["coldMisses"],
             misses=more["coldMisses"],
+            wait_ms=max(0.0, totals[_WAIT] - before.get(_WAIT, 0.0)),
             late=more["coldLate"],
             hint_bytes=sum(each.hint_bytes for each in done),
             row_bytes=self._row_bytes.pop(name, 0),

@@ -8,7 +8,8 @@ The rule
 - Until the operator has waited for cold state, nothing is sent ahead of staging; nor after many epochs in which it
   has asked for none; nor while it says that reading it is quick. Where rows come from tasks, these first send them in
   smaller frames, so that staging sees most of them while the rest still comes (*eager*); nothing is sent ahead of that
-  until rows have waited all the same, in several epochs.
+  unless rows wait all the same, for longer than points upstream would take: these send every key through Python once
+  more.
 - Else the latest candidate wins whose slack (that of all hints but the slowest hundredth) is at least the time of a
   fetch (p99, from the hint on, so with all that stands before it) and a margin. If none is known to have so much, the
   latest one with nearly as much as any: what little an earlier one has more would not pay for its hints. Which has more
@@ -57,7 +58,8 @@ class Rule:
     wary_share: float = 0.5  # ... where any has this share of the slack that is needed
     epochs_discarded: int = 64  # for which a candidate is discarded, at first ...
     epochs_discarded_max: int = 1024  # ... and at most
-    frames_late: int = 2  # of the epochs kept, so many in which rows waited though frames were seen as they came
+    worth_ms: float = 20.0  # that rows wait in an epoch, on average, though frames are seen as they come ...
+    epochs_worth: int = 4  # ... in at least so many epochs: less is not worth what points upstream cost
     epochs_settling: int = 2  # after a move, in which unused entries may be those of the candidate before
 
 
@@ -75,6 +77,7 @@ class Seen:
     used: int = 0  # fetched entries that were used
     wasted: int = 0  # and those that went unused
     wanted: bool = True  # whether cold state takes long enough to be fetched ahead
+    wait_ms: float = 0.0  # for which rows have waited for cold records
     late: int = 0  # of the cold records, those that were waited for while they were fetched ahead
     hint_bytes: int = 0
     row_bytes: int = 0  # that came to be worked on
@@ -104,7 +107,7 @@ class Lookahead:
     in_frames: bool = False  # rows come from tasks, which may send them in smaller frames
     eager: bool = False  # they do, so that servers see the first ones while others still come ...
     since_eager: int = 0  # ... for so many epochs ...
-    waits: tuple[int, ...] = ()  # ... and of the newest epochs, in which rows waited all the same
+    waits_ms: tuple[float, ...] = ()  # ... and what rows have waited all the same, in the newest of these
     on: bool = False
     idle: int = 0  # epochs since cold state was last asked for
     calm: int | None = None  # epochs since rows had to wait for what was being fetched; None: never yet
@@ -147,7 +150,7 @@ class Lookahead:
             slack=(*self.slack, seen.slack)[-rule.epochs_kept :],
             fetch_ms_p99=seen.fetch_ms_p99 or self.fetch_ms_p99,
             idle=0 if seen.cold else self.idle + 1,
-            on=seen.wanted and (self.on or (waited and not self.in_frames)),
+            on=seen.wanted and (self.on or (waited and not (self.in_frames and rule.worth_ms))),
             eager=seen.wanted and self.in_frames and (self.eager or waited),
             since_eager=self.since_eager + 1 if self.eager else 0,
             calm=0 if seen.late else None if self.calm is None else self.calm + 1,
@@ -156,7 +159,7 @@ class Lookahead:
             since_move=self.since_move + 1,
             epochs=self.epochs + 1,
         )
-        known = known._framed(waited)
+        known = known._framed(seen)
         if len(self.candidates) == 1:
             return replace(known, decision=Decision(reason="there is no earlier point that knows the key"))
         if known.discarded and known.epochs - known.discarded_at >= known._discarded_for():
@@ -167,14 +170,16 @@ class Lookahead:
             return known._moved(Decision(reason=known._why_off(seen)))
         return known._judged(seen)._chosen()
 
-    def _framed(self, waited: bool) -> Lookahead:
+    def _framed(self, seen: Seen) -> Lookahead:
         """Where rows come in frames, those are made smaller first: hints from upstream cost more."""
-        if not self.eager or self.idle >= self.rule.epochs_idle:
-            return replace(self, eager=False, since_eager=0, waits=())
-        waits = tuple(epoch for epoch in self.waits if self.epochs - epoch < self.rule.epochs_kept)
-        if waited and self.since_eager > self.rule.epochs_settling:
-            waits = (*waits, self.epochs)
-        return replace(self, waits=waits, on=self.on or len(waits) >= self.rule.frames_late)
+        rule = self.rule
+        if not self.eager or self.idle >= rule.epochs_idle:
+            return replace(self, eager=False, since_eager=0, waits_ms=())
+        if self.since_eager <= rule.epochs_settling:
+            return self
+        waits = (*self.waits_ms, seen.wait_ms)[-rule.epochs_kept :]
+        worth = len(waits) >= rule.epochs_worth and sum(waits) >= rule.worth_ms * len(waits)
+        return replace(self, waits_ms=waits, on=self.on or worth)
 
     def _discarded_for(self) -> int:
         """How many epochs, after as many times."""
