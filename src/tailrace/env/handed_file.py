@@ -17,6 +17,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ _END_OF_STREAM = np.array([-1, 0], np.int32)
 
 SPARE_BYTES_MAX = 256 << 20
 """Spare files together are no larger than this."""
+_LOOK_EVERY = 32
 _OLD = 8
 """A file that was not used for so many numbers is not needed any more."""
 
@@ -110,24 +112,49 @@ def take(folder: str, name: str, *, spare: bool = False) -> mmap.mmap:
 def _spare_file(folder: str, number: int) -> tuple[int, str] | None:
     """A file that nobody uses, under a name for this number; None where there is none."""
     with os.scandir(folder) as entries:
-        spare = [entry.path for entry in entries if entry.name.startswith(_SPARE)]
-    for path in spare:
-        mine = os.path.join(folder, f"{PREFIX}{number}-{short_id()}")
-        try:
-            os.rename(path, mine)
-        except FileNotFoundError:
-            continue  # another sender was quicker
-        return os.open(mine, os.O_WRONLY | os.O_NOFOLLOW), mine
+        for entry in entries:
+            if not entry.name.startswith(_SPARE):
+                continue
+            mine = os.path.join(folder, f"{PREFIX}{number}-{short_id()}")
+            try:
+                os.rename(entry.path, mine)
+            except FileNotFoundError:
+                continue  # another sender was quicker
+            return os.open(mine, os.O_WRONLY | os.O_NOFOLLOW), mine
     return None
+
+
+class _Spares:
+    """How much the spare files of folders take, about: looked at once for many files that are let go.
+
+    In between only what is added is counted, and not what senders take: so it is never less than there is.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # the collector may let go of a file in the middle of this
+        self._known: dict[str, tuple[int, int]] = {}  # by folder: bytes, and how often it may be asked until a look
+
+    def fits(self, folder: str, size: int) -> bool:
+        """Whether a file of so many bytes may be spare. If so, it is counted."""
+        with self._lock:
+            total, left = self._known.get(folder, (0, 0))
+            if not left or total + size > SPARE_BYTES_MAX:
+                with os.scandir(folder) as entries:
+                    total = sum(entry.stat().st_size for entry in entries if entry.name.startswith(_SPARE))
+                left = _LOOK_EVERY
+            fits = total + size <= SPARE_BYTES_MAX
+            self._known[folder] = (total + size if fits else total, left - 1)
+            return fits
+
+
+_spares = _Spares()
 
 
 def _let_go(folder: str, name: str) -> None:
     """Nothing looks at the bytes of a taken file any more."""
     path = os.path.join(folder, name)
     with suppress(OSError):  # the folder may be gone
-        with os.scandir(folder) as entries:
-            spare = sum(entry.stat().st_size for entry in entries if entry.name.startswith(_SPARE))
-        if spare + os.stat(path).st_size <= SPARE_BYTES_MAX:
+        if _spares.fits(folder, os.stat(path).st_size):
             os.rename(path, os.path.join(folder, _SPARE + name[len(_TAKEN) :]))
             return
     with suppress(OSError):

@@ -96,7 +96,7 @@ def _q13(memory: int) -> Case:
         "hot_auction_batch": _RATE * 3 // 50,
         "first_event": (table // 3 + 1) * 50,
     }
-    return Case("q13", f"{PREFIX}q13{AS_TEXTS}", values, min(350, memory // 600), memory, table="side_rows")
+    return Case("q13", f"{PREFIX}q13{AS_TEXTS}", values, min(230, memory // 600), memory, table="side_rows")
 
 
 def _q18(memory: int) -> Case:
@@ -139,7 +139,7 @@ def _q19(memory: int) -> Case:
         "first_event": fill,
     }
     filling = {**_EVEN, "auctions_in_flight": max(1, wanted // 50), "first_event": 0}
-    return Case("q19", f"{PREFIX}q19{AS_TEXTS}", values, memory // 28_800, memory, fill, fill // 4 + 1, filling)
+    return Case("q19", f"{PREFIX}q19{AS_TEXTS}", values, memory // 42_000, memory, fill, fill // 4 + 1, filling)
 
 
 def _q20(memory: int) -> Case:
@@ -165,7 +165,7 @@ def _ysb(memory: int) -> Case:
     Keys are long, and rows are not: hints from upstream would be too many bytes, so that all come from staging, which
     leaves half the time.
     """
-    rows = min(520, memory // 1_000)
+    rows = min(420, memory // 1_000)
     ads = TIMES * memory // 170
     values: dict[str, Value] = {"ads": ads, "rate": max(1, rows // 5), "skew": 1.0, "hot_events": rows * 4}
     return Case("ysb", "ysb", values, rows, memory, table="ads", skew="skew")

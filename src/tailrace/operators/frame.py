@@ -27,6 +27,7 @@ _NOT_KEPT = np.empty(0, np.int64)
 _SAME_PANES = np.empty(0, np.int64)
 _SMALL_ROWS = 1 << 14
 _TOGETHER_ROWS = 1 << 15
+_TOGETHER_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,12 @@ def split(frame: Frame, layout: RecordLayout, ranges: list[tuple[int, int]]) -> 
 
 
 def gathered(frames: Sequence[Frame], layout: RecordLayout) -> list[Frame]:
-    """Small frames put together, so that what a frame costs is paid seldom. Rows of a shard keep their order."""
+    """Small frames put together, so that what a frame costs is paid seldom. Rows of a shard keep their order.
+
+    None where they are much together: then what a frame costs is little, and a copy of all is not.
+    """
+    if sum(frame.nbytes for frame in frames) > _TOGETHER_BYTES:
+        return list(frames)
     out: list[Frame] = []
     some: list[Frame] = []
     for frame in frames:

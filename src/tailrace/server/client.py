@@ -95,7 +95,10 @@ class StateClient:
         self._lock = threading.Lock()
         self._opened: flight.FlightClient | None = None
         line = None if self._folder is None else ServerFolder(self._folder).direct_line(address.server)
-        self._direct = DirectCaller(line, access.token) if line is not None and os.path.exists(line) else None
+        near = line is not None and os.path.exists(line)
+        self._direct = DirectCaller(line, access.token) if line is not None and near else None
+        # Hints may be given up, and with them their connection; what is staged may not.
+        self._staging = DirectCaller(line, access.token) if line is not None and near else None
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
@@ -302,8 +305,9 @@ class StateClient:
         return True
 
     def close(self) -> None:
-        if self._direct is not None:
-            self._direct.close()
+        for line in (self._direct, self._staging):
+            if line is not None:
+                line.close()
         with self._lock:
             if self._opened is not None:
                 self._opened.close()
@@ -362,16 +366,17 @@ class StateClient:
         return os.path.dirname(uri[len(UNIX_SCHEME) :]) if uri.startswith(UNIX_SCHEME) else None
 
     def _send(self, name: str, body: bytes) -> None:
-        """After all that was told: well or not, it is worked off by then."""
+        """After all that was told."""
         with self._mapped_errors():
-            if self._direct is not None:
-                self._direct.heard(self._access.transfer_timeout_s)
+            refusal = None if self._staging is None else self._staging.heard(self._access.transfer_timeout_s)
+            if refusal is not None:
+                raise Refused(refusal)
         self._called(name, body, self._access.transfer_timeout_s)
 
     def _tell(self, name: str, body: bytes) -> None:
         with self._mapped_errors():
-            if self._direct is not None:
-                self._direct.tell(name, body, self._access.transfer_timeout_s)
+            if self._staging is not None:
+                self._staging.tell(name, body, self._access.transfer_timeout_s)
                 return
         self._called(name, body, self._access.transfer_timeout_s)
 

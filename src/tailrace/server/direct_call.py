@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Sequence
 
 from tailrace.env import clock
 from tailrace.server.direct_message import ANSWER, CALL, REFUSAL, TOKEN, BrokenLine, receive, send
@@ -39,6 +40,7 @@ class DirectCaller:
         self._telling = threading.Lock()
         self._told: socket.socket | None = None  # its own, so that no call stands behind what is only told
         self._unheard = 0  # answers that are still to come on it
+        self._refusal: Refusal | None = None  # the first among those that came
 
     def call(self, name: str, body: bytes, timeout_s: float) -> list[bytes]:
         """The parts of the answer. Raises ``Refused``, ``WrongToken``, ``TimeoutError``, or another ``OSError``."""
@@ -60,7 +62,7 @@ class DirectCaller:
         if not keep:
             line.close()
         if kind == REFUSAL:
-            raise Refused(Refusal(*(bytes(part).decode() for part in parts)))
+            raise Refused(_refusal(parts))
         return [bytes(part) for part in parts]
 
     def tell(self, name: str, body: bytes, timeout_s: float) -> None:
@@ -80,10 +82,12 @@ class DirectCaller:
                 raise
             self._told = line
 
-    def heard(self, timeout_s: float) -> None:
-        """Wait until all that was told is worked off, well or not."""
+    def heard(self, timeout_s: float) -> Refusal | None:
+        """Wait until all that was told is worked off, well or not: the first refusal since the last time."""
         with self._telling:
             self._hear(clock.monotonic() + timeout_s)
+            refusal, self._refusal = self._refusal, None
+            return refusal
 
     def _hear(self, until: float) -> None:
         line, self._told = self._told, None
@@ -91,8 +95,10 @@ class DirectCaller:
             return
         try:
             while self._unheard:
-                _answer(line, until)
+                kind, parts = _answer(line, until)
                 self._unheard -= 1
+                if kind == REFUSAL and self._refusal is None:
+                    self._refusal = _refusal(parts)
         except BaseException:
             line.close()
             raise
@@ -125,6 +131,11 @@ class DirectCaller:
             line.close()
             raise
         return line
+
+
+def _refusal(parts: Sequence[bytearray]) -> Refusal:
+    kind, message = (bytes(part).decode() for part in parts)
+    return Refusal(kind, message)
 
 
 def _answer(line: socket.socket, until: float) -> tuple[int, list[bytearray]]:

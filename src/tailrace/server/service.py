@@ -6,7 +6,8 @@ frames; ``DoGet`` reads an emission. A put ends with metadata that says what was
 gRPC like one that ended, and only that receipt tells them apart.
 
 Threading: gRPC and the direct line call from threads of their own, any number at once. This class holds no state that
-changes, except the engine, which is set once. All locking is the engine's and staging's.
+changes, except the engine, which is set once, and parts of stages, which have a lock of their own. All other locking is
+the engine's and staging's.
 """
 
 from __future__ import annotations
@@ -211,8 +212,9 @@ class StateService(flight.FlightServerBase):
         """Frames of a stage that is not finished yet: nothing is staged, but their keys are known."""
         staging = self._late_engine.get().staging
         frames = frames_in(self._folder, part)
-        if self._parts.hold(part.key, part.number, frames):
-            self._hints.staged(part.key, sum(staging.show(part.key, frame) for frame in frames))
+        rows = sum(staging.show(part.key, frame) for frame in frames)  # refused where it is fenced
+        self._parts.hold(part.key, part.number, frames)
+        self._hints.staged(part.key, rows)
 
     def _add(self, staging: Staging, stage: Stage, batch: pa.RecordBatch, *, in_file: bool) -> None:
         before = stage.receipt.rows

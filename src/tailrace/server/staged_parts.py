@@ -25,13 +25,11 @@ class StagedParts:
         self._held: dict[StageKey, dict[int, list[pa.RecordBatch]]] = {}
         self._forgotten: int = NO_EPOCH
 
-    def hold(self, key: StageKey, number: int, frames: list[pa.RecordBatch]) -> bool:
-        """Whether it may still be asked for."""
+    def hold(self, key: StageKey, number: int, frames: list[pa.RecordBatch]) -> None:
+        """Until it is taken; not at all where nobody can ask for it any more."""
         with self._lock:
-            if key.epoch <= self._forgotten:
-                return False
-            self._held.setdefault(key, {})[number] = frames
-            return True
+            if key.epoch > self._forgotten:
+                self._held.setdefault(key, {})[number] = frames
 
     def take(self, key: StageKey, count: int) -> list[pa.RecordBatch]:
         """The frames of the first ``count`` parts, which are held no more."""

@@ -22,13 +22,13 @@ from tailrace.spark.basis import FRAME_ROWS_MAX
 from tailrace.spark.hint_plan import HintPlan
 from tailrace.spark.hint_points import RULES_CONF, point_conf
 from tailrace.spark.hint_sender import HintOrder, HintOrders, hints_property
-from tailrace.spark.lookahead import STAGING, Decision, Lookahead, LookaheadProgress, Rule, Sample, Seen
+from tailrace.spark.lookahead import STAGING, Lookahead, LookaheadProgress, Rule, Sample, Seen
 
 _COUNTS = ("coldHits", "coldMisses", "coldLate", "hintsFetched", "hintsWasted", "hintsPending")
 _WAIT, _FETCH = "coldWaitMs", "coldFetchMsP99"
 _BATCH_ROWS_CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_FRAMES = 4
-"""In so many frames, or some more, a task's rows are sent where servers are to see them as they come."""
+_FRAMES = 3
+"""In so many frames, up to twice as many, a task's rows are sent where servers are to see them as they come."""
 _FRAME_ROWS_MIN = 128
 """A frame costs a millisecond or so, whatever its size."""
 Routes = tuple[tuple[ServerAddress, int, int], ...]
@@ -41,12 +41,14 @@ class HintControl:
         self._points = frozenset(point.name for point in hints.points)
         first = plan.stages[0].operator.name
         self._lookaheads = {
-            name: Lookahead(found, rule, in_frames=name == first) for name, found in hints.candidates.items()
+            name: Lookahead(found, rule, in_frames=name == first, in_plan=sum(point in self._points for point in found))
+            for name, found in hints.candidates.items()
         }
         self._first = first
         self.frame_rows = FRAME_ROWS_MAX
         self._batch_rows: str | None = None  # of Spark's batches for tasks, as the user has it
         self._totals: dict[str, Mapping[str, float]] = {}
+        self._waits: dict[str, list[float]] = {}  # by operator, of each server
         self._arrived: dict[str, list[EpochDone]] = {}
         self._row_bytes: dict[str, int] = {}
         self._rules: str | None = None  # of Spark's optimizer that the user has left out
@@ -97,7 +99,10 @@ class HintControl:
     def _seen(self, name: str, done: Sequence[EpochDone], statuses: Sequence[OperatorStatus]) -> Seen:
         told = [status for status in statuses if status.name == name]
         own = [status.metrics for status in told]
-        totals = {count: sum(metrics.get(count, 0.0) for metrics in own) for count in (*_COUNTS, _WAIT)}
+        totals = {count: sum(metrics.get(count, 0.0) for metrics in own) for count in _COUNTS}
+        waits = [metrics.get(_WAIT, 0.0) for metrics in own]
+        waited = self._waits.get(name, [])
+        self._waits[name] = waits
         before = self._totals.get(name, {})
         self._totals[name] = totals
         # A server that was replaced has counted from 0 again.
@@ -111,7 +116,8 @@ class HintControl:
         return Seen(
             cold=more["coldHits"] + more["coldMisses"],
             misses=more["coldMisses"],
-            wait_ms=max(0.0, totals[_WAIT] - before.get(_WAIT, 0.0)),
+            # Servers wait side by side. One that was replaced has counted from 0 again.
+            wait_ms=max((now - then for now, then in zip(waits, waited or [0.0] * len(waits))), default=0.0),
             late=more["coldLate"],
             hint_bytes=sum(each.hint_bytes for each in done),
             row_bytes=self._row_bytes.pop(name, 0),
@@ -123,8 +129,7 @@ class HintControl:
         )
 
     def _set_plan(self, session: SparkSession) -> None:
-        decisions = [each.decision for each in self._lookaheads.values()]
-        wanted = bool(self._points) and any(self._in_plan(decision) for decision in decisions)
+        wanted = any(self._in_plan(each) for each in self._lookaheads.values())
         if wanted == self._filtered:
             return
         if self._rules is None:
@@ -143,16 +148,17 @@ class HintControl:
         session.conf.set(_BATCH_ROWS_CONF, self._batch_rows if as_given else str(wanted))
         self.frame_rows = wanted
 
-    def _in_plan(self, decision: Decision) -> bool:
-        return decision.measured or decision.candidate in self._points
+    def _in_plan(self, lookahead: Lookahead) -> bool:
+        """Whether a point of the plan is to send hints, or to tell when rows pass."""
+        decision = lookahead.decision
+        return decision.candidate in self._points or (decision.measured and not self._points.isdisjoint(lookahead.kept))
 
 
 def frame_rows(task_rows: int, before: int) -> int:
     """Rows of a frame, where a task has about so many. A power of two, which changes only where that is far off:
     what an epoch goes by is recorded whenever it changes."""
-    if task_rows < 2 * _FRAME_ROWS_MIN:
-        return FRAME_ROWS_MAX
-    if before < FRAME_ROWS_MAX and _FRAMES // 2 * before <= task_rows <= 4 * _FRAMES * before:
+    too_few = task_rows < 2 * _FRAME_ROWS_MIN
+    if too_few or (before < FRAME_ROWS_MAX and 2 * before <= task_rows <= 4 * _FRAMES * before):
         return before
-    fitting = 1 << (task_rows // _FRAMES).bit_length()
-    return min(FRAME_ROWS_MAX, max(_FRAME_ROWS_MIN, fitting))
+    fitting = 1 << (task_rows // _FRAMES).bit_length() - 1
+    return min(FRAME_ROWS_MAX // 2, max(_FRAME_ROWS_MIN, fitting))

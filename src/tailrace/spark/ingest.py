@@ -27,6 +27,7 @@ from tailrace.operators.lifters import lifter_of
 from tailrace.operators.specs.from_json import spec_from_json
 from tailrace.server.client import connect
 from tailrace.server.protocol import NOTHING_STAGED, Access, ServerAddress, StageKey, StageReceipt
+from tailrace.spark.basis import FRAME_ROWS_MAX
 from tailrace.spark.hint_sender import HintPoint, HintSender, sender_of
 from tailrace.spark.late_rows import LatePlace, LateWriter
 from tailrace.spark.worker import settle
@@ -34,6 +35,7 @@ from tailrace.types import DataType
 
 RECEIPT_DDL = "receipt string"
 _FRAME_BYTES = 32 << 20
+_FRAMES_ALIKE = 8
 
 
 @dataclass(frozen=True)
@@ -183,10 +185,11 @@ def chunks(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[Sequenc
     """Batches gathered until a frame is worth sending: Spark's own are a few thousand rows.
 
     However Spark cuts its batches, frames have the same rows: so floating-point numbers are added in the same order
-    when an epoch is replayed. (But for rows so wide that a frame's bytes are its limit.)
+    when an epoch is replayed. (But for rows so wide that a frame's bytes are its limit.) After every few frames they
+    are twice as large: ``rows_max`` is what fitted the epoch before, and this one may have a thousand times its rows.
     """
     chunk: list[pa.RecordBatch] = []
-    rows = size = 0
+    rows = size = made = 0
     for batch in batches:
         while len(batch):
             part = batch.slice(0, rows_max - rows)
@@ -197,5 +200,8 @@ def chunks(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[Sequenc
             if rows >= rows_max or size >= _FRAME_BYTES:
                 yield chunk
                 chunk, rows, size = [], 0, 0
+                made += 1
+                if made % _FRAMES_ALIKE == 0:
+                    rows_max = max(rows_max, min(2 * rows_max, FRAME_ROWS_MAX))
     if chunk:
         yield chunk

@@ -6,10 +6,10 @@ for. A candidate's *slack* is how long before the operator begins to work on an 
 
 The rule
 - Until the operator has waited for cold state, nothing is sent ahead of staging; nor after many epochs in which it
-  has asked for none; nor while it says that reading it is quick. Where rows come from tasks, these first send them in
-  smaller frames, so that staging sees most of them while the rest still comes (*eager*); nothing is sent ahead of that
-  unless rows wait all the same, for longer than points upstream would take: these send every key through Python once
-  more.
+  has asked for none; nor while it says that reading it is quick. Where rows come from tasks, these also send them in
+  smaller frames then, so that staging sees most of them while the rest still comes (*eager*); and points of Spark's
+  plan are no candidates unless rows wait all the same, for longer than such points take: these send every key through
+  Python once more.
 - Else the latest candidate wins whose slack (that of all hints but the slowest hundredth) is at least the time of a
   fetch (p99, from the hint on, so with all that stands before it) and a margin. If none is known to have so much, the
   latest one with nearly as much as any: what little an earlier one has more would not pay for its hints. Which has more
@@ -104,10 +104,12 @@ class Lookahead:
     discards: int = 0  # ... and how often any were
     slack: tuple[Mapping[str, Sequence[Sample]], ...] = ()  # of the newest epochs
     fetch_ms_p99: float = 0.0
-    in_frames: bool = False  # rows come from tasks, which may send them in smaller frames
+    in_frames: bool = False  # rows come from tasks, which may send them in smaller frames ...
+    in_plan: int = 0  # ... and of the candidates, so many from the source on are points of Spark's plan
     eager: bool = False  # they do, so that servers see the first ones while others still come ...
     since_eager: int = 0  # ... for so many epochs ...
     waits_ms: tuple[float, ...] = ()  # ... and what rows have waited all the same, in the newest of these
+    worth: bool = False  # whether that is more than points of the plan cost
     on: bool = False
     idle: int = 0  # epochs since cold state was last asked for
     calm: int | None = None  # epochs since rows had to wait for what was being fetched; None: never yet
@@ -128,7 +130,8 @@ class Lookahead:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        return tuple(name for name in self.candidates[self.discarded :] if name not in self.left_out)
+        first = max(self.discarded, self.in_plan if self.in_frames and not self.worth else 0)
+        return tuple(name for name in self.candidates[first:] if name not in self.left_out)
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -150,7 +153,7 @@ class Lookahead:
             slack=(*self.slack, seen.slack)[-rule.epochs_kept :],
             fetch_ms_p99=seen.fetch_ms_p99 or self.fetch_ms_p99,
             idle=0 if seen.cold else self.idle + 1,
-            on=seen.wanted and (self.on or (waited and not (self.in_frames and rule.worth_ms))),
+            on=seen.wanted and (self.on or waited),
             eager=seen.wanted and self.in_frames and (self.eager or waited),
             since_eager=self.since_eager + 1 if self.eager else 0,
             calm=0 if seen.late else None if self.calm is None else self.calm + 1,
@@ -171,15 +174,15 @@ class Lookahead:
         return known._judged(seen)._chosen()
 
     def _framed(self, seen: Seen) -> Lookahead:
-        """Where rows come in frames, those are made smaller first: hints from upstream cost more."""
+        """Where rows come in frames, those are made smaller: hints from points of the plan cost more."""
         rule = self.rule
         if not self.eager or self.idle >= rule.epochs_idle:
-            return replace(self, eager=False, since_eager=0, waits_ms=())
-        if self.since_eager <= rule.epochs_settling:
-            return self
+            return replace(self, eager=False, since_eager=0, waits_ms=(), worth=False)
+        if not rule.worth_ms or self.since_eager <= rule.epochs_settling:
+            return replace(self, worth=self.worth or not rule.worth_ms)
         waits = (*self.waits_ms, seen.wait_ms)[-rule.epochs_kept :]
         worth = len(waits) >= rule.epochs_worth and sum(waits) >= rule.worth_ms * len(waits)
-        return replace(self, waits_ms=waits, on=self.on or worth)
+        return replace(self, waits_ms=waits, worth=self.worth or worth)
 
     def _discarded_for(self) -> int:
         """How many epochs, after as many times."""
@@ -195,11 +198,7 @@ class Lookahead:
     def _why_off(self, seen: Seen) -> str:
         if self.idle:
             return f"no cold state was asked for in {self.idle} epochs"
-        if not seen.wanted:
-            return "cold state is read as quickly as it could be foretold"
-        if self.eager:
-            return "rows have waited for cold state: tasks send them in smaller frames, which are seen as they come"
-        return Decision().reason
+        return Decision().reason if seen.wanted else "cold state is read as quickly as it could be foretold"
 
     def _judged(self, seen: Seen) -> Lookahead:
         """Without the candidate that has sent hints, and those before it, where too many of them were for nothing."""
@@ -251,6 +250,8 @@ class Lookahead:
             else:
                 which = "the first" if winner == kept[0] else "the latest with nearly as much slack as any"
                 reason = f"{which}, since none has slack for {fetch}: it has {slack[winner]:.1f} ms"
+        if self.in_plan and self.in_frames and not self.worth:
+            reason += "; rows wait for less than points of Spark's plan cost"
         if self.discarded:
             before = ", ".join(self.candidates[: self.discarded])
             reason += f"; discarded, since they hint at other keys: {before}"

@@ -4,7 +4,7 @@ A lane is the shards whose numbers leave one remainder. While there is little on
 shard. As the bytes grow, merges write a segment for each of two lanes, four, and so on: a finer lane lies inside a
 coarser one, so that every segment stays in one lane. Segments are merged within their lane. What leaves memory is of
 every shard, and is parted into lanes as soon as so much is merged that this makes no small segments: each costs a look
-in every batch, and two open files. Where lanes are finer than they need be by now, those that lie in one coarser lane
+in every batch, and four open files. Where lanes are finer than they need be by now, those that lie in one coarser lane
 are merged together.
 
 Threads: pure functions.

@@ -20,6 +20,8 @@ _GUESS_BYTES = 256
 """Of a string whose length is not known yet so much is read: most are shorter, and end in the same block anyway."""
 _ROW_BYTES = 1024
 """Of a row's strings so much is read at once."""
+_HEAP_BYTES = 4 << 20
+"""Room for strings is made for so much at first; where that is not enough, it grows."""
 READ_BYTES = 16 << 20
 """So much of the files at most is in memory while they are read, beside the copies."""
 
@@ -64,7 +66,7 @@ class PointRows:
     def _strings(self, words: np.ndarray, file: PointFile) -> np.ndarray:
         """The heap of these rows, which then point into it."""
         strings = self._layout.bytes_words
-        heap = np.empty(int(len(words) * self._string_bytes * 1.1) + _ROW_BYTES, np.uint8)
+        heap = np.empty(min(_HEAP_BYTES, int(len(words) * self._string_bytes * 1.1)) + _ROW_BYTES, np.uint8)
         room, lengths, out = np.empty(_ROW_BYTES, np.uint8), np.empty(8 * len(strings), np.uint8), np.zeros(2, np.int64)
         done = 0
         with file.reading() as descriptor:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tailrace.env import handed_file
 from tailrace.env.handed_file import HandedFile
 from tailrace.operators.frame import Frame
-from tailrace.server.file_stage import FileStageWriter, StagedFile, frames_in
+from tailrace.server.file_stage import FileStageWriter, StagedFile, StagedPart, frames_in
 from tailrace.server.protocol import StageKey
 
 WORDS = 3
@@ -28,12 +28,16 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.told: list[StagedFile] = []
+        self.parts: list[StagedPart] = []
 
     def act(self, name: str, body: bytes) -> None:
         self.told.append(StagedFile.from_json(body))
 
+    def tell(self, name: str, body: bytes) -> None:
+        self.parts.append(StagedPart.from_json(body))
+
     def writer(self, epoch: int = 4) -> FileStageWriter:
-        return FileStageWriter(self.act, str(self.folder), StageKey("run", "op", epoch, 0, 7, 1))
+        return FileStageWriter(self.act, self.tell, str(self.folder), StageKey("run", "op", epoch, 0, 7, 1))
 
     def files(self) -> list[str]:
         """Those that somebody has: spare ones may lie about."""
@@ -74,6 +78,30 @@ def test_frames_come_back_as_they_were(
     back = [Frame.from_batch(batch, WORDS) for batch in frames_in(str(server.folder), told)]
     assert [frame.checksum() for frame in back] == [frame.checksum() for frame in frames]
     assert (receipt.frames, receipt.rows) == (len(frames), sum(frame.n for frame in frames)) and told.receipt == receipt
+    del back
+    assert not server.files()
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), st.binary(max_size=19), st.booleans()), max_size=6))
+def test_parts_are_the_same_frames(
+    tmp_path_factory: pytest.TempPathFactory, written: list[tuple[int, bytes, bool]]
+) -> None:
+    """However they are cut into parts, of which some hold several frames, and the last one none."""
+    server = Server(tmp_path_factory.mktemp("server"))
+    with server.writer() as writer:
+        for rows, heap, cut in written:
+            writer.write(frame_of(rows, heap))
+            if cut:
+                writer.part()
+                writer.part()  # nothing was written since
+        receipt = writer.finish()
+    assert [part.number for part in server.parts] == list(range(sum(cut for *_, cut in written)))
+    assert len(server.told) == bool(written)
+    back = []
+    for told in (*server.parts, *server.told):
+        back += [Frame.from_batch(batch, WORDS) for batch in frames_in(str(server.folder), told)]
+    assert [frame.checksum() for frame in back] == [frame_of(*each[:2]).checksum() for each in written]
+    assert all((told.receipt, told.parts) == (receipt, len(server.parts)) for told in server.told)
     del back
     assert not server.files()
 

@@ -14,6 +14,9 @@ from tailrace.errors import CorruptionError, FencedError, StateServerError, SumO
 from tailrace.operators.frame import Frame
 from tailrace.server.assembly import build_engine
 from tailrace.server.client import StageWriter, StateClient
+from tailrace.server.direct_line import DirectLine
+from tailrace.server.file_stage import FileStageWriter
+from tailrace.server.folder import ServerFolder
 from tailrace.server.protocol import ProcessConfig, ServerAddress, ServerConfig, StageKey, Winner
 from tailrace.server.service import LateEngine, StateService
 
@@ -23,12 +26,12 @@ def common(tmp_path: Path) -> ServerConfig:
     return config(tmp_path / "store")
 
 
-@pytest.fixture(params=["frames in files", "frames in streams"])
+@pytest.fixture(params=["frames in files", "frames in files, over the direct line", "frames in streams"])
 def client(request: pytest.FixtureRequest, common: ServerConfig, short_path: Path) -> Iterator[StateClient]:
     engine = build_engine(ProcessConfig("s0", str(short_path), "here", 0, "0", common))
     late = LateEngine(1.0)
     late.set(engine)
-    unix = request.param == "frames in files"
+    unix = request.param != "frames in streams"
     service = StateService(
         f"grpc+unix://{short_path}/s" if unix else "grpc://127.0.0.1:0",
         late,
@@ -40,10 +43,15 @@ def client(request: pytest.FixtureRequest, common: ServerConfig, short_path: Pat
     )
     uri = f"grpc+unix://{short_path}/s" if unix else f"grpc://127.0.0.1:{service.port}"
     address = ServerAddress("s0", uri, "here", 0, 0, "")
+    line = None
+    if "direct" in request.param:
+        line = DirectLine(ServerFolder(str(short_path)).direct_line("s0"), common.token, service.act)
     opened = StateClient(address, common.access)
     opened.open(range(SHARDS))
     yield opened
     opened.close()
+    if line is not None:
+        line.close()
     service.shutdown()
     engine.close()
 
@@ -162,3 +170,31 @@ def test_two_threads_stage_at_once(client: StateClient, common: ServerConfig) ->
         thread.join()
     done = client.run_epoch(0, 0, winners, 0, 0, commit=False)
     assert rows(done.batches) == {key: (4, 4 * key) for key in range(1000)}
+
+
+def test_frames_that_come_in_parts_count_when_their_task_has_sent_all(
+    client: StateClient, common: ServerConfig
+) -> None:
+    def parted(attempt: int, partition: int, *frames: Frame) -> FileStageWriter | StageWriter:
+        """Sent, but not finished."""
+        writer = client.stage(StageKey(common.run, SPEC.name, 0, 0, attempt, partition))
+        for each in frames:
+            writer.write(each)
+            writer.part()
+        return writer
+
+    lost = parted(7, 0, frame([1]))
+    lost.abort()
+    first, second = parted(8, 0, frame([1, 2]), frame([3])), parted(9, 1, frame([1]))
+    second.write(frame([4]))
+    receipts = [first.finish(), second.finish()]
+    winners = [Winner(n, 8 + n, each.rows, each.checksum) for n, each in enumerate(receipts)]
+    assert [each.rows for each in receipts] == [3, 2]
+    done = client.run_epoch(0, 0, winners, 0, 0, commit=False)
+    assert done.batches is not None
+    counts = {row["k"]: row["n"] for batch in done.batches for row in batch.to_pylist()}
+    assert counts == {1: 2, 2: 1, 3: 1, 4: 1}
+    for attempt in (10, 11):  # the epoch has its winners, and then it is over: who comes late hears of it
+        with pytest.raises(FencedError):
+            parted(attempt, 0, frame([5])).finish()
+        client.forget(0)

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support.bids import RecordingRuntime
 from tailrace.api import aggregates as tr
-from tailrace.api.options import Options
+from tailrace.api.options import HintTuning, Options
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.cache.frequency_sketch import SketchSize
+from tailrace.ids import Micros
 from tailrace.operators.hint_extractor import HASH_COLUMN, hash_columns
 from tailrace.operators.specs.hint import HintSpec
 from tailrace.plan.physical import PhysicalPlan, plan_relation
@@ -22,7 +25,8 @@ from tailrace.server.client import EpochDone
 from tailrace.server.hint_message import HintMessage
 from tailrace.server.protocol import Access, OperatorStatus, ServerAddress
 from tailrace.spark import hint_sender
-from tailrace.spark.hint_control import HintControl
+from tailrace.spark.basis import FRAME_ROWS_MAX
+from tailrace.spark.hint_control import HintControl, frame_rows
 from tailrace.spark.hint_plan import HintPlan
 from tailrace.spark.hint_points import RULES_CONF
 from tailrace.spark.hint_sender import HintOrder, HintOrders, HintPoint, HintSender, hints_property
@@ -160,7 +164,7 @@ class Conf:
     def __init__(self) -> None:
         self.values = {RULES_CONF: "theirs"}
 
-    def get(self, name: str, default: str) -> str:
+    def get(self, name: str, default: str = "") -> str:
         return self.values.get(name, default)
 
     def set(self, name: str, value: str) -> None:
@@ -178,11 +182,11 @@ class Session:
         self.properties[name] = value
 
 
-def _plan() -> PhysicalPlan:
+def _plan(worth: int = 0) -> PhysicalPlan:
     schema = (KEY, Field("v", DataType("bigint")))
     relation = Stream("a DataFrame", schema, RecordingRuntime()).groupBy("k").agg(tr.sum("v")).relation
     assert relation is not None
-    return plan_relation(relation, OutputMode.UPDATE, Options())
+    return plan_relation(relation, OutputMode.UPDATE, Options(hints=HintTuning(worth=Micros(worth))))
 
 
 def _status(misses: float, hits: float, fetched: float, wasted: float, pending: float, fetch: float) -> OperatorStatus:
@@ -249,6 +253,61 @@ def test_the_controller_moves_plan_and_orders() -> None:
         told = epoch(_status(*totals), slack={"ingest": 60.0, STAGING: 5.0})
     assert told["next"] == STAGING and told["discarded"] == ["source", "ingest"]
     assert session.properties[key] is None, "tasks have nothing to do any more"
+
+
+def test_tasks_send_smaller_frames_where_rows_have_waited() -> None:
+    control = HintControl(_plan(20_000), HintPlan((), (), None, {"aggregate": ("ingest", STAGING)}, False))
+    session: Any = Session()
+    conf = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    session.conf.values[conf] = "10000"
+
+    def epoch(misses: float, task_rows: int, hits: float = 0.0) -> tuple[int, str]:
+        control.after([[_status(misses, hits, 0, 0, 0, 1.0)]], session, task_rows)
+        return control.frame_rows, session.conf.values[conf]
+
+    assert epoch(0, 8_000) == (FRAME_ROWS_MAX, "10000")
+    assert epoch(5, 200) == (FRAME_ROWS_MAX, "10000"), "too few rows to be worth it"
+    assert epoch(5, 8_000, 1) == (2_048, "2048")
+    assert epoch(5, 5_000, 2) == epoch(5, 24_000, 3) == epoch(5, 0, 4) == (2_048, "2048"), "it seldom changes"
+    assert epoch(5, 100_000, 5) == (32_768, "10000"), "never more than the user has said"
+    assert epoch(5, 300, 6) == (128, "128")
+    for _ in range(16):
+        last = epoch(5, 300, 6)
+    assert last == (FRAME_ROWS_MAX, "10000"), "nothing was cold for long"
+
+
+@given(st.integers(0, 1 << 24), st.integers(7, 17))
+def test_frames_are_a_few_of_a_task(task_rows: int, before: int) -> None:
+    found = frame_rows(task_rows, 1 << before)
+    assert found & (found - 1) == 0 and 128 <= found <= FRAME_ROWS_MAX
+    assert frame_rows(task_rows, found) == found, "it stays"
+    if task_rows < 256:
+        assert found == 1 << before
+    elif found != 1 << before:
+        assert found < FRAME_ROWS_MAX and (3 <= task_rows / found < 6 or found in (128, FRAME_ROWS_MAX // 2))
+    elif found < FRAME_ROWS_MAX // 2:
+        assert 2 <= task_rows / found <= 12
+
+
+def test_the_longest_wait_of_several_servers_counts() -> None:
+    plan = _plan(20_000)
+    control = HintControl(plan, HintPlan((), (), None, {"aggregate": ("ingest", STAGING)}, False))
+
+    def epochs(waits: list[float]) -> bool:
+        for _ in range(10):
+            told = []
+            for number, wait in enumerate(waits):
+                totals[number] += wait
+                status = _status(sum(totals), 0, 0, 0, 0, 1.0)
+                told.append([replace(status, metrics={**status.metrics, "coldWaitMs": totals[number]})])
+            control.after(told, session, 1000)
+        return control.lookaheads["aggregate"].worth
+
+    session: Any = Session()
+    session.conf.values["spark.sql.execution.arrow.maxRecordsPerBatch"] = "10000"
+    totals = [0.0, 0.0, 0.0]
+    assert not epochs([15.0, 15.0, 15.0]), "they wait side by side"
+    assert epochs([0.0, 45.0, 0.0])
 
 
 def test_a_replaced_server_counts_from_zero() -> None:

@@ -14,20 +14,34 @@ from tailrace.spark.lookahead import STAGING, Lookahead, Rule, Sample, Seen, lat
 NAMES = ("source", "transform 1", "transform 2", "ingest", STAGING)
 
 
-def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) -> list[tuple[str, bool]]:
+def _plainly(
+    epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule, in_plan: int | None
+) -> list[tuple[str, bool]]:
     """The rule, recomputed from all epochs so far each time. Gives the candidate, and whether all are measured."""
     decided: list[tuple[str, bool]] = []
     gone = gone_at = times = 0
     dear: dict[str, int] = {}
     moved_at = 0  # the epoch after which the present candidate was chosen
     on = False
+    eager_since: int | None = None
+    worth = False
     for now, seen in enumerate(epochs):
         current = decided[-1][0] if decided else STAGING
-        was_on, on = on, seen.wanted and (on or seen.misses > 0 or seen.late > 0)
+        waited = seen.misses > 0 or seen.late > 0
+        was_on, on = on, seen.wanted and (on or waited)
         past = epochs[: now + 1]
         idle = 0
         while idle <= now and past[now - idle].cold == 0:
             idle += 1
+        if not seen.wanted or idle >= rule.epochs_idle:
+            eager_since, worth = None, False
+        elif eager_since is None:
+            eager_since = now if waited else None
+            worth = waited and rule.worth_ms == 0
+        else:
+            waits = [each.wait_ms for each in past[eager_since + rule.epochs_settling + 1 :]][-rule.epochs_kept :]
+            worth = worth or (len(waits) >= rule.epochs_worth and sum(waits) / len(waits) >= rule.worth_ms)
+        dearer = 0 if in_plan is None or worth else in_plan
         if on and idle >= rule.epochs_idle:
             on = False
         if not on or len(candidates) == 1:
@@ -57,7 +71,9 @@ def _plainly(epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule) ->
                         dear[current] = now
                 if gone > before:
                     gone_at, times = now, times + 1
-            kept = tuple(name for name in candidates[gone:] if now - dear.get(name, -99) >= rule.epochs_kept)
+            kept = tuple(
+                name for name in candidates[max(gone, dearer) :] if now - dear.get(name, -99) >= rule.epochs_kept
+            )
             fetch = _fetch(past)
             known = _known(past[-rule.epochs_kept :], kept)
             late = [at for at, each in enumerate(past) if each.late]
@@ -117,6 +133,7 @@ def _seen() -> st.SearchStrategy[Seen]:
         st.integers(0, 20),
         st.sampled_from([0, 0, 0, 1, 10]),
         st.sampled_from([True, True, True, True, False]),
+        st.sampled_from([0.0, 5.0, 40.0]),
         st.sampled_from([0, 0, 2]),
         st.sampled_from([0, 0, 5, 30]),
         st.sampled_from([0, 100]),
@@ -138,17 +155,21 @@ def _seen() -> st.SearchStrategy[Seen]:
         epochs_wary_max=st.sampled_from([3, 5, 1024]),
         epochs_discarded=st.integers(1, 4),
         epochs_discarded_max=st.sampled_from([2, 5, 1024]),
+        worth_ms=st.sampled_from([0.0, 10.0, 20.0]),
+        epochs_worth=st.integers(1, 3),
     ),
+    st.none() | st.integers(0, 3),
 )
-def test_decisions_are_those_of_the_rule(epochs: list[Seen], missing: int, rule: Rule) -> None:
+def test_decisions_are_those_of_the_rule(epochs: list[Seen], missing: int, rule: Rule, in_plan: int | None) -> None:
     candidates = NAMES[missing:]
-    lookahead = Lookahead(candidates, rule)
+    in_plan = None if in_plan is None else min(in_plan, len(candidates) - 1)
+    lookahead = Lookahead(candidates, rule, in_frames=in_plan is not None, in_plan=in_plan or 0)
     found = []
     for seen in epochs:
         lookahead = lookahead.after(seen)
         assert lookahead.decision.reason
         found.append((lookahead.decision.candidate, lookahead.decision.measured))
-    assert found == _plainly(epochs, candidates, rule)
+    assert found == _plainly(epochs, candidates, rule, in_plan)
 
 
 @given(st.lists(st.tuples(st.integers(-5, 50).map(float), st.integers(1, 400)), min_size=1, max_size=20))
@@ -295,6 +316,34 @@ def test_waiting_for_what_was_foretold_too_late_turns_hints_on() -> None:
         seen = Seen(cold=100, late=90, fetch_ms_p99=5.0, slack={"ingest": [(40.0, 1.0)], STAGING: [(1.0, 1.0)]})
         lookahead = lookahead.after(seen)
     assert lookahead.decision.candidate == "ingest"
+
+
+def test_points_of_the_plan_must_be_worth_what_they_cost() -> None:
+    """Where rows come in frames, these are made smaller, and tasks may hint: points come only after long waits."""
+
+    def after(lookahead: Lookahead, epochs: int, wait_ms: float) -> Lookahead:
+        for _ in range(epochs):
+            late = 30 if wait_ms else 0
+            lookahead = lookahead.after(Seen(cold=100, late=late, wait_ms=wait_ms, slack={STAGING: [(20.0, 1.0)]}))
+        return lookahead
+
+    calm = after(Lookahead(NAMES, in_frames=True, in_plan=3), 3, 0.0)
+    assert not calm.eager and "no cold state was waited for" in calm.decision.reason
+    eager = after(calm, 1, 300.0)
+    assert eager.eager and eager.decision.candidate == "ingest" and eager.kept == ("ingest", STAGING)
+    assert "less than points of Spark's plan cost" in eager.decision.reason
+    assert not after(eager, 20, 12.0).worth, "a little waiting costs less"
+    assert not after(eager, 5, 300.0).worth, "frames have only just become smaller"
+    assert after(eager, 6, 300.0).decision.candidate == "source"
+    assert after(after(eager, 12, 0.0), 8, 60.0).worth, "what counts is the mean of the last epochs"
+    idle = after(eager, 6, 300.0)
+    for _ in range(16):
+        idle = idle.after(Seen())
+    assert not idle.eager and not idle.worth and not after(idle, 3, 0.0).eager
+    chained = after(Lookahead(NAMES), 1, 1.0)
+    assert not chained.eager and chained.decision.candidate == "source", "its rows come from another operator"
+    as_asked = after(Lookahead(NAMES, Rule(worth_ms=0.0), in_frames=True, in_plan=3), 1, 1.0)
+    assert as_asked.eager and as_asked.decision.candidate == "source"
 
 
 def test_where_none_has_slack_enough_hints_must_bring_more_than_a_little() -> None:

@@ -166,16 +166,18 @@ _OF_AUCTION = {
 def q20_kept_tailrace(events: DataFrame, params: Params) -> Any:
     """A bid is joined with what is kept of its auction. Bids and auctions come as one stream, in one scan."""
     auction = F.coalesce("bid_auction", "auction_id").alias("auction")
-    return kept_auctions(tr.stream(bids_and_auctions(events, auction, params)))
+    bidder = F.col("bid_bidder").alias("bidder")
+    return kept_auctions(tr.stream(bids_and_auctions(events, auction, bidder, params)))
 
 
-def bids_and_auctions(events: DataFrame, auction: Column, params: Params) -> DataFrame:
-    """Of wide rows, bids and auctions of the category. ``auction``: the column of that name."""
+def bids_and_auctions(events: DataFrame, auction: Column, bidder: Column, params: Params) -> DataFrame:
+    """Of wide rows, bids and auctions of the category. ``auction``, ``bidder``: the columns of these names."""
     is_bid = F.col("event_type") == int(Kind.BID)
     is_auction = (F.col("event_type") == int(Kind.AUCTION)) & (F.col("auction_category") == params.category)
     return events.where(is_bid | is_auction).select(
         auction,
-        *(F.col(f"bid_{name}").alias(name) for name in _OF_BID),
+        bidder,
+        *(F.col(f"bid_{name}").alias(name) for name in _OF_BID if name != "bidder"),
         F.when(is_bid, F.col("dateTime")).alias("bid_dateTime"),
         "bid_extra",
         *(F.col(wide_name(Kind.AUCTION, name)).alias(name) for name in _OF_AUCTION if name in AUCTION_SCHEMA.names),

@@ -22,11 +22,16 @@ from tailrace.lab.nexmark.schema import EVENT_SCHEMA, SCHEMAS, TEXT, TEXT_SCHEMA
 
 Step = Callable[[DataFrame], DataFrame]
 _OUTSIDE = tuple(name for name in TEXT_SCHEMA.names if name != TEXT)
+_KEYS = {"bid_auction": "auction", "bid_bidder": "bidder", "auction_id": "auction"}
+"""Columns of wide rows that lie outside the texts, under other names."""
 
 
 def wide(*kinds: Kind) -> Step:
-    """Parses texts of these kinds: wide rows, and the columns that lie outside the texts as they are."""
-    own = {wide_name(kind, name) for kind in kinds for name in SCHEMAS[kind].names} - set(_OUTSIDE)
+    """Parses texts of these kinds: wide rows, and the columns that lie outside the texts as they are.
+
+    But for the keys: whoever wants these has them outside.
+    """
+    own = {wide_name(kind, name) for kind in kinds for name in SCHEMAS[kind].names} - {*_OUTSIDE, *_KEYS}
     fields = [field for field in EVENT_SCHEMA if field.name in own]
 
     def parsed(rows: DataFrame) -> DataFrame:
@@ -62,14 +67,22 @@ def q19_tailrace(events: DataFrame, params: Params) -> Any:
 
 def q20_kept_tailrace(events: DataFrame, params: Params) -> Any:
     def met(rows: DataFrame) -> DataFrame:
-        return joins.bids_and_auctions(wide(Kind.AUCTION, Kind.BID)(rows), F.col("auction"), params)
+        parsed = wide(Kind.AUCTION, Kind.BID)(rows)
+        return joins.bids_and_auctions(parsed, F.col("auction"), F.col("bidder"), params)
 
     return joins.kept_auctions(tr.stream(_of_kinds(events, Kind.AUCTION, Kind.BID)).transform(met))
 
 
+def _with_keys(rows: DataFrame) -> DataFrame:
+    """The keys under the names that they have in wide rows."""
+    is_bid = F.col("event_type") == int(Kind.BID)
+    own = {name: F.when(is_bid if name != "auction_id" else ~is_bid, F.col(key)) for name, key in _KEYS.items()}
+    return rows.withColumns(own)
+
+
 def _parsed_first(version: Version, kinds: tuple[Kind, ...]) -> Version:
     def build(events: DataFrame, params: Params) -> Any:
-        return version.build(wide(*kinds)(_of_kinds(events, *kinds)), params)
+        return version.build(_with_keys(wide(*kinds)(_of_kinds(events, *kinds))), params)
 
     return replace(version, build=build)
 
