@@ -277,7 +277,7 @@ def parse_options(ours: Mapping[str, str]) -> Options:
             sketch=_sketch(ours, default.hints.sketch),
             margin=_span(ours, "hintMargin", default.hints.margin),
             waste_max=_number(ours, "hintWaste", default.hints.waste_max, 0, 1),
-            worth=_span(ours, "hintWorth", default.hints.worth),
+            worth=_span(ours, "hintWorth", default.hints.worth, zero_ok=True),
         ),
     )
 
@@ -392,8 +392,8 @@ def _number(ours: Mapping[str, str], name: str, default: float, least: float, mo
     return found
 
 
-def _span(ours: Mapping[str, str], name: str, default: Micros) -> Micros:
-    return parse_duration(ours[name], f"option {name!r}") if name in ours else default
+def _span(ours: Mapping[str, str], name: str, default: Micros, *, zero_ok: bool = False) -> Micros:
+    return parse_duration(ours[name], f"option {name!r}", zero_ok=zero_ok) if name in ours else default
 
 
 def _memory(ours: Mapping[str, str], default: int) -> int:

@@ -99,7 +99,8 @@ def test_options_of_hints() -> None:
     given = {"lookahead": "staging", "hintMargin": "5 milliseconds", "hintWaste": "0.25", "sketchBits": "4"}
     found = parse_options({**given, "sketchRows": "2", "sketchWidth": "100", "sketchInterval": "1000"}).hints
     assert found == HintTuning(Ahead.STAGING, Sketch(2, 100, 4, 14, 1000), 5000, 0.25)  # type: ignore[arg-type]
-    assert parse_options({}).hints == HintTuning()
+    assert parse_options({}).hints == HintTuning() and HintTuning().worth == 20_000
+    assert parse_options({"hintWorth": "0 seconds"}).hints.worth == 0
     for name, wrong in [("sketchBits", "3"), ("sketchThreshold", "255"), ("hintWaste", "2"), ("lookahead", "source")]:
         with pytest.raises(AnalysisError, match=name):
             parse_options({name: wrong})
