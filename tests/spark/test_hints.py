@@ -44,8 +44,9 @@ SMALL = {
 
 @pytest.fixture(autouse=True)
 def first_point_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where none has slack enough: else it would depend on how far apart in time these points happen to be."""
-    monkeypatch.setattr(hint_control, "Rule", partial(Rule, slack_share=float("inf")))
+    """Where none has slack enough: else it would depend on how far apart in time these points happen to be, and on how
+    much earlier than staging they are for their bytes."""
+    monkeypatch.setattr(hint_control, "Rule", partial(Rule, slack_share=float("inf"), bytes_max=float("inf")))
 
 
 def batches(epochs: int) -> tuple[pa.Table, ...]:

@@ -2,8 +2,9 @@
 
 A case follows from the memory of a state server alone: so many keys that state is ``TIMES`` its size, and so many rows
 of a batch that its cold records fit into the part of it that holds what was foretold. With a millisecond a read, 16 at
-once and 4 MB, reading them takes 8 to 11 ms, of ``ysb`` 5: about as long as a key is known before its batch is applied,
-which is what hints can hide; ``--sweep rows`` shows what becomes of larger ones. NEXMark's streams are those of the
+once and 8 MB, reading them takes 5 to 7 ms where nearly every second row needs a cold record (``q13``, ``q19``,
+``ysb``), 23 where one in ten does (``q18``, ``q20``): less than a key is known before its batch is applied, which is
+what hints can hide; ``--sweep rows`` shows what becomes of larger ones. NEXMark's streams are those of the
 Keyed Prefetching paper in small: auctions and people stay active for as long as the bench runs, and which of them
 are hot changes all the time. To have their state without running for hours a stream is first *filled*: with the same
 ids, but without hot keys, and where that makes no difference to the state with few active auctions at a time, so that
@@ -160,11 +161,7 @@ def _q20(memory: int) -> Case:
 
 
 def _ysb(memory: int) -> Case:
-    """Ads in Redis. A copy takes about 170 bytes; the counts of views have the other half of the memory.
-
-    Keys are long, and rows are not: hints from upstream would be too many bytes, so that all come from staging, which
-    leaves half the time.
-    """
+    """Ads in Redis. A copy takes about 170 bytes; the counts of views have the other half of the memory."""
     rows = min(420, memory // 1_000)
     ads = TIMES * memory // 170
     values: dict[str, Value] = {"ads": ads, "rate": max(1, rows // 5), "skew": 1.0, "hot_events": rows * 4}
