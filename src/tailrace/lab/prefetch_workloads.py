@@ -2,7 +2,7 @@
 
 A case follows from the memory of a state server alone: so many keys that state is ``TIMES`` its size, and so many rows
 of a batch that its cold records fit into the part of it that holds what was foretold. With a millisecond a read, 16 at
-once and 8 MB, reading them takes 5 to 7 ms where nearly every second row needs a cold record (``q13``, ``q19``,
+once and 8 MB, reading them takes some 5 ms where nearly every second row needs a cold record (``q13``, ``q19``,
 ``ysb``), 23 where one in ten does (``q18``, ``q20``): less than a key is known before its batch is applied, which is
 what hints can hide; ``--sweep rows`` shows what becomes of larger ones. NEXMark's streams are those of the
 Keyed Prefetching paper in small: auctions and people stay active for as long as the bench runs, and which of them
@@ -97,7 +97,7 @@ def _q13(memory: int) -> Case:
         "hot_auction_batch": _RATE * 3 // 50,
         "first_event": (table // 3 + 1) * 50,
     }
-    return Case("q13", f"{PREFIX}q13{AS_TEXTS}", values, min(230, memory // 600), memory, table="side_rows")
+    return Case("q13", f"{PREFIX}q13{AS_TEXTS}", values, min(160, memory // 600), memory, table="side_rows")
 
 
 def _q18(memory: int) -> Case:
@@ -140,7 +140,7 @@ def _q19(memory: int) -> Case:
         "first_event": fill,
     }
     filling = {**_EVEN, "auctions_in_flight": max(1, wanted // 50), "first_event": 0}
-    return Case("q19", f"{PREFIX}q19{AS_TEXTS}", values, memory // 42_000, memory, fill, fill // 4 + 1, filling)
+    return Case("q19", f"{PREFIX}q19{AS_TEXTS}", values, memory // 62_000, memory, fill, fill // 4 + 1, filling)
 
 
 def _q20(memory: int) -> Case:
@@ -162,7 +162,7 @@ def _q20(memory: int) -> Case:
 
 def _ysb(memory: int) -> Case:
     """Ads in Redis. A copy takes about 170 bytes; the counts of views have the other half of the memory."""
-    rows = min(420, memory // 1_000)
+    rows = min(400, memory // 1_000)
     ads = TIMES * memory // 170
     values: dict[str, Value] = {"ads": ads, "rate": max(1, rows // 5), "skew": 1.0, "hot_events": rows * 4}
     return Case("ysb", "ysb", values, rows, memory, table="ads", skew="skew")

@@ -112,7 +112,7 @@ class Engine:
         calm: Calm | None = None,
     ) -> None:
         self.staging = staging
-        self._calm = calm or Calm()
+        self.calm = calm or Calm()
         self._run, self._server = run, server
         self._clock = clock
         self._checkpoint = checkpoint
@@ -126,7 +126,7 @@ class Engine:
         self._forgotten: int = NO_EPOCH
         self._broken: str | None = None
         self._sealing = Sealing(self._seats, checkpoint.due)
-        self.hints = HintDesk(self._lock, self._seats, self._takes_hints, self._calm.rush)
+        self.hints = HintDesk(self._lock, self._seats, self._takes_hints, self.calm.rush)
         staging.offer = self.hints.offer
         self._last_status = ServerStatus(
             server=server,
@@ -221,7 +221,7 @@ class Engine:
 
     def run_epoch(self, request: Request) -> tuple[EpochResult, list[pa.RecordBatch]]:
         """Every step of an epoch in one call: what small epochs pay is round trips."""
-        self._calm.rush()
+        self.calm.rush()
         try:
             with self._lock:
                 if request.winners is not None:
@@ -231,7 +231,7 @@ class Engine:
                 batches = self._seat(request.operator).emission
                 status = self.status(request)  # while nobody else can make it wait
         finally:
-            self._calm.over()
+            self.calm.over()
         committed = self.commit(request) if request.commit else None
         inline = emission.bytes <= request.inline_bytes
         status = replace(status, commit_ms=committed.commit_ms if committed else 0.0)

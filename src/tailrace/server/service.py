@@ -251,6 +251,7 @@ class StateService(flight.FlightServerBase):
         return [result.to_json(), sink.getvalue()]
 
     def _forget(self, engine: Engine, request: Request) -> None:
+        engine.calm.wait()  # records leave memory then, for which hints of the rows that come now would have to wait
         engine.forget(request)
         self._parts.forget(request.epoch)
         sweep(self._folder, request.epoch)  # tasks that died have left their files

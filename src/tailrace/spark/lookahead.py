@@ -7,9 +7,9 @@ for. A candidate's *slack* is how long before the operator begins to work on an 
 The rule
 - Until the operator has waited for cold state, nothing is sent ahead of staging; nor after many epochs in which it
   has asked for none; nor while it says that reading it is quick. Where rows come from tasks, these also send them in
-  smaller frames then, so that staging sees most of them while the rest still comes (*eager*); and points of Spark's
-  plan are no candidates unless rows wait all the same, for longer than such points take: these send every key through
-  Python once more.
+  smaller frames then, so that staging sees most of them while the rest still comes (*eager*); and others are no
+  candidates unless rows wait all the same, for longer than these take: points of Spark's plan send every key through
+  Python once more, and tasks that hint hash and send it.
 - Else the latest candidate wins whose slack (that of all hints but the slowest hundredth) is at least the time of a
   fetch (p99, from the hint on, so with all that stands before it) and a margin. If none is known to have so much, the
   latest one with nearly as much as any: what little an earlier one has more would not pay for its hints. Which has more
@@ -59,7 +59,8 @@ class Rule:
     epochs_discarded: int = 64  # for which a candidate is discarded, at first ...
     epochs_discarded_max: int = 1024  # ... and at most
     worth_ms: float = 20.0  # that rows wait in an epoch, on average, though frames are seen as they come ...
-    epochs_worth: int = 4  # ... in at least so many epochs: less is not worth what points upstream cost
+    epochs_worth: int = 4  # ... in at least so many epochs: less is not worth what points of the plan cost, ...
+    worth_share: float = 0.1  # ... and less than this share of it not what hints of tasks cost
     epochs_settling: int = 2  # after a move, in which unused entries may be those of the candidate before
 
 
@@ -109,7 +110,8 @@ class Lookahead:
     eager: bool = False  # they do, so that servers see the first ones while others still come ...
     since_eager: int = 0  # ... for so many epochs ...
     waits_ms: tuple[float, ...] = ()  # ... and what rows have waited all the same, in the newest of these
-    worth: bool = False  # whether that is more than points of the plan cost
+    worth: bool = False  # whether that is more than points of the plan cost ...
+    worth_in_tasks: bool = False  # ... or than hints of tasks do
     on: bool = False
     idle: int = 0  # epochs since cold state was last asked for
     calm: int | None = None  # epochs since rows had to wait for what was being fetched; None: never yet
@@ -130,8 +132,15 @@ class Lookahead:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        first = max(self.discarded, self.in_plan if self.in_frames and not self.worth else 0)
+        first = max(self.discarded, self._dearer)
         return tuple(name for name in self.candidates[first:] if name not in self.left_out)
+
+    @property
+    def _dearer(self) -> int:
+        """So many of the candidates, from the source on, cost more than rows wait."""
+        if not self.in_frames or self.worth:
+            return 0
+        return self.in_plan if self.worth_in_tasks else len(self.candidates) - 1
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -177,12 +186,17 @@ class Lookahead:
         """Where rows come in frames, those are made smaller: hints from points of the plan cost more."""
         rule = self.rule
         if not self.eager or self.idle >= rule.epochs_idle:
-            return replace(self, eager=False, since_eager=0, waits_ms=(), worth=False)
+            return replace(self, eager=False, since_eager=0, waits_ms=(), worth=False, worth_in_tasks=False)
         if not rule.worth_ms or self.since_eager <= rule.epochs_settling:
             return replace(self, worth=self.worth or not rule.worth_ms)
         waits = (*self.waits_ms, seen.wait_ms)[-rule.epochs_kept :]
-        worth = len(waits) >= rule.epochs_worth and sum(waits) >= rule.worth_ms * len(waits)
-        return replace(self, waits_ms=waits, worth=self.worth or worth)
+        mean_ms = sum(waits) / len(waits) if len(waits) >= rule.epochs_worth else 0.0
+        return replace(
+            self,
+            waits_ms=waits,
+            worth=self.worth or mean_ms >= rule.worth_ms,
+            worth_in_tasks=self.worth_in_tasks or mean_ms >= rule.worth_share * rule.worth_ms,
+        )
 
     def _discarded_for(self) -> int:
         """How many epochs, after as many times."""
@@ -250,8 +264,8 @@ class Lookahead:
             else:
                 which = "the first" if winner == kept[0] else "the latest with nearly as much slack as any"
                 reason = f"{which}, since none has slack for {fetch}: it has {slack[winner]:.1f} ms"
-        if self.in_plan and self.in_frames and not self.worth:
-            reason += "; rows wait for less than points of Spark's plan cost"
+        if self._dearer:
+            reason += f"; rows wait for less than these cost: {', '.join(self.candidates[: self._dearer])}"
         if self.discarded:
             before = ", ".join(self.candidates[: self.discarded])
             reason += f"; discarded, since they hint at other keys: {before}"

@@ -13,11 +13,13 @@ from real import SHARDS, SPEC, config, eventually, frame, rows, stage
 from tailrace.errors import CorruptionError, FencedError, StateServerError, SumOverflowError
 from tailrace.operators.frame import Frame
 from tailrace.server.assembly import build_engine
+from tailrace.server.calm import Calm
 from tailrace.server.client import StageWriter, StateClient
 from tailrace.server.direct_line import DirectLine
+from tailrace.server.engine import Engine
 from tailrace.server.file_stage import FileStageWriter
 from tailrace.server.folder import ServerFolder
-from tailrace.server.protocol import ProcessConfig, ServerAddress, ServerConfig, StageKey, Winner
+from tailrace.server.protocol import ProcessConfig, Request, ServerAddress, ServerConfig, StageKey, Winner
 from tailrace.server.service import LateEngine, StateService
 
 
@@ -83,6 +85,28 @@ def test_an_epoch_over_the_wire(client: StateClient, common: ServerConfig) -> No
     assert client.status().rows == 3
     again = client.run_epoch(2, 2, [stage(client, run, 2, 2, 30, 0, frame([1, 2, 3]))], 0, 0, commit=False)
     assert rows(again.batches) == {1: (3, 3), 2: (2, 4), 3: (3, 9)}
+
+
+def test_an_epoch_is_forgotten_when_there_is_time(
+    client: StateClient, common: ServerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not while rows come: the engine would be at it when their keys are told."""
+    order: list[str] = []
+    wait, forget = Calm.wait, Engine.forget
+
+    def waited(self: Calm) -> None:
+        order.append("waited")
+        wait(self)
+
+    def forgot(self: Engine, request: Request) -> None:
+        order.append("forgot")
+        forget(self, request)
+
+    client.run_epoch(0, 0, [stage(client, common.run, 0, 0, 8, 0, frame([1]))], 0, 0, commit=False)
+    monkeypatch.setattr(Calm, "wait", waited)
+    monkeypatch.setattr(Engine, "forget", forgot)
+    client.forget(0)
+    assert order == ["waited", "forgot"]
 
 
 def test_a_refused_stream_tells_its_task_why(client: StateClient, common: ServerConfig) -> None:

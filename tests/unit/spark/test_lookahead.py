@@ -24,7 +24,7 @@ def _plainly(
     moved_at = 0  # the epoch after which the present candidate was chosen
     on = False
     eager_since: int | None = None
-    worth = False
+    worth = in_tasks = False
     for now, seen in enumerate(epochs):
         current = decided[-1][0] if decided else STAGING
         waited = seen.misses > 0 or seen.late > 0
@@ -34,14 +34,16 @@ def _plainly(
         while idle <= now and past[now - idle].cold == 0:
             idle += 1
         if not seen.wanted or idle >= rule.epochs_idle:
-            eager_since, worth = None, False
+            eager_since, worth, in_tasks = None, False, False
         elif eager_since is None:
             eager_since = now if waited else None
             worth = waited and rule.worth_ms == 0
         else:
             waits = [each.wait_ms for each in past[eager_since + rule.epochs_settling + 1 :]][-rule.epochs_kept :]
-            worth = worth or (len(waits) >= rule.epochs_worth and sum(waits) / len(waits) >= rule.worth_ms)
-        dearer = 0 if in_plan is None or worth else in_plan
+            if len(waits) >= rule.epochs_worth:
+                worth = worth or sum(waits) / len(waits) >= rule.worth_ms
+                in_tasks = in_tasks or sum(waits) / len(waits) >= rule.worth_ms / 10
+        dearer = 0 if in_plan is None or worth else in_plan if in_tasks else len(candidates) - 1
         if on and idle >= rule.epochs_idle:
             on = False
         if not on or len(candidates) == 1:
@@ -133,7 +135,7 @@ def _seen() -> st.SearchStrategy[Seen]:
         st.integers(0, 20),
         st.sampled_from([0, 0, 0, 1, 10]),
         st.sampled_from([True, True, True, True, False]),
-        st.sampled_from([0.0, 5.0, 40.0]),
+        st.sampled_from([0.0, 0.9, 5.0, 40.0]),
         st.sampled_from([0, 0, 2]),
         st.sampled_from([0, 0, 5, 30]),
         st.sampled_from([0, 100]),
@@ -330,9 +332,13 @@ def test_points_of_the_plan_must_be_worth_what_they_cost() -> None:
     calm = after(Lookahead(NAMES, in_frames=True, in_plan=3), 3, 0.0)
     assert not calm.eager and "no cold state was waited for" in calm.decision.reason
     eager = after(calm, 1, 300.0)
-    assert eager.eager and eager.decision.candidate == "ingest" and eager.kept == ("ingest", STAGING)
-    assert "less than points of Spark's plan cost" in eager.decision.reason
-    assert not after(eager, 20, 12.0).worth, "a little waiting costs less"
+    assert eager.eager and eager.kept == (STAGING,) and eager.decision.candidate == STAGING
+    assert eager.decision.reason.endswith(
+        "rows wait for less than these cost: source, transform 1, transform 2, ingest"
+    )
+    assert after(eager, 20, 1.5).kept == (STAGING,)
+    some = after(eager, 20, 12.0)
+    assert some.kept == ("ingest", STAGING) and not some.worth, "a little waiting costs less than points of the plan"
     assert not after(eager, 5, 300.0).worth, "frames have only just become smaller"
     assert after(eager, 6, 300.0).decision.candidate == "source"
     assert after(after(eager, 12, 0.0), 8, 60.0).worth, "what counts is the mean of the last epochs"
