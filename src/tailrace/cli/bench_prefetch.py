@@ -66,7 +66,7 @@ def prefetch(
 ) -> None:
     """What rows wait for state that is not in memory: caches alone, asynchronous reads, and hints before it is needed.
 
-    Five workloads, one after the other, state 12 times the memory, a millisecond a read. About 18 minutes on two cores.
+    Five workloads, one after the other, state 12 times the memory, a millisecond a read. About 20 minutes on two cores.
     """
     from tailrace.lab import bench_prefetch as prefetch_bench  # lazy: see LAZY
     from tailrace.lab import prefetch_options as asked  # lazy: see LAZY
