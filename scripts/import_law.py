@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
             "server.direct_message",
             "server.file_emission",
             "server.file_stage",
+            "server.stream_stage",
             "server.folder",
             "server.refusal",
             "server.hint_message",

@@ -31,7 +31,6 @@ from pyarrow import flight
 from tailrace.env.disk import process_id
 from tailrace.errors import StateServerError, TailraceError
 from tailrace.ids import MIN_MICROS, NO_EPOCH
-from tailrace.operators.frame import Frame
 from tailrace.server.direct_call import DirectCaller, Refused, WrongToken
 from tailrace.server.direct_message import BrokenLine
 from tailrace.server.file_emission import ACTION as EMIT_ACTION
@@ -42,7 +41,6 @@ from tailrace.server.hint_message import ACTION as HINT
 from tailrace.server.hint_message import HintMessage
 from tailrace.server.protocol import (
     ERROR_PREFIX,
-    NOTHING_STAGED,
     TOKEN_HEADER,
     UNIX_SCHEME,
     Access,
@@ -58,13 +56,13 @@ from tailrace.server.protocol import (
     ServerStatus,
     Slack,
     StageKey,
-    StageReceipt,
     Uploaded,
     Winner,
     decode,
     encode,
 )
 from tailrace.server.refusal import Refusal
+from tailrace.server.stream_stage import StageWriter, Streams
 
 _CLIENTS_MAX = 64
 _HINT_TIMEOUT_S = 2.0
@@ -106,7 +104,7 @@ class StateClient:
         """Takes the frames of one attempt. Rows count only after ``finish``. Opened by the first frame."""
         if self._folder is not None:
             return FileStageWriter(self._send, self._tell, self._folder, key)
-        return StageWriter(self, key)
+        return StageWriter(self._put, lambda error: _meant(error, self._who), key)
 
     def hint(self, message: HintMessage, batch: pa.RecordBatch | None = None) -> bytes | None:
         """Tell what is on its way. What is answered; None where nobody heard: hints may be lost, and fail no task.
@@ -365,6 +363,10 @@ class StateClient:
         uri = self.address.uri
         return os.path.dirname(uri[len(UNIX_SCHEME) :]) if uri.startswith(UNIX_SCHEME) else None
 
+    def _put(self, descriptor: flight.FlightDescriptor, schema: pa.Schema) -> Streams:
+        opened: Streams = self._client.do_put(descriptor, schema, self._options(self._access.transfer_timeout_s))
+        return opened
+
     def _send(self, name: str, body: bytes) -> None:
         """After all that was told."""
         with self._mapped_errors():
@@ -386,74 +388,6 @@ class StateClient:
             yield
         except (flight.FlightError, pa.ArrowException, OSError, Refused, WrongToken) as error:
             raise _meant(error, self._who) from error
-
-
-class StageWriter:
-    """One attempt's stream to one server. Used by one thread. Leaving it without ``finish`` drops what was sent."""
-
-    def __init__(self, client: StateClient, key: StageKey) -> None:
-        self._client = client
-        self._key = key
-        self._receipt = NOTHING_STAGED
-        self._streams: tuple[flight.FlightStreamWriter, flight.FlightMetadataReader] | None = None
-
-    def write(self, frame: Frame) -> None:
-        batch = frame.to_batch()
-        with self._reporting():
-            if self._streams is None:
-                descriptor = flight.FlightDescriptor.for_command(encode(self._key))
-                options = self._client._options(self._client._access.transfer_timeout_s)
-                self._streams = self._client._client.do_put(descriptor, batch.schema, options)
-            self._streams[0].write_batch(batch)
-        self._receipt = self._receipt.after(frame.n, frame.nbytes, frame.checksum())
-
-    def part(self) -> None:
-        """What was written is on its way already."""
-
-    def finish(self) -> StageReceipt:
-        """End the stream; the server has all of it and has compared. The receipt goes to the driver."""
-        if self._streams is None:
-            return self._receipt
-        with self._reporting():
-            writer, reader = self._streams
-            writer.write_metadata(encode(self._receipt))
-            writer.done_writing()
-            if reader.read() is None:
-                raise pa.ArrowException("no receipt came back")
-            self._streams = None
-            writer.close()
-        return self._receipt
-
-    def abort(self) -> None:
-        """End the stream without finishing it: the server drops what came."""
-        self._close_stream()
-
-    def __enter__(self) -> StageWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.abort()
-
-    @contextmanager
-    def _reporting(self) -> Iterator[None]:
-        """A server that refuses a stream closes it: the reason is known only when our side is closed too."""
-        try:
-            yield
-        except (flight.FlightError, pa.ArrowException) as error:
-            reason = self._close_stream() or error
-            raise _meant(reason, self._client._who) from error
-
-    def _close_stream(self) -> Exception | None:
-        """Close without a receipt. The server answers that with an error, which is returned."""
-        streams, self._streams = self._streams, None
-        if streams is None:
-            return None
-        try:
-            streams[0].close()
-        except (flight.FlightError, pa.ArrowException) as error:
-            reason: Exception = error
-            return reason
-        return None
 
 
 _cache_lock = threading.Lock()

@@ -14,13 +14,14 @@ from tailrace.errors import CorruptionError, FencedError, StateServerError, SumO
 from tailrace.operators.frame import Frame
 from tailrace.server.assembly import build_engine
 from tailrace.server.calm import Calm
-from tailrace.server.client import StageWriter, StateClient
+from tailrace.server.client import StateClient
 from tailrace.server.direct_line import DirectLine
 from tailrace.server.engine import Engine
 from tailrace.server.file_stage import FileStageWriter
 from tailrace.server.folder import ServerFolder
 from tailrace.server.protocol import ProcessConfig, Request, ServerAddress, ServerConfig, StageKey, Winner
 from tailrace.server.service import LateEngine, StateService
+from tailrace.server.stream_stage import StageWriter
 
 
 @pytest.fixture
