@@ -371,9 +371,13 @@ class StateClient:
         """After all that was told."""
         with self._mapped_errors():
             refusal = None if self._staging is None else self._staging.heard(self._access.transfer_timeout_s)
-            if refusal is not None:
-                raise Refused(refusal)
-        self._called(name, body, self._access.transfer_timeout_s)
+        try:
+            self._called(name, body, self._access.transfer_timeout_s)
+        except TailraceError as error:
+            # What was refused may be of a task before that gave up, and then this call does not fail.
+            if refusal is None:
+                raise
+            raise refusal.error(self._who) from error
 
     def _tell(self, name: str, body: bytes) -> None:
         with self._mapped_errors():

@@ -1,7 +1,7 @@
 """Parts of stages that are not finished yet: frames in files, which the server holds until their task has sent all.
 
 Invariants
-- A part is no stage: nothing is fenced, counted or applied of it. It becomes one with the last call of its task, whose
+- A part is no stage: nothing is counted or applied of it. It becomes one with the last call of its task, whose
   receipt must be that of all frames, in the order of the parts.
 - What a task left that did not finish goes when its epoch is forgotten.
 
