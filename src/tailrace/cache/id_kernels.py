@@ -92,3 +92,13 @@ def sweep(
         hand += 1
         steps += 1
     return found, hand
+
+
+@kernel
+def count_waiting(alive: np.ndarray, foretold: np.ndarray, ranks: np.ndarray, past: int, end: int) -> int:
+    """How many of the first ``end`` entries live, are foretold, and have a rank of at least ``past``."""
+    count = 0
+    for i in range(end):
+        if alive[i] and foretold[i] and ranks[i] >= past:
+            count += 1
+    return count

@@ -5,9 +5,10 @@ Invariants
   it is asked for, *in flight* while it is fetched, and gone when what was fetched is kept elsewhere.
 - Nobody fetches an id that is in flight: who needs it waits (``wait_for``). Who needs an unprocessed one takes it out
   (``claim``), and fetches it with all else that is missing, at once: what is in flight is waited for after that.
-- Where asking takes no time (``ask``), entries are in flight from the hint on, whether a worker is there or not. Who
-  needs one and can finish it without asking again takes it over (``take_over``), rather than wait for a worker that
-  waits for a processor; what the worker has of it is not kept then.
+- Where asking takes no time (``ask``), entries are in flight from the hint on, whether a worker is there or not. A
+  worker comes when they are there, and not for each hint: each time costs it, and all others who want the interpreter,
+  much the same whether it fetches ten or a thousand. Who needs one and can finish it without asking again takes it over
+  (``take_over``), rather than wait for a worker that waits for a processor; what the worker has of it is not kept then.
 - A fetch that fails leaves nothing: whoever needs the id fetches it again and meets the error where it can be told.
 - The buffer is bounded; hints beyond its room are dropped, and counted.
 - No more is asked for than can be kept (``space``): the rest stays unprocessed, for who needs it.
@@ -17,6 +18,7 @@ Threads: any. One lock, never held over a fetch. Workers start with the first hi
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -32,12 +34,16 @@ _UNPROCESSED, _ASKED, _FETCHING, _LANDING, _TAKEN = range(5)
 else will finish it, while a worker still has it."""
 _FETCHES_KEPT = 64
 _ROOM = 1 << 20
+_GATHERED_S = 0.006
+"""What is there waits so long, at most, for more that will be soon."""
+_ASKED_TOGETHER = 512
+"""Of more than this, the first are there before the last."""
 
 Ask = Callable[[int], float]
 """Ask for so many: tells when they will be there. Called under the lock, and so quick."""
-Fetch = Callable[[np.ndarray, Any, float], Any]
-"""What is stored under these ids, in any form; beside them what ``hint`` was given for them, and when what was asked
-for is there (0: it was not asked for yet)."""
+Fetch = Callable[[np.ndarray, list[Any], float], Any]
+"""What is stored under these ids, in any form; beside them their keys, a part for each call of ``hint`` that gave some,
+in their order (none where none were given), and when what was asked for is there (0: it was not asked for yet)."""
 Keep = Callable[[np.ndarray, Any, np.ndarray, np.ndarray], None]
 """Put away what was fetched: ids, what ``Fetch`` gave, event times, and which of them are still wanted."""
 Space = Callable[[], int]
@@ -53,14 +59,16 @@ class Prefetcher:
         ask: Ask | None = None,
         *,
         threads: int = 2,
-        batch: int = 512,
+        batch: int = 4096,
         room: int = _ROOM,
         name: str = "prefetch",
     ) -> None:
-        """``batch``: ids in one fetch at most, so that several workers share a burst."""
+        """``batch``: ids in one fetch at most."""
         self._fetch, self._keep, self._space, self._ask = fetch, keep, space, ask
         self._threads, self._batch, self._room, self._name = threads, batch, room, name
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        self._changed = threading.Condition(lock)  # entries are gone: for who waits for that
+        self._work_there = threading.Condition(lock)
         self._table = IdTable()
         self._times = np.zeros(self._table.room, np.int64)
         self._stages = np.zeros(self._table.room, np.int8)
@@ -71,6 +79,7 @@ class Prefetcher:
         self._piece = 0
         self._next = 0  # no entry before this number is for a worker to take
         self._flying = 0
+        self._minded_until = math.inf  # when a worker will look by itself at what is asked for; none does: never
         self._workers: list[threading.Thread] = []
         self._closed = False
         self.received = self.dropped = self.fetched = self.failed = 0
@@ -107,7 +116,7 @@ class Prefetcher:
             if self._table.end > before:
                 self._ask_for_some()
                 self._start_workers()
-                self._changed.notify_all()
+                self._call_worker()
 
     def knows(self, ids: np.ndarray) -> np.ndarray:
         """Which of these are foretold already, or in flight."""
@@ -175,7 +184,7 @@ class Prefetcher:
         with self._changed:
             if len(self._table):
                 self._ask_for_some()
-                self._changed.notify_all()
+                self._call_worker()
 
     def drop_before(self, time: int) -> None:
         """Hints for rows older than this are of no use."""
@@ -191,10 +200,9 @@ class Prefetcher:
     def settle(self) -> None:
         """Wait until everything foretold is fetched that can be kept."""
         with self._changed:
-            self._changed.notify_all()  # there may be space that no worker knows of
             while not self._closed:
-                if self._ask_for_some():
-                    self._changed.notify_all()
+                self._ask_for_some()  # there may be space that no worker knows of
+                self._call_worker()
                 if not self._flying and not len(self._unprocessed()):
                     return
                 self._changed.wait()
@@ -209,6 +217,7 @@ class Prefetcher:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+            self._work_there.notify_all()
         for worker in self._workers:
             worker.join()
 
@@ -225,12 +234,13 @@ class Prefetcher:
         while True:
             with self._changed:
                 while not self._closed and not len(picked := self._picked()):
-                    self._changed.wait()
+                    self._wait_for_work()
                 if self._closed:
                     return
                 self._stages[picked] = _FETCHING
                 ids, keys = self._table.ids[picked].copy(), self._keys_of(picked)
                 due = float(self._due[picked].max())
+                self._call_worker()  # another one, where there is more
             try:
                 self._fetch_and_keep(ids, keys, due)
             except Exception:  # whoever needs the rows fetches them again, and meets what is wrong
@@ -240,7 +250,8 @@ class Prefetcher:
                 self._flying -= len(ids)
                 self._table.drop(self._table.find(ids))
                 self._tidy()
-                self._ask_for_some()
+                if self._ask_for_some():
+                    self._call_worker()
                 self._changed.notify_all()
 
     def _fetch_and_keep(self, ids: np.ndarray, keys: Any, due: float) -> None:
@@ -257,28 +268,58 @@ class Prefetcher:
     # -- under the lock -----------------------------------------------------------------------------------------------
 
     def _picked(self) -> np.ndarray:
-        """The next entries for a worker, in flight; where they have keys, of one call of ``hint``."""
+        """The next entries for a worker, in flight. Of those that were asked for, what is there."""
         if self._ask is None:
             picked = self._unprocessed()
             self._flying += len(picked)
             return picked
-        return self._of_one_call(self._with_stage(_ASKED)[: self._batch])
+        now = clock.monotonic()
+        asked = self._with_stage(_ASKED)[: self._batch] if self._next_ready() <= now else np.empty(0, np.int64)
+        there: np.ndarray = asked[self._due[asked] <= now]
+        return there
+
+    def _next_ready(self) -> float:
+        """When a worker is to come for what was asked for: all of it is there, or the first has been for a while."""
+        asked = self._with_stage(_ASKED)[: self._batch] if self._ask is not None else []
+        if not len(asked):
+            return math.inf
+        due = self._due[asked]
+        return min(float(due.max()), float(due.min()) + _GATHERED_S)
+
+    def _wait_for_work(self) -> None:
+        """One worker sees to it that what is asked for is fetched in time, others wait until they are called."""
+        ready = self._next_ready()
+        if ready >= self._minded_until:
+            self._work_there.wait()
+            return
+        self._minded_until = ready
+        self._work_there.wait(max(0.0, ready - clock.monotonic()))
+        self._minded_until = math.inf
+
+    def _call_worker(self) -> None:
+        """Where there is something to do that no worker will look at by itself in time."""
+        if self._ask is None:
+            if len(self._that_can_be_kept()):
+                self._work_there.notify()
+        elif self._next_ready() < self._minded_until:
+            self._work_there.notify()
 
     def _ask_for_some(self) -> bool:
         """Ask for what is unprocessed and can be kept, where that takes no time: whether there was any."""
         if self._ask is None:
             return False
         found = self._that_can_be_kept()
-        for first in range(0, len(found), self._batch):  # by what a worker takes, so that the first are there first
-            some = found[first : first + self._batch]
+        together = min(self._batch, _ASKED_TOGETHER)
+        for first in range(0, len(found), together):
+            some = found[first : first + together]
             self._due[some] = self._ask(len(some))
         self._stages[found] = _ASKED
         self._flying += len(found)
         return len(found) > 0
 
     def _unprocessed(self) -> np.ndarray:
-        """The next entries to fetch, where they have keys of one call of ``hint``."""
-        return self._of_one_call(self._that_can_be_kept()[: self._batch])
+        """The next entries to fetch."""
+        return self._that_can_be_kept()[: self._batch]
 
     def _that_can_be_kept(self) -> np.ndarray:
         """The unprocessed entries that there is space for, in the order in which they came."""
@@ -301,17 +342,14 @@ class Prefetcher:
         found: np.ndarray = open_[self._stages[open_] == stage]
         return found
 
-    def _of_one_call(self, entries: np.ndarray) -> np.ndarray:
-        if self._keys and len(entries):
-            entries = entries[self._pieces[entries] >> 32 == self._pieces[entries[0]] >> 32]
-        return entries
-
-    def _keys_of(self, picked: np.ndarray) -> Any:
-        piece = int(self._pieces[picked[0]] >> 32)
-        for number, keys in self._keys:
-            if number == piece:
-                return keys(self._pieces[picked] & 0xFFFFFFFF)
-        return None
+    def _keys_of(self, picked: np.ndarray) -> list[Any]:
+        """The parts of the keys of entries, in their order: calls of ``hint`` have made entries one after the other."""
+        if not self._keys:
+            return []
+        calls, known = self._pieces[picked] >> 32, dict(self._keys)
+        edges = [0, *(np.flatnonzero(calls[1:] != calls[:-1]) + 1).tolist(), len(picked)]
+        spans = [picked[low:high] for low, high in zip(edges[:-1], edges[1:], strict=True)]
+        return [known[int(self._pieces[own[0]] >> 32)](self._pieces[own] & 0xFFFFFFFF) for own in spans]
 
     def _make_room(self) -> None:
         room = self._table.room

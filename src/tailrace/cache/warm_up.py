@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tailrace.cache import id_kernels as ik
 from tailrace.cache.frequency_sketch import FrequencySketch
 from tailrace.cache.id_table import IdTable
 from tailrace.cache.policies import Clock
@@ -16,6 +17,7 @@ def warm_up_cache() -> None:
     table.drop(table.add(ids)[:1])
     table.find(ids)
     table.compact()
+    ik.count_waiting(table.alive, table.alive, table.ids, 0, table.end)
     sketch = FrequencySketch()
     sketch.add(ids)
     sketch.counts(ids)

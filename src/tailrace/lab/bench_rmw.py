@@ -27,8 +27,14 @@ from tailrace.lab.turns import in_turns
 
 ALL_ENGINES = ("spark-rocksdb", "spark-memory", "tailrace", "shuffle-floor", "transfer-floor")
 FLOORS = ("shuffle-floor", "transfer-floor")
-ONE_PIECE_A_CORE = {"spark.sql.files.openCostInBytes": "0"}
-"""A file is cut by its bytes alone: one of equal row groups, one for each core, gives each core one of them."""
+ONE_PIECE_A_CORE = {
+    "spark.sql.files.openCostInBytes": "0",
+    "spark.sql.files.maxPartitionNum": str(measure.cores()),
+}
+"""A file is cut by its bytes alone: one of equal row groups, one for each core, gives each core one of them.
+
+And no more: of an odd number of bytes, one is left for a task that finds nothing in it, and that others wait for.
+"""
 
 Report = Callable[[str, int, int], None]
 """Told (what is going on, steps done, steps in all)."""

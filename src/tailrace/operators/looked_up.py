@@ -31,7 +31,7 @@ from tailrace.state.sections import RowsBuilder, ValidBits, decoded
 from tailrace.state.table import Rows, concat_rows
 
 _FETCH_KEYS = 512
-"""So many keys that were foretold are asked for at once, so that several workers share them."""
+"""So many keys that were foretold are asked for at once, where asking takes time: several workers share them."""
 
 
 class TableCopies:
@@ -39,7 +39,7 @@ class TableCopies:
         self._asker, self._kept = asker, spec.cached_layout()
         self._keys = record_layout(spec.keys, [], ansi=False)
         self._cache = RecordCache(self._kept, capacity_bytes, policy)
-        batch = min(_FETCH_KEYS, asker.piece)
+        batch = asker.piece if asker.mapped else min(_FETCH_KEYS, asker.piece)
         ask = asker.ask_ahead if asker.mapped else None
         self._ahead = Prefetcher(self._fetched, self._keep, self._cache.room, ask, batch=batch, name="lookup")
         self._asked = self._missed = self._late = 0
@@ -201,8 +201,9 @@ class TableCopies:
             self._ahead.hint(ids[wanted], times[wanted], lambda at: keys(wanted[at]))
         return len(wanted)
 
-    def _fetched(self, ids: np.ndarray, keys: Rows, due: float) -> Rows:
-        return self._ask(keys, patient=False, due=due)  # whoever needs them will have patience
+    def _fetched(self, ids: np.ndarray, keys: list[Rows], due: float) -> Rows:
+        together = keys[0] if len(keys) == 1 else concat_rows(keys, self._keys)
+        return self._ask(together, patient=False, due=due)  # whoever needs them will have patience
 
     def _keep(self, ids: np.ndarray, rows: Rows, times: np.ndarray, wanted: np.ndarray) -> None:
         if not wanted.all():

@@ -126,8 +126,8 @@ class Engine:
         self._forgotten: int = NO_EPOCH
         self._broken: str | None = None
         self._sealing = Sealing(self._seats, checkpoint.due)
-        self.hints = HintDesk(self._lock, self._seats, self._takes_hints, self.calm.rush)
-        staging.offer = self.hints.offer
+        self.hints = HintDesk(self._lock, self._seats, self._takes_hints, self.calm.rush, staging.together)
+        staging.desk = self.hints
         self._last_status = ServerStatus(
             server=server,
             run=run,

@@ -7,6 +7,8 @@ Invariants
   operator has cold state, that costs a look at a flag.
 - The first hints of rows are told at once (``tell``) where the engine is free: another thread would first have to get a
   processor, which tasks keep busy just then, and what it is about is a few milliseconds.
+- Frames of tasks that go on (``shown``) have more time: nobody waits until they are told, and those that have come
+  meanwhile are told together.
 
 Threads: anybody hands in; one thread of its own works, under the engine's lock for as long as an operator takes to say
 what it lacks. Reading is the operators' own affair, behind that.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,8 @@ _WAITING_MAX = 32
 _CLOSING_S = 10.0
 
 Work = Callable[[], None]
+Gather = Callable[[str, list[Any]], Sequence[Any]]
+"""Puts frames of an operator together where they are small."""
 
 
 class HintDesk:
@@ -39,9 +43,12 @@ class HintDesk:
         seats: Mapping[str, Seat],
         takes: Callable[[Seat, int], bool],
         rush: Callable[[], None] = lambda: None,
+        gather: Gather = lambda operator, frames: frames,
     ) -> None:
         """``engine``: the lock under which all work is done. ``takes``: whether hints for an epoch still come in time,
         asked under it. ``rush``: called when rows are about to come."""
+        self._gather = gather
+        self._shown: dict[tuple[str, int], list[Any]] = {}  # frames that wait, by operator and epoch
         self._engine, self._seats, self._takes, self._rush = engine, seats, takes, rush
         self._foretold: dict[str, int] = {}  # by operator, the newest epoch for which keys came ahead of rows
         self._waiting: queue.Queue[Work | None] = queue.Queue(_WAITING_MAX)
@@ -57,6 +64,33 @@ class HintDesk:
             # Where its keys were foretold before, nearly all is on its way, and the task need not wait for the rest.
             tell = self.hand_in if self._foretold.get(operator) == epoch else self.tell
             tell(lambda: self._hint(operator, epoch, lambda hinted: hinted.hint_frame(frame, epoch)))
+
+    def show(self, operator: str, frame: Any, epoch: int) -> None:
+        """As ``offer``, of a frame whose task still goes on."""
+        self._rush()
+        if not isinstance(taker := self._seats[operator].operator, Hinted) or not taker.wants_hints():
+            return
+        with self._starting:
+            waiting = self._shown.setdefault((operator, epoch), [])
+            waiting.append(frame)
+            if len(waiting) > 1:
+                return  # who comes for the first takes them all
+        if not self.hand_in(lambda: self._tell_shown(operator, epoch)):
+            self._take_shown(operator, epoch)
+
+    def _tell_shown(self, operator: str, epoch: int) -> None:
+        """Under the engine's lock."""
+        frames = self._take_shown(operator, epoch)
+
+        def tell(hinted: Hinted) -> None:
+            for frame in self._gather(operator, frames):
+                hinted.hint_frame(frame, epoch)
+
+        self._hint(operator, epoch, tell)
+
+    def _take_shown(self, operator: str, epoch: int) -> list[Any]:
+        with self._starting:
+            return self._shown.pop((operator, epoch), [])
 
     def hint_keys(self, operator: str, epoch: int, told: Foretold) -> None:
         """Keys that are on their way to an operator in this epoch. Whatever is wrong with them, nothing happens."""
@@ -90,11 +124,11 @@ class HintDesk:
         finally:
             self._engine.release()
 
-    def hand_in(self, work: Work) -> None:
-        """Have it done soon, or not at all."""
+    def hand_in(self, work: Work) -> bool:
+        """Have it done soon, or not at all: then it is not taken."""
         with self._starting:
             if self._closed:
-                return
+                return False
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="tailrace-hints", daemon=True)
                 self._thread.start()
@@ -102,6 +136,8 @@ class HintDesk:
             self._waiting.put_nowait(work)
         except queue.Full:
             self.dropped += 1
+            return False
+        return True
 
     def close(self) -> None:
         with self._starting:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -63,6 +63,13 @@ class Stage:
         return Attempt(self.key.epoch, self.key.try_)
 
 
+class Desk(Protocol):
+    """What is needed of a hint desk."""
+
+    def offer(self, operator: str, frame: Any, epoch: int) -> None: ...
+    def show(self, operator: str, frame: Any, epoch: int) -> None: ...
+
+
 class Staging:
     def __init__(
         self,
@@ -73,7 +80,7 @@ class Staging:
         gather: Callable[[str, list[Frame]], list[Frame]] = lambda operator, frames: frames,
     ) -> None:
         """``gather`` puts frames of an operator together where they are small."""
-        self.offer: Callable[[str, Frame, int], None] | None = None  # told of each frame: hints for operators
+        self.desk: Desk | None = None  # told of each frame: hints for operators
         self._run = run
         self._folder = folder
         self._memory_bytes_max = memory_bytes_max
@@ -117,8 +124,8 @@ class Staging:
         with self._lock:
             self._refuse_fenced(key)
         frame = self._frame_of(key.operator, batch)
-        if self.offer is not None:
-            self.offer(key.operator, frame, key.epoch)
+        if self.desk is not None:
+            self.desk.show(key.operator, frame, key.epoch)
         return frame.n
 
     def add(self, stage: Stage, batch: pa.RecordBatch, *, in_file: bool = False, shown: bool = False) -> None:
@@ -144,8 +151,8 @@ class Staging:
             stage.spill.write(batch)
         stage.frames.append(frame if fits or in_file else None)
         stage.receipt = receipt
-        if self.offer is not None and not shown:
-            self.offer(stage.key.operator, frame, stage.key.epoch)
+        if self.desk is not None and not shown:
+            self.desk.offer(stage.key.operator, frame, stage.key.epoch)
 
     def finish(self, stage: Stage, said: StageReceipt) -> StageReceipt:
         """Complete a stage whose sender says what it has sent."""
@@ -191,7 +198,11 @@ class Staging:
 
     def gathered(self, operator: str, stages: Iterable[Stage]) -> list[Frame]:
         """The frames of taken stages in order, the small ones put together."""
-        return self._gather(operator, list(self.frames(stages)))
+        return self.together(operator, list(self.frames(stages)))
+
+    def together(self, operator: str, frames: list[Frame]) -> list[Frame]:
+        """The frames in their order, the small ones as one."""
+        return self._gather(operator, frames)
 
     def frames(self, stages: Iterable[Stage]) -> Iterator[Frame]:
         """The frames of taken stages in order. Spilled ones are mapped from disk and checked again."""

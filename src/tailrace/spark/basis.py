@@ -18,11 +18,13 @@ from tailrace.spark.epoch_times import ttl_of
 
 FRAME_ROWS_MAX = 1 << 17
 """Rows of a frame, where nothing is gained by smaller ones."""
+FIRST_FRAME = 2
+"""So many times the rows of others has a task's first frame: what it shows, it shows early enough all the same."""
 
 
 @dataclass(frozen=True)
 class Basis:
-    """``combine``, ``route``, ``frame_rows``: they decide in which order floating-point numbers are added.
+    """``combine``, ``route``, ``frame_rows``, ``first_frame``: they decide in which order floating-point numbers are added.
 
     ``delays``: of the watermark, by input. ``ttls``: time-to-live, by operator. ``now``: when the epoch began, in
     microseconds.
@@ -32,12 +34,13 @@ class Basis:
     route: str
     now: int
     frame_rows: int = FRAME_ROWS_MAX
+    first_frame: int = FIRST_FRAME
     delays: tuple[int, ...] | None = None
     ttls: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: PhysicalPlan, combine: bool, now: int, frame_rows: int = FRAME_ROWS_MAX) -> Basis:
-        return cls(combine, plan.route.value, now, frame_rows, plan.delays, ttls_of(plan))
+        return cls(combine, plan.route.value, now, frame_rows, delays=plan.delays, ttls=ttls_of(plan))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -45,6 +48,7 @@ class Basis:
             "route": self.route,
             "now": self.now,
             "frame_rows": self.frame_rows,
+            "first_frame": self.first_frame,
             "delays": None if self.delays is None else list(self.delays),
             "ttls": dict(self.ttls),
         }
@@ -59,7 +63,8 @@ class Basis:
     def as_recorded(self, raw: Mapping[str, Any]) -> Basis:
         """This one, with what was recorded in place of its own."""
         given: dict[str, Any] = {name: raw[name] for name in ("combine", "route", "now", "ttls") if name in raw}
-        given["frame_rows"] = raw.get("frame_rows", FRAME_ROWS_MAX)  # manifests of before do not tell
+        # Manifests of before do not tell.
+        given |= {"frame_rows": raw.get("frame_rows", FRAME_ROWS_MAX), "first_frame": raw.get("first_frame", 1)}
         if "delays" in raw:
             given["delays"] = None if raw["delays"] is None else tuple(raw["delays"])
         return replace(self, **given)

@@ -165,7 +165,8 @@ class Epochs:
         replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
         late_before = self._times.late_before(plan.stages[0], self._watermark)
         eager = basis.frame_rows < FRAME_ROWS_MAX
-        orders = Orders(epoch, try_, late_before, basis.combine, basis.frame_rows, eager, self._fleet.routes)
+        cut = basis.frame_rows, basis.first_frame, eager
+        orders = Orders(epoch, try_, late_before, basis.combine, *cut, self._fleet.routes)
         context = batch.sparkSession.sparkContext
         context.setLocalProperty(orders_property(self._fleet.access.run), orders.to_json())
         if self._hints is not None:

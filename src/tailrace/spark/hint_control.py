@@ -27,8 +27,8 @@ from tailrace.spark.lookahead import STAGING, Lookahead, LookaheadProgress, Rule
 _COUNTS = ("coldHits", "coldMisses", "coldLate", "hintsFetched", "hintsWasted", "hintsPending")
 _WAIT, _FETCH = "coldWaitMs", "coldFetchMsP99"
 _BATCH_ROWS_CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_FRAMES = 3
-"""In so many frames, up to twice as many, a task's rows are sent where servers are to see them as they come."""
+_FRAMES = 4
+"""A task's rows are so many times those of a frame, about, where servers are to see them as they come."""
 _FRAME_ROWS_MIN = 128
 """A frame costs a millisecond or so, whatever its size."""
 Routes = tuple[tuple[ServerAddress, int, int], ...]
@@ -155,10 +155,12 @@ class HintControl:
 
 
 def frame_rows(task_rows: int, before: int) -> int:
-    """Rows of a frame, where a task has about so many. A power of two, which changes only where that is far off:
-    what an epoch goes by is recorded whenever it changes."""
+    """Rows of a frame, where a task has about so many. It changes only where that is far off: what an epoch goes by is
+    recorded whenever it changes."""
     too_few = task_rows < 2 * _FRAME_ROWS_MIN
-    if too_few or (before < FRAME_ROWS_MAX and 2 * before <= task_rows <= 4 * _FRAMES * before):
+    if too_few or (before < FRAME_ROWS_MAX and _FRAMES * before <= 2 * task_rows <= 4 * _FRAMES * before):
         return before
-    fitting = 1 << (task_rows // _FRAMES).bit_length() - 1
+    share = task_rows // _FRAMES
+    power = 1 << max(1, share.bit_length()) - 1
+    fitting = min((power, power + power // 2, 2 * power), key=lambda rows: abs(rows - share))
     return min(FRAME_ROWS_MAX // 2, max(_FRAME_ROWS_MIN, fitting))

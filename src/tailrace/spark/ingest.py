@@ -76,7 +76,8 @@ class Orders:
     try_: int
     late_before: int
     combine: bool
-    frame_rows: int  # of a frame, at most
+    frame_rows: int  # of a frame, at most, but the first has ...
+    first_frame: int  # ... so many times as many
     eager: bool  # servers are to look at each frame as it comes
     servers: tuple[tuple[ServerAddress, int, int], ...]  # address, shards from, to
 
@@ -133,7 +134,8 @@ class IngestTask:
         passing = (batch.rename_columns([*types]) for batch in batches)
         combine_s = transfer_s = 0.0
         try:
-            for chunk in chunks(passing if sender is None else _hinting(passing, sender), orders.frame_rows):
+            seen = passing if sender is None else _hinting(passing, sender)
+            for chunk in chunks(seen, orders.frame_rows, orders.first_frame):
                 started = clock.monotonic()
                 frames = split(lifter.frame(chunk), layout, ranges)
                 lifted = clock.monotonic()
@@ -181,13 +183,17 @@ def _hinting(batches: Iterable[pa.RecordBatch], sender: HintSender) -> Iterator[
     sender.finish()
 
 
-def chunks(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[Sequence[pa.RecordBatch]]:
+def chunks(
+    batches: Iterable[pa.RecordBatch], frame_rows: int, first_frame: int = 1
+) -> Iterator[Sequence[pa.RecordBatch]]:
     """Batches gathered until a frame is worth sending: Spark's own are a few thousand rows.
 
     However Spark cuts its batches, frames have the same rows: so floating-point numbers are added in the same order
     when an epoch is replayed. (But for rows so wide that a frame's bytes are its limit.) After every few frames they
-    are twice as large: ``rows_max`` is what fitted the epoch before, and this one may have a thousand times its rows.
+    are twice as large: ``frame_rows`` is what fitted the epoch before, and this one may have a thousand times its rows.
+    The first has ``first_frame`` times as many.
     """
+    rows_max = max(frame_rows, min(first_frame * frame_rows, FRAME_ROWS_MAX))
     chunk: list[pa.RecordBatch] = []
     rows = size = made = 0
     for batch in batches:
@@ -201,7 +207,6 @@ def chunks(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[Sequenc
                 yield chunk
                 chunk, rows, size = [], 0, 0
                 made += 1
-                if made % _FRAMES_ALIKE == 0:
-                    rows_max = max(rows_max, min(2 * rows_max, FRAME_ROWS_MAX))
+                rows_max = max(frame_rows, min(frame_rows << made // _FRAMES_ALIKE, FRAME_ROWS_MAX))
     if chunk:
         yield chunk

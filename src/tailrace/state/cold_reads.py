@@ -115,7 +115,7 @@ class ColdReads:
             return left
 
         def fetched(wanted: np.ndarray, due: float = 0.0) -> None:
-            order, rows = self._fetch(ids[wanted], None, due)
+            order, rows = self._fetch(ids[wanted], [], due)
             put(wanted[order], rows)
             if keep and self.slow:
                 self._keep_some(ids[wanted[order]], rows)
@@ -236,7 +236,7 @@ class ColdReads:
         with self._lock:
             self._record_s = took_s if not self._record_s else 0.9 * self._record_s + 0.1 * took_s
 
-    def _fetch(self, ids: np.ndarray, _: object, due: float) -> tuple[np.ndarray, Rows]:
+    def _fetch(self, ids: np.ndarray, _: list[object], due: float) -> tuple[np.ndarray, Rows]:
         """Records of several segments, and the order in which they stand. ``due``: see ``prefetch.Fetch``."""
         began = clock.monotonic()
         due = due or self._device.ask(len(ids))

@@ -17,6 +17,7 @@ import threading
 
 import numpy as np
 
+from tailrace.cache import id_kernels as ik
 from tailrace.cache.id_table import ENTRY_BYTES, IdTable
 from tailrace.cache.policies import NEVER, policy_of
 from tailrace.state import run_kernels as rk
@@ -96,8 +97,8 @@ class RecordCache:
         if not self._by_time:
             return _ROOM
         with self._lock:
-            living = self._table.living()
-            waiting = int((self._foretold[living] & (self._ranks[living] >= self._past)).sum())
+            table = self._table
+            waiting = int(ik.count_waiting(table.alive, self._foretold, self._ranks, self._past, table.end))
             return int(_FORETOLD_SHARE * self._capacity_bytes / self._mean_bytes) - waiting
 
     def put(self, ids: np.ndarray, rows: Rows, times: np.ndarray, *, foretold: bool = False) -> None:

@@ -12,16 +12,17 @@ from tailrace.spark.basis import FRAME_ROWS_MAX
 from tailrace.spark.ingest import chunks
 
 
-@given(st.lists(st.integers(0, 12), max_size=8), st.integers(1, 20))
-def test_frames_have_the_same_rows_however_batches_are_cut(sizes: list[int], rows_max: int) -> None:
+@given(st.lists(st.integers(0, 12), max_size=8), st.integers(1, 20), st.integers(1, 3))
+def test_frames_have_the_same_rows_however_batches_are_cut(sizes: list[int], frame_rows: int, first_frame: int) -> None:
     batches, first = [], 0
     for size in sizes:
         batches.append(pa.RecordBatch.from_pydict({"n": pa.array(range(first, first + size), pa.int64())}))
         first += size
-    found = [[n for part in chunk for n in part.column(0).to_pylist()] for chunk in chunks(batches, rows_max)]
+    made = chunks(batches, frame_rows, first_frame)
+    found = [[n for part in chunk for n in part.column(0).to_pylist()] for chunk in made]
     expected, at = [], 0
     while at < first:
-        rows = rows_max << len(expected) // 8
+        rows = frame_rows << len(expected) // 8 if expected else first_frame * frame_rows
         expected.append(list(range(at, min(at + rows, first))))
         at += rows
     assert found == expected
@@ -38,4 +39,4 @@ def test_a_flood_after_a_trickle_makes_no_flood_of_frames() -> None:
     sizes = [sum(map(len, chunk)) for chunk in chunks([batch] * 300, 128)]
     assert sum(sizes) == 3_000_000 and len(sizes) < 110
     assert max(sizes) == FRAME_ROWS_MAX and sizes[:9] == [128] * 8 + [256]
-    assert [sum(map(len, chunk)) for chunk in chunks([batch] * 300, FRAME_ROWS_MAX)][:-1] == [FRAME_ROWS_MAX] * 22
+    assert [sum(map(len, chunk)) for chunk in chunks([batch] * 300, FRAME_ROWS_MAX, 2)][:-1] == [FRAME_ROWS_MAX] * 22
