@@ -22,6 +22,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -280,8 +281,7 @@ class Prefetcher:
 
     def _next_ready(self) -> float:
         """When a worker is to come for what was asked for: all of it is there, or the first has been for a while."""
-        asked = self._with_stage(_ASKED)[: self._batch] if self._ask is not None else []
-        if not len(asked):
+        if self._ask is None or not len(asked := self._with_stage(_ASKED)[: self._batch]):
             return math.inf
         due = self._due[asked]
         return min(float(due.max()), float(due.min()) + _GATHERED_S)
@@ -348,7 +348,7 @@ class Prefetcher:
             return []
         calls, known = self._pieces[picked] >> 32, dict(self._keys)
         edges = [0, *(np.flatnonzero(calls[1:] != calls[:-1]) + 1).tolist(), len(picked)]
-        spans = [picked[low:high] for low, high in zip(edges[:-1], edges[1:], strict=True)]
+        spans = [picked[low:high] for low, high in pairwise(edges)]
         return [known[int(self._pieces[own[0]] >> 32)](self._pieces[own] & 0xFFFFFFFF) for own in spans]
 
     def _make_room(self) -> None:

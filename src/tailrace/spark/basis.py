@@ -24,7 +24,8 @@ FIRST_FRAME = 2
 
 @dataclass(frozen=True)
 class Basis:
-    """``combine``, ``route``, ``frame_rows``, ``first_frame``: they decide in which order floating-point numbers are added.
+    """``combine``, ``route``, ``frame_rows``, ``first_frame``: they decide in which order floating-point numbers are
+    added.
 
     ``delays``: of the watermark, by input. ``ttls``: time-to-live, by operator. ``now``: when the epoch began, in
     microseconds.

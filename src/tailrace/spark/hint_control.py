@@ -19,6 +19,7 @@ from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.client import EpochDone
 from tailrace.server.protocol import Access, OperatorStatus, ServerAddress
 from tailrace.spark.basis import FRAME_ROWS_MAX
+from tailrace.spark.framing import Framing, FramingRule, frame_rows
 from tailrace.spark.hint_plan import HintPlan
 from tailrace.spark.hint_points import RULES_CONF, point_conf
 from tailrace.spark.hint_sender import HintOrder, HintOrders, hints_property
@@ -27,21 +28,23 @@ from tailrace.spark.lookahead import STAGING, Lookahead, LookaheadProgress, Rule
 _COUNTS = ("coldHits", "coldMisses", "coldLate", "hintsFetched", "hintsWasted", "hintsPending")
 _WAIT, _FETCH = "coldWaitMs", "coldFetchMsP99"
 _BATCH_ROWS_CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_FRAMES = 4
-"""A task's rows are so many times those of a frame, about, where servers are to see them as they come."""
-_FRAME_ROWS_MIN = 128
-"""A frame costs a millisecond or so, whatever its size."""
 Routes = tuple[tuple[ServerAddress, int, int], ...]
 
 
 class HintControl:
     def __init__(self, plan: PhysicalPlan, hints: HintPlan) -> None:
         tuning = plan.hints
-        rule = Rule(margin_ms=tuning.margin / 1e3, waste_max=tuning.waste_max, worth_ms=tuning.worth / 1e3)
+        rule = Rule(margin_ms=tuning.margin / 1e3, waste_max=tuning.waste_max)
+        framing = Framing(FramingRule(worth_ms=tuning.worth / 1e3))
         self._points = frozenset(point.name for point in hints.points)
         first = plan.stages[0].operator.name
         self._lookaheads = {
-            name: Lookahead(found, rule, in_frames=name == first, in_plan=sum(point in self._points for point in found))
+            name: Lookahead(
+                found,
+                rule,
+                framing=framing if name == first else None,
+                in_plan=sum(point in self._points for point in found),
+            )
             for name, found in hints.candidates.items()
         }
         self._first = first
@@ -138,7 +141,9 @@ class HintControl:
         self._filtered = wanted
 
     def _set_frames(self, session: SparkSession, task_rows: int) -> None:
-        wanted = frame_rows(task_rows, self.frame_rows) if self._lookaheads[self._first].eager else FRAME_ROWS_MAX
+        framing = self._lookaheads[self._first].framing
+        assert framing is not None
+        wanted = frame_rows(task_rows, framing.frames, self.frame_rows)
         if wanted == self.frame_rows:
             return
         if self._batch_rows is None:
@@ -152,15 +157,3 @@ class HintControl:
         """Whether a point of the plan is to send hints, or to tell when rows pass."""
         decision = lookahead.decision
         return decision.candidate in self._points or (decision.measured and not self._points.isdisjoint(lookahead.kept))
-
-
-def frame_rows(task_rows: int, before: int) -> int:
-    """Rows of a frame, where a task has about so many. It changes only where that is far off: what an epoch goes by is
-    recorded whenever it changes."""
-    too_few = task_rows < 2 * _FRAME_ROWS_MIN
-    if too_few or (before < FRAME_ROWS_MAX and _FRAMES * before <= 2 * task_rows <= 4 * _FRAMES * before):
-        return before
-    share = task_rows // _FRAMES
-    power = 1 << max(1, share.bit_length()) - 1
-    fitting = min((power, power + power // 2, 2 * power), key=lambda rows: abs(rows - share))
-    return min(FRAME_ROWS_MAX // 2, max(_FRAME_ROWS_MIN, fitting))

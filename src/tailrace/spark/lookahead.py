@@ -6,10 +6,10 @@ for. A candidate's *slack* is how long before the operator begins to work on an 
 
 The rule
 - Until the operator has waited for cold state, nothing is sent ahead of staging; nor after many epochs in which it
-  has asked for none; nor while it says that reading it is quick. Where rows come from tasks, these also send them in
-  smaller frames then, so that staging sees most of them while the rest still comes (*eager*); and others are no
-  candidates unless rows wait all the same, for longer than these take: points of Spark's plan send every key through
-  Python once more, and tasks that hint hash and send it.
+  has asked for none; nor while it says that reading it is quick. Where rows come from tasks, these send them in more
+  frames first, so that staging sees most of them while the rest still comes; and others are no candidates unless rows
+  wait all the same, for longer than these take (``framing``): points of Spark's plan send every key through Python once
+  more, and tasks that hint hash and send it.
 - Else the latest candidate wins whose slack (that of all hints but the slowest hundredth) is at least the time of a
   fetch (p99, from the hint on, so with all that stands before it) and a margin. If none is known to have so much, the
   latest one with nearly as much as any: what little an earlier one has more would not pay for its hints. Which has more
@@ -33,6 +33,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from tailrace.spark.framing import Framing
 
 STAGING = "staging"
 _MEASURED_TIMES = 2
@@ -58,9 +60,6 @@ class Rule:
     wary_share: float = 0.5  # ... where any has this share of the slack that is needed
     epochs_discarded: int = 64  # for which a candidate is discarded, at first ...
     epochs_discarded_max: int = 1024  # ... and at most
-    worth_ms: float = 20.0  # that rows wait in an epoch, on average, though frames are seen as they come ...
-    epochs_worth: int = 4  # ... in at least so many epochs: less is not worth what points of the plan cost, ...
-    worth_share: float = 0.1  # ... and less than this share of it not what hints of tasks cost
     epochs_settling: int = 2  # after a move, in which unused entries may be those of the candidate before
 
 
@@ -105,13 +104,8 @@ class Lookahead:
     discards: int = 0  # ... and how often any were
     slack: tuple[Mapping[str, Sequence[Sample]], ...] = ()  # of the newest epochs
     fetch_ms_p99: float = 0.0
-    in_frames: bool = False  # rows come from tasks, which may send them in smaller frames ...
-    in_plan: int = 0  # ... and of the candidates, so many from the source on are points of Spark's plan
-    eager: bool = False  # they do, so that servers see the first ones while others still come ...
-    since_eager: int = 0  # ... for so many epochs ...
-    waits_ms: tuple[float, ...] = ()  # ... and what rows have waited all the same, in the newest of these
-    worth: bool = False  # whether that is more than points of the plan cost ...
-    worth_in_tasks: bool = False  # ... or than hints of tasks do
+    framing: Framing | None = None  # of rows that come from tasks; None: they come from another operator
+    in_plan: int = 0  # of the candidates, so many from the source on are points of Spark's plan
     on: bool = False
     idle: int = 0  # epochs since cold state was last asked for
     calm: int | None = None  # epochs since rows had to wait for what was being fetched; None: never yet
@@ -138,9 +132,9 @@ class Lookahead:
     @property
     def _dearer(self) -> int:
         """So many of the candidates, from the source on, cost more than rows wait."""
-        if not self.in_frames or self.worth:
+        if self.framing is None or self.framing.in_plan:
             return 0
-        return self.in_plan if self.worth_in_tasks else len(self.candidates) - 1
+        return self.in_plan if self.framing.in_tasks else len(self.candidates) - 1
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -163,15 +157,16 @@ class Lookahead:
             fetch_ms_p99=seen.fetch_ms_p99 or self.fetch_ms_p99,
             idle=0 if seen.cold else self.idle + 1,
             on=seen.wanted and (self.on or waited),
-            eager=seen.wanted and self.in_frames and (self.eager or waited),
-            since_eager=self.since_eager + 1 if self.eager else 0,
             calm=0 if seen.late else None if self.calm is None else self.calm + 1,
             wary=self._wary() if seen.late else self.wary,
             late_fetch_ms=(seen.fetch_ms_p99 or self.fetch_ms_p99) if seen.late else self.late_fetch_ms,
             since_move=self.since_move + 1,
             epochs=self.epochs + 1,
         )
-        known = known._framed(seen)
+        if known.framing is not None:
+            over = not seen.wanted or known.idle >= rule.epochs_idle
+            anew = Framing(known.framing.rule)
+            known = replace(known, framing=anew if over else known.framing.after(seen.wait_ms, waited))
         if len(self.candidates) == 1:
             return replace(known, decision=Decision(reason="there is no earlier point that knows the key"))
         if known.discarded and known.epochs - known.discarded_at >= known._discarded_for():
@@ -181,22 +176,6 @@ class Lookahead:
         if not known.on:
             return known._moved(Decision(reason=known._why_off(seen)))
         return known._judged(seen)._chosen()
-
-    def _framed(self, seen: Seen) -> Lookahead:
-        """Where rows come in frames, those are made smaller: hints from points of the plan cost more."""
-        rule = self.rule
-        if not self.eager or self.idle >= rule.epochs_idle:
-            return replace(self, eager=False, since_eager=0, waits_ms=(), worth=False, worth_in_tasks=False)
-        if not rule.worth_ms or self.since_eager <= rule.epochs_settling:
-            return replace(self, worth=self.worth or not rule.worth_ms)
-        waits = (*self.waits_ms, seen.wait_ms)[-rule.epochs_kept :]
-        mean_ms = sum(waits) / len(waits) if len(waits) >= rule.epochs_worth else 0.0
-        return replace(
-            self,
-            waits_ms=waits,
-            worth=self.worth or mean_ms >= rule.worth_ms,
-            worth_in_tasks=self.worth_in_tasks or mean_ms >= rule.worth_share * rule.worth_ms,
-        )
 
     def _discarded_for(self) -> int:
         """How many epochs, after as many times."""

@@ -33,6 +33,8 @@ from tailrace.state.table_kernels import (
 
 DEAD = 1 << 31
 TAG_MASK = np.uint32(DEAD - 1)
+_NEAR = 32
+"""How far off the guess of a place may be for nothing to be lost."""
 _TAG = np.int64(DEAD - 1)
 _LOW = np.int64(0xFFFFFFFF)
 _AHEAD = 16
@@ -79,8 +81,24 @@ def _first_from(ascending, low, high, value):
 @inlined
 def _first_with(tags, at, end, tag):
     """The first place from ``at`` on whose tag, dead or not, is not below one; ``end`` where there is none."""
-    # Halved without a branch that nobody could foresee: that is where the time would go.
     left = end - at
+    if left > _NEAR:
+        # Tags lie as evenly as hashes do: where one is to be found is nearly known.
+        guess = at + ((tag * left) >> 31)
+        step = _NEAR
+        if (np.int64(tags[guess]) & _TAG) < tag:
+            at = guess + 1
+            while at + step <= end and (np.int64(tags[at + step - 1]) & _TAG) < tag:
+                at += step
+                step *= 2
+            left = min(step, end - at)
+        else:
+            while guess - step >= at and (np.int64(tags[guess - step]) & _TAG) >= tag:
+                guess -= step
+                step *= 2
+            left = min(step, guess - at)
+            at = guess - left
+    # Halved without a branch that nobody could foresee: that is where the time would go.
     while left > 1:
         half = left >> 1
         at += half * np.int64((np.int64(tags[at + half - 1]) & _TAG) < tag)

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from support.bids import RecordingRuntime
 from tailrace.api import aggregates as tr
@@ -26,7 +24,7 @@ from tailrace.server.hint_message import HintMessage
 from tailrace.server.protocol import Access, OperatorStatus, ServerAddress
 from tailrace.spark import hint_sender
 from tailrace.spark.basis import FRAME_ROWS_MAX
-from tailrace.spark.hint_control import HintControl, frame_rows
+from tailrace.spark.hint_control import HintControl
 from tailrace.spark.hint_plan import HintPlan
 from tailrace.spark.hint_points import RULES_CONF
 from tailrace.spark.hint_sender import HintOrder, HintOrders, HintPoint, HintSender, hints_property
@@ -261,32 +259,29 @@ def test_tasks_send_smaller_frames_where_rows_have_waited() -> None:
     conf = "spark.sql.execution.arrow.maxRecordsPerBatch"
     session.conf.values[conf] = "10000"
 
-    def epoch(misses: float, task_rows: int, hits: float = 0.0) -> tuple[int, str]:
-        control.after([[_status(misses, hits, 0, 0, 0, 1.0)]], session, task_rows)
+    waited, missed, hit = 0.0, 0, 0
+
+    def epoch(wait_ms: float, task_rows: int, cold: int = 5) -> tuple[int, str]:
+        nonlocal waited, missed, hit
+        waited, missed, hit = waited + wait_ms, missed + bool(wait_ms) * cold, hit + (not wait_ms) * cold
+        status = _status(missed, hit, 0, 0, 0, 1.0)
+        told = replace(status, metrics={**status.metrics, "coldWaitMs": waited})
+        control.after([[told]], session, task_rows)
         return control.frame_rows, session.conf.values[conf]
 
-    assert epoch(0, 8_000) == (FRAME_ROWS_MAX, "10000")
-    assert epoch(5, 200) == (FRAME_ROWS_MAX, "10000"), "too few rows to be worth it"
-    assert epoch(5, 8_000, 1) == (2_048, "2048")
-    assert epoch(5, 5_000, 2) == epoch(5, 16_000, 3) == epoch(5, 0, 4) == (2_048, "2048"), "it seldom changes"
-    assert epoch(5, 100_000, 5) == (24_576, "10000"), "never more than the user has said"
-    assert epoch(5, 300, 6) == (128, "128")
+    whole = (FRAME_ROWS_MAX, "10000")
+    assert [epoch(0.0, 9_000) for _ in range(5)] == [whole] * 5
+    assert epoch(4.0, 9_000) == epoch(0.5, 9_000) == whole, "once, and not for long"
+    assert epoch(4.0, 200) == whole, "too few rows to be worth it"
+    for _ in range(5):
+        last = epoch(1.5, 9_000)
+    assert last == (3_072, "3072"), "a task's rows in two frames, the first twice as large"
+    assert epoch(0.0, 8_000) == epoch(0.0, 11_000) == epoch(0.0, 0) == (3_072, "3072"), "it seldom changes"
+    assert epoch(0.0, 100_000) == (40_960, "10000"), "never more than the user has said"
+    assert epoch(0.0, 300) == (128, "128")
     for _ in range(16):
-        last = epoch(5, 300, 6)
-    assert last == (FRAME_ROWS_MAX, "10000"), "nothing was cold for long"
-
-
-@given(st.integers(0, 1 << 24), st.integers(7, 17))
-def test_frames_are_a_few_of_a_task(task_rows: int, before: int) -> None:
-    found = frame_rows(task_rows, 1 << before)
-    assert 128 <= found <= FRAME_ROWS_MAX and found.bit_count() <= 2
-    assert frame_rows(task_rows, found) == found, "it stays"
-    if task_rows < 256:
-        assert found == 1 << before
-    elif found != 1 << before:
-        assert found < FRAME_ROWS_MAX and (3 < task_rows / found < 5 or found in (128, FRAME_ROWS_MAX // 2))
-    elif found < FRAME_ROWS_MAX // 2:
-        assert 2 <= task_rows / found <= 8
+        last = epoch(0.0, 300, 0)
+    assert last == whole, "nothing was cold for long"
 
 
 def test_the_longest_wait_of_several_servers_counts() -> None:
@@ -294,14 +289,16 @@ def test_the_longest_wait_of_several_servers_counts() -> None:
     control = HintControl(plan, HintPlan((), (), None, {"aggregate": ("ingest", STAGING)}, False))
 
     def epochs(waits: list[float]) -> bool:
-        for _ in range(10):
+        for _ in range(40):
             told = []
             for number, wait in enumerate(waits):
                 totals[number] += wait
                 status = _status(sum(totals), 0, 0, 0, 0, 1.0)
                 told.append([replace(status, metrics={**status.metrics, "coldWaitMs": totals[number]})])
             control.after(told, session, 1000)
-        return control.lookaheads["aggregate"].worth
+        framing = control.lookaheads["aggregate"].framing
+        assert framing is not None
+        return framing.in_plan
 
     session: Any = Session()
     session.conf.values["spark.sql.execution.arrow.maxRecordsPerBatch"] = "10000"

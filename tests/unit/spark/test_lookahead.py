@@ -9,13 +9,14 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.spark.framing import FRAMES, Framing, FramingRule
 from tailrace.spark.lookahead import STAGING, Lookahead, Rule, Sample, Seen, latest_with, low_percentile, told_lines
 
 NAMES = ("source", "transform 1", "transform 2", "ingest", STAGING)
 
 
 def _plainly(
-    epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule, in_plan: int | None
+    epochs: Sequence[Seen], candidates: tuple[str, ...], rule: Rule, framed: FramingRule | None, in_plan: int
 ) -> list[tuple[str, bool]]:
     """The rule, recomputed from all epochs so far each time. Gives the candidate, and whether all are measured."""
     decided: list[tuple[str, bool]] = []
@@ -23,8 +24,7 @@ def _plainly(
     dear: dict[str, int] = {}
     moved_at = 0  # the epoch after which the present candidate was chosen
     on = False
-    eager_since: int | None = None
-    worth = in_tasks = False
+    framing = None if framed is None else Framing(framed)
     for now, seen in enumerate(epochs):
         current = decided[-1][0] if decided else STAGING
         waited = seen.misses > 0 or seen.late > 0
@@ -33,17 +33,11 @@ def _plainly(
         idle = 0
         while idle <= now and past[now - idle].cold == 0:
             idle += 1
-        if not seen.wanted or idle >= rule.epochs_idle:
-            eager_since, worth, in_tasks = None, False, False
-        elif eager_since is None:
-            eager_since = now if waited else None
-            worth = waited and rule.worth_ms == 0
-        else:
-            waits = [each.wait_ms for each in past[eager_since + rule.epochs_settling + 1 :]][-rule.epochs_kept :]
-            if len(waits) >= rule.epochs_worth:
-                worth = worth or sum(waits) / len(waits) >= rule.worth_ms
-                in_tasks = in_tasks or sum(waits) / len(waits) >= rule.worth_ms / 10
-        dearer = 0 if in_plan is None or worth else in_plan if in_tasks else len(candidates) - 1
+        dearer = 0
+        if framing is not None and framed is not None:
+            over = not seen.wanted or idle >= rule.epochs_idle
+            framing = Framing(framed) if over else framing.after(seen.wait_ms, waited)
+            dearer = 0 if framing.in_plan else in_plan if framing.in_tasks else len(candidates) - 1
         if on and idle >= rule.epochs_idle:
             on = False
         if not on or len(candidates) == 1:
@@ -157,21 +151,25 @@ def _seen() -> st.SearchStrategy[Seen]:
         epochs_wary_max=st.sampled_from([3, 5, 1024]),
         epochs_discarded=st.integers(1, 4),
         epochs_discarded_max=st.sampled_from([2, 5, 1024]),
-        worth_ms=st.sampled_from([0.0, 10.0, 20.0]),
-        epochs_worth=st.integers(1, 3),
     ),
-    st.none() | st.integers(0, 3),
+    st.none()
+    | st.builds(
+        FramingRule, worth_ms=st.sampled_from([0.0, 10.0, 20.0]), epochs=st.just(1), epochs_settling=st.just(0)
+    ),
+    st.integers(0, 3),
 )
-def test_decisions_are_those_of_the_rule(epochs: list[Seen], missing: int, rule: Rule, in_plan: int | None) -> None:
+def test_decisions_are_those_of_the_rule(
+    epochs: list[Seen], missing: int, rule: Rule, framed: FramingRule | None, in_plan: int
+) -> None:
     candidates = NAMES[missing:]
-    in_plan = None if in_plan is None else min(in_plan, len(candidates) - 1)
-    lookahead = Lookahead(candidates, rule, in_frames=in_plan is not None, in_plan=in_plan or 0)
+    in_plan = min(in_plan, len(candidates) - 1)
+    lookahead = Lookahead(candidates, rule, framing=None if framed is None else Framing(framed), in_plan=in_plan)
     found = []
     for seen in epochs:
         lookahead = lookahead.after(seen)
         assert lookahead.decision.reason
         found.append((lookahead.decision.candidate, lookahead.decision.measured))
-    assert found == _plainly(epochs, candidates, rule, in_plan)
+    assert found == _plainly(epochs, candidates, rule, framed, in_plan)
 
 
 @given(st.lists(st.tuples(st.integers(-5, 50).map(float), st.integers(1, 400)), min_size=1, max_size=20))
@@ -329,27 +327,31 @@ def test_points_of_the_plan_must_be_worth_what_they_cost() -> None:
             lookahead = lookahead.after(Seen(cold=100, late=late, wait_ms=wait_ms, slack={STAGING: [(20.0, 1.0)]}))
         return lookahead
 
-    calm = after(Lookahead(NAMES, in_frames=True, in_plan=3), 3, 0.0)
-    assert not calm.eager and "no cold state was waited for" in calm.decision.reason
-    eager = after(calm, 1, 300.0)
-    assert eager.eager and eager.kept == (STAGING,) and eager.decision.candidate == STAGING
-    assert eager.decision.reason.endswith(
-        "rows wait for less than these cost: source, transform 1, transform 2, ingest"
-    )
-    assert after(eager, 20, 1.5).kept == (STAGING,)
-    some = after(eager, 20, 12.0)
-    assert some.kept == ("ingest", STAGING) and not some.worth, "a little waiting costs less than points of the plan"
-    assert not after(eager, 5, 300.0).worth, "frames have only just become smaller"
-    assert after(eager, 6, 300.0).decision.candidate == "source"
-    assert after(after(eager, 12, 0.0), 8, 60.0).worth, "what counts is the mean of the last epochs"
-    idle = after(eager, 6, 300.0)
+    def framing(lookahead: Lookahead) -> Framing:
+        assert lookahead.framing is not None
+        return lookahead.framing
+
+    calm = after(Lookahead(NAMES, framing=Framing(), in_plan=3), 3, 0.0)
+    assert framing(calm).frames == 1 and "no cold state was waited for" in calm.decision.reason
+    once = after(calm, 1, 3.0)
+    assert framing(once).frames == 1 and once.kept == (STAGING,) and once.decision.candidate == STAGING
+    assert once.decision.reason.endswith("rows wait for less than these cost: source, transform 1, transform 2, ingest")
+    assert framing(after(once, 40, 0.5)).frames == 1, "a frame costs more"
+    some = after(once, 40, 1.5)
+    assert framing(some).frames == FRAMES[-1] and some.kept == (STAGING,)
+    more = after(once, 40, 12.0)
+    assert more.kept == ("ingest", STAGING) and not framing(more).in_plan, "points of the plan cost more"
+    assert not framing(after(once, 20, 300.0)).in_plan, "frames have only just become smaller"
+    much = after(once, 40, 300.0)
+    assert much.decision.candidate == "source"
+    idle = much
     for _ in range(16):
         idle = idle.after(Seen())
-    assert not idle.eager and not idle.worth and not after(idle, 3, 0.0).eager
+    assert framing(idle) == Framing()
     chained = after(Lookahead(NAMES), 1, 1.0)
-    assert not chained.eager and chained.decision.candidate == "source", "its rows come from another operator"
-    as_asked = after(Lookahead(NAMES, Rule(worth_ms=0.0), in_frames=True, in_plan=3), 1, 1.0)
-    assert as_asked.eager and as_asked.decision.candidate == "source"
+    assert chained.decision.candidate == "source", "its rows come from another operator"
+    as_asked = after(Lookahead(NAMES, framing=Framing(FramingRule(worth_ms=0.0)), in_plan=3), 1, 1.0)
+    assert as_asked.decision.candidate == "source"
 
 
 def test_where_none_has_slack_enough_hints_must_bring_more_than_a_little() -> None:
