@@ -84,7 +84,7 @@ def _first_with(tags, at, end, tag):
     left = end - at
     if left > _NEAR:
         # Tags lie as evenly as hashes do: where one is to be found is nearly known.
-        guess = at + ((tag * left) >> 31)
+        guess = min(at + ((tag * left) >> 31), end - 1)  # whoever wants the end asks for more than any tag
         step = _NEAR
         if (np.int64(tags[guess]) & _TAG) < tag:
             at = guess + 1

@@ -6,6 +6,7 @@ Invariants
 - What is in flight is not read twice. Whoever needs it finishes it: the system reads a page of a mapped file once,
   whoever looks at it, so that a row need not wait until a thread that fetches ahead gets its turn. Only what is read
   past the system's cache is waited for.
+- Copies get a part of the store's memory that is as large as what epochs of late have foretold (``share_out``).
 - Where reading is slow, what was read because nobody had foretold it is kept too: an operator may look at a record
   before it takes it.
 - Whoever needs records of several segments reads them at once: latencies then overlap.
@@ -17,6 +18,7 @@ Threads: any. Whoever closes a segment sees to it that nobody reads it, but for 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -34,8 +36,9 @@ from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tuning import ColdTuning
 
 _POSITION_BITS = 32
-CACHE_SHARE = 8
-"""The cache gets one part in so many of the store's memory."""
+CACHE_SHARE, CACHE_SHARE_MOST = 8, 2
+"""The cache gets one part in so many of the store's memory; where much is foretold, one in so many."""
+_EPOCHS_KEPT = 16
 
 
 class Segment(Protocol):
@@ -59,8 +62,10 @@ class ColdReads:
         self._hinted = tuning.prefetch == "on"
         self._worth_s = tuning.hint_worth_s
         self._record_s = 0.0  # what reading a record takes, lately
-        self.cache_bytes = memory_bytes // CACHE_SHARE
-        self._cache = RecordCache(layout, self.cache_bytes, tuning.policy)
+        self._cache_bytes = memory_bytes // CACHE_SHARE, memory_bytes // CACHE_SHARE_MOST
+        self._cache = RecordCache(layout, self._cache_bytes[0], tuning.policy)
+        self._foretold = 0  # records, since an epoch began
+        self._foretold_lately: deque[int] = deque(maxlen=_EPOCHS_KEPT)
         self._prefetcher: Prefetcher | None = None
         if tuning.prefetch != "off":
             ask = None if tuning.reads == "direct" else self._device.ask
@@ -83,8 +88,19 @@ class ColdReads:
     def begin(self, epoch: int) -> None:
         """From now on records are read for ``epoch``: what was foretold for earlier ones, and not begun, is let go."""
         self.time = epoch
+        self._foretold_lately.append(self._foretold)
+        self._foretold = 0
         if self._prefetcher is not None:
             self._prefetcher.drop_before(epoch)
+
+    def share_out(self) -> int:
+        """The bytes that copies may take from now on. Who calls sees to it that the rest of the store leaves them."""
+        least, most = self._cache_bytes
+        wanted = self._cache.needed_bytes(max(self._foretold_lately, default=0))
+        wanted = min(most, max(least, wanted + wanted // 8))
+        if wanted > self._cache.capacity_bytes or 2 * wanted < self._cache.capacity_bytes:
+            self._cache.resize(wanted)
+        return self._cache.capacity_bytes
 
     def read(self, segment: Segment, at: np.ndarray, *, keep: bool) -> Rows:
         """Copies of the records at these positions, ascending and each once. ``keep``: they may be read again."""
@@ -153,7 +169,7 @@ class ColdReads:
     def _keep_some(self, ids: np.ndarray, rows: Rows) -> None:
         """As much as fits into half of the cache: the rest of it is for what is foretold."""
         size = (rows.words.nbytes + rows.heap.nbytes) / len(rows) + ENTRY_BYTES
-        some = np.arange(min(len(ids), int(self.cache_bytes / 2 / size)), dtype=np.int64)
+        some = np.arange(min(len(ids), int(self._cache.capacity_bytes / 2 / size)), dtype=np.int64)
         self._cache.put(ids[some], take(rows, some, self._layout), np.full(len(some), self.time, np.int64))
 
     def _count(self, waited_s: float, hits: int, misses: int, late: int) -> None:
@@ -182,6 +198,7 @@ class ColdReads:
         if not far:
             return
         ids = np.concatenate([_ids(segment, at) for segment, at in far])
+        self._foretold += len(ids)
         times = np.full(len(ids), time, np.int64)
         new = ~self._cache.hint(ids, times)
         self._know(segment for segment, _ in far)

@@ -21,19 +21,19 @@ from tailrace.state.table import Table
 
 class HotBudget:
     def __init__(self, memory_bytes: int, cold: ColdRecords) -> None:
-        self._cold = cold
-        # Of this a quarter leaves at once, into the buffer: both together are what the cache leaves.
-        self._hot_bytes = (memory_bytes - cold.reads.cache_bytes) * 4 // 5
+        self._cold, self._memory_bytes = cold, memory_bytes
 
     def hold(self, tables: dict[int, Table], epoch: int, foretell: Callable[[], None]) -> None:
         """Write records to disk where memory is beyond the budget. Row numbers change. ``epoch``: the newest.
 
         ``foretell`` is called before any leave: tables may know by then which will be used.
         """
+        # Of this a quarter leaves at once, into the buffer: both together are what copies leave.
+        hot_bytes = (self._memory_bytes - self._cold.reads.share_out()) * 4 // 5
         # A quarter at once, so that segments do not get small; all that may go, where that is not enough.
-        for target in (self._hot_bytes - self._hot_bytes // 4, 0):
+        for target in (hot_bytes - hot_bytes // 4, 0):
             held = sum(table.nbytes for table in tables.values()) + self._cold.index_bytes
-            if held > self._hot_bytes:
+            if held > hot_bytes:
                 foretell()
                 self._shed(tables, held - target, epoch)
 

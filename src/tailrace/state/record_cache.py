@@ -62,6 +62,20 @@ class RecordCache:
         with self._lock:
             return int(self._foretold[self._table.living()].sum())
 
+    @property
+    def capacity_bytes(self) -> int:
+        return self._capacity_bytes
+
+    def resize(self, capacity_bytes: int) -> None:
+        with self._lock:
+            self._capacity_bytes = capacity_bytes
+            self._hold_capacity()
+
+    def needed_bytes(self, entries: int) -> int:
+        """About the capacity with which so many could be foretold."""
+        with self._lock:
+            return int(entries * self._mean_bytes / _FORETOLD_SHARE)
+
     def get(self, ids: np.ndarray, time: int) -> tuple[Rows, np.ndarray]:
         """Copies of the entries that are there, in the order of ``ids``, and which of the ids have one."""
         with self._lock:

@@ -319,7 +319,7 @@ def test_records_that_cannot_leave_stay_whole(monkeypatch: pytest.MonkeyPatch, f
         for epoch in range(3):
             fill(store, range(190), epoch, epoch)
         assert store._budget is not None
-        store._budget._hot_bytes = 0
+        store._budget._memory_bytes = 0
         want = content(store)
         victim = dict(store.tables())[failing]
         real = Table.discard
