@@ -63,6 +63,12 @@ class IdTable:
         self._dead += int(self.alive[numbers].sum())
         self.alive[numbers] = False
 
+    def rename(self, numbers: np.ndarray, ids: np.ndarray) -> None:
+        """Living entries, each named once, have these ids from now on, which no entry has yet."""
+        if len(numbers):
+            self.ids[numbers] = ids
+            ik.rebuild(self._index, self.ids, self.alive, self.end)
+
     def living(self) -> np.ndarray:
         return np.flatnonzero(self.alive[: self.end])
 

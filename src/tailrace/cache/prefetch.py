@@ -198,6 +198,21 @@ class Prefetcher:
             self._flying -= int((self._stages[old] == _ASKED).sum())
             self._take_out(old)
 
+    def ids(self) -> np.ndarray:
+        """Of all entries that no worker has begun to fetch."""
+        with self._changed:
+            living = self._table.living()
+            ids: np.ndarray = self._table.ids[living[self._stages[living] <= _ASKED]].copy()
+            return ids
+
+    def rename(self, before: np.ndarray, after: np.ndarray) -> None:
+        """What these ids, each named once, stood for has others now: where no worker has begun to fetch it."""
+        with self._changed:
+            numbers = self._table.find(before)
+            there = np.flatnonzero(numbers >= 0)
+            there = there[self._stages[numbers[there]] <= _ASKED]
+            self._table.rename(numbers[there], after[there])
+
     def settle(self) -> None:
         """Wait until everything foretold is fetched that can be kept."""
         with self._changed:

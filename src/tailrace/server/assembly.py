@@ -74,13 +74,19 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
     if common.copies and is_far(store):
         store = CopiedStore(store, copies_of(store, common.copies_location))
     spill_folder = common.scratch or config.directory
+    made: list[Engine] = []  # the one below
     cold = ColdTuning(
-        common.cache_policy, common.prefetch, common.cold_reads, common.cold_read_s, common.cold_read_depth
+        common.cache_policy,
+        common.prefetch,
+        common.cold_reads,
+        common.cold_read_s,
+        common.cold_read_depth,
+        pause=lambda: made[0].hints.catch_up() if made else None,
     )
     tuning = Tuning(common.read_batch_ratio, common.max_space_amplification, cold)
     calm = Calm()
     state_bytes = (common.memory_bytes - common.memory_bytes // STAGING_SHARE) // max(1, len(specs))
-    return Engine(
+    engine = Engine(
         run=common.run,
         server=config.server,
         pid=process_id(),
@@ -92,3 +98,5 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
         warm_up_ms=warm_up_ms,
         calm=calm,
     )
+    made.append(engine)
+    return engine

@@ -7,6 +7,7 @@ Invariants
   operator has cold state, that costs a look at a flag.
 - The first hints of rows are told at once (``tell``) where the engine is free: another thread would first have to get a
   processor, which tasks keep busy just then, and what it is about is a few milliseconds.
+- Whoever holds the engine's lock for long lets waiting hints be told in between (``catch_up``), in its own thread.
 - Frames of tasks that go on (``shown``) have more time: nobody waits until they are told, and those that have come
   meanwhile are told together.
 
@@ -16,8 +17,8 @@ what it lacks. Reading is the operators' own affair, behind that.
 
 from __future__ import annotations
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -51,9 +52,9 @@ class HintDesk:
         self._shown: dict[tuple[str, int], list[Any]] = {}  # frames that wait, by operator and epoch
         self._engine, self._seats, self._takes, self._rush = engine, seats, takes, rush
         self._foretold: dict[str, int] = {}  # by operator, the newest epoch for which keys came ahead of rows
-        self._waiting: queue.Queue[Work | None] = queue.Queue(_WAITING_MAX)
+        self._waiting: deque[Work] = deque()
         self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
+        self._changed = threading.Condition()
         self._closed = False
         self.dropped = 0
 
@@ -70,7 +71,7 @@ class HintDesk:
         self._rush()
         if not isinstance(taker := self._seats[operator].operator, Hinted) or not taker.wants_hints():
             return
-        with self._starting:
+        with self._changed:
             waiting = self._shown.setdefault((operator, epoch), [])
             waiting.append(frame)
             if len(waiting) > 1:
@@ -89,7 +90,7 @@ class HintDesk:
         self._hint(operator, epoch, tell)
 
     def _take_shown(self, operator: str, epoch: int) -> list[Any]:
-        with self._starting:
+        with self._changed:
             return self._shown.pop((operator, epoch), [])
 
     def hint_keys(self, operator: str, epoch: int, told: Foretold) -> None:
@@ -126,39 +127,49 @@ class HintDesk:
 
     def hand_in(self, work: Work) -> bool:
         """Have it done soon, or not at all: then it is not taken."""
-        with self._starting:
+        with self._changed:
             if self._closed:
+                return False
+            if len(self._waiting) == _WAITING_MAX:
+                self.dropped += 1
                 return False
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="tailrace-hints", daemon=True)
                 self._thread.start()
-        try:
-            self._waiting.put_nowait(work)
-        except queue.Full:
-            self.dropped += 1
-            return False
-        return True
+            self._waiting.append(work)
+            self._changed.notify()
+            return True
+
+    def catch_up(self) -> None:
+        """Tell what waits. Called under the engine's lock."""
+        while self._waiting:
+            try:
+                work = self._waiting.popleft()
+            except IndexError:  # the desk's own thread never is here meanwhile, but who closes it may be
+                return
+            self._do(work)
 
     def close(self) -> None:
-        with self._starting:
+        with self._changed:
             self._closed = True
+            self._waiting.clear()
+            self._changed.notify_all()
             thread = self._thread
         if self._engine.acquire(timeout=_CLOSING_S):  # who is telling has then told
             self._engine.release()
         if thread is None:
             return
-        while True:  # who waits for the engine's lock must not be waited for with it: the queue is emptied first
-            try:
-                self._waiting.get_nowait()
-            except queue.Empty:
-                break
-        self._waiting.put(None)
         thread.join(timeout=_CLOSING_S)
 
     def _run(self) -> None:
-        while (work := self._waiting.get()) is not None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    return
             with self._engine:
-                self._do(work)
+                self.catch_up()
 
     def _do(self, work: Work) -> None:
         try:

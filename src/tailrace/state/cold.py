@@ -34,7 +34,7 @@ import numpy as np
 from tailrace.env import clock
 from tailrace.state import cold_kernels as ck
 from tailrace.state import metrics
-from tailrace.state.cold_reads import ColdReads
+from tailrace.state.cold_reads import ColdReads, names_of, positions_in
 from tailrace.state.cold_rewrite import Moved, rewrite
 from tailrace.state.cold_segment import ColdSegment, Matches, each_once
 from tailrace.state.lanes import EVERY, Lane, lanes_for
@@ -85,6 +85,7 @@ class ColdRecords:
         self._taken: dict[int, list[_Taken]] = {}  # by epoch
         self.reads = ColdReads(layout, memory_bytes, tuning)
         self._direct = tuning.reads == "direct"
+        self._pause = tuning.pause
         self._writer: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
         self.compactions = 0
@@ -427,13 +428,14 @@ class ColdRecords:
         try:
             for lane in within.parted(lanes, sum(segment.disk_bytes for segment in old)):
                 writer = DiskWriter(self._layout, self._folder, lane=lane, direct=self._direct)
-                made, moved = rewrite(old, undoable, writer)
+                made, moved = rewrite(old, undoable, writer, self._pause)
                 if made is not None:
                     new.append((made, moved))
         except BaseException:
             for made, _ in new:
                 made.close()
             raise
+        self._follow(old, [made for made, _ in new])
         stay = [segment for segment in self._segments if segment not in old]
         self._segments = [*stay[:place], *(made for made, _ in new), *stay[place:]]
         for parts in self._taken.values():
@@ -442,6 +444,15 @@ class ColdRecords:
             segment.close()
         for made, _ in new:
             made.load_tags()
+
+    def _follow(self, old: Sequence[ColdSegment], new: Sequence[ColdSegment]) -> None:
+        """Copies of records that lie elsewhere now stay, and so do hints that name them."""
+        known = self.reads.known()
+        for segment in old:
+            at = positions_in(segment, known)
+            for made in new if len(at) else ():
+                which, places = made.places_of(segment, at)
+                self.reads.moved(names_of(segment, at[which]), made, places)
 
 
 def _followed(part: _Taken, old: Sequence[ColdSegment], new: Sequence[tuple[ColdSegment, list[Moved]]]) -> list[_Taken]:

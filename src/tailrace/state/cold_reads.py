@@ -2,7 +2,7 @@
 
 Invariants
 - A record at a position of a segment never changes, so (segment, position) names a copy for as long as the segment
-  lives; ``keep_only`` forgets copies of segments that are gone.
+  lives. What is rewritten keeps its copies (``moved``); ``keep_only`` forgets others, of segments that are gone.
 - What is in flight is not read twice. Whoever needs it finishes it: the system reads a page of a mapped file once,
   whoever looks at it, so that a row need not wait until a thread that fetches ahead gets its turn. Only what is read
   past the system's cache is waited for.
@@ -113,7 +113,7 @@ class ColdReads:
         if not far:
             return out
         began = clock.monotonic()
-        ids = np.concatenate([_ids(*parts[number]) for number in far])
+        ids = np.concatenate([names_of(*parts[number]) for number in far])
         self._know(parts[number][0] for number in far)
         place = np.empty(len(ids), np.int64)
         got: list[Rows] = []
@@ -194,10 +194,10 @@ class ColdReads:
             elif self._hinted and 0 < len(at) <= self._cache.room():
                 # It is about to be written out: with a copy here it need not be read then. (With async-io it is read
                 # at once, before that.)
-                self._cache.put(_ids(segment, at), segment.copied(at), np.full(len(at), time, np.int64))
+                self._cache.put(names_of(segment, at), segment.copied(at), np.full(len(at), time, np.int64))
         if not far:
             return
-        ids = np.concatenate([_ids(segment, at) for segment, at in far])
+        ids = np.concatenate([names_of(segment, at) for segment, at in far])
         self._foretold += len(ids)
         times = np.full(len(ids), time, np.int64)
         new = ~self._cache.hint(ids, times)
@@ -206,7 +206,20 @@ class ColdReads:
 
     def used_up(self, segment: Segment, at: np.ndarray) -> None:
         """These records live in a table from now on: their copies are of no use."""
-        self._cache.drop(_ids(segment, at))
+        self._cache.drop(names_of(segment, at))
+
+    def known(self) -> np.ndarray:
+        """Names of all records of which there are copies, or will be."""
+        ids = [self._cache.ids(), *([self._prefetcher.ids()] if self._prefetcher is not None else [])]
+        return np.unique(np.concatenate(ids))
+
+    def moved(self, before: np.ndarray, segment: Segment, at: np.ndarray) -> None:
+        """Records that ``known`` named lie in another segment now, at these positions: their copies stay."""
+        after = names_of(segment, at)
+        self._know([segment])
+        self._cache.rename(before, after)
+        if self._prefetcher is not None:
+            self._prefetcher.rename(before, after)
 
     def keep_only(self, segments: list[int]) -> None:
         """Forget what was read of other segments than these."""
@@ -279,6 +292,13 @@ class ColdReads:
         self._cache.put(ids[order], rows, times[order], foretold=True)
 
 
-def _ids(segment: Segment, at: np.ndarray) -> np.ndarray:
+def positions_in(segment: Segment, ids: np.ndarray) -> np.ndarray:
+    """Where those of these records lie that are in a segment."""
+    positions: np.ndarray = ids[ids >> _POSITION_BITS == segment.uid] & ((1 << _POSITION_BITS) - 1)
+    return positions
+
+
+def names_of(segment: Segment, at: np.ndarray) -> np.ndarray:
+    """A number for each record."""
     ids: np.ndarray = (segment.uid << _POSITION_BITS) | at
     return ids

@@ -11,7 +11,7 @@ Threads: one, and nobody else changes the segments meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,15 +56,20 @@ class Moved:
 
 
 def rewrite(
-    old: Sequence[ColdSegment], undoable: Sequence[np.ndarray], writer: DiskWriter
+    old: Sequence[ColdSegment],
+    undoable: Sequence[np.ndarray],
+    writer: DiskWriter,
+    pause: Callable[[], None] = lambda: None,
 ) -> tuple[ColdSegment | None, list[Moved]]:
     """The writer's lane of the segments, if anything is left for it, and where their ``undoable`` records are there.
 
-    ``undoable``: of each segment, ascending positions of dead records that must go along.
+    ``undoable``: of each segment, ascending positions of dead records that must go along. ``pause`` is called between
+    two pieces: others may read the segments then.
     """
     moved = [Moved(at, np.full(len(at), _NOWHERE, np.int64)) for at in undoable]
     try:
         for shard, spans in _pieces(old, writer.lane, _piece_rows(old)):
+            pause()
             sources: list[Source] = []
             picked: list[tuple[Moved, np.ndarray]] = []
             for segment, mine, (lo, hi) in zip(old, moved, spans, strict=True):

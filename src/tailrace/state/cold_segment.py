@@ -26,7 +26,7 @@ from tailrace.env.scratch import ScratchFile
 from tailrace.state import cold_kernels as ck
 from tailrace.state.cold_reads import ColdReads
 from tailrace.state.lanes import EVERY, Lane
-from tailrace.state.layout import RecordLayout
+from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.point_rows import READ_BYTES, PointRows
 from tailrace.state.runs import no_rows, row_numbers, take
 from tailrace.state.table import Rows
@@ -217,6 +217,27 @@ class ColdSegment:
             return Likely(any_, None, None)
         order = np.argsort(at[:count], kind="stable")
         return Likely(any_, out_rows[:count][order], at[:count][order])
+
+    def places_of(self, other: ColdSegment, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Live records of a segment that this one was made of: which of them are here beyond doubt, and where.
+
+        A record's tag is the same in both. One that others share is left out.
+        """
+        shards = other.shards_of(at)
+        live = np.flatnonzero((other.tags[at] < _DEAD) & (shards >= 0))
+        order = live[np.argsort(shards[live], kind="stable")]
+        if not len(order):
+            return order, order
+        tags, cells = other.tags[at[order]].astype(np.uint64), np.searchsorted(other.lo, at[order], side="right") - 1
+        words = np.zeros((len(order), self._layout.words), np.int64)
+        words[:, HASH] = ((tags << np.uint64(33)) ^ np.uint64(1 << 63)).view(np.int64)
+        words[:, PANE] = other.panes[cells]
+        bounds = np.searchsorted(shards[order], np.arange(int(shards[order[-1]]) + 2))
+        found = self.likely(Rows(words, np.empty(0, np.uint8)), bounds, int(words[:, PANE].min()))
+        if found.rows is None or found.at is None:
+            return order[:0], order[:0]
+        alone = (np.bincount(found.rows, minlength=len(order)) == 1)[found.rows]
+        return order[found.rows[alone]], found.at[alone]
 
     def find(
         self,

@@ -145,6 +145,19 @@ class RecordCache:
             if 2 * self._table.dead > self._table.end:
                 self._compact()
 
+    def ids(self) -> np.ndarray:
+        """Of all entries."""
+        with self._lock:
+            ids: np.ndarray = self._table.ids[self._table.living()].copy()
+            return ids
+
+    def rename(self, before: np.ndarray, after: np.ndarray) -> None:
+        """What these ids stood for, each named once, others stand for from now on, which nobody has used yet."""
+        with self._lock:
+            numbers = self._table.find(before)
+            there = numbers >= 0
+            self._table.rename(numbers[there], after[there])
+
     def keep_only(self, wanted: np.ndarray) -> None:
         """Forget every entry whose id, shifted right by 32 bits, is none of these: what they were copies of is gone."""
         with self._lock:

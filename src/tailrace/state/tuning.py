@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 PREFETCH_MODES = ("on", "off", "async-io")
@@ -15,7 +16,8 @@ class ColdTuning:
     ``policy``: of ``cache.policies``. ``prefetch``: ``on`` fetches what hints foretell; ``async-io`` fetches when rows
     are applied, and applies those that need nothing meanwhile; ``off`` waits. ``reads``: ``mapped`` files go through
     the page cache, ``direct`` ones around it. ``read_s``, ``depth``: see ``env.shaped_reads``. ``hint_worth_s``:
-    reading ahead begins where reading a record takes at least so long.
+    reading ahead begins where reading a record takes at least so long. ``pause`` is called now and then by whoever is
+    at something long, so that hints need not wait for its end.
     """
 
     policy: str = "timestamp"
@@ -24,6 +26,7 @@ class ColdTuning:
     read_s: float = 0.0
     depth: int = 32
     hint_worth_s: float = 10e-6
+    pause: Callable[[], None] = field(default=lambda: None, compare=False)
 
 
 @dataclass(frozen=True)

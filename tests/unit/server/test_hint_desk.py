@@ -87,3 +87,55 @@ def test_a_closed_desk_takes_nothing(engine: threading.RLock) -> None:
     desk.tell(lambda: told.append(1))
     desk.hand_in(lambda: told.append(2))
     assert not told
+
+
+def test_who_holds_the_engine_for_long_lets_hints_be_told_in_between(desk: HintDesk, engine: threading.RLock) -> None:
+    told: list[threading.Thread] = []
+    with engine:
+        handed = threading.Thread(target=lambda: desk.tell(lambda: told.append(threading.current_thread())))
+        handed.start()
+        handed.join(10)
+        assert not told
+        desk.catch_up()
+        assert told == [threading.current_thread()]
+    desk.catch_up()
+    assert len(told) == 1
+
+
+class _Seat:
+    """Of an operator that takes hints."""
+
+    def __init__(self) -> None:
+        self.operator = self
+        self.heard: list[tuple[object, int]] = []
+        self.done = threading.Event()
+
+    def wants_hints(self) -> bool:
+        return True
+
+    def hint_frame(self, frame: object, epoch: int) -> None:
+        self.heard.append((frame, epoch))
+        self.done.set()
+
+    def hint_keys(self, told: object, epoch: int) -> None:
+        raise AssertionError("nobody has told keys")
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_frames_that_come_while_others_wait_are_told_together(engine: threading.RLock, takes: bool) -> None:
+    seat = _Seat()
+    desk = HintDesk(engine, {"o": seat}, lambda *_: takes, gather=lambda operator, frames: [tuple(frames)])  # type: ignore[dict-item]
+    try:
+        with engine:
+            for frame in "abc":
+                desk.show("o", frame, 7)
+            desk.show("o", "d", 8)
+            assert not seat.heard, "nobody waits until they are told"
+            desk.catch_up()
+            assert seat.heard == ([(("a", "b", "c"), 7), (("d",), 8)] if takes else [])
+            seat.done.clear()
+        desk.show("o", "e", 7)
+        assert seat.done.wait(10 if takes else 0.05) == takes, "what was not taken is not in the way"
+        assert not takes or seat.heard[-1] == (("e",), 7)
+    finally:
+        desk.close()

@@ -413,3 +413,40 @@ def test_foretold_records_of_the_eviction_buffer_need_not_be_read_when_it_is_wri
         told = store.cold.reads.metrics()
         assert (told["coldHits"], told["coldMisses"], told["coldWaitMs"]) == (10, 0, 0)
         assert (told["hintsReceived"], told["hintsWasted"], told["hintsPending"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("foretold", ["before", "meanwhile"])
+def test_what_was_fetched_ahead_is_not_read_again_when_its_segment_is_rewritten(foretold: str) -> None:
+    """Nor what was foretold while that went on."""
+    pauses = 0
+
+    def pause() -> None:
+        nonlocal pauses
+        pauses += 1
+        if foretold == "meanwhile" and pauses == 2:
+            hint()
+
+    with store_of(30_000, tuning=ColdTuning(hint_worth_s=0.0, pause=pause)) as store:
+        for epoch in range(3):
+            fill(store, range(190), epoch, epoch)
+        store.forget(2)
+        store.cold.wait_for_writes()
+        rows, bounds = frame([(number, 0, 1, None) for number in range(190)], 1 << 20)
+        cold = np.flatnonzero(store.cold.may_hold(rows, bounds, 0))[:20]
+        ends, some = np.searchsorted(cold, bounds), Rows(rows.words[cold], rows.heap)
+
+        def hint() -> None:
+            store.cold.hint(some, ends, 0, 9)
+            store.cold.reads.settle()
+
+        if foretold == "before":
+            hint()
+        want = content(store)
+        old = list(store.cold._segments)
+        store.cold._rewrite(old)
+        store.cold.reads.keep_only([segment.uid for segment in store.cold._segments])
+        assert pauses >= 2 and not set(old) & set(store.cold._segments) and content(store) == want
+        store.merge(9, [(some, ends)])
+        told = store.cold.reads.metrics()
+        assert (told["coldHits"], told["coldMisses"], told["coldLate"]) == (20, 0, 0)
+        assert told["hintsWasted"] == told["hintsPending"] == 0
