@@ -80,6 +80,8 @@ class Prefetcher:
         self._piece = 0
         self._next = 0  # no entry before this number is for a worker to take
         self._flying = 0
+        self._fetching = 0  # workers that are at it, and what was renamed since the first of them began
+        self._renamed: list[tuple[np.ndarray, np.ndarray]] = []
         self._minded_until = math.inf  # when a worker will look by itself at what is asked for; none does: never
         self._workers: list[threading.Thread] = []
         self._closed = False
@@ -199,19 +201,20 @@ class Prefetcher:
             self._take_out(old)
 
     def ids(self) -> np.ndarray:
-        """Of all entries that no worker has begun to fetch."""
+        """Of all entries."""
         with self._changed:
-            living = self._table.living()
-            ids: np.ndarray = self._table.ids[living[self._stages[living] <= _ASKED]].copy()
+            ids: np.ndarray = self._table.ids[self._table.living()].copy()
             return ids
 
     def rename(self, before: np.ndarray, after: np.ndarray) -> None:
-        """What these ids, each named once, stood for has others now: where no worker has begun to fetch it."""
+        """What these ids, each named once, stood for has others now."""
         with self._changed:
             numbers = self._table.find(before)
-            there = np.flatnonzero(numbers >= 0)
-            there = there[self._stages[numbers[there]] <= _ASKED]
+            there = numbers >= 0
             self._table.rename(numbers[there], after[there])
+            if self._fetching and there.any():
+                order = np.flatnonzero(there)[np.argsort(before[there])]
+                self._renamed.append((before[order], after[order]))
 
     def settle(self) -> None:
         """Wait until everything foretold is fetched that can be kept."""
@@ -257,22 +260,35 @@ class Prefetcher:
                 ids, keys = self._table.ids[picked].copy(), self._keys_of(picked)
                 due = float(self._due[picked].max())
                 self._call_worker()  # another one, where there is more
+                since = len(self._renamed)
+                self._fetching += 1
             try:
-                self._fetch_and_keep(ids, keys, due)
+                self._fetch_and_keep(ids, keys, due, since)
             except Exception:  # whoever needs the rows fetches them again, and meets what is wrong
                 with self._changed:
                     self.failed += len(ids)
             with self._changed:
                 self._flying -= len(ids)
-                self._table.drop(self._table.find(ids))
+                self._table.drop(self._table.find(self._named(ids, since)))
+                self._fetching -= 1
+                if not self._fetching:
+                    self._renamed.clear()
                 self._tidy()
                 if self._ask_for_some():
                     self._call_worker()
                 self._changed.notify_all()
 
-    def _fetch_and_keep(self, ids: np.ndarray, keys: Any, due: float) -> None:
-        found = self._fetch(ids, keys, due)
+    def _fetch_and_keep(self, ids: np.ndarray, keys: list[Any], due: float, since: int) -> None:
+        try:
+            found = self._fetch(ids, keys, due)
+        except Exception:
+            with self._changed:
+                now = self._named(ids, since)
+            if (now == ids).all():
+                raise
+            found = self._fetch(now, keys, due)  # it lies elsewhere by now
         with self._changed:
+            ids = self._named(ids, since)
             entries = self._table.find(ids)
             times = self._times[entries]
             wanted = self._stages[entries] != _TAKEN
@@ -282,6 +298,13 @@ class Prefetcher:
         self._keep(ids, found, times, wanted)
 
     # -- under the lock -----------------------------------------------------------------------------------------------
+
+    def _named(self, ids: np.ndarray, since: int) -> np.ndarray:
+        """What ids are called by now that a worker has taken when there were so many of ``_renamed``."""
+        for before, after in self._renamed[since:]:
+            place = np.minimum(np.searchsorted(before, ids), len(before) - 1)
+            ids = np.where(before[place] == ids, after[place], ids)
+        return ids
 
     def _picked(self) -> np.ndarray:
         """The next entries for a worker, in flight. Of those that were asked for, what is there."""

@@ -336,3 +336,29 @@ def test_what_is_taken_out_before_a_worker_comes_to_it_leaves_nothing() -> None:
             made.hint(some, np.zeros(100, np.int64))
             assert made.take_over(some)[0].all()
         assert made._table.room <= 1024
+
+
+@pytest.mark.parametrize("closed", [(), (1, 2), (3,)])
+def test_what_is_renamed_while_it_is_foretold_or_fetched_is_kept_under_its_new_id(closed: tuple[int, ...]) -> None:
+    """``closed``: ids under which nothing can be read any more once the others are there."""
+
+    class Closing(Backend):
+        def fetch(self, ids: np.ndarray, keys: Any, due: float) -> list[int]:
+            self.begun.set()
+            assert self.gate.wait(10)
+            if set(closed) & set(ids.tolist()):
+                raise OSError("closed")
+            return super().fetch(ids, keys, due)
+
+    backend = Closing()
+    backend.gate.clear()
+    with prefetcher(backend, ask=backend.ask, threads=1, batch=2) as made:
+        made.hint(ids(1, 2, 3, 4), ids(0, 0, 0, 0))
+        assert backend.begun.wait(10)  # the worker has 1 and 2
+        made.rename(ids(4, 2, 9), ids(14, 12, 19))
+        made.rename(ids(12, 1), ids(22, 21))
+        assert made.knows(ids(1, 2, 12, 21, 22, 3, 4, 14)).tolist() == [False] * 3 + [True] * 3 + [False, True]
+        backend.gate.set()
+        made.settle()
+        assert set(backend.kept) == ({21, 22} if closed == (3,) else {21, 22, 3, 14})
+        assert not len(made._table) and not made._renamed and made.failed == (2 if closed == (3,) else 0)
