@@ -33,10 +33,12 @@ def prefetch(
         typer.Option(min=1, help="Batches in a row; of several, the first is not counted.", show_default="8"),
     ] = None,
     warmup: Annotated[
-        int | None, typer.Option(min=1, help="Batches before, once state is there.", show_default="48")
+        int | None, typer.Option(min=1, help="Batches before, once state is there.", show_default="40")
     ] = None,
     latency: Annotated[float, typer.Option(min=0, help="Milliseconds that reading one key takes.")] = 1,
-    depth: Annotated[int, typer.Option(min=1, help="Keys that are read at once.")] = 16,
+    depth: Annotated[
+        int | None, typer.Option(min=1, help="Keys that are read at once.", show_default="by workload, 32 to 128")
+    ] = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(

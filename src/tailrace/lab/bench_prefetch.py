@@ -44,7 +44,15 @@ from tailrace.lab.run_check import check_rows
 from tailrace.lab.turns import in_turns
 
 FITS_BYTES = 1 << 30
-_CONFS = {**ONE_PIECE_A_CORE, "spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+_JVM = "-XX:TieredStopAtLevel=1"
+"""Spark's planner is so much code that the JVM's second compiler is at it for hours, with a fifth of all processor
+time, in one batch more and in another less. A query that has run for a day has that behind it; here the first
+compiler's code, which is slower and soon done, stands for it, in all sessions alike."""
+_CONFS = {
+    **ONE_PIECE_A_CORE,
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.driver.extraJavaOptions": _JVM,
+}
 _FURTHER = 4
 """Batches whose rows are checked."""
 
@@ -139,7 +147,9 @@ def _run_case(
             engines.append(made)
             return made
 
-        ours = {name: options.options_of(mode, memory_bytes) for name, mode in modes.items() if mode.engine == OURS}
+        ours = {
+            name: options.options_of(mode, one, memory_bytes) for name, mode in modes.items() if mode.engine == OURS
+        }
         session = process(OURS, ours) if ours else None
         runners = {
             name: Runner(mode, session, name)
@@ -265,7 +275,8 @@ def _result(options: PrefetchOptions, measured: Mapping[str, Measured]) -> dict[
         "modes": ",".join(options.chosen),
         "memory_bytes": options.memory_bytes,
         "read_ms": options.read_ms,
-        "read_depth": options.depth,
+        "read_depth": {name: options.depth_of(one.case) for name, one in measured.items()},
+        "jvm": _CONFS["spark.driver.extraJavaOptions"],
         "all_in_cache": options.all_in_cache,
         "batches": options.turns * options.counted,
         "turn": options.turn,

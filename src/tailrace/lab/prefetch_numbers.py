@@ -257,7 +257,7 @@ def tables(result: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
             "wasted": _told(result["wasted_share"][name]),
             "state/memory": result["state_over_memory"][name],
         }
-        found[f"{name}: {result['read_ms']:g} ms a read, {result['read_depth']} at once"] = columns
+        found[f"{name}: {result['read_ms']:g} ms a read, {result['read_depth'][name]} at once"] = columns
     return found
 
 

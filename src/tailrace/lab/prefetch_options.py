@@ -22,11 +22,11 @@ class PrefetchOptions:
     turns: int = 12
     turn: int = 8
     """Batches that a mode is given in a row; of several, the first is not counted."""
-    warmup: int = 48
+    warmup: int = 40
     """Batches after filling."""
     read_ms: float = 1.0
-    depth: int = 16
-    """Reads under way at once."""
+    depth: int | None = None
+    """Reads under way at once; None: each workload's own."""
     all_in_cache: bool = False
     """Memory for everything, and hints on or off are all that differs."""
     sweeps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -57,8 +57,12 @@ class PrefetchOptions:
         names = {text.partition("=")[0] for text in mine}
         return replace(made, values={**told, **made.values, **{given: told[given] for given in names}})
 
-    def options_of(self, mode: Mode, memory_bytes: int) -> dict[str, str]:
-        shaped = {"coldReadTime": f"{round(self.read_ms * 1e3)} microseconds", "coldReadDepth": str(self.depth)}
+    def depth_of(self, one: Case) -> int:
+        return one.depth if self.depth is None else self.depth
+
+    def options_of(self, mode: Mode, one: Case, memory_bytes: int) -> dict[str, str]:
+        depth = str(self.depth_of(one))
+        shaped = {"coldReadTime": f"{round(self.read_ms * 1e3)} microseconds", "coldReadDepth": depth}
         return {
             "commit": self.commit,
             "memory": str(memory_bytes),

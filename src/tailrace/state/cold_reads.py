@@ -6,7 +6,8 @@ Invariants
 - What is in flight is not read twice. Whoever needs it finishes it: the system reads a page of a mapped file once,
   whoever looks at it, so that a row need not wait until a thread that fetches ahead gets its turn. Only what is read
   past the system's cache is waited for.
-- Copies get a part of the store's memory that is as large as what epochs of late have foretold (``share_out``).
+- Copies get a part of the store's memory that is as large as what epochs of late have foretold, or have read without
+  that and may read again (``share_out``).
 - Where reading is slow, what was read because nobody had foretold it is kept too: an operator may look at a record
   before it takes it.
 - Whoever needs records of several segments reads them at once: latencies then overlap.
@@ -64,7 +65,7 @@ class ColdReads:
         self._record_s = 0.0  # what reading a record takes, lately
         self._cache_bytes = memory_bytes // CACHE_SHARE, memory_bytes // CACHE_SHARE_MOST
         self._cache = RecordCache(layout, self._cache_bytes[0], tuning.policy)
-        self._foretold = 0  # records, since an epoch began
+        self._foretold = 0  # records, since an epoch began, for which there should be room
         self._foretold_lately: deque[int] = deque(maxlen=_EPOCHS_KEPT)
         self._prefetcher: Prefetcher | None = None
         if tuning.prefetch != "off":
@@ -134,6 +135,7 @@ class ColdReads:
             order, rows = self._fetch(ids[wanted], [], due)
             put(wanted[order], rows)
             if keep and self.slow:
+                self._foretold += 2 * len(wanted)  # they may have half of the cache
                 self._keep_some(ids[wanted[order]], rows)
 
         flying = np.zeros(len(ids), bool) if self._prefetcher is None else self._prefetcher.claim(ids)
