@@ -82,8 +82,18 @@ class IdTable:
         ik.rebuild(self._index, self.ids, self.alive, self.end)
         return kept
 
+    def trim(self) -> None:
+        """Give back room that is not needed. After ``compact``."""
+        room = _FIRST_ROOM
+        while room < self.end:
+            room *= 2
+        if room < self.room:
+            self._resize(room)
+
     def _grow(self) -> None:
-        room = 2 * self.room
+        self._resize(2 * self.room)
+
+    def _resize(self, room: int) -> None:
         ids, alive = np.empty(room, np.int64), np.zeros(room, bool)
         ids[: self.end], alive[: self.end] = self.ids[: self.end], self.alive[: self.end]
         self.ids, self.alive = ids, alive

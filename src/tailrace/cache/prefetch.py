@@ -5,10 +5,11 @@ Invariants
   it is asked for, *in flight* while it is fetched, and gone when what was fetched is kept elsewhere.
 - Nobody fetches an id that is in flight: who needs it waits (``wait_for``). Who needs an unprocessed one takes it out
   (``claim``), and fetches it with all else that is missing, at once: what is in flight is waited for after that.
-- Where asking takes no time (``ask``), entries are in flight from the hint on, whether a worker is there or not. A
-  worker comes when they are there, and not for each hint: each time costs it, and all others who want the interpreter,
-  much the same whether it fetches ten or a thousand. Who needs one and can finish it without asking again takes it over
-  (``take_over``), rather than wait for a worker that waits for a processor; what the worker has of it is not kept then.
+- Where asking takes no time (``ask``), entries are in flight from the hint on, whether a worker is there or not. Where
+  it is known when they will be there, a worker comes then, and not for each hint: each time costs it, and all others
+  who want the interpreter, much the same whether it fetches ten or a thousand. Who needs one and can finish it without
+  asking again takes it over (``take_over``), rather than wait for a worker that waits for a processor; what the worker
+  has of it is not kept then.
 - A fetch that fails leaves nothing: whoever needs the id fetches it again and meets the error where it can be told.
 - The buffer is bounded; hints beyond its room are dropped, and counted.
 - No more is asked for than can be kept (``space``): the rest stays unprocessed, for who needs it.
@@ -88,11 +89,14 @@ class Prefetcher:
         self.received = self.dropped = self.fetched = self.failed = 0
         self._fetch_ms: deque[float] = deque(maxlen=_FETCHES_KEPT)
 
-    def hint(self, ids: np.ndarray, times: np.ndarray, keys: Callable[[np.ndarray], Any] | None = None) -> None:
-        """These ids will be asked for. ``keys`` gives what ``fetch`` needs for some of them, by their places here."""
+    def hint(self, ids: np.ndarray, times: np.ndarray, keys: Callable[[np.ndarray], Any] | None = None) -> int:
+        """These ids will be asked for: tells how many nobody had foretold before.
+
+        ``keys`` gives what ``fetch`` needs for some of them, by their places here.
+        """
         with self._changed:
             if self._closed or not len(ids):
-                return
+                return 0
             self.received += len(ids)
             self._tidy()  # here too: where all is taken out before a worker comes to it, none ever ends a fetch
             room = max(0, self._room - len(self._table))
@@ -120,6 +124,7 @@ class Prefetcher:
                 self._ask_for_some()
                 self._start_workers()
                 self._call_worker()
+            return self._table.end - before
 
     def knows(self, ids: np.ndarray) -> np.ndarray:
         """Which of these are foretold already, or in flight."""
@@ -195,10 +200,21 @@ class Prefetcher:
             if not len(self._table):
                 return
             living = self._table.living()
-            old = living[(self._times[living] < time) & (self._stages[living] <= _ASKED)]
-            self.dropped += len(old)
-            self._flying -= int((self._stages[old] == _ASKED).sum())
-            self._take_out(old)
+            self._let_go(living[self._times[living] < time])
+
+    def drop(self, ids: np.ndarray) -> None:
+        """Nobody will ask for these, each named once: where no worker has begun, none will be fetched."""
+        with self._changed:
+            if len(self._table) and len(ids):
+                numbers = self._table.find(ids)
+                self._let_go(numbers[numbers >= 0])
+
+    def _let_go(self, entries: np.ndarray) -> None:
+        """Under the lock."""
+        going = entries[self._stages[entries] <= _ASKED]
+        self.dropped += len(going)
+        self._flying -= int((self._stages[going] == _ASKED).sum())
+        self._take_out(going)
 
     def ids(self) -> np.ndarray:
         """Of all entries."""

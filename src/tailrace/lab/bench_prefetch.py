@@ -276,7 +276,7 @@ def _result(options: PrefetchOptions, measured: Mapping[str, Measured]) -> dict[
         "memory_bytes": options.memory_bytes,
         "read_ms": options.read_ms,
         "read_depth": {name: options.depth_of(one.case) for name, one in measured.items()},
-        "jvm": _CONFS["spark.driver.extraJavaOptions"],
+        "jvm": {**_CONFS, **options.confs}["spark.driver.extraJavaOptions"],
         "all_in_cache": options.all_in_cache,
         "batches": options.turns * options.counted,
         "turn": options.turn,

@@ -70,7 +70,7 @@ class Case:
     skew: str = "hot_auctions"
     """The parameter that says how skewed keys are."""
     cold: float = 1.0
-    """Records a row that are not in memory, about."""
+    """Records that are not in memory, about, for each row that comes to the operator."""
 
     @property
     def table_rows(self) -> int:
@@ -78,7 +78,7 @@ class Case:
 
     @property
     def depth(self) -> int:
-        """Reads under way at once, a power of two: of a millisecond each, those for a row take ``_ROW_US`` at most."""
+        """Reads under way at once, a power of two: of 1 ms each, those for such a row take ``_ROW_US`` at most."""
         return int(1 << math.ceil(math.log2(max(1.0, self.cold * 1e3 / _ROW_US))))
 
     @property
@@ -180,7 +180,7 @@ def _ysb(memory: int) -> Case:
     rows = memory // 700
     ads = TIMES * memory // 170
     values: dict[str, Value] = {"ads": ads, "rate": max(1, rows // 5), "skew": 1.0, "hot_events": rows * 4}
-    return Case("ysb", "ysb", values, rows, memory, table="ads", skew="skew", cold=0.15)
+    return Case("ysb", "ysb", values, rows, memory, table="ads", skew="skew", cold=0.46)
 
 
 _CASES: dict[str, Callable[[int], Case]] = {"q13": _q13, "q18": _q18, "q19": _q19, "q20": _q20, "ysb": _ysb}

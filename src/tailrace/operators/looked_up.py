@@ -77,7 +77,7 @@ class TableCopies:
         begun, self._begun = self._begun, 0
         self._missed += begun
         began = clock.monotonic()
-        if begun:
+        if begun and not self._asker.mapped:
             self._ahead.settle()
         flying = self._ahead.claim(ids)
         missing = self._cached(keys, ids, np.arange(count), time, parts, places)

@@ -82,7 +82,8 @@ class Foretold:
 class Hinted(Protocol):
     """An operator whose state may be cold, and that fetches what it is told will be asked for.
 
-    Hints may be dropped and change no answer. Called between steps, as all else; ``wants_hints`` at any time.
+    Hints may be dropped and change no answer. Called between steps, as all else, or by a step that rewrites what lies
+    on disk and pauses (``ColdTuning.pause``): they change nothing but what is fetched. ``wants_hints`` at any time.
     """
 
     def wants_hints(self) -> bool:

@@ -365,8 +365,8 @@ class Engine:
     # -- under the lock -----------------------------------------------------------------------------------------------
 
     def _takes_hints(self, seat: Seat, epoch: int) -> bool:
-        """Whether the epoch's rows are still to be applied."""
-        applied = seat.at.epoch == epoch and seat.step >= Step.APPLIED
+        """Whether the epoch's rows are still to be applied, and not just about to be."""
+        applied = seat.at.epoch == epoch and seat.step != Step.PREPARED
         return self._broken is None and epoch > self._forgotten and not applied
 
     def _shards(self) -> list[int]:

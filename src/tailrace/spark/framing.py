@@ -2,8 +2,9 @@
 
 Servers see the keys of a frame when it comes (ADR 19): of rows that come in several, most are known while the rest is
 still on its way. But a frame costs task and server some milliseconds of processor time, hints out of tasks more, and
-points in Spark's plan much more. So each is tried only where rows wait, on average, for longer than the next one costs:
-first one more frame, then another, then hints out of tasks, then points of the plan.
+points in Spark's plan much more. So each is tried only where rows wait, on average, for longer than the next one costs,
+and in a quarter of the epochs at least: a machine has hiccups, and nothing here helps against them. First comes one
+more frame, then another, then hints out of tasks, then points of the plan.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Framing:
             return replace(known, settling=self.settling - 1)
         known = replace(known, waits_ms=(*self.waits_ms, wait_ms)[-rule.epochs_kept :])
         mean_ms = sum(known.waits_ms) / len(known.waits_ms)
-        if len(known.waits_ms) < rule.epochs or not mean_ms:
+        often = 4 * sum(wait > 0 for wait in known.waits_ms) >= len(known.waits_ms)
+        if len(known.waits_ms) < rule.epochs or not mean_ms or not often:
             return known
         more = [frames for frames in FRAMES if frames > self.frames]
         if more and mean_ms >= rule.frame_share * rule.worth_ms:
@@ -67,7 +69,7 @@ def frame_rows(task_rows: int, frames: int, before: int) -> int:
     if frames == 1:
         return FRAME_ROWS_MAX
     share = -(-task_rows // (frames - 1 + FIRST_FRAME))
-    if task_rows < 2 * _ROWS_MIN or (before < FRAME_ROWS_MAX and 3 * before <= 4 * share <= 5 * before):
+    if task_rows < 2 * _ROWS_MIN or (before < FRAME_ROWS_MAX and 3 * before <= 4 * share <= 6 * before):
         return before
     coarse = max(0, share.bit_length() - 3)
     fitting = -(-share >> coarse) << coarse

@@ -49,6 +49,7 @@ class HintControl:
         }
         self._first = first
         self.frame_rows = FRAME_ROWS_MAX
+        self._frames = 1  # of a task, for which that was found
         self._batch_rows: str | None = None  # of Spark's batches for tasks, as the user has it
         self._totals: dict[str, Mapping[str, float]] = {}
         self._waits: dict[str, list[float]] = {}  # by operator, of each server
@@ -120,7 +121,7 @@ class HintControl:
             cold=more["coldHits"] + more["coldMisses"],
             misses=more["coldMisses"],
             # Servers wait side by side. One that was replaced has counted from 0 again.
-            wait_ms=max((now - then for now, then in zip(waits, waited or [0.0] * len(waits))), default=0.0),
+            wait_ms=max((max(0.0, now - then) for now, then in zip(waits, waited or [0.0] * len(waits))), default=0.0),
             late=more["coldLate"],
             hint_bytes=sum(each.hint_bytes for each in done),
             row_bytes=self._row_bytes.pop(name, 0),
@@ -143,7 +144,11 @@ class HintControl:
     def _set_frames(self, session: SparkSession, task_rows: int) -> None:
         framing = self._lookaheads[self._first].framing
         assert framing is not None
-        wanted = frame_rows(task_rows, framing.frames, self.frame_rows)
+        before = self.frame_rows if framing.frames == self._frames else FRAME_ROWS_MAX
+        wanted = frame_rows(task_rows, framing.frames, before)
+        if wanted == before and before != self.frame_rows:
+            return  # a step that could not be made, with so few rows
+        self._frames = framing.frames
         if wanted == self.frame_rows:
             return
         if self._batch_rows is None:

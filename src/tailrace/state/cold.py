@@ -431,11 +431,11 @@ class ColdRecords:
                 made, moved = rewrite(old, undoable, writer, self._pause)
                 if made is not None:
                     new.append((made, moved))
+            self._follow(old, [made for made, _ in new])
         except BaseException:
             for made, _ in new:
                 made.close()
             raise
-        self._follow(old, [made for made, _ in new])
         stay = [segment for segment in self._segments if segment not in old]
         self._segments = [*stay[:place], *(made for made, _ in new), *stay[place:]]
         for parts in self._taken.values():

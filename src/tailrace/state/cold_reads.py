@@ -63,10 +63,10 @@ class ColdReads:
         self._hinted = tuning.prefetch == "on"
         self._worth_s = tuning.hint_worth_s
         self._record_s = 0.0  # what reading a record takes, lately
-        self._cache_bytes = memory_bytes // CACHE_SHARE, memory_bytes // CACHE_SHARE_MOST
-        self._cache = RecordCache(layout, self._cache_bytes[0], tuning.policy)
-        self._foretold = 0  # records, since an epoch began, for which there should be room
-        self._foretold_lately: deque[int] = deque(maxlen=_EPOCHS_KEPT)
+        self._memory_bytes = memory_bytes
+        self._cache = RecordCache(layout, memory_bytes // CACHE_SHARE, tuning.policy)
+        self._room_for = 0  # so many records, since an epoch began, there should be room
+        self._room_lately: deque[int] = deque(maxlen=_EPOCHS_KEPT)
         self._prefetcher: Prefetcher | None = None
         if tuning.prefetch != "off":
             ask = None if tuning.reads == "direct" else self._device.ask
@@ -89,17 +89,23 @@ class ColdReads:
     def begin(self, epoch: int) -> None:
         """From now on records are read for ``epoch``: what was foretold for earlier ones, and not begun, is let go."""
         self.time = epoch
-        self._foretold_lately.append(self._foretold)
-        self._foretold = 0
+        with self._lock:
+            self._room_lately.append(self._room_for)
+            self._room_for = 0
         if self._prefetcher is not None:
             self._prefetcher.drop_before(epoch)
 
-    def share_out(self) -> int:
-        """The bytes that copies may take from now on. Who calls sees to it that the rest of the store leaves them."""
-        least, most = self._cache_bytes
-        wanted = self._cache.needed_bytes(max(self._foretold_lately, default=0))
-        wanted = min(most, max(least, wanted + wanted // 8))
-        if wanted > self._cache.capacity_bytes or 2 * wanted < self._cache.capacity_bytes:
+    def share_out(self, fixed_bytes: int) -> int:
+        """The bytes that copies may take from now on. Who calls sees to it that the rest of the store leaves them.
+
+        ``fixed_bytes``: of the store's memory, what can go nowhere. It becomes more by an eighth at a time: what has to
+        leave for it is on its way for a while.
+        """
+        least, now = self._memory_bytes // CACHE_SHARE, self._cache.capacity_bytes
+        most = max(least, (self._memory_bytes - fixed_bytes) // CACHE_SHARE_MOST)
+        wanted = self._cache.needed_bytes(max(self._room_lately, default=0))
+        wanted = min(most, now + least, max(least, wanted + wanted // 8))
+        if wanted > now or 2 * wanted < now or now > most:
             self._cache.resize(wanted)
         return self._cache.capacity_bytes
 
@@ -135,7 +141,8 @@ class ColdReads:
             order, rows = self._fetch(ids[wanted], [], due)
             put(wanted[order], rows)
             if keep and self.slow:
-                self._foretold += 2 * len(wanted)  # they may have half of the cache
+                with self._lock:  # several shards are read at once
+                    self._room_for += 2 * len(wanted)  # they may have half of the cache
                 self._keep_some(ids[wanted[order]], rows)
 
         flying = np.zeros(len(ids), bool) if self._prefetcher is None else self._prefetcher.claim(ids)
@@ -200,11 +207,12 @@ class ColdReads:
         if not far:
             return
         ids = np.concatenate([names_of(segment, at) for segment, at in far])
-        self._foretold += len(ids)
         times = np.full(len(ids), time, np.int64)
         new = ~self._cache.hint(ids, times)
         self._know(segment for segment, _ in far)
-        self._prefetcher.hint(ids[new], times[new])
+        fresh = self._prefetcher.hint(ids[new], times[new])
+        with self._lock:
+            self._room_for += fresh
 
     def used_up(self, segment: Segment, at: np.ndarray) -> None:
         """These records live in a table from now on: their copies are of no use."""
@@ -229,6 +237,9 @@ class ColdReads:
             for uid in [uid for uid in self._segments if uid not in segments]:
                 del self._segments[uid]
         self._cache.keep_only(np.array(segments, np.int64))
+        if self._prefetcher is not None:  # else one of them would fail the fetch of all others with it
+            ids = self._prefetcher.ids()
+            self._prefetcher.drop(ids[~np.isin(ids >> _POSITION_BITS, segments)])
 
     def metrics(self) -> Metrics:
         prefetcher = self._prefetcher

@@ -29,7 +29,7 @@ class HotBudget:
         ``foretell`` is called before any leave: tables may know by then which will be used.
         """
         # Of this a quarter leaves at once, into the buffer: both together are what copies leave.
-        hot_bytes = (self._memory_bytes - self._cold.reads.share_out()) * 4 // 5
+        hot_bytes = (self._memory_bytes - self._cold.reads.share_out(self._cold.index_bytes)) * 4 // 5
         # A quarter at once, so that segments do not get small; all that may go, where that is not enough.
         for target in (hot_bytes - hot_bytes // 4, 0):
             held = sum(table.nbytes for table in tables.values()) + self._cold.index_bytes

@@ -204,7 +204,8 @@ class ReadModifyWriteStore:
     def hint(self, rows: Rows, bounds: np.ndarray, epoch: int) -> None:
         """Rows of a batch that is still to come, sorted by shard: begin to fetch the cold records that it will touch.
 
-        Records in memory that it will touch stay there. Beside no other call but those of ``reads``.
+        Records in memory that it will touch stay there. Beside no other call but those of ``reads``, and
+        that of a rewriting that pauses.
         """
         self._ahead.append((rows, bounds, epoch))
         self.cold.hint(rows, bounds, self.horizon, epoch)

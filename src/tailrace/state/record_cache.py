@@ -68,8 +68,10 @@ class RecordCache:
 
     def resize(self, capacity_bytes: int) -> None:
         with self._lock:
-            self._capacity_bytes = capacity_bytes
+            shrinks, self._capacity_bytes = capacity_bytes < self._capacity_bytes, capacity_bytes
             self._hold_capacity()
+            if shrinks:
+                self._trim()
 
     def needed_bytes(self, entries: int) -> int:
         """About the capacity with which so many could be foretold."""
@@ -221,6 +223,16 @@ class RecordCache:
             heap = np.empty(max(2 * len(self._heap), self._heap_end + heap_bytes), np.uint8)
             heap[: self._heap_end] = self._heap[: self._heap_end]
             self._heap = heap
+
+    def _trim(self) -> None:
+        """Give back memory that entries had who are gone."""
+        self._compact()
+        self._table.trim()
+        room = self._table.room
+        self._words, self._ranks, self._foretold = (
+            part[:room].copy() for part in (self._words, self._ranks, self._foretold)
+        )
+        self._heap = self._heap[: max(self._heap_end, _FIRST_HEAP if self._layout.has_bytes else 0)].copy()
 
     def _compact(self) -> None:
         """Let go of the room of entries that are gone."""

@@ -213,3 +213,19 @@ def test_what_is_foretold_is_not_pushed_out_by_more_of_it() -> None:
     assert cache.wasted == 30 - int(cache.holds(np.array(old)).sum()), "only what was for an earlier time"
     assert cache.get(np.array(kept), 9)[1].all()
     assert cache.room() > 20, "what was used gives way"
+
+
+def test_a_cache_that_becomes_smaller_gives_its_memory_back() -> None:
+    cache = RecordCache(LAYOUT, 1 << 20)
+    many = np.arange(2_000)
+    cache.put(many, rows_of(many.tolist()), np.full(len(many), 1, np.int64))
+    held = cache._words.nbytes + cache._heap.nbytes + cache._table.ids.nbytes
+    cache.resize(4_000)
+    left = cache.ids()
+    assert 0 < len(left) < 100 and cache.nbytes <= 4_000
+    assert cache._words.nbytes + cache._heap.nbytes + cache._table.ids.nbytes < held / 10
+    found, there = cache.get(left, 2)
+    assert there.all() and len(found) == len(left)
+    cache.resize(1 << 20)
+    cache.put(many, rows_of(many.tolist()), np.full(len(many), 3, np.int64))
+    assert cache.holds(many).all()

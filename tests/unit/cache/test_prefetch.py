@@ -362,3 +362,16 @@ def test_what_is_renamed_while_it_is_foretold_or_fetched_is_kept_under_its_new_i
         made.settle()
         assert set(backend.kept) == ({21, 22} if closed == (3,) else {21, 22, 3, 14})
         assert not len(made._table) and not made._renamed and made.failed == (2 if closed == (3,) else 0)
+
+
+def test_what_lies_nowhere_any_more_is_fetched_by_nobody_and_harms_no_other_fetch() -> None:
+    backend = Backend()
+    backend.gate.clear()
+    with prefetcher(backend, ask=backend.ask, threads=1, batch=1) as made:
+        assert made.hint(ids(1, 2, 3), ids(0, 0, 0)) == 3
+        assert made.hint(ids(2, 3, 4), ids(0, 0, 0)) == 1, "the others were foretold"
+        assert backend.begun.wait(10)  # the worker has 1
+        made.drop(ids(1, 3, 7))
+        backend.gate.set()
+        made.settle()
+        assert set(backend.kept) == {1, 2, 4} and made._flying == 0

@@ -19,7 +19,10 @@ def _plainly(waits: list[float]) -> tuple[int, bool, bool]:
         seen = waits[begun:end]
         if len(seen) < RULE.epochs:
             continue
-        mean = sum(seen[-RULE.epochs_kept :]) / len(seen[-RULE.epochs_kept :])
+        lately = seen[-RULE.epochs_kept :]
+        mean = sum(lately) / len(lately)
+        if len([wait for wait in lately if wait]) < len(lately) / 4:
+            continue
         if step + 1 < len(FRAMES) and mean >= 1.0:
             step, begun = step + 1, end + RULE.epochs_settling
         elif step + 1 == len(FRAMES):
