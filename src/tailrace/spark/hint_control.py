@@ -146,8 +146,8 @@ class HintControl:
         assert framing is not None
         before = self.frame_rows if framing.frames == self._frames else FRAME_ROWS_MAX
         wanted = frame_rows(task_rows, framing.frames, before)
-        if wanted == before and before != self.frame_rows:
-            return  # a step that could not be made, with so few rows
+        if framing.frames > 1 and wanted == FRAME_ROWS_MAX:
+            return  # so few rows make no frames
         self._frames = framing.frames
         if wanted == self.frame_rows:
             return
