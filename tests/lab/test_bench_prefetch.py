@@ -98,6 +98,7 @@ def test_the_numbers_of_a_run() -> None:
     assert found["wait_p999_ratio_lru"] == {"q18": 25.0} and found["wait_p999_ratio_async_io"] == {"q18": 10.0}
     assert found["wait_ms"]["q18"]["clock"] == dict.fromkeys(("p50", "p95", "p99", "p999"), 40.0)
     assert found["throughput_ratio"]["q18"] == pytest.approx(320 / 302, rel=0.01)
+    assert found["batch_p50_ratio"]["q18"] == pytest.approx(320 / 302, rel=0.01)
     assert found["throughput_ratio_error"] == {"q18": 0.0}, "all batches took the same time"
     assert found["throughput_ratio_spark"]["q18"] == pytest.approx(900 / 302, rel=0.01)
     assert found["hint_bytes_share"] == {"q18": 0.02} and found["lookaheads"] == {"q18": {"ingest": 10}}

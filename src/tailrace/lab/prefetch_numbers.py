@@ -100,6 +100,12 @@ def result(measured: Mapping[str, Measured]) -> dict[str, Any]:
         "throughput_ratio": {
             name: measure.ratio(rates[name][HINTS], rates[name][best]) for name, best in best_baselines(rates).items()
         },
+        "batch_p50_ratio": {
+            name: measure.ratio(*(percentiles(measured[name].batches[mode], "ms")["p50"] for mode in (best, HINTS)))
+            for name, best in best_baselines(
+                _each(measured, lambda one, mode: 1 / max(percentiles(one.batches[mode], "ms")["p50"], 1e-9))
+            ).items()
+        },
         "throughput_ratio_error": {
             name: ratio_error(measured[name].batches[HINTS], measured[name].batches[best])
             for name, best in best_baselines(rates).items()
