@@ -44,10 +44,11 @@ from tailrace.lab.run_check import check_rows
 from tailrace.lab.turns import in_turns
 
 FITS_BYTES = 1 << 30
-_JVM = "-XX:TieredStopAtLevel=1"
+_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Spark's planner is so much code that the JVM's second compiler is at it for hours, with a fifth of all processor
 time, in one batch more and in another less. A query that has run for a day has that behind it; here the first
-compiler's code, which is slower and soon done, stands for it, in all sessions alike."""
+compiler's code, which is slower and soon done, stands for it, in all sessions alike. With as much room for it as the
+JVM has by default for both: with what it has for one (48 MB) four queries fill it, and Spark ends."""
 _CONFS = {
     **ONE_PIECE_A_CORE,
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
