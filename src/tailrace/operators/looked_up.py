@@ -83,7 +83,7 @@ class TableCopies:
         missing = self._cached(keys, ids, np.arange(count), time, parts, places)
         coming, missing = missing[flying[missing]], missing[~flying[missing]]
         self._missed += 0 if begun else len(missing)
-        self._late += len(coming)
+        self._late += 0 if begun else len(coming)  # what was begun counts as missed
         if len(missing):
             self._ask_and_keep(keys, ids, missing, time, parts, places)
         if len(coming):

@@ -365,7 +365,7 @@ class Engine:
     # -- under the lock -----------------------------------------------------------------------------------------------
 
     def _takes_hints(self, seat: Seat, epoch: int) -> bool:
-        """Whether the epoch's rows are still to be applied, and not just about to be."""
+        """Whether the epoch's rows are still to be applied, and not being applied just now."""
         applied = seat.at.epoch == epoch and seat.step != Step.PREPARED
         return self._broken is None and epoch > self._forgotten and not applied
 
