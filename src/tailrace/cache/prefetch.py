@@ -10,6 +10,8 @@ Invariants
   who want the interpreter, much the same whether it fetches ten or a thousand. Who needs one and can finish it without
   asking again takes it over (``take_over``), rather than wait for a worker that waits for a processor; what the worker
   has of it is not kept then.
+- What is kept is not fetched again (``held``): who looks where it is kept before a hint may look before it lands there,
+  and give the hint after it has.
 - A fetch that fails leaves nothing: whoever needs the id fetches it again and meets the error where it can be told.
 - The buffer is bounded; hints beyond its room are dropped, and counted.
 - No more is asked for than can be kept (``space``): the rest stays unprocessed, for who needs it.
@@ -50,6 +52,8 @@ Keep = Callable[[np.ndarray, Any, np.ndarray, np.ndarray], None]
 """Put away what was fetched: ids, what ``Fetch`` gave, event times, and which of them are still wanted."""
 Space = Callable[[], int]
 """How many more can be kept. Called under the lock."""
+Held = Callable[[np.ndarray], np.ndarray]
+"""Which of these ids are kept. Called under the lock."""
 
 
 class Prefetcher:
@@ -59,6 +63,7 @@ class Prefetcher:
         keep: Keep,
         space: Space | None = None,
         ask: Ask | None = None,
+        held: Held | None = None,
         *,
         threads: int = 2,
         batch: int = 4096,
@@ -66,7 +71,7 @@ class Prefetcher:
         name: str = "prefetch",
     ) -> None:
         """``batch``: ids in one fetch at most."""
-        self._fetch, self._keep, self._space, self._ask = fetch, keep, space, ask
+        self._fetch, self._keep, self._space, self._ask, self._held = fetch, keep, space, ask, held
         self._threads, self._batch, self._room, self._name = threads, batch, room, name
         lock = threading.Lock()
         self._changed = threading.Condition(lock)  # entries are gone: for who waits for that
@@ -99,6 +104,11 @@ class Prefetcher:
                 return 0
             self.received += len(ids)
             self._tidy()  # here too: where all is taken out before a worker comes to it, none ever ends a fetch
+            lacking = self._lacking(ids)
+            if len(lacking) < len(ids):
+                ids, times, keys = ids[lacking], times[lacking], None if keys is None else _some_of(keys, lacking)
+                if not len(ids):
+                    return 0
             room = max(0, self._room - len(self._table))
             if len(ids) > room:
                 self.dropped += len(ids) - room
@@ -322,6 +332,14 @@ class Prefetcher:
             ids = np.where(before[place] == ids, after[place], ids)
         return ids
 
+    def _lacking(self, ids: np.ndarray) -> np.ndarray:
+        """Places of the ids that are in flight, foretold, or kept nowhere: none has landed unseen."""
+        if self._held is None:
+            return np.arange(len(ids))
+        open_ = self._table.find(ids) >= 0
+        open_[~open_] = ~self._held(ids[~open_])
+        return np.flatnonzero(open_)
+
     def _picked(self) -> np.ndarray:
         """The next entries for a worker, in flight. Of those that were asked for, what is there."""
         if self._ask is None:
@@ -424,3 +442,8 @@ class Prefetcher:
         oldest = int(self._pieces[: len(kept)].min(initial=self._piece << 32) >> 32) if len(kept) else self._piece + 1
         while self._keys and self._keys[0][0] < oldest:
             self._keys.popleft()
+
+
+def _some_of(keys: Callable[[np.ndarray], Any], chosen: np.ndarray) -> Callable[[np.ndarray], Any]:
+    """What gives keys by their places, for some of them."""
+    return lambda at: keys(chosen[at])

@@ -41,7 +41,8 @@ class TableCopies:
         self._cache = RecordCache(self._kept, capacity_bytes, policy)
         batch = asker.piece if asker.mapped else min(_FETCH_KEYS, asker.piece)
         ask = asker.ask_ahead if asker.mapped else None
-        self._ahead = Prefetcher(self._fetched, self._keep, self._cache.room, ask, batch=batch, name="lookup")
+        cache = self._cache
+        self._ahead = Prefetcher(self._fetched, self._keep, cache.room, ask, cache.holds, batch=batch, name="lookup")
         self._asked = self._missed = self._late = 0
         self._wait_ms = 0.0
         self._begun = 0  # keys that were not there when ``begin`` was called

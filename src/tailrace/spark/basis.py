@@ -18,14 +18,12 @@ from tailrace.spark.epoch_times import ttl_of
 
 FRAME_ROWS_MAX = 1 << 17
 """Rows of a frame, where nothing is gained by smaller ones."""
-FIRST_FRAME = 2
-"""So many times the rows of others has a task's first frame: what it shows, it shows early enough all the same."""
 
 
 @dataclass(frozen=True)
 class Basis:
     """``combine``, ``route``, ``frame_rows``, ``first_frame``: they decide in which order floating-point numbers are
-    added.
+    added. A task's first frame has ``first_frame`` times ``frame_rows`` rows, each one after it ``frame_rows`` less.
 
     ``delays``: of the watermark, by input. ``ttls``: time-to-live, by operator. ``now``: when the epoch began, in
     microseconds.
@@ -35,13 +33,15 @@ class Basis:
     route: str
     now: int
     frame_rows: int = FRAME_ROWS_MAX
-    first_frame: int = FIRST_FRAME
+    first_frame: int = 1
     delays: tuple[int, ...] | None = None
     ttls: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plan: PhysicalPlan, combine: bool, now: int, frame_rows: int = FRAME_ROWS_MAX) -> Basis:
-        return cls(combine, plan.route.value, now, frame_rows, delays=plan.delays, ttls=ttls_of(plan))
+    def of(
+        cls, plan: PhysicalPlan, combine: bool, now: int, frame_rows: int = FRAME_ROWS_MAX, first_frame: int = 1
+    ) -> Basis:
+        return cls(combine, plan.route.value, now, frame_rows, first_frame, delays=plan.delays, ttls=ttls_of(plan))
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -145,8 +145,8 @@ class Epochs:
 
     def _basis(self, epoch: int, started: float) -> Basis:
         """What the epoch goes by: of one that a sink may have seen before, what it went by then."""
-        rows = FRAME_ROWS_MAX if self._hints is None else self._hints.frame_rows
-        basis = Basis.of(self._plan, self._combine, max(int(started * 1e6), self._times.now), rows)
+        cut = (FRAME_ROWS_MAX, 1) if self._hints is None else (self._hints.frame_rows, self._hints.frames)
+        basis = Basis.of(self._plan, self._combine, max(int(started * 1e6), self._times.now), *cut)
         if self._replay is not None and self._replay.epoch == epoch:
             return basis.as_recorded(self._replay.decisions)
         recorded = self._commits.recorded(epoch)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tailrace.spark.basis import FIRST_FRAME, FRAME_ROWS_MAX
+from tailrace.spark.basis import FRAME_ROWS_MAX
 
 FRAMES = (1, 2, 3, 4, 6)
 """The numbers of frames that are tried."""
@@ -23,7 +23,8 @@ _ROWS_MIN = 128
 class FramingRule:
     worth_ms: float = 20.0  # that rows wait in an epoch, on average, before points of the plan are used; 0: at once
     tasks_share: float = 0.1  # of that, for hints out of tasks
-    frame_share: float = 0.05  # and for one more frame
+    frame_share: float = 0.05  # and for one more frame ...
+    leap: float = 8.0  # ... and so many times that, for two steps at once
     epochs: int = 4  # that must have been seen since the last change, at least
     epochs_kept: int = 16  # and at most
     epochs_settling: int = 2  # after a change, that are not counted
@@ -50,8 +51,10 @@ class Framing:
         if len(known.waits_ms) < rule.epochs or not mean_ms or not often:
             return known
         more = [frames for frames in FRAMES if frames > self.frames]
-        if more and mean_ms >= rule.frame_share * rule.worth_ms:
-            return replace(known, frames=more[0], settling=rule.epochs_settling, waits_ms=())
+        a_frame_ms = rule.frame_share * rule.worth_ms
+        if more and mean_ms >= a_frame_ms:
+            wanted = more[min(len(more) - 1, int(mean_ms >= rule.leap * a_frame_ms))]
+            return replace(known, frames=wanted, settling=rule.epochs_settling, waits_ms=())
         if more:
             return known
         return replace(
@@ -62,14 +65,15 @@ class Framing:
 
 
 def frame_rows(task_rows: int, frames: int, before: int) -> int:
-    """Rows of a frame, where a task has about so many rows for so many frames, and its first frame is larger.
+    """Rows of a task's last frame, where it has about so many rows for so many frames, each larger than the next.
 
-    It changes only where it is far off: what an epoch goes by is recorded whenever it changes.
+    The first has ``frames`` times as many, and so on down: the last have the least time before their rows are needed,
+    and the first the most. It changes only where it is far off: what an epoch goes by is recorded whenever it changes.
     """
     if frames == 1:
         return FRAME_ROWS_MAX
-    share = -(-task_rows // (frames - 1 + FIRST_FRAME))
-    if task_rows < 2 * _ROWS_MIN or (before < FRAME_ROWS_MAX and 3 * before <= 4 * share <= 6 * before):
+    share = -(-2 * task_rows // (frames * (frames + 1)))
+    if task_rows < 2 * _ROWS_MIN or (before < FRAME_ROWS_MAX and 6 * before <= 8 * share <= 9 * before):
         return before
     coarse = max(0, share.bit_length() - 3)
     fitting = -(-share >> coarse) << coarse

@@ -49,7 +49,7 @@ class HintControl:
         }
         self._first = first
         self.frame_rows = FRAME_ROWS_MAX
-        self._frames = 1  # of a task, for which that was found
+        self.frames = 1  # of a task, for which that was found
         self._batch_rows: str | None = None  # of Spark's batches for tasks, as the user has it
         self._totals: dict[str, Mapping[str, float]] = {}
         self._waits: dict[str, list[float]] = {}  # by operator, of each server
@@ -144,11 +144,11 @@ class HintControl:
     def _set_frames(self, session: SparkSession, task_rows: int) -> None:
         framing = self._lookaheads[self._first].framing
         assert framing is not None
-        before = self.frame_rows if framing.frames == self._frames else FRAME_ROWS_MAX
+        before = self.frame_rows if framing.frames == self.frames else FRAME_ROWS_MAX
         wanted = frame_rows(task_rows, framing.frames, before)
         if framing.frames > 1 and wanted == FRAME_ROWS_MAX:
             return  # so few rows make no frames
-        self._frames = framing.frames
+        self.frames = framing.frames
         if wanted == self.frame_rows:
             return
         if self._batch_rows is None:

@@ -76,8 +76,8 @@ class Orders:
     try_: int
     late_before: int
     combine: bool
-    frame_rows: int  # of a frame, at most, but the first has ...
-    first_frame: int  # ... so many times as many
+    frame_rows: int  # of a frame, but the first has ...
+    first_frame: int  # ... so many times as many, the second one time less, and so on
     eager: bool  # servers are to look at each frame as it comes
     servers: tuple[tuple[ServerAddress, int, int], ...]  # address, shards from, to
 
@@ -191,9 +191,15 @@ def chunks(
     However Spark cuts its batches, frames have the same rows: so floating-point numbers are added in the same order
     when an epoch is replayed. (But for rows so wide that a frame's bytes are its limit.) After every few frames they
     are twice as large: ``frame_rows`` is what fitted the epoch before, and this one may have a thousand times its rows.
-    The first has ``first_frame`` times as many.
+    The first has ``first_frame`` times as many, the second one time less, and so on down to one: what comes last has
+    the least time to be foretold.
     """
-    rows_max = max(frame_rows, min(first_frame * frame_rows, FRAME_ROWS_MAX))
+
+    def rows_of(number: int) -> int:
+        taper, flood = first_frame - number, 1 << number // _FRAMES_ALIKE
+        return max(frame_rows, min(frame_rows * max(taper, flood), FRAME_ROWS_MAX))
+
+    rows_max = rows_of(0)
     chunk: list[pa.RecordBatch] = []
     rows = size = made = 0
     for batch in batches:
@@ -207,6 +213,6 @@ def chunks(
                 yield chunk
                 chunk, rows, size = [], 0, 0
                 made += 1
-                rows_max = max(frame_rows, min(frame_rows << made // _FRAMES_ALIKE, FRAME_ROWS_MAX))
+                rows_max = rows_of(made)
     if chunk:
         yield chunk

@@ -70,7 +70,9 @@ class ColdReads:
         self._prefetcher: Prefetcher | None = None
         if tuning.prefetch != "off":
             ask = None if tuning.reads == "direct" else self._device.ask
-            self._prefetcher = Prefetcher(self._fetch, self._keep, self._cache.room, ask, name="cold")
+            self._prefetcher = Prefetcher(
+                self._fetch, self._keep, self._cache.room, ask, self._cache.holds, name="cold"
+            )
         self._segments: dict[int, Segment] = {}
         self._lock = threading.Lock()
         self.time = 0

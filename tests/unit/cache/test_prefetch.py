@@ -98,6 +98,25 @@ def test_who_needs_an_id_in_flight_waits_and_starts_no_second_fetch() -> None:
         assert backend.kept[1] == (2, 3)
 
 
+def test_what_has_landed_since_somebody_looked_is_not_fetched_again() -> None:
+    backend = Backend()
+
+    def held(some: np.ndarray) -> np.ndarray:
+        return np.array([id_ in backend.kept for id_ in some.tolist()], bool)
+
+    with prefetcher(backend, held=held) as made:
+        made.hint(ids(1, 2), ids(0, 0))
+        made.settle()
+        names = ["one", "three", "two", "four"]
+        assert made.hint(ids(1, 3, 2, 4), ids(5, 5, 5, 5), lambda at: [names[place] for place in at]) == 2
+        assert made.hint(ids(1, 2), ids(5, 5)) == 0
+        made.settle()
+        assert backend.fetched == {1: 1, 2: 1, 3: 1, 4: 1}
+        assert backend.keys == {3: "three", 4: "four"}, "keys are of those that are left"
+        del backend.kept[1]
+        assert made.hint(ids(1), ids(6)) == 1, "it has left again"
+
+
 def test_what_nobody_has_begun_to_fetch_is_left_to_who_needs_it() -> None:
     backend = Backend()
     backend.gate.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.spark.basis import FIRST_FRAME, FRAME_ROWS_MAX
+from tailrace.spark.basis import FRAME_ROWS_MAX
 from tailrace.spark.framing import FRAMES, Framing, FramingRule, frame_rows
 
 RULE = FramingRule(epochs=3, epochs_kept=5, epochs_settling=1)
@@ -24,7 +24,7 @@ def _plainly(waits: list[float]) -> tuple[int, bool, bool]:
         if len([wait for wait in lately if wait]) < len(lately) / 4:
             continue
         if step + 1 < len(FRAMES) and mean >= 1.0:
-            step, begun = step + 1, end + RULE.epochs_settling
+            step, begun = min(len(FRAMES) - 1, step + (2 if mean >= 8.0 else 1)), end + RULE.epochs_settling
         elif step + 1 == len(FRAMES):
             in_tasks, in_plan = in_tasks or mean >= 2.0, in_plan or mean >= 20.0
     return FRAMES[step], in_tasks, in_plan
@@ -54,6 +54,6 @@ def test_a_tasks_rows_are_so_many_frames(task_rows: int, frames: int, before: in
     if task_rows < 256:
         assert found == 1 << before
     elif found not in (1 << before, 128, FRAME_ROWS_MAX // 2):
-        made = 1 + max(0, -(-(task_rows - FIRST_FRAME * found) // found))
-        assert frames - 1 <= made <= frames
+        ends = [found * sum(range(frames - made, frames + 1)) for made in range(frames)]
+        assert frames - 2 <= sum(end < task_rows for end in ends) + 1 <= frames, "and the last is the smallest"
     assert frame_rows(task_rows, 1, found) == FRAME_ROWS_MAX
