@@ -19,10 +19,10 @@ class PrefetchOptions:
     modes: tuple[str, ...] = (*BASELINES, HINTS)
     memory_bytes: int = 8 << 20
     """Of a state server; how large states and batches are follows from it."""
-    turns: int = 12
+    turns: int = 10
     turn: int = 8
     """Batches that a mode is given in a row; of several, the first is not counted."""
-    warmup: int = 40
+    warmup: int = 24
     """Batches after filling."""
     read_ms: float = 1.0
     depth: int | None = None

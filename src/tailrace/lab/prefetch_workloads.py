@@ -106,7 +106,7 @@ def _q13(memory: int) -> Case:
         "hot_auction_batch": _RATE * 3 // 50,
         "first_event": (table // 3 + 1) * 50,
     }
-    return Case("q13", f"{PREFIX}q13{AS_TEXTS}", values, memory // 700, memory, table="side_rows", cold=0.44)
+    return Case("q13", f"{PREFIX}q13{AS_TEXTS}", values, memory // 175, memory, table="side_rows", cold=0.44)
 
 
 def _q18(memory: int) -> Case:
@@ -127,9 +127,7 @@ def _q18(memory: int) -> Case:
         "first_event": each * (bids + 2) + fill,
     }
     filling = {**_EVEN, "first_event": each * (bids + 2)}
-    return Case(
-        "q18", f"{PREFIX}q18{AS_TEXTS}", values, memory // 1_050, memory, fill, fill // 3 + 1, filling, cold=0.09
-    )
+    return Case("q18", f"{PREFIX}q18{AS_TEXTS}", values, memory // 262, memory, fill, fill // 3 + 1, filling, cold=0.09)
 
 
 def _q19(memory: int) -> Case:
@@ -137,7 +135,7 @@ def _q19(memory: int) -> Case:
 
     While it is filled each auction has its bids soon after it opens.
     """
-    memory = 7 * memory // 4
+    memory = 7 * memory
     auctions, bids = 5, 60
     wanted = TIMES * memory // 2_200
     fill = wanted // auctions * (1 + auctions + bids)
@@ -171,13 +169,13 @@ def _q20(memory: int) -> Case:
     }
     filling = {**_EVEN, "auctions": a_round, "bids": 1, "first_event": 0}
     return Case(
-        "q20", f"{PREFIX}q20-kept{AS_TEXTS}", values, memory // 840, memory, fill, fill // 4 + 1, filling, cold=0.09
+        "q20", f"{PREFIX}q20-kept{AS_TEXTS}", values, memory // 210, memory, fill, fill // 4 + 1, filling, cold=0.09
     )
 
 
 def _ysb(memory: int) -> Case:
     """Ads in Redis. A copy takes about 170 bytes; the counts of views have the other half of the memory."""
-    rows = memory // 700
+    rows = memory // 175
     ads = TIMES * memory // 170
     values: dict[str, Value] = {"ads": ads, "rate": max(1, rows // 5), "skew": 1.0, "hot_events": rows * 4}
     return Case("ysb", "ysb", values, rows, memory, table="ads", skew="skew", cold=0.46)

@@ -5,6 +5,7 @@ Invariants
   key; where two keys share one, the copy of the other is not taken for its own, and the key is asked for directly.
 - Nobody asks for a key that is on its way: who needs it waits. But where asking means to look at mapped files, who
   needs it looks there too (as in ``state.cold_reads``), rather than wait for a thread that waits for a processor.
+- Only asking, and waiting for what is on its way, counts as waiting: copying what is here does not.
 - What is found depends on the table alone, never on what lies in the cache.
 
 Threads: ``found`` one at a time; hints from any.
@@ -13,6 +14,7 @@ Threads: ``found`` one at a time; hints from any.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +32,7 @@ from tailrace.state.runs import plain, take
 from tailrace.state.sections import RowsBuilder, ValidBits, decoded
 from tailrace.state.table import Rows, concat_rows
 
+_T = TypeVar("_T")
 _FETCH_KEYS = 512
 """So many keys that were foretold are asked for at once, where asking takes time: several workers share them."""
 
@@ -77,9 +80,8 @@ class TableCopies:
         places: list[np.ndarray] = []
         begun, self._begun = self._begun, 0
         self._missed += begun
-        began = clock.monotonic()
         if begun and not self._asker.mapped:
-            self._ahead.settle()
+            self._waiting(self._ahead.settle)
         flying = self._ahead.claim(ids)
         missing = self._cached(keys, ids, np.arange(count), time, parts, places)
         coming, missing = missing[flying[missing]], missing[~flying[missing]]
@@ -94,13 +96,11 @@ class TableCopies:
             if len(mine):
                 self._ask_and_keep(keys, ids, mine, time, parts, places, due)
             if len(rest):
-                self._ahead.wait_for(ids[rest])
+                self._waiting(lambda: self._ahead.wait_for(ids[rest]))
                 failed = self._cached(keys, ids, rest, time, parts, places)
                 if len(failed):
                     self._ask_and_keep(keys, ids, failed, time, parts, places)
         self._ahead.resume()
-        if begun or len(missing) or len(coming):
-            self._wait_ms += (clock.monotonic() - began) * 1e3
         order = np.empty(count, np.int64)
         order[np.concatenate(places) if places else np.empty(0, np.int64)] = np.arange(count)
         whole = parts[0] if len(parts) == 1 else concat_rows(parts, self._kept)
@@ -141,10 +141,18 @@ class TableCopies:
         places: list[np.ndarray],
         due: float = 0.0,
     ) -> None:
-        rows = self._ask(take(keys, wanted, self._keys), patient=True, due=due)
+        rows = self._waiting(lambda: self._ask(take(keys, wanted, self._keys), patient=True, due=due))
         self._cache.put(*_first_of_each(ids[wanted], rows, self._kept, time))
         parts.append(rows)
         places.append(wanted)
+
+    def _waiting(self, wait: Callable[[], _T]) -> _T:
+        """What is done while rows wait."""
+        began = clock.monotonic()
+        try:
+            return wait()
+        finally:
+            self._wait_ms += (clock.monotonic() - began) * 1e3
 
     def _ask(self, keys: Rows, *, patient: bool, due: float) -> Rows:
         """What the table says of these keys (words of keys alone), as records to keep. ``due``: see ``Asker.ask``."""

@@ -23,8 +23,7 @@ _ROWS_MIN = 128
 class FramingRule:
     worth_ms: float = 20.0  # that rows wait in an epoch, on average, before points of the plan are used; 0: at once
     tasks_share: float = 0.1  # of that, for hints out of tasks
-    frame_share: float = 0.05  # and for one more frame ...
-    leap: float = 8.0  # ... and so many times that, for two steps at once
+    frame_share: float = 0.05  # and for one more frame
     epochs: int = 4  # that must have been seen since the last change, at least
     epochs_kept: int = 16  # and at most
     epochs_settling: int = 2  # after a change, that are not counted
@@ -51,10 +50,8 @@ class Framing:
         if len(known.waits_ms) < rule.epochs or not mean_ms or not often:
             return known
         more = [frames for frames in FRAMES if frames > self.frames]
-        a_frame_ms = rule.frame_share * rule.worth_ms
-        if more and mean_ms >= a_frame_ms:
-            wanted = more[min(len(more) - 1, int(mean_ms >= rule.leap * a_frame_ms))]
-            return replace(known, frames=wanted, settling=rule.epochs_settling, waits_ms=())
+        if more and mean_ms >= rule.frame_share * rule.worth_ms:
+            return replace(known, frames=more[0], settling=rule.epochs_settling, waits_ms=())
         if more:
             return known
         return replace(

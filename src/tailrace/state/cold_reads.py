@@ -12,6 +12,7 @@ Invariants
   before it takes it.
 - Whoever needs records of several segments reads them at once: latencies then overlap.
 - ``wait_s`` is the time for which callers of ``read`` had to wait: for reads of their own and for others under way.
+  Copying what is in memory is no waiting.
 
 Threads: any. Whoever closes a segment sees to it that nobody reads it, but for prefetching: that finds it gone.
 """
@@ -121,12 +122,12 @@ class ColdReads:
         far = [number for number, (segment, at) in enumerate(parts) if len(at) and not segment.in_memory]
         if not far:
             return out
-        began = clock.monotonic()
         ids = np.concatenate([names_of(*parts[number]) for number in far])
         self._know(parts[number][0] for number in far)
         place = np.empty(len(ids), np.int64)
         got: list[Rows] = []
         missed = late = 0
+        waited_s = 0.0
 
         def put(where: np.ndarray, rows: Rows) -> None:
             place[where] = sum(map(len, got)) + np.arange(len(rows))
@@ -140,12 +141,15 @@ class ColdReads:
             return left
 
         def fetched(wanted: np.ndarray, due: float = 0.0) -> None:
+            nonlocal waited_s
+            began = clock.monotonic()
             order, rows = self._fetch(ids[wanted], [], due)
             put(wanted[order], rows)
             if keep and self.slow:
                 with self._lock:  # several shards are read at once
                     self._room_for += 2 * len(wanted)  # they may have half of the cache
                 self._keep_some(ids[wanted[order]], rows)
+            waited_s += clock.monotonic() - began
 
         flying = np.zeros(len(ids), bool) if self._prefetcher is None else self._prefetcher.claim(ids)
         missing = cached(np.arange(len(ids)))
@@ -160,7 +164,9 @@ class ColdReads:
             if taken.any():
                 fetched(coming[taken], due)
             if not taken.all():
+                began = clock.monotonic()
                 self._prefetcher.wait_for(ids[coming[~taken]])
+                waited_s += clock.monotonic() - began
                 if len(failed := cached(coming[~taken])):
                     fetched(failed)
         if self._prefetcher is not None:
@@ -173,7 +179,6 @@ class ColdReads:
             whole = count == len(rows) and bool((own == np.arange(count)).all())
             out[number] = rows if whole else take(rows, own, self._layout)
             done += count
-        waited_s = clock.monotonic() - began if missed or late else 0.0  # copying what is here is no waiting
         self._count(waited_s, len(ids) - missed, missed, late)
         return out
 

@@ -24,7 +24,7 @@ def _plainly(waits: list[float]) -> tuple[int, bool, bool]:
         if len([wait for wait in lately if wait]) < len(lately) / 4:
             continue
         if step + 1 < len(FRAMES) and mean >= 1.0:
-            step, begun = min(len(FRAMES) - 1, step + (2 if mean >= 8.0 else 1)), end + RULE.epochs_settling
+            step, begun = step + 1, end + RULE.epochs_settling
         elif step + 1 == len(FRAMES):
             in_tasks, in_plan = in_tasks or mean >= 2.0, in_plan or mean >= 20.0
     return FRAMES[step], in_tasks, in_plan

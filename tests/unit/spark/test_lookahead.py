@@ -341,7 +341,7 @@ def test_points_of_the_plan_must_be_worth_what_they_cost() -> None:
     assert framing(some).frames == FRAMES[-1] and some.kept == (STAGING,)
     more = after(once, 40, 12.0)
     assert more.kept == ("ingest", STAGING) and not framing(more).in_plan, "points of the plan cost more"
-    assert not framing(after(once, 12, 300.0)).in_plan, "frames have only just become smaller"
+    assert not framing(after(once, 20, 300.0)).in_plan, "frames have only just become smaller"
     much = after(once, 40, 300.0)
     assert much.decision.candidate == "source"
     idle = much
