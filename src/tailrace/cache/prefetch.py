@@ -52,8 +52,8 @@ Keep = Callable[[np.ndarray, Any, np.ndarray, np.ndarray], None]
 """Put away what was fetched: ids, what ``Fetch`` gave, event times, and which of them are still wanted."""
 Space = Callable[[], int]
 """How many more can be kept. Called under the lock."""
-Held = Callable[[np.ndarray], np.ndarray]
-"""Which of these ids are kept. Called under the lock."""
+Held = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Which of these ids, that hints name for these times, are kept by now. Called under the lock."""
 
 
 class Prefetcher:
@@ -104,7 +104,7 @@ class Prefetcher:
                 return 0
             self.received += len(ids)
             self._tidy()  # here too: where all is taken out before a worker comes to it, none ever ends a fetch
-            lacking = self._lacking(ids)
+            lacking = self._lacking(ids, times)
             if len(lacking) < len(ids):
                 ids, times, keys = ids[lacking], times[lacking], None if keys is None else _some_of(keys, lacking)
                 if not len(ids):
@@ -332,12 +332,12 @@ class Prefetcher:
             ids = np.where(before[place] == ids, after[place], ids)
         return ids
 
-    def _lacking(self, ids: np.ndarray) -> np.ndarray:
+    def _lacking(self, ids: np.ndarray, times: np.ndarray) -> np.ndarray:
         """Places of the ids that are in flight, foretold, or kept nowhere: none has landed unseen."""
         if self._held is None:
             return np.arange(len(ids))
         open_ = self._table.find(ids) >= 0
-        open_[~open_] = ~self._held(ids[~open_])
+        open_[~open_] = ~self._held(ids[~open_], times[~open_])
         return np.flatnonzero(open_)
 
     def _picked(self) -> np.ndarray:

@@ -27,13 +27,13 @@ def prefetch(
     memory: Annotated[
         str | None, typer.Option(help="Of a state server, as 8M; states are 12 times as large.", show_default="8M")
     ] = None,
-    turns: Annotated[int | None, typer.Option(min=1, help="Turns that are measured.", show_default="12")] = None,
+    turns: Annotated[int | None, typer.Option(min=1, help="Turns that are measured.", show_default="10")] = None,
     turn: Annotated[
         int | None,
         typer.Option(min=1, help="Batches in a row; of several, the first is not counted.", show_default="8"),
     ] = None,
     warmup: Annotated[
-        int | None, typer.Option(min=1, help="Batches before, once state is there.", show_default="40")
+        int | None, typer.Option(min=1, help="Batches before, once state is there.", show_default="24")
     ] = None,
     latency: Annotated[float, typer.Option(min=0, help="Milliseconds that reading one key takes.")] = 1,
     depth: Annotated[
@@ -68,7 +68,7 @@ def prefetch(
 ) -> None:
     """What rows wait for state that is not in memory: caches alone, asynchronous reads, and hints before it is needed.
 
-    Five workloads, one after the other, state 12 times the memory, a millisecond a read. About 20 minutes on two cores.
+    Five workloads, one after the other, state 12 times the memory, a millisecond a read. About 35 minutes on two cores.
     """
     from tailrace.lab import bench_prefetch as prefetch_bench  # lazy: see LAZY
     from tailrace.lab import prefetch_options as asked  # lazy: see LAZY

@@ -286,7 +286,10 @@ def _result(options: PrefetchOptions, measured: Mapping[str, Measured]) -> dict[
         "seed": options.seed,
         "commit": options.commit,
         "given": " ".join(options.given),
-        "values": {name: {**one.case.values, "rows": one.case.rows} for name, one in measured.items()},
+        "values": {
+            name: {**one.case.values, "rows": one.case.rows, "memory_bytes": one.memory_bytes}
+            for name, one in measured.items()
+        },
         "answers_equal": True if options.check else None,
         "machine": measure.machine(),
         "versions": measure.versions(),

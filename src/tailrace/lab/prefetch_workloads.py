@@ -1,7 +1,8 @@
 """What ``tailrace bench prefetch`` runs: five workloads whose state is several times the memory, and the engines.
 
 A case follows from the memory of a state server alone: so many keys that state is ``TIMES`` its size, and so many rows
-of a batch that its cold records fit into the part of it that may hold what was foretold. A read takes a millisecond;
+of a batch as a query with a backlog takes, for half a second or so, but not more than have room for their cold records
+in the part of it that may hold what was foretold. A read takes a millisecond;
 how many are under way at once follows from how many rows need one: a device that does not keep up with rows as Spark
 brings them is what every mode is bound by, and nothing can be hidden behind that. ``--depth`` and ``--sweep rows`` show
 others. NEXMark's streams are those of the Keyed Prefetching paper in small: auctions and people stay active for as long
@@ -131,7 +132,7 @@ def _q18(memory: int) -> Case:
 
 
 def _q19(memory: int) -> Case:
-    """Ten bids of each auction, 2 kB on disk and 3.6 kB as a copy: more memory, so that enough of them fit as copies.
+    """Ten bids of each auction, 2 kB on disk and 3.6 kB as a copy: seven times the memory, so that they fit as copies.
 
     While it is filled each auction has its bids soon after it opens.
     """

@@ -45,7 +45,7 @@ class TableCopies:
         batch = asker.piece if asker.mapped else min(_FETCH_KEYS, asker.piece)
         ask = asker.ask_ahead if asker.mapped else None
         cache = self._cache
-        self._ahead = Prefetcher(self._fetched, self._keep, cache.room, ask, cache.holds, batch=batch, name="lookup")
+        self._ahead = Prefetcher(self._fetched, self._keep, cache.room, ask, cache.hint, batch=batch, name="lookup")
         self._asked = self._missed = self._late = 0
         self._wait_ms = 0.0
         self._begun = 0  # keys that were not there when ``begin`` was called

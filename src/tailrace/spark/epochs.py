@@ -50,6 +50,7 @@ from tailrace.spark.emission import LOCAL_ROWS_MAX, Emission, SharedFrame, local
 from tailrace.spark.endless import telling_endless
 from tailrace.spark.epoch_times import EpochTimes, mark
 from tailrace.spark.fleet import Fleet
+from tailrace.spark.framing import Cut
 from tailrace.spark.hint_control import HintControl
 from tailrace.spark.ingest import Orders, Receipt, orders_property
 from tailrace.spark.late_rows import LateOutput
@@ -145,8 +146,9 @@ class Epochs:
 
     def _basis(self, epoch: int, started: float) -> Basis:
         """What the epoch goes by: of one that a sink may have seen before, what it went by then."""
-        cut = (FRAME_ROWS_MAX, 1) if self._hints is None else (self._hints.frame_rows, self._hints.frames)
-        basis = Basis.of(self._plan, self._combine, max(int(started * 1e6), self._times.now), *cut)
+        cut = Cut() if self._hints is None else self._hints.cut
+        now = max(int(started * 1e6), self._times.now)
+        basis = Basis.of(self._plan, self._combine, now, cut.rows, cut.first)
         if self._replay is not None and self._replay.epoch == epoch:
             return basis.as_recorded(self._replay.decisions)
         recorded = self._commits.recorded(epoch)

@@ -19,7 +19,7 @@ from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.client import EpochDone
 from tailrace.server.protocol import Access, OperatorStatus, ServerAddress
 from tailrace.spark.basis import FRAME_ROWS_MAX
-from tailrace.spark.framing import Framing, FramingRule, frame_rows
+from tailrace.spark.framing import Cut, Framing, FramingRule, cut_of
 from tailrace.spark.hint_plan import HintPlan
 from tailrace.spark.hint_points import RULES_CONF, point_conf
 from tailrace.spark.hint_sender import HintOrder, HintOrders, hints_property
@@ -48,8 +48,7 @@ class HintControl:
             for name, found in hints.candidates.items()
         }
         self._first = first
-        self.frame_rows = FRAME_ROWS_MAX
-        self.frames = 1  # of a task, for which that was found
+        self.cut = Cut()
         self._batch_rows: str | None = None  # of Spark's batches for tasks, as the user has it
         self._totals: dict[str, Mapping[str, float]] = {}
         self._waits: dict[str, list[float]] = {}  # by operator, of each server
@@ -144,19 +143,15 @@ class HintControl:
     def _set_frames(self, session: SparkSession, task_rows: int) -> None:
         framing = self._lookaheads[self._first].framing
         assert framing is not None
-        before = self.frame_rows if framing.frames == self.frames else FRAME_ROWS_MAX
-        wanted = frame_rows(task_rows, framing.frames, before)
-        if framing.frames > 1 and wanted == FRAME_ROWS_MAX:
-            return  # so few rows make no frames
-        self.frames = framing.frames
-        if wanted == self.frame_rows:
+        wanted = cut_of(task_rows, framing.frames, self.cut)
+        if wanted == self.cut:
             return
         if self._batch_rows is None:
             self._batch_rows = str(session.conf.get(_BATCH_ROWS_CONF))
         given = int(self._batch_rows)  # 0 or less: all rows of a task in one batch
-        as_given = wanted == FRAME_ROWS_MAX or 0 < given <= wanted
-        session.conf.set(_BATCH_ROWS_CONF, self._batch_rows if as_given else str(wanted))
-        self.frame_rows = wanted
+        as_given = wanted.rows == FRAME_ROWS_MAX or 0 < given <= wanted.rows
+        session.conf.set(_BATCH_ROWS_CONF, self._batch_rows if as_given else str(wanted.rows))
+        self.cut = wanted
 
     def _in_plan(self, lookahead: Lookahead) -> bool:
         """Whether a point of the plan is to send hints, or to tell when rows pass."""

@@ -108,7 +108,7 @@ class Lookahead:
     in_plan: int = 0  # of the candidates, so many from the source on are points of Spark's plan
     on: bool = False
     idle: int = 0  # epochs since cold state was last asked for
-    calm: int | None = None  # epochs since rows had to wait for what was being fetched; None: never yet
+    since_late: int | None = None  # epochs since rows had to wait for what was being fetched; None: never yet
     wary: int = 0  # for so many epochs after that
     late_fetch_ms: float = 0.0  # what a fetch took then
     since_move: int = 0
@@ -157,7 +157,7 @@ class Lookahead:
             fetch_ms_p99=seen.fetch_ms_p99 or self.fetch_ms_p99,
             idle=0 if seen.cold else self.idle + 1,
             on=seen.wanted and (self.on or waited),
-            calm=0 if seen.late else None if self.calm is None else self.calm + 1,
+            since_late=0 if seen.late else None if self.since_late is None else self.since_late + 1,
             wary=self._wary() if seen.late else self.wary,
             late_fetch_ms=(seen.fetch_ms_p99 or self.fetch_ms_p99) if seen.late else self.late_fetch_ms,
             since_move=self.since_move + 1,
@@ -183,9 +183,9 @@ class Lookahead:
 
     def _wary(self) -> int:
         """For how many epochs, now that rows had to wait."""
-        if self.calm is not None and self.calm < self.wary:
+        if self.since_late is not None and self.since_late < self.wary:
             return self.wary
-        again = self.calm is not None and self.calm < 2 * self.wary
+        again = self.since_late is not None and self.since_late < 2 * self.wary
         return min(self.rule.epochs_wary_max, 2 * self.wary) if again else self.rule.epochs_wary
 
     def _why_off(self, seen: Seen) -> str:
@@ -225,7 +225,9 @@ class Lookahead:
         slack = {name: self.slack_ms(name) for name in kept}
         needed = self.fetch_ms_p99 + rule.margin_ms
         most = max((known for known in slack.values() if known is not None), default=0.0)
-        wary = self.calm is not None and self.calm < self.wary and 2 * self.fetch_ms_p99 >= self.late_fetch_ms
+        wary = (
+            self.since_late is not None and self.since_late < self.wary and 2 * self.fetch_ms_p99 >= self.late_fetch_ms
+        )
         wary = wary and most >= rule.wary_share * needed
         winner = None if wary else latest_with(kept, slack, needed)
         unknown = [name for name in kept if slack[name] is None]
@@ -284,6 +286,7 @@ class LookaheadProgress:
             "discarded": list(self.lookahead.candidates[: self.lookahead.discarded]),
             "slackMsP99": {name: round(slack, 3) for name, slack in known.items() if slack is not None},
             "fetchMsP99": round(self.lookahead.fetch_ms_p99, 3),
+            "frames": None if self.lookahead.framing is None else self.lookahead.framing.frames,
             "numHints": self.hints,
             "hintBytes": self.hint_bytes,
         }

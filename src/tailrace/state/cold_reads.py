@@ -71,9 +71,7 @@ class ColdReads:
         self._prefetcher: Prefetcher | None = None
         if tuning.prefetch != "off":
             ask = None if tuning.reads == "direct" else self._device.ask
-            self._prefetcher = Prefetcher(
-                self._fetch, self._keep, self._cache.room, ask, self._cache.holds, name="cold"
-            )
+            self._prefetcher = Prefetcher(self._fetch, self._keep, self._cache.room, ask, self._cache.hint, name="cold")
         self._segments: dict[int, Segment] = {}
         self._lock = threading.Lock()
         self.time = 0
@@ -144,12 +142,12 @@ class ColdReads:
             nonlocal waited_s
             began = clock.monotonic()
             order, rows = self._fetch(ids[wanted], [], due)
+            waited_s += clock.monotonic() - began
             put(wanted[order], rows)
             if keep and self.slow:
                 with self._lock:  # several shards are read at once
                     self._room_for += 2 * len(wanted)  # they may have half of the cache
                 self._keep_some(ids[wanted[order]], rows)
-            waited_s += clock.monotonic() - began
 
         flying = np.zeros(len(ids), bool) if self._prefetcher is None else self._prefetcher.claim(ids)
         missing = cached(np.arange(len(ids)))

@@ -101,14 +101,18 @@ def test_who_needs_an_id_in_flight_waits_and_starts_no_second_fetch() -> None:
 def test_what_has_landed_since_somebody_looked_is_not_fetched_again() -> None:
     backend = Backend()
 
-    def held(some: np.ndarray) -> np.ndarray:
+    told: list[tuple[int, int]] = []
+
+    def held(some: np.ndarray, times: np.ndarray) -> np.ndarray:
+        told.extend(zip(some.tolist(), times.tolist(), strict=True))
         return np.array([id_ in backend.kept for id_ in some.tolist()], bool)
 
     with prefetcher(backend, held=held) as made:
         made.hint(ids(1, 2), ids(0, 0))
         made.settle()
         names = ["one", "three", "two", "four"]
-        assert made.hint(ids(1, 3, 2, 4), ids(5, 5, 5, 5), lambda at: [names[place] for place in at]) == 2
+        assert made.hint(ids(1, 3, 2, 4), ids(5, 6, 7, 8), lambda at: [names[place] for place in at]) == 2
+        assert told[-4:] == [(1, 5), (3, 6), (2, 7), (4, 8)], "for these times they are to stay"
         assert made.hint(ids(1, 2), ids(5, 5)) == 0
         made.settle()
         assert backend.fetched == {1: 1, 2: 1, 3: 1, 4: 1}

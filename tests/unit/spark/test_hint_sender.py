@@ -267,7 +267,7 @@ def test_tasks_send_smaller_frames_where_rows_have_waited() -> None:
         status = _status(missed, hit, 0, 0, 0, 1.0)
         told = replace(status, metrics={**status.metrics, "coldWaitMs": waited})
         control.after([[told]], session, task_rows)
-        return control.frame_rows, session.conf.values[conf]
+        return control.cut.rows, session.conf.values[conf]
 
     whole = (FRAME_ROWS_MAX, "10000")
     assert [epoch(0.0, 9_000) for _ in range(5)] == [whole] * 5
@@ -277,7 +277,7 @@ def test_tasks_send_smaller_frames_where_rows_have_waited() -> None:
         last = epoch(1.5, 9_000)
     assert last == (3_072, "3072"), "a task's rows in two frames, the first twice as large"
     assert epoch(0.0, 8_000) == epoch(0.0, 10_000) == epoch(0.0, 0) == (3_072, "3072"), "it seldom changes"
-    assert epoch(0.0, 100_000) == (40_960, "10000"), "never more than the user has said"
+    assert epoch(0.0, 100_000) == (34_816, "10000"), "never more than the user has said"
     assert epoch(0.0, 300) == (128, "128")
     for _ in range(16):
         last = epoch(0.0, 300, 0)
