@@ -27,7 +27,7 @@ def prefetch(
     memory: Annotated[
         str | None, typer.Option(help="Of a state server, as 8M; states are 12 times as large.", show_default="8M")
     ] = None,
-    turns: Annotated[int | None, typer.Option(min=1, help="Turns that are measured.", show_default="10")] = None,
+    turns: Annotated[int | None, typer.Option(min=1, help="Turns that are measured.", show_default="8")] = None,
     turn: Annotated[
         int | None,
         typer.Option(min=1, help="Batches in a row; of several, the first is not counted.", show_default="8"),

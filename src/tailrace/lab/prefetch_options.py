@@ -19,7 +19,7 @@ class PrefetchOptions:
     modes: tuple[str, ...] = (*BASELINES, HINTS)
     memory_bytes: int = 8 << 20
     """Of a state server; how large states and batches are follows from it."""
-    turns: int = 10
+    turns: int = 8
     turn: int = 8
     """Batches that a mode is given in a row; of several, the first is not counted."""
     warmup: int = 24

@@ -151,7 +151,7 @@ def _q19(memory: int) -> Case:
     }
     filling = {**_EVEN, "auctions_in_flight": max(1, wanted // 50), "first_event": 0}
     return Case(
-        "q19", f"{PREFIX}q19{AS_TEXTS}", values, memory // 4_900, memory, fill, fill // 4 + 1, filling, cold=0.4
+        "q19", f"{PREFIX}q19{AS_TEXTS}", values, memory // 3_675, memory, fill, fill // 4 + 1, filling, cold=0.4
     )
 
 
