@@ -1,0 +1,64 @@
+"""Reading cold records: what counts as waiting for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tailrace.env import clock
+from tailrace.state.cold_reads import ColdReads
+from tailrace.state.layout import Merge, record_layout
+from tailrace.state.record_cache import RecordCache
+from tailrace.state.table import Rows
+from tailrace.state.tuning import ColdTuning
+from tailrace.types import BIGINT, Field
+
+LAYOUT = record_layout([Field("k", BIGINT)], [(Merge.ADD, BIGINT)], ansi=False)
+
+
+class Time:
+    """Stands still but for what is said to take time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1.0
+        monkeypatch.setattr(clock, "monotonic", lambda: self.now)
+        for name, takes_s in (("get", 100.0), ("put", 1_000.0)):
+            monkeypatch.setattr(RecordCache, name, self._taking(getattr(RecordCache, name), takes_s))
+
+    def _taking(self, done: Any, takes_s: float) -> Any:
+        def slowly(*given: Any, **named: Any) -> Any:
+            self.now += takes_s
+            return done(*given, **named)
+
+        return slowly
+
+
+class Segment:
+    uid, in_memory = 1, False
+
+    def __init__(self, time: Time) -> None:
+        self._time = time
+        self.rows = Rows(np.arange(10 * LAYOUT.words, dtype=np.int64).reshape(10, -1), np.empty(0, np.uint8))
+
+    def copied(self, at: np.ndarray) -> Rows:
+        self._time.now += 1.0
+        return Rows(self.rows.words[at], self.rows.heap)
+
+
+def test_only_reading_counts_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = Time(monkeypatch)
+    segment, reads = Segment(time), ColdReads(LAYOUT, 1 << 20, ColdTuning(prefetch="off", reads="direct"))
+    first = reads.read(segment, np.array([1, 2, 3]), keep=True)
+    assert (first.words == segment.rows.words[1:4]).all()
+    assert reads.metrics()["coldWaitMs"] == 1e3, "what it takes to keep a copy is no waiting"
+    again = reads.read(segment, np.array([1, 2, 3]), keep=True)
+    assert (again.words == first.words).all()
+    assert reads.metrics()["coldWaitMs"] == 1e3, "copies are there"
+    more = reads.read(segment, np.array([1, 2, 5]), keep=True)
+    assert (more.words == segment.rows.words[[1, 2, 5]]).all()
+    told = reads.metrics()
+    assert told["coldWaitMs"] == 2e3, "copying two that are there is no waiting beside one that is not"
+    assert (told["coldHits"], told["coldMisses"]) == (5, 4)
+    reads.close()
