@@ -195,7 +195,7 @@ def test_streams_go_on_where_filling_ends(name: str) -> None:
     (feed,) = workload.feeds
     values = {**workload.values(), **one.values}
     if one.fill_events:
-        events = min(one.fill_events, 50_000)
+        events = min(one.fill_events, 250_000)
         (filled,) = workload.inputs(Settings(events, events, 1, {**values, **one.filling}))
     (going_on,) = workload.inputs(Settings(one.rows, one.rows, 1, values))
     rows = going_on[feed]
