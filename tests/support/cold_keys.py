@@ -47,7 +47,7 @@ class ColdKeys:
 
     def take(self, epoch: int, keys: np.ndarray) -> int:
         """How many of them were there."""
-        return sum(len(rows) for rows, _ in self.cold.take_all(epoch, *self.by_shard(keys), NO_HORIZON))
+        return len(self.cold.take_all(epoch, *self.by_shard(keys), NO_HORIZON)[0])
 
     def read(self) -> np.ndarray:
         """The keys of all records, read pane by pane."""
@@ -57,5 +57,5 @@ class ColdKeys:
 
     def found(self, keys: np.ndarray) -> np.ndarray:
         """Those of the keys that have a record, each looked for."""
-        rows, _ = self.cold.lookup_all(*self.by_shard(keys), NO_HORIZON)
+        rows = self.cold.lookup_all(*self.by_shard(keys), NO_HORIZON, keep=True).rows
         return np.sort(rows.words[:, SUM])

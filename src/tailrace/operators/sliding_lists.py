@@ -154,9 +154,10 @@ class SlidingLists(WindowLists):
         words = keys.words[lists[:, 0]]
         words[:, PANE] = lists[:, 1]
         order, bounds = shard_order(words, self.spec.shards)
-        records, found = probes.current(self._index.store, Rows(words[order], keys.heap), bounds)
+        found = probes.current(self._index.store, Rows(words[order], keys.heap), bounds, keep=True)
+        records = concat_rows(found.parts, self._index.layout)
         place = np.full(len(lists), -1)
-        place[order[found]] = np.arange(len(records))
+        place[order[found.numbers]] = np.arange(len(records))
         at = place[numbers.reshape(-1)]
         whose = np.repeat(pairs, panes, axis=0)[at >= 0]
         return self._ordered(records, at[at >= 0], whose[:, 0], whose[:, 1])

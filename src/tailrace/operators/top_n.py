@@ -31,6 +31,7 @@ from tailrace.operators.window_aggregate import EMISSION_ROWS_MAX, WindowAggrega
 from tailrace.state import probes
 from tailrace.state.layout import PANE
 from tailrace.state.packed_rows import pack, row_starts, unpack
+from tailrace.state.probes import Current
 from tailrace.state.sections import ValidBits, decoded, to_section
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
@@ -49,7 +50,7 @@ class Ranked:
     starts: np.ndarray
     entered: np.ndarray
     came: Keyed
-    old: Rows
+    old: Current
     owners: np.ndarray
 
     def where(self, chosen: np.ndarray) -> Ranked:
@@ -89,8 +90,11 @@ class TopN(WindowAggregate):
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         """Put the rows of the winning attempts where they belong among the best."""
-        changed = [self._records(ranked.where(ranked.entered)) for ranked in map(self._ranked, self._gathered(frames))]
         self._store.open(epoch)
+        changed = []
+        for ranked in map(self._ranked, self._gathered(frames)):
+            self._take(ranked, ranked.entered)
+            changed.append(self._records(ranked.where(ranked.entered)))
         self._put(changed)
 
     def _gathered(self, frames: Sequence[Frame]) -> Iterator[Rows]:
@@ -100,30 +104,40 @@ class TopN(WindowAggregate):
         for turn in self._store.turns([frame.parts() for frame in frames]):
             yield from pieces([Frame(rows.words, rows.heap, bounds) for rows, bounds in turn], self._row_layout, step)
 
-    def _put(self, records: Sequence[Rows]) -> None:
-        self._store.merge_more([by_shard(part, self._top.shards).parts() for part in records], replace=True)
+    def _take(self, ranked: Ranked, replaced: np.ndarray) -> None:
+        """What lies on disk of keys whose records will be replaced is not read a second time for that."""
+        cold = ranked.old.cold
+        self._store.take_looked_up(cold, replaced[ranked.owners[len(ranked.old.hot) :]])
+
+    def _put(self, records: Sequence[Rows], *, hold: bool = True) -> None:
+        """Records in place of those in memory, or of those that were taken."""
+        frames = [by_shard(part, self._top.shards).parts() for part in records]
+        self._store.merge_more(frames, replace=True, fresh=True, hold=hold)
 
     def _ranked(self, rows: Rows) -> Ranked:
         """The keys of these rows, and the best rows that they have now."""
         groups = keyed(rows, self._row_layout)
         old, owners = self._current(rows, groups)
-        kept, starts = unpack(old, self._row_layout)
+        unpacked = [unpack(part, self._row_layout) for part in old.parts]
+        kept = sum(len(part) for part, _ in unpacked)
         # Putting rows together changes their words, and those of a frame are not ours.
-        both = concat_rows([kept, Rows(rows.words.copy(), rows.heap)], self._row_layout) if len(kept) else rows
-        numbers = np.concatenate([np.repeat(owners, np.diff(starts)), groups.numbers])
+        parts = [*(part for part, _ in unpacked if len(part)), Rows(rows.words.copy(), rows.heap) if kept else rows]
+        both = concat_rows(parts, self._row_layout)
+        sizes = np.concatenate([np.diff(starts) for _, starts in unpacked])
+        numbers = np.concatenate([np.repeat(owners, sizes), groups.numbers])
         best, starts = best_of(both, Keyed(numbers, groups.firsts), self._top.n, self._order)
-        entered = np.logical_or.reduceat(best >= len(kept), starts[:-1])
+        entered = np.logical_or.reduceat(best >= kept, starts[:-1])
         return Ranked(both, best, starts, entered, groups, old, owners)
 
     def _records(self, ranked: Ranked) -> Rows:
         return pack(ranked.rows, ranked.best, ranked.starts, self._row_layout)
 
-    def _current(self, rows: Rows, groups: Keyed) -> tuple[Rows, np.ndarray]:
+    def _current(self, rows: Rows, groups: Keyed) -> tuple[Current, np.ndarray]:
         """The records of these keys, and the key of each."""
         wanted = np.ascontiguousarray(rows.words[groups.firsts, : self._layout.words])
         order, bounds = shard_order(wanted, self._top.shards)
-        found, numbers = probes.current(self._store, Rows(wanted[order], rows.heap), bounds)
-        return found, order[numbers]
+        found = probes.current(self._store, Rows(wanted[order], rows.heap), bounds, keep=False)
+        return found, order[found.numbers]
 
     # Emission --------------------------------------------------------------------------------------------------------
 

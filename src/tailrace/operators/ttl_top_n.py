@@ -61,14 +61,19 @@ class TtlTopN(Expiring, TopN):
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         self._store.open(epoch)
         self._forget_first(epoch)
-        self._entered, touched = [], []
+        self._entered, taken, others = [], [], []
         for rows in self._gathered(frames):
             ranked = self._ranked(rows)
             packed = self._records(ranked)
             records = with_update(packed.words, self._updates(rows, ranked), self._layout)
-            touched.append(Rows(records, packed.heap))
             self._entered.append(Rows(records[ranked.entered], packed.heap))
-        self._put(touched)
+            lay_cold = np.zeros(len(ranked.came), bool)
+            lay_cold[ranked.owners[len(ranked.old.hot) :]] = True
+            self._take(ranked, np.ones(len(ranked.came), bool))
+            taken.append(Rows(records[lay_cold], packed.heap))
+            others.append(Rows(records[~lay_cold], packed.heap))
+        self._put(taken, hold=False)  # by itself: to the store they look new, and they have their deadlines
+        self._put(others)
         self._expiry.note_made()
 
     def _updates(self, rows: Rows, ranked: Ranked) -> np.ndarray:
@@ -76,7 +81,7 @@ class TtlTopN(Expiring, TopN):
         if self._expiry.processing:
             return np.full(len(ranked.came), self._expiry.now)
         times = latest(rows.words[:, time_place(self._top, self._row_layout).word], ranked.came)
-        before = ranked.old.words[:, self._expiry.updated.word]
+        before = np.concatenate([part.words[:, self._expiry.updated.word] for part in ranked.old.parts])
         times[ranked.owners] = np.maximum(times[ranked.owners], before)
         return times
 

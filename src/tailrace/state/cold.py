@@ -18,7 +18,7 @@ Invariants
 Memory: four bytes for a record and 40 for a cell (see ``cold_segment``). What reading and rewriting take besides does
 not grow with what lies on disk (see ``cold_rewrite``).
 
-Threads: ``take``, ``lookup`` and ``rows_of`` may run for different shards at once, all else alone. One thread of
+Threads: ``lookup`` and ``rows_of`` may run for different shards at once, all else alone. One thread of
 its own writes the buffer.
 """
 
@@ -34,9 +34,10 @@ import numpy as np
 from tailrace.env import clock
 from tailrace.state import cold_kernels as ck
 from tailrace.state import metrics
+from tailrace.state.cold_places import ColdLookup, Places, look_up
 from tailrace.state.cold_reads import ColdReads, names_of, positions_in
 from tailrace.state.cold_rewrite import Moved, rewrite
-from tailrace.state.cold_segment import ColdSegment, Matches, each_once
+from tailrace.state.cold_segment import ColdSegment
 from tailrace.state.lanes import EVERY, Lane, lanes_for
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
@@ -131,67 +132,37 @@ class ColdRecords:
 
     # Epochs ----------------------------------------------------------------------------------------------------------
 
-    def take(self, epoch: int, shard: int, rows: Rows, chosen: np.ndarray, horizon: int) -> Iterator[Rows]:
-        """Records with the key and pane of the chosen rows (ascending numbers), from now on owned by the caller."""
-        taken = self._taken.setdefault(epoch, [])
-        for segment in reversed(self._segments):
-            if not len(chosen):
-                return
-            pairs = segment.find(self.reads, shard, rows, chosen, horizon, keep=False)
-            if not len(pairs):
-                continue
-            at, found = pairs.distinct(self._layout)
-            taken.append(_Taken(segment, at))
-            segment.mark(at, dead=True)
+    def take_all(self, epoch: int, rows: Rows, bounds: np.ndarray, horizon: int) -> tuple[Rows, np.ndarray]:
+        """Records with the key and pane of rows of all shards, sorted by shard: from now on owned by the caller.
+
+        They are sorted by shard too, and come with their bounds.
+        """
+        found = self.lookup_all(rows, bounds, horizon, keep=False)
+        self.take_places(epoch, found.places)
+        firsts = found.places.firsts()
+        shards = found.places.where(firsts).shards()
+        order = np.argsort(shards, kind="stable")
+        records = Rows(found.rows.words[firsts[order]], found.rows.heap)
+        return records, np.searchsorted(shards[order], np.arange(len(bounds)))
+
+    def take_places(self, epoch: int, places: Places) -> None:
+        """Records that were looked up are owned by the caller from now on."""
+        for segment, at in places.by_segment():
+            self._take(epoch, segment, at)
             self.reads.used_up(segment, at)
-            yield found
-            still = np.ones(len(chosen), bool)
-            still[np.searchsorted(chosen, pairs.rows)] = False
-            chosen = chosen[still]
 
-    def take_all(self, epoch: int, rows: Rows, bounds: np.ndarray, horizon: int) -> Iterator[tuple[Rows, np.ndarray]]:
-        """As ``take``, for rows of all shards, sorted by shard: records, sorted by shard too, and their bounds."""
-        shards = np.arange(len(bounds))
-        found = self._matches(rows, bounds, horizon, keep=False)
-        if found is None:
-            for shard in np.flatnonzero(np.diff(bounds)).tolist():
-                chosen = np.arange(bounds[shard], bounds[shard + 1], dtype=np.int64)
-                for taken in self.take(epoch, shard, rows, chosen, horizon):
-                    yield taken, np.where(shards > shard, len(taken), 0)
-            return
-        for segment, pairs in found:
-            at, records = pairs.distinct(self._layout)
-            own = segment.shards_of(at)
-            self._taken.setdefault(epoch, []).append(_Taken(segment, at))
-            segment.mark(at, dead=True)
-            self.reads.used_up(segment, at)
-            yield records, np.searchsorted(own, shards)
+    def keep_copies(self, found: ColdLookup, chosen: np.ndarray) -> None:
+        """Of records that were looked up, none of them twice, and stay here."""
+        for segment, at, rows in found.by_segment(chosen) if self.reads.slow else ():
+            self.reads.keep(segment, at, rows)
 
-    def lookup_all(self, wanted: Rows, bounds: np.ndarray, horizon: int) -> tuple[Rows, np.ndarray]:
-        """As ``lookup``, for rows of all shards, sorted by shard."""
-        found = self._matches(wanted, bounds, horizon, keep=True)
-        if found is not None:
-            parts = [(pairs.paired(self._layout), pairs.rows) for _, pairs in found]
-        else:
-            spans = [(shard, np.arange(bounds[shard], bounds[shard + 1])) for shard in range(len(bounds) - 1)]
-            parts = [self.lookup(shard, wanted, own, horizon) for shard, own in spans if len(own)]
-        numbers = [np.empty(0, np.int64), *(numbers for _, numbers in parts)]
-        return concat_rows([rows for rows, _ in parts], self._layout), np.concatenate(numbers)
+    def _take(self, epoch: int, segment: ColdSegment, at: np.ndarray, *, removed: bool = False) -> None:
+        self._taken.setdefault(epoch, []).append(_Taken(segment, at, removed))
+        segment.mark(at, dead=True)
 
-    def _matches(
-        self, rows: Rows, bounds: np.ndarray, horizon: int, *, keep: bool
-    ) -> list[tuple[ColdSegment, Matches]] | None:
-        """Records of rows of all shards, by segment, read at once; None where too many share a tag for that."""
-        pairs: list[tuple[ColdSegment, np.ndarray, np.ndarray]] = []
-        for segment in self._segments:
-            likely = segment.likely(rows, bounds, horizon)
-            if likely.rows is None or likely.at is None:
-                return None
-            if len(likely.at):
-                pairs.append((segment, likely.rows, likely.at))
-        copies = self.reads.read_all([(segment, each_once(at)) for segment, _, at in pairs], keep=keep)
-        found = [(s, s.matching(rows, own, at, copy)) for (s, own, at), copy in zip(pairs, copies, strict=True)]
-        return [(segment, matches) for segment, matches in found if len(matches)]
+    def lookup_all(self, wanted: Rows, bounds: np.ndarray, horizon: int, *, keep: bool) -> ColdLookup:
+        """As ``lookup``, for rows of all shards, sorted by shard. ``keep``: they may be looked for again."""
+        return look_up(self._segments, self.reads, self._layout, wanted, bounds, horizon, keep=keep)
 
     def hint(self, rows: Rows, bounds: np.ndarray, horizon: int, time: int) -> None:
         """Rows, sorted by shard, that will be asked for: begin to read the records that they may want."""
@@ -211,15 +182,12 @@ class ColdRecords:
 
     def take_found(self, epoch: int, found: Found, chosen: np.ndarray) -> Rows:
         """Some of what ``with_hashes`` has found, from now on owned by the caller."""
-        at = found.at[chosen]
-        self._taken.setdefault(epoch, []).append(_Taken(found.segment, at))
-        found.segment.mark(at, dead=True)
+        self._take(epoch, found.segment, found.at[chosen])
         return Rows(found.rows.words[chosen], found.rows.heap)
 
     def remove_found(self, epoch: int, found: Found, chosen: np.ndarray) -> None:
         """Some of what was found is gone, as part of the epoch: ``removed`` tells which."""
-        self.take_found(epoch, found, chosen)
-        self._taken[epoch][-1].removed = True
+        self._take(epoch, found.segment, found.at[chosen], removed=True)
 
     def removed(self, epoch: int) -> tuple[Rows, np.ndarray]:
         """Copies of the records that the epoch has removed here, and their shards."""
@@ -246,7 +214,7 @@ class ColdRecords:
         for segment in self._segments:
             pairs = segment.find(self.reads, shard, wanted, chosen, horizon)
             if len(pairs):
-                parts.append(pairs.paired(self._layout))
+                parts.append(pairs.paired())
                 numbers.append(pairs.rows)
         return concat_rows(parts, self._layout), np.concatenate(numbers) if numbers else np.empty(0, np.int64)
 
@@ -266,14 +234,14 @@ class ColdRecords:
             rows = Rows(wanted, np.empty(0, np.uint8))
             pairs = segment.find(self.reads, shard, rows, everyone, horizon, by_hash=True)
             if len(pairs):
-                yield Found(segment, *pairs.distinct(self._layout))
+                yield Found(segment, *pairs.distinct())
 
     def find(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> Iterator[Found]:
         """As ``lookup``, but each record once, however many rows want it, and with its place."""
         for segment in self._segments:
             pairs = segment.find(self.reads, shard, wanted, chosen, horizon)
             if len(pairs):
-                yield Found(segment, *pairs.distinct(self._layout))
+                yield Found(segment, *pairs.distinct())
 
     def panes(self, shard: int, first: int, end: int) -> np.ndarray:
         """Starts of the panes in ``[first, end)`` that have records, ascending."""

@@ -33,7 +33,7 @@ from tailrace.env.shaped_reads import ReadDevice
 from tailrace.state.layout import RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.record_cache import RecordCache
-from tailrace.state.runs import no_rows, take
+from tailrace.state.runs import take
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tuning import ColdTuning
 
@@ -41,6 +41,7 @@ _POSITION_BITS = 32
 CACHE_SHARE, CACHE_SHARE_MOST = 8, 2
 """The cache gets one part in so many of the store's memory; where much is foretold, one in so many."""
 _EPOCHS_KEPT = 16
+_NOTHING = np.empty(0, np.int64)
 
 
 class Segment(Protocol):
@@ -112,18 +113,31 @@ class ColdReads:
 
     def read(self, segment: Segment, at: np.ndarray, *, keep: bool) -> Rows:
         """Copies of the records at these positions, ascending and each once. ``keep``: they may be read again."""
-        return self.read_all([(segment, at)], keep=keep)[0]
+        rows, (numbers,) = self.read_all([(segment, at)], keep=keep)
+        return Rows(rows.words[numbers], rows.heap)
 
-    def read_all(self, parts: Sequence[tuple[Segment, np.ndarray]], *, keep: bool) -> list[Rows]:
-        """As ``read``, of several segments: what is neither here nor on its way is read at once."""
-        out = [segment.copied(at) if segment.in_memory else no_rows(self._layout) for segment, at in parts]
-        far = [number for number, (segment, at) in enumerate(parts) if len(at) and not segment.in_memory]
-        if not far:
-            return out
-        ids = np.concatenate([names_of(*parts[number]) for number in far])
-        self._know(parts[number][0] for number in far)
-        place = np.empty(len(ids), np.int64)
-        got: list[Rows] = []
+    def read_all(self, parts: Sequence[tuple[Segment, np.ndarray]], *, keep: bool) -> tuple[Rows, list[np.ndarray]]:
+        """As ``read``, of several segments: all copies, in any order, and for each part the numbers of its own.
+
+        What is neither here nor on its way is read at once.
+        """
+        near = [number for number, (segment, at) in enumerate(parts) if len(at) and segment.in_memory]
+        far = [number for number, (segment, at) in enumerate(parts) if len(at) and number not in near]
+        ids = np.concatenate([_NOTHING, *(names_of(*parts[number]) for number in (*near, *far))])
+        near_ends = sum(len(parts[number][1]) for number in near)
+        place = np.arange(len(ids))
+        got = [parts[number][0].copied(parts[number][1]) for number in near]
+        if far:
+            self._know(parts[number][0] for number in far)
+            self._read_far(ids, np.arange(near_ends, len(ids)), place, got, keep=keep)
+        numbers = [_NOTHING] * len(parts)
+        for number in (*near, *far):
+            count = len(parts[number][1])
+            numbers[number], place = place[:count], place[count:]
+        return concat_rows(got, self._layout), numbers
+
+    def _read_far(self, ids: np.ndarray, chosen: np.ndarray, place: np.ndarray, got: list[Rows], *, keep: bool) -> None:
+        """Put copies of the chosen ids, which are on disk, behind what was got, and their numbers into ``place``."""
         missed = late = 0
         waited_s = 0.0
 
@@ -132,6 +146,7 @@ class ColdReads:
             got.append(rows)
 
         def cached(wanted: np.ndarray) -> np.ndarray:
+            """Those that are not there."""
             rows, there = self._cache.get(ids[wanted], self.time)
             if len(rows):
                 put(wanted[there], rows)
@@ -145,12 +160,12 @@ class ColdReads:
             waited_s += clock.monotonic() - began
             put(wanted[order], rows)
             if keep and self.slow:
-                with self._lock:  # several shards are read at once
-                    self._room_for += 2 * len(wanted)  # they may have half of the cache
                 self._keep_some(ids[wanted[order]], rows)
 
-        flying = np.zeros(len(ids), bool) if self._prefetcher is None else self._prefetcher.claim(ids)
-        missing = cached(np.arange(len(ids)))
+        flying = np.zeros(len(ids), bool)
+        if self._prefetcher is not None:
+            flying[chosen] = self._prefetcher.claim(ids[chosen])
+        missing = cached(chosen)
         coming, missing = missing[flying[missing]], missing[~flying[missing]]
         if len(missing):
             missed = len(missing)
@@ -169,19 +184,21 @@ class ColdReads:
                     fetched(failed)
         if self._prefetcher is not None:
             self._prefetcher.resume()
-        rows = got[0] if len(got) == 1 else concat_rows(got, self._layout)
-        done = 0
-        for number in far:
-            count = len(parts[number][1])
-            own = place[done : done + count]
-            whole = count == len(rows) and bool((own == np.arange(count)).all())
-            out[number] = rows if whole else take(rows, own, self._layout)
-            done += count
-        self._count(waited_s, len(ids) - missed, missed, late)
-        return out
+        self._count(waited_s, len(chosen) - missed, missed, late)
+
+    def keep(self, segment: Segment, at: np.ndarray, rows: Rows) -> None:
+        """Copies of the records at these positions, each once, that were read, and stay where they are."""
+        if segment.in_memory:
+            return
+        ids = names_of(segment, at)
+        new = np.flatnonzero(~self._cache.holds(ids))
+        if len(new):
+            self._keep_some(ids[new], take(rows, new, self._layout))
 
     def _keep_some(self, ids: np.ndarray, rows: Rows) -> None:
         """As much as fits into half of the cache: the rest of it is for what is foretold."""
+        with self._lock:  # several shards are read at once
+            self._room_for += 2 * len(ids)
         size = (rows.words.nbytes + rows.heap.nbytes) / len(rows) + ENTRY_BYTES
         some = np.arange(min(len(ids), int(self._cache.capacity_bytes / 2 / size)), dtype=np.int64)
         self._cache.put(ids[some], take(rows, some, self._layout), np.full(len(some), self.time, np.int64))

@@ -329,19 +329,17 @@ class Matches:
     def __len__(self) -> int:
         return len(self.at)
 
-    def distinct(self, layout: RecordLayout) -> tuple[np.ndarray, Rows]:
+    def distinct(self) -> tuple[np.ndarray, Rows]:
         """Each record once: positions, and copies."""
         new = np.append(True, self.at[1:] != self.at[:-1]) if len(self.at) else np.empty(0, bool)
-        return self.at[new], self._taken(self.places[new], layout)
+        return self.at[new], self._chosen(self.places[new])
 
-    def paired(self, layout: RecordLayout) -> Rows:
-        """A copy of the record for every pair."""
-        return self._taken(self.places, layout)
+    def paired(self) -> Rows:
+        """A copy of the record for every pair; they share their strings."""
+        return self._chosen(self.places)
 
-    def _taken(self, places: np.ndarray, layout: RecordLayout) -> Rows:
-        if len(places) == len(self.copies) and (places == np.arange(len(places))).all():
-            return self.copies
-        return take(self.copies, places, layout)
+    def _chosen(self, places: np.ndarray) -> Rows:
+        return Rows(self.copies.words[places], self.copies.heap)
 
 
 def close_files(files: Sequence[ScratchFile], points: PointRows | None) -> None:

@@ -9,9 +9,11 @@ Threads: one call at a time, and none beside a call that changes the store.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
+from tailrace.state.cold_places import ColdLookup
 from tailrace.state.layout import PANE
 from tailrace.state.read_modify_write import ReadModifyWriteStore
 from tailrace.state.table import Rows, Table, concat_rows
@@ -19,8 +21,26 @@ from tailrace.state.table import Rows, Table, concat_rows
 _FOREVER = 2**63 - 1
 
 
-def current(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray) -> tuple[Rows, np.ndarray]:
-    """Copies of the records with the key and pane of the rows, and the number of the row that wanted each."""
+@dataclass(frozen=True)
+class Current:
+    """Copies of records: those of tables, each beside the number of the row that wanted it, and those on disk."""
+
+    hot: Rows
+    hot_numbers: np.ndarray
+    cold: ColdLookup
+
+    @property
+    def parts(self) -> list[Rows]:
+        return [self.hot, self.cold.rows]
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Of the row that wanted each."""
+        return np.concatenate([self.hot_numbers, self.cold.numbers])
+
+
+def current(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray, *, keep: bool) -> Current:
+    """Copies of the records with the key and pane of the rows. ``keep``: they may be looked for again."""
     parts: list[Rows] = []
     numbers = [np.empty(0, np.int64)]
     for _, table, low, high in _touched(store, bounds):
@@ -28,11 +48,9 @@ def current(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray) -> tu
         there = at >= 0
         parts.append(table.copy(at[there]))
         numbers.append(low + np.flatnonzero(there))
-    if store.cold:  # a record in a table is none that lives on disk
-        cold, found = store.cold.lookup_all(wanted, bounds, store.horizon)
-        parts.append(cold)
-        numbers.append(found)
-    return concat_rows(parts, store.layout), np.concatenate(numbers)
+    # A record in a table is none that lives on disk.
+    cold = store.cold.lookup_all(wanted, bounds, store.horizon, keep=keep)
+    return Current(concat_rows(parts, store.layout), np.concatenate(numbers), cold)
 
 
 def known(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray) -> np.ndarray:
@@ -41,7 +59,7 @@ def known(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray) -> np.n
     for _, table, low, high in _touched(store, bounds):
         found[table.missing(wanted.words, wanted.heap, low, high)] = False
     if store.cold and not found.all():
-        found[store.cold.lookup_all(wanted, bounds, store.horizon)[1]] = True
+        found[store.cold.lookup_all(wanted, bounds, store.horizon, keep=True).numbers] = True
     return found
 
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.state.cold import ColdRecords
+from tailrace.state.cold_places import ColdLookup
 from tailrace.state.hot_budget import HotBudget
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
@@ -176,7 +177,15 @@ class ReadModifyWriteStore:
 
     def _taken(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> list[tuple[Rows, np.ndarray]]:
         """The cold records that the frames touch, from now on ours: sorted by shard, and bounds."""
-        return [part for rows, bounds in frames for part in self.cold.take_all(epoch, rows, bounds, self.horizon)]
+        return [self.cold.take_all(epoch, rows, bounds, self.horizon) for rows, bounds in frames]
+
+    def take_looked_up(self, found: ColdLookup, chosen: np.ndarray) -> None:
+        """Records that ``probes.current`` has found on disk, none twice: the chosen ones are ours from now on.
+
+        In the open epoch. The caller merges what comes in their place, as ``fresh``; of others copies are kept.
+        """
+        self.cold.take_places(self._epochs[-1][0], found.places.where(chosen))
+        self.cold.keep_copies(found, ~chosen)
 
     def _put_in(self, table: Table, shard: int, brought: Sequence[tuple[Rows, np.ndarray]]) -> None:
         """Put cold records into the shard's table, under its open log."""

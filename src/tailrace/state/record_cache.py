@@ -24,9 +24,11 @@ from tailrace.state import run_kernels as rk
 from tailrace.state.layout import RecordLayout
 from tailrace.state.runs import no_rows, plain, take
 from tailrace.state.table import Rows
+from tailrace.state.upkeep_kernels import heap_needed
 
 _FIRST_HEAP = 1024
 _ROOM = 1 << 20
+_OWN_SHARE = 0.9
 _FORETOLD_SHARE = 0.9
 """Of the capacity: entries differ in size, and what is in the way takes its time to leave."""
 
@@ -121,7 +123,7 @@ class RecordCache:
         """Entries in place of what these ids had; each id is named once. ``foretold``: nobody has used them yet."""
         if not len(ids):
             return
-        own = take(plain(rows), np.arange(len(rows), dtype=np.int64), self._layout)
+        own = self._compact_copy(plain(rows))
         with self._lock:
             old = self._table.find(ids)
             self._table.drop(old[old >= 0])
@@ -172,6 +174,14 @@ class RecordCache:
         with self._lock:
             self._table.drop(self._table.living())
             self._compact()
+
+    def _compact_copy(self, rows: Rows) -> Rows:
+        """Words that may be changed, and strings, which are not copied where hardly any are of other rows."""
+        if self._layout.has_bytes:
+            at = np.arange(len(rows), dtype=np.int64)
+            if int(heap_needed(rows.words, rows.heap, at, self._layout.bytes_words)) < _OWN_SHARE * len(rows.heap):
+                return take(rows, at, self._layout)
+        return Rows(rows.words.copy(), rows.heap)
 
     # -- under the lock -----------------------------------------------------------------------------------------------
 
