@@ -241,6 +241,22 @@ def _work_of(clock: Clock, kept: int, memory_bytes: int, folder: str, monkeypatc
 
 
 @pytest.mark.parametrize("clock", list(Clock))
+@pytest.mark.parametrize("memory_bytes", [0, 1 << 28])
+def test_touching_a_group_makes_no_second_deadline(clock: Clock, memory_bytes: int, tmp_path: Any) -> None:
+    spec = top_of(clock, 1000, 2, 4, (N,))
+    operator: Any = operator_of(spec, range(4), memory_bytes=memory_bytes, folder=str(tmp_path))
+    for number in range(3):  # with no memory, the groups are on disk each time
+        run_epoch(operator, spec, number, np.arange(500), 10 * number, 10 * number, NO_TIME)
+    looked = []
+    for number, forget in ((3, 5), (4, 15), (5, 25)):
+        before = operator._expiry.looked
+        run_epoch(operator, spec, number, np.arange(0), 30, 30, forget)
+        looked.append(operator._expiry.looked - before)
+    assert looked == [500, 0, 500] and operator.rows == 0
+    operator.close()
+
+
+@pytest.mark.parametrize("clock", list(Clock))
 def test_ten_times_the_groups_need_no_more_calls_of_python(clock: Clock, tmp_path: Any) -> None:
     """Half of the groups are touched in the epoch that is counted, and the others are forgotten."""
     warm_up()
