@@ -33,6 +33,7 @@ from tailrace.env.shaped_reads import ReadDevice
 from tailrace.state.layout import RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.record_cache import RecordCache
+from tailrace.state.row_room import RowRoom
 from tailrace.state.runs import take
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tuning import ColdTuning
@@ -54,6 +55,8 @@ class Segment(Protocol):
     @property
     def rows(self) -> Rows: ...
     def copied(self, at: np.ndarray) -> Rows: ...
+    def heap_bytes(self, count: int) -> int: ...
+    def copy_into(self, at: np.ndarray, room: RowRoom) -> None: ...
 
 
 class ColdReads:
@@ -305,19 +308,18 @@ class ColdReads:
         """Records of several segments, and the order in which they stand. ``due``: see ``prefetch.Fetch``."""
         began = clock.monotonic()
         due = due or self._device.ask(len(ids))
-        parts, places = [], []
-        for uid in np.unique(ids >> _POSITION_BITS):
-            mine = np.flatnonzero(ids >> _POSITION_BITS == uid)
-            at = ids[mine] & ((1 << _POSITION_BITS) - 1)
-            order = np.argsort(at)
-            with self._lock:
-                segment = self._segments[int(uid)]
-            parts.append(segment.copied(at[order]))
-            places.append(mine[order])
-        rows = concat_rows(parts, self._layout)
+        order = np.argsort(ids)  # by segment, then by position
+        ids = ids[order]
+        starts = np.flatnonzero(np.append(True, np.diff(ids >> _POSITION_BITS) != 0))
+        with self._lock:
+            segments = [self._segments[int(uid)] for uid in ids[starts] >> _POSITION_BITS]
+        parts = list(zip(segments, np.split(ids & ((1 << _POSITION_BITS) - 1), starts[1:]), strict=True))
+        room = RowRoom(self._layout, len(ids), sum(segment.heap_bytes(len(at)) for segment, at in parts))
+        for segment, at in parts:
+            segment.copy_into(at, room)
         self._device.wait(due)
         self._learn(began, len(ids))
-        return np.concatenate(places), rows
+        return order, room.rows()
 
     def _keep(self, ids: np.ndarray, found: tuple[np.ndarray, Rows], times: np.ndarray, wanted: np.ndarray) -> None:
         order, rows = found

@@ -28,6 +28,7 @@ from tailrace.state.cold_reads import ColdReads
 from tailrace.state.lanes import EVERY, Lane
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.point_rows import READ_BYTES, PointRows
+from tailrace.state.row_room import RowRoom
 from tailrace.state.runs import no_rows, row_numbers, take
 from tailrace.state.table import Rows
 
@@ -163,10 +164,24 @@ class ColdSegment:
 
     def copied(self, at: np.ndarray) -> Rows:
         """A copy of the records at these positions, ascending."""
+        room = RowRoom(self._layout, len(at), self.heap_bytes(len(at)))
+        self.copy_into(at, room)
+        return room.rows()
+
+    def heap_bytes(self, count: int) -> int:
+        """About what the strings of so many records take."""
+        points = self._points
+        return 0 if points is None else points.heap_bytes(count)
+
+    def copy_into(self, at: np.ndarray, room: RowRoom) -> None:
+        """As ``copied``, behind what is there already."""
         rows, points = self.rows, self._points  # taken once: they are others once it is written out, or closed
         if self._closed or len(rows) < len(self.tags):
             raise SegmentClosedError("a segment was closed while it was read ahead")
-        return take(rows, at, self._layout) if points is None else points.copied(at)
+        if points is None:
+            room.add(take(rows, at, self._layout))
+        else:
+            points.read_into(at, room)
 
     def shards_of(self, at: np.ndarray) -> np.ndarray:
         """The shards of the records at these positions; -1 for those of cells that are gone."""

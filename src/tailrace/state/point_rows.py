@@ -13,15 +13,14 @@ from tailrace.env.point_file import BLOCK, PointFile
 from tailrace.env.scratch import ScratchFile
 from tailrace.state import point_kernels as pk
 from tailrace.state.layout import VALID, RecordLayout
+from tailrace.state.row_room import RowRoom
 from tailrace.state.runs import take
-from tailrace.state.table import Rows, concat_rows
+from tailrace.state.table import Rows
 
 _GUESS_BYTES = 256
 """Of a string whose length is not known yet so much is read: most are shorter, and end in the same block anyway."""
-_ROW_BYTES = 1024
-"""Of a row's strings so much is read at once."""
-_HEAP_BYTES = 4 << 20
-"""Room for strings is made for so much at first; where that is not enough, it grows."""
+_ROW_BYTES, _ROW_BYTES_MOST = 1024, 16 << 10
+"""Of a row's strings so much is read at once: as much as rows had of late, and somewhat more, between these."""
 READ_BYTES = 16 << 20
 """So much of the files at most is in memory while they are read, beside the copies."""
 
@@ -41,12 +40,17 @@ class PointRows:
             self._words.close()
             raise
 
-    def copied(self, at: np.ndarray) -> Rows:
-        """A copy of the records at these positions, ascending."""
+    def heap_bytes(self, count: int) -> int:
+        """About what the strings of so many records take, as far as any were read."""
+        return int(count * self._string_bytes * 1.1) + _ROW_BYTES
+
+    def read_into(self, at: np.ndarray, room: RowRoom) -> None:
+        """The records at these positions, ascending."""
         if not self._direct:
-            return self._read(at)
-        some = range(0, len(at), self._together)
-        return concat_rows([self._read_blocks(at[first : first + self._together]) for first in some], self._layout)
+            self._read(at, room)
+            return
+        for first in range(0, len(at), self._together):
+            room.add(self._read_blocks(at[first : first + self._together]))
 
     def close(self) -> None:
         self._words.close()
@@ -55,32 +59,30 @@ class PointRows:
 
     # Through the page cache ------------------------------------------------------------------------------------------
 
-    def _read(self, at: np.ndarray) -> Rows:
-        words = np.empty((len(at), self._layout.words), np.int64)
+    def _read(self, at: np.ndarray, room: RowRoom) -> None:
+        words = room.next(len(at))
         with self._words.reading() as descriptor:
             whole = pk.read_words(descriptor, at, 8 * self._layout.words, words.reshape(-1).view(np.uint8))
         if not whole:
             raise _cut_off()
-        return Rows(words, np.empty(0, np.uint8) if self._heap is None else self._strings(words, self._heap))
+        if self._heap is not None and len(at):
+            self._read_strings(words, self._heap, room)
 
-    def _strings(self, words: np.ndarray, file: PointFile) -> np.ndarray:
-        """The heap of these rows, which then point into it."""
-        strings = self._layout.bytes_words
-        heap = np.empty(min(_HEAP_BYTES, int(len(words) * self._string_bytes * 1.1)) + _ROW_BYTES, np.uint8)
-        room, lengths, out = np.empty(_ROW_BYTES, np.uint8), np.empty(8 * len(strings), np.uint8), np.zeros(2, np.int64)
+    def _read_strings(self, words: np.ndarray, file: PointFile, room: RowRoom) -> None:
+        """Of these rows, which then point into the room's heap."""
+        strings, began = self._layout.bytes_words, room.heap_end
+        row = np.empty(min(_ROW_BYTES_MOST, max(_ROW_BYTES, int(1.25 * self._string_bytes))), np.uint8)
+        lengths, out = np.empty(8 * len(strings), np.uint8), np.array([began, 0], np.int64)
         done = 0
         with file.reading() as descriptor:
             while done < len(words):
-                done = pk.read_strings(descriptor, words, strings, done, heap, room, lengths, out)
+                done = pk.read_strings(descriptor, words, strings, done, room.heap, row, lengths, out)
                 if done == pk.FAILED:
                     raise _cut_off()
+                room.heap_end = int(out[pk.END])
                 if done < len(words):
-                    larger = np.empty(2 * len(heap) + int(out[pk.NEEDED]), np.uint8)
-                    larger[: out[pk.END]] = heap[: out[pk.END]]
-                    heap = larger
-        if len(words):
-            self._string_bytes = float(out[pk.END]) / len(words)
-        return heap[: out[pk.END]]
+                    room.grow(int(out[pk.NEEDED]))
+        self._string_bytes = (room.heap_end - began) / len(words)
 
     # Around it -------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from tailrace.env import clock
 from tailrace.state.cold_reads import ColdReads
 from tailrace.state.layout import Merge, record_layout
 from tailrace.state.record_cache import RecordCache
+from tailrace.state.row_room import RowRoom
 from tailrace.state.table import Rows
 from tailrace.state.tuning import ColdTuning
 from tailrace.types import BIGINT, Field
@@ -43,8 +44,14 @@ class Segment:
         self.rows = Rows(np.arange(10 * LAYOUT.words, dtype=np.int64).reshape(10, -1), np.empty(0, np.uint8))
 
     def copied(self, at: np.ndarray) -> Rows:
-        self._time.now += 1.0
         return Rows(self.rows.words[at], self.rows.heap)
+
+    def heap_bytes(self, count: int) -> int:
+        return 0
+
+    def copy_into(self, at: np.ndarray, room: RowRoom) -> None:
+        self._time.now += 1.0
+        room.add(self.copied(at))
 
 
 def test_only_reading_counts_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

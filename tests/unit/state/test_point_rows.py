@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.env.scratch import ScratchFile
-from tailrace.state import point_rows
+from tailrace.state import row_room
 from tailrace.state.layout import VALID, Merge, record_layout
 from tailrace.state.point_rows import PointRows
+from tailrace.state.row_room import RowRoom
 from tailrace.state.runs import take
 from tailrace.state.sections import RowsBuilder
 from tailrace.state.table import Rows
@@ -71,7 +72,7 @@ def test_copies_are_what_was_written(
     points = PointRows(LAYOUT, *files, direct=direct)
     chosen = data.draw(st.lists(st.integers(0, len(lengths) - 1), unique=True).map(sorted), "at")
     for at in (np.array(chosen, np.int64), np.arange(len(lengths))):  # the second time it knows how long strings are
-        found, wanted = points.copied(at), take(rows, at, LAYOUT)
+        found, wanted = copied(points, at), take(rows, at, LAYOUT)
         assert texts(found) == texts(wanted)
         plain = [w for w in range(LAYOUT.words) if w not in LAYOUT.bytes_words[:, 0]]
         assert (found.words[:, plain] == wanted.words[:, plain]).all()
@@ -80,22 +81,43 @@ def test_copies_are_what_was_written(
         file.close()
 
 
+def copied(points: PointRows, at: np.ndarray) -> Rows:
+    room = RowRoom(LAYOUT, len(at), points.heap_bytes(len(at)))
+    points.read_into(at, room)
+    return room.rows()
+
+
+def test_parts_lie_behind_each_other(tmp_path: Path) -> None:
+    """Of two files, and of rows in memory; there is room for no string yet."""
+    made = [rows_of([(length, None, 2)] * 20) for length in (5, 3000, 0)]
+    files = [written(tmp_path, rows) for rows in made[:2]]
+    points = [PointRows(LAYOUT, *each, direct=direct) for each, direct in zip(files, (False, True), strict=True)]
+    room, at = RowRoom(LAYOUT, 40), np.arange(3, 18)
+    points[0].read_into(at, room)
+    points[1].read_into(at, room)
+    room.add(take(made[2], np.arange(10), LAYOUT))
+    wanted = [take(made[0], at, LAYOUT), take(made[1], at, LAYOUT), take(made[2], np.arange(10), LAYOUT)]
+    assert texts(room.rows()) == [text for rows in wanted for text in texts(rows)]
+    for each in points:
+        each.close()
+
+
 def test_a_file_that_ends_too_early_is_told(tmp_path: Path) -> None:
     rows = rows_of([(5, 5, 5)] * 10)
     words, heap = written(tmp_path, Rows(rows.words, rows.heap[:60]))
     points = PointRows(LAYOUT, words, heap, direct=False)
     with pytest.raises(OSError, match="cannot be read any more"):
-        points.copied(np.arange(10))
+        copied(points, np.arange(10))
     with pytest.raises(OSError, match="cannot be read any more"):
-        points.copied(np.array([10]))
+        copied(points, np.array([10]))
     points.close()
 
 
 def test_one_long_string_does_not_make_room_for_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(point_rows, "_HEAP_BYTES", 10_000)
+    monkeypatch.setattr(row_room, "_HEAP_BYTES", 10_000)
     rows = rows_of([(100_000, None, None), *[(3, None, None)] * 500])
     points = PointRows(LAYOUT, *written(tmp_path, rows), direct=False)
-    points.copied(np.array([0]))
+    copied(points, np.array([0]))
     real, asked = np.empty, []
 
     def empty(shape: object, *more: object) -> np.ndarray:
@@ -103,6 +125,6 @@ def test_one_long_string_does_not_make_room_for_many(tmp_path: Path, monkeypatch
         return real(shape, *more)  # type: ignore[call-overload,no-any-return]
 
     monkeypatch.setattr(np, "empty", empty)
-    assert len(points.copied(np.arange(1, 501))) == 500
+    assert len(copied(points, np.arange(1, 501))) == 500
     assert max(each for each in asked if isinstance(each, int)) < 20_000
     points.close()
