@@ -20,7 +20,7 @@ from tailrace.operators.ttl_aggregate import TtlAggregate
 from tailrace.operators.window_aggregate import WindowAggregate
 from tailrace.operators.window_lists import WindowLists
 from tailrace.operators.window_rows import WindowRows
-from tailrace.state import append_aligned, append_unaligned, section_tables
+from tailrace.state import append_aligned, append_unaligned, section_folds
 from tailrace.state.tuning import Tuning
 
 
@@ -57,7 +57,7 @@ def fold_aggregate(
     match spec.pattern, spec.window_kind:
         case Pattern.RMW, kind:
             bury = complete and (kind is WindowKind.SESSION or spec.ttl is not None)
-            return section_tables.fold_sections(spec.record_layout(), batches, horizon, bury=bury)
+            return section_folds.fold_records(spec.record_layout(), batches, horizon, bury=bury)
         case Pattern.AAR, _:
             return append_aligned.fold_sections(spec.layout(), batches, horizon)
         case Pattern.AUR, WindowKind.COUNT:

@@ -23,7 +23,7 @@ from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.top_n import TopN
 from tailrace.operators.ttl_top_n import TtlTopN
 from tailrace.operators.window_join import WindowJoin
-from tailrace.state import append_aligned, section_tables
+from tailrace.state import append_aligned, section_folds
 from tailrace.state.tuning import USUAL, Tuning
 
 
@@ -61,9 +61,9 @@ def fold_sections(
         case JoinSpec():
             return join_sections.fold(spec.kept_layout(), batches, horizon)
         case ProcessSpec():
-            return section_tables.fold_sections(spec.kept_layout(), batches, horizon, bury=complete)
+            return section_folds.fold_records(spec.kept_layout(), batches, horizon, bury=complete)
         case DeduplicateSpec():
-            return section_tables.fold_sections(spec.kept_layout(), batches, horizon)
+            return section_folds.fold_records(spec.kept_layout(), batches, horizon)
         case TopNSpec():
             return top_n_sections.fold_sections(spec, batches, horizon, complete=complete)
         case AggregateSpec():

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tailrace.operators.row_counts import counts_layout
 from tailrace.operators.specs.aggregate import AggregateSpec
-from tailrace.state import append_unaligned, list_sections, section_tables, sections
+from tailrace.state import append_unaligned, list_sections, section_folds, sections
 from tailrace.state.columns import arrow_type
 from tailrace.state.layout import RecordLayout
 from tailrace.types import TIMESTAMP
@@ -64,7 +64,7 @@ def fold(spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: int, *
     parts = [divided(batch, spec) for batch in batches]
     lists = append_unaligned.fold_sections(spec.layout(), [rows for rows, _ in parts], horizon, complete=complete)
     bury = complete and spec.ttl is not None
-    totals = section_tables.fold_sections(totals_layout(spec), [counts for _, counts in parts], horizon, bury=bury)
+    totals = section_folds.fold_records(totals_layout(spec), [counts for _, counts in parts], horizon, bury=bury)
     return _one(spec, lists, totals)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from tailrace.operators.event_time import LiftCounts
 from tailrace.operators.frame import Frame
 from tailrace.state import probe_kernels as pk
+from tailrace.state.key_numbers import key_numbers
 from tailrace.state.layout import HASH, PANE, AccumulatorWords, KeyWords, RecordLayout
 from tailrace.state.runs import plain, take
 from tailrace.state.table import Rows, concat_rows
@@ -45,11 +46,7 @@ class Keyed:
 
 def keyed(rows: Rows, layout: RecordLayout) -> Keyed:
     """Rows of one key and pane are of one number."""
-    count = len(rows)
-    index = np.full(1 << max(4, (2 * count - 1).bit_length()), -1, np.int64)
-    numbers, firsts = np.empty(count, np.int64), np.empty(count, np.int64)
-    found = pk.number_groups(rows.words, rows.heap, layout.key_words, layout.key_mask, index, numbers, firsts)
-    return Keyed(numbers, firsts[:found])
+    return Keyed(*key_numbers(rows, layout))
 
 
 def earliest(rows: Rows, groups: Keyed, time: KeyWords | AccumulatorWords | None) -> np.ndarray:

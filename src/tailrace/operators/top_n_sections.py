@@ -17,7 +17,7 @@ from tailrace.operators.keyed import keyed
 from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.state.layout import VALID, AccumulatorWords, RecordLayout
 from tailrace.state.packed_rows import pack, unpack
-from tailrace.state.section_tables import fold_sections as fold_records
+from tailrace.state.section_folds import fold_lists
 from tailrace.state.sections import from_section, to_section
 from tailrace.state.table import Rows, concat_rows
 
@@ -74,9 +74,7 @@ def fold_sections(
 
     ``complete``: there are none before them, and tombstones go.
     """
-    packed = [to_records(batch, spec) for batch in batches]
-    bury = complete and spec.ttl is not None
-    return to_rows(fold_records(spec.records().layout(), packed, horizon, bury=bury), spec)
+    return fold_lists(spec.section_layout(), batches, horizon, removes=spec.ttl is not None, bury=complete)
 
 
 def with_update(words: np.ndarray, times: np.ndarray, layout: RecordLayout) -> np.ndarray:

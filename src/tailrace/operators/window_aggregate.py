@@ -33,7 +33,7 @@ from tailrace.operators.user_windows import KnownWindows
 from tailrace.state.cold_segment import tags_of
 from tailrace.state.layout import HASH, PANE, VALID
 from tailrace.state.read_modify_write import ReadModifyWriteStore
-from tailrace.state.section_tables import fold_sections as fold_records
+from tailrace.state.section_folds import fold_records
 from tailrace.state.table import Rows, Table, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
 

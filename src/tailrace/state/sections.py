@@ -104,13 +104,32 @@ def _accumulator_array(rows: Rows, valid: ValidBits, place: AccumulatorWords) ->
 def from_section(batch: pa.RecordBatch, layout: RecordLayout) -> Rows:
     """The records of a section, ready to be put into a table."""
     builder = RowsBuilder(len(batch), layout)
+    _put_keys(builder, batch, layout)
+    for place, array in zip(layout.accumulators, batch.columns[2 + len(layout.keys) :], strict=True):
+        _put_accumulator(builder, array, place)
+    return builder.finish()
+
+
+def keys_of(batch: pa.RecordBatch, layout: RecordLayout) -> Rows:
+    """The records of a section without their values: words of these are 0, and not valid."""
+    builder = RowsBuilder(len(batch), layout)
+    _put_keys(builder, batch, layout)
+    return builder.finish()
+
+
+def without_values(batch: pa.RecordBatch, layout: RecordLayout) -> np.ndarray:
+    """Which records of a section hold no accumulator."""
+    empty = np.ones(len(batch), bool)
+    for array in batch.columns[2 + len(layout.keys) :]:
+        empty &= array.is_null().to_numpy(zero_copy_only=False)
+    return empty
+
+
+def _put_keys(builder: RowsBuilder, batch: pa.RecordBatch, layout: RecordLayout) -> None:
     builder.words[:, HASH] = columns.fixed_words(batch.column(0), BIGINT, None)
     builder.words[:, PANE] = columns.fixed_words(batch.column(1), BIGINT, None)
     for key, array in zip(layout.keys, batch.columns[2:], strict=False):
         builder.put(array, key.type, key.word, key.bit)
-    for place, array in zip(layout.accumulators, batch.columns[2 + len(layout.keys) :], strict=True):
-        _put_accumulator(builder, array, place)
-    return builder.finish()
 
 
 def _put_accumulator(builder: RowsBuilder, array: pa.Array, place: AccumulatorWords) -> None:

@@ -22,7 +22,7 @@ from tailrace.operators import lift, open_sessions
 from tailrace.operators.lift import Lifter
 from tailrace.operators.session_aggregate import SessionAggregate
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.state import section_tables
+from tailrace.state import section_folds
 from tailrace.state.layout import HASH, Merge
 from tailrace.state.table import Rows
 from tailrace.types import BIGINT, TIMESTAMP, Field
@@ -105,7 +105,7 @@ def test_equals_the_model(
     judgement = judged(epochs, mode)
 
     def fold(sections: list[pa.RecordBatch]) -> pa.RecordBatch:
-        return section_tables.fold_sections(spec.layout(), sections, MIN_MICROS)
+        return section_folds.fold_records(spec.layout(), sections, MIN_MICROS)
 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_sessions, "_PIECE_ROWS", 1 + seed % 5)

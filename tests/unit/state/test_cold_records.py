@@ -22,7 +22,7 @@ from tailrace.state.cold import ColdRecords
 from tailrace.state.cold_segment import SegmentClosedError
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
 from tailrace.state.read_modify_write import ReadModifyWriteStore
-from tailrace.state.section_tables import fold_sections
+from tailrace.state.section_folds import fold_records
 from tailrace.state.sections import RowsBuilder, to_section
 from tailrace.state.table import Rows, Table, concat_rows
 from tailrace.state.tuning import COLD_READS, PREFETCH_MODES, ColdTuning
@@ -202,7 +202,7 @@ class Machine(RuleBasedStateMachine):
 
     def sections_of(self, shard: int, fold: bool) -> list[pa.RecordBatch]:
         batches = [delta[shard] for _, delta in self.sections if shard in delta]
-        return [fold_sections(LAYOUT, batches, self.horizon)] if fold and batches else batches
+        return [fold_records(LAYOUT, batches, self.horizon)] if fold and batches else batches
 
     @invariant()
     def equals_the_model(self) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tailrace.ids import MIN_MICROS
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
 from tailrace.state.read_modify_write import ReadModifyWriteStore
-from tailrace.state.section_tables import fold_sections
+from tailrace.state.section_folds import fold_records
 from tailrace.state.sections import RowsBuilder, to_section
 from tailrace.state.table import Rows
 from tailrace.types import BIGINT, DataType, Field
@@ -89,7 +89,7 @@ def restored(deltas: list[dict[int, pa.RecordBatch]], horizon: int, folds: list[
         for low, high in itertools.pairwise(cuts):
             some = [delta[shard] for delta in deltas[low:high] if shard in delta]
             # What begins with the first delta has nothing older: there, tombstones can go.
-            folded = fold_sections(LAYOUT, some, MIN_MICROS, bury=low == 0)
+            folded = fold_records(LAYOUT, some, MIN_MICROS, bury=low == 0)
             assert low > 0 or folded["a0"].null_count == 0
             batches.append(folded)
         store.restore(shard, batches, horizon)
