@@ -44,7 +44,7 @@ class DeduplicateLifter(AnyRowLifter):
         return batch.filter(pa.array(~late)), None
 
     def _chosen(self, rows: Rows) -> Rows:
-        sample(rows, self.counts)
+        sample(rows, self._layout, self.counts)
         if not self._combine:
             return rows
         chosen = earliest(rows, keyed(rows, self._layout), self._time)

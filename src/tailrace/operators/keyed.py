@@ -26,7 +26,7 @@ PIECE_ROWS = 1 << 17
 """About so many rows are worked on at a time: bounds the memory that it takes."""
 
 _PANE_MIX = np.int64(-7046029254386353131)
-_SAMPLE_ALL = 4096
+_SAMPLE_ALL = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,16 @@ def _piece(frames: Sequence[Frame], low: int, high: int, layout: RecordLayout) -
     return plain(concat_rows(parts, layout))
 
 
-def sample(rows: Rows, counts: LiftCounts, kept: int = 1) -> None:
+def sample(rows: Rows, layout: RecordLayout, counts: LiftCounts, kept: int = 1) -> None:
     """Learn, from a task's first rows, how many would be left if ``kept`` of each key were; it decides the next epochs.
 
-    Sampled by key, not by row: every row of a sampled key is in, so that the share is right.
+    Of very many rows some keys are looked at, with all their rows, so that the share is right; all keys as long as that
+    is quick: where few keys have half of the rows, a choice of keys tells little.
     """
     if counts.sampled_rows or not len(rows):
         return
-    keys = rows.words[:, HASH] ^ (rows.words[:, PANE] * _PANE_MIX)
-    some = keys[keys >> 48 & 15 == 0] if len(keys) > _SAMPLE_ALL else keys
-    counts.sampled_rows = len(some)
-    counts.sampled_keys = int(np.minimum(np.unique(some, return_counts=True)[1], kept).sum())
+    if len(rows) > _SAMPLE_ALL:
+        keys = rows.words[:, HASH] ^ (rows.words[:, PANE] * _PANE_MIX)
+        rows = Rows(rows.words[keys >> 48 & 15 == 0], rows.heap)
+    counts.sampled_rows = len(rows)
+    counts.sampled_keys = int(np.minimum(keyed(rows, layout).sizes, kept).sum())

@@ -57,7 +57,7 @@ class Lifter:
         # One batch, but for strings of more than 2 GiB together.
         whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
         rows = concat_rows([self._lift(batch) for batch in whole], self._layout)
-        sample(rows, self.counts)
+        sample(rows, self._layout, self.counts)
         if self._combine and len(rows):
             rows = self._combined(rows)
         self.counts.partials += len(rows)

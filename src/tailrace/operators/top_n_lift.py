@@ -39,7 +39,7 @@ class TopNLifter(AnyRowLifter):
         return batch, panes
 
     def _chosen(self, rows: Rows) -> Rows:
-        sample(rows, self.counts, self._spec.n)
+        sample(rows, self._layout, self.counts, self._spec.n)
         if not self._combine:
             return rows
         groups = keyed(rows, self._layout)

@@ -38,8 +38,8 @@ def fill_table(
         table.evict(gone)
         table.forget()
     if removes:
-        rows = table.all_rows()
+        everyone = table.all_rows()
         table.begin(0)
-        table.remove(rows[table.tombstones(rows)])
+        table.remove(everyone[table.tombstones(everyone)])
         table.forget()
     return table
