@@ -37,7 +37,7 @@ from tailrace.state import metrics
 from tailrace.state.cold_places import ColdLookup, Places, look_up
 from tailrace.state.cold_reads import ColdReads, names_of, positions_in
 from tailrace.state.cold_rewrite import Moved, rewrite
-from tailrace.state.cold_segment import ColdSegment
+from tailrace.state.cold_segment import ColdSegment, each_once
 from tailrace.state.lanes import EVERY, Lane, lanes_for
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
@@ -169,9 +169,14 @@ class ColdRecords:
         self.reads.hint(self.likely(rows, bounds, horizon), time)
 
     def likely(self, rows: Rows, bounds: np.ndarray, horizon: int) -> list[tuple[ColdSegment, np.ndarray]]:
-        """Where records of these rows, sorted by shard, may lie. Not all, where many records share a tag."""
-        found = [(segment, segment.likely(rows, bounds, horizon).at) for segment in self._segments]
-        return [(segment, np.unique(at)) for segment, at in found if at is not None and len(at)]
+        """Where records of these rows, sorted by shard, may lie. Not all, where records share a tag.
+
+        A row's record lies in one segment: where it seems found, others are not looked into, the largest first.
+        """
+        found = np.zeros(len(rows), bool)
+        largest_first = sorted(self._segments, key=lambda segment: -len(segment.tags))
+        places = [(segment, segment.likely(rows, bounds, horizon, found).at) for segment in largest_first]
+        return [(segment, each_once(at)) for segment, at in places if at is not None and len(at)]
 
     def may_hold(self, rows: Rows, bounds: np.ndarray, horizon: int) -> np.ndarray:
         """Which of these rows, sorted by shard, may have a record here, by what memory tells."""

@@ -159,10 +159,11 @@ def candidates(rows, chosen, start, cell_panes, cell_lo, cell_hi, tags, cold_wor
 
 
 @kernel
-def places(rows, bounds, horizon, cell_shards, cell_panes, cell_lo, cell_hi, tags, out_any, out_rows, out_at):
+def places(rows, bounds, horizon, cell_shards, cell_panes, cell_lo, cell_hi, tags, skip, out_any, out_rows, out_at):
     """For rows sorted by shard, the live records of their shard and pane with their tag: pairs of row and position.
 
-    Returns how many, or -1 where there was no room for all; ``out_any`` tells of every row whether it has one.
+    Returns how many, or -1 where there was no room for all; ``out_any`` tells of every row whether it has one. With
+    ``skip``, rows of which it tells that already are not looked at.
     """
     count = 0
     cut = False
@@ -173,7 +174,7 @@ def places(rows, bounds, horizon, cell_shards, cell_panes, cell_lo, cell_hi, tag
             continue
         for i in range(bounds[shard], bounds[shard + 1]):
             pane = rows[i, PANE]
-            if pane < horizon:
+            if pane < horizon or (skip and out_any[i]):
                 continue
             low = _first_from(cell_panes, first, stop, pane)
             if low == stop or cell_panes[low] != pane:

@@ -222,12 +222,16 @@ class ColdSegment:
         order = np.argsort(at, kind="stable")
         return rows[order], at[order]
 
-    def likely(self, rows: Rows, bounds: np.ndarray, horizon: int) -> Likely:
-        """Of rows of all shards, sorted by shard, where their records may lie. By tags alone: nothing is read."""
+    def likely(self, rows: Rows, bounds: np.ndarray, horizon: int, found: np.ndarray | None = None) -> Likely:
+        """Of rows of all shards, sorted by shard, where their records may lie. By tags alone: nothing is read.
+
+        ``found``: rows to leave out, since they have one elsewhere; those that have one here are marked there too.
+        """
         room = len(rows) + 64
-        any_, out_rows, at = np.zeros(len(rows), bool), np.empty(room, np.int64), np.empty(room, np.int64)
+        any_ = np.zeros(len(rows), bool) if found is None else found
+        out_rows, at = np.empty(room, np.int64), np.empty(room, np.int64)
         cells = (self.shards, self.panes, self.lo, self.hi)
-        count = ck.places(rows.words, bounds, horizon, *cells, self.tags, any_, out_rows, at)
+        count = ck.places(rows.words, bounds, horizon, *cells, self.tags, found is not None, any_, out_rows, at)
         if count < 0:
             return Likely(any_, None, None)
         order = np.argsort(at[:count], kind="stable")

@@ -33,20 +33,28 @@ class HotBudget:
         # A quarter at once, so that segments do not get small; all that may go, where that is not enough.
         for target in (hot_bytes - hot_bytes // 4, 0):
             held = sum(table.nbytes for table in tables.values()) + self._cold.index_bytes
-            if held > hot_bytes:
-                foretell()
-                self._shed(tables, held - target, epoch)
+            if held <= hot_bytes:
+                return
+            foretell()
+            if not self._shed(tables, held - target, epoch):
+                return
 
-    def _shed(self, tables: dict[int, Table], bytes_: int, epoch: int) -> None:
-        """Write about so many bytes of records to disk, in proportion from every table, and let go of them."""
+    def _shed(self, tables: dict[int, Table], bytes_: int, epoch: int) -> bool:
+        """Write about so many bytes of records to disk, in proportion from every table, and let go of them.
+
+        Whether more could go.
+        """
         hot = sum(table.nbytes for table in tables.values())
         going: list[tuple[int, Table, np.ndarray]] = []
+        more = False
         for shard, table in sorted(tables.items()):
-            rows = table.idle(-(-table.rows * bytes_ // hot), epoch)
+            wanted = -(-table.rows * bytes_ // hot)
+            rows = table.idle(wanted, epoch)
+            more |= 0 < wanted <= len(rows)
             if len(rows):
                 going.append((shard, table, rows))
         if not going:
-            return
+            return False
         # Nobody lets go of anything until all of it is written.
         self._cold.put(
             ((shard, table.copy(rows)) for shard, table, rows in going), sum(len(rows) for *_, rows in going)
@@ -58,3 +66,4 @@ class HotBudget:
                 self._cold.take_back([shard for shard, _, _ in going[number:]])
                 raise
         self._cold.write_buffer()
+        return more
