@@ -3,9 +3,9 @@
 Servers see the keys of a frame when it comes (ADR 19): of rows that come in several, most are known while the rest is
 still on its way. But a frame costs task and server some milliseconds of processor time, hints out of tasks more, and
 points in Spark's plan much more. So each is tried only where rows wait, on average, for longer than the next one costs,
-and in a quarter of the epochs at least: a machine has hiccups, and nothing here helps against them. First comes one
-more frame, then another, then hints out of tasks, then points of the plan. Those, the dearest, are left again after a
-while: what rows would wait without them can be seen only without them.
+and more than once, in a quarter of the epochs at least: a machine has hiccups, and nothing here helps against them.
+First comes one more frame, then another, then hints out of tasks, then points of the plan. Those, the dearest, are left
+again after a while: what rows would wait without them can be seen only without them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Framing:
             return replace(known, settling=self.settling - 1)
         known = replace(known, waits_ms=(*self.waits_ms, wait_ms)[-rule.epochs_kept :])
         mean_ms = sum(known.waits_ms) / len(known.waits_ms)
-        often = 4 * sum(wait > 0 for wait in known.waits_ms) >= len(known.waits_ms)
+        late = sum(wait > 0 for wait in known.waits_ms)
+        often = late > 1 and 4 * late >= len(known.waits_ms)
         if len(known.waits_ms) < rule.epochs or not mean_ms or not often:
             return known
         more = [frames for frames in FRAMES if frames > self.frames]

@@ -25,7 +25,7 @@ def _plainly(waits: list[float]) -> tuple[int, bool, bool]:
             continue
         lately = seen[-RULE.epochs_kept :]
         mean = sum(lately) / len(lately)
-        if len([wait for wait in lately if wait]) < len(lately) / 4:
+        if len([wait for wait in lately if wait]) < max(2, len(lately) / 4):
             continue
         if step + 1 < len(FRAMES) and mean >= 1.0:
             step, begun = step + 1, end + RULE.epochs_settling
