@@ -172,7 +172,7 @@ def read_sections(
     """Each of ``shards`` in ascending order with its sections, none where it has no records.
 
     ``horizons``: those of the manifest, which may be ahead of every object's. Reads one shard at a time: memory is
-    bounded by the largest shard and what is read ahead of each object.
+    bounded by the largest shard, its largest section once more, and what is read ahead of each object.
     """
     wanted = sorted(set(shards))
     used = [ref for ref in refs if any(ranges.contains(ref.shards, shard) for shard in wanted)]
@@ -203,8 +203,13 @@ def sections_by_shard(
                 )
             last = ref.last_epoch
             if not skipped and not gone(ref):
-                batches.extend(reader.section(operator, shard))
+                batches.extend(_joined(list(reader.section(operator, shard))))
         yield shard, batches, horizon
+
+
+def _joined(parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """A section as one batch, as it was given to be written: what of it belongs together, only operators know."""
+    return [pa.concat_batches(parts)] if len(parts) > 1 else parts
 
 
 def horizon_of(operator: str, readers: Iterable[ObjectReader], horizons: Mapping[str, int] | None = None) -> int:

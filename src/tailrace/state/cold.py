@@ -173,10 +173,14 @@ class ColdRecords:
 
         A row's record lies in one segment: where it seems found, others are not looked into, the largest first.
         """
-        found = np.zeros(len(rows), bool)
-        largest_first = sorted(self._segments, key=lambda segment: -len(segment.tags))
-        places = [(segment, segment.likely(rows, bounds, horizon, found).at) for segment in largest_first]
-        return [(segment, each_once(at)) for segment, at in places if at is not None and len(at)]
+        found, places = np.zeros(len(rows), bool), []
+        for segment in sorted(self._segments, key=lambda segment: -len(segment.tags)):
+            tried = found.copy()
+            at = segment.likely(rows, bounds, horizon, tried).at
+            if at is not None and len(at):
+                found = tried
+                places.append((segment, each_once(at)))
+        return places
 
     def may_hold(self, rows: Rows, bounds: np.ndarray, horizon: int) -> np.ndarray:
         """Which of these rows, sorted by shard, may have a record here, by what memory tells."""

@@ -34,9 +34,6 @@ class Places:
     owners: np.ndarray
     at: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.at)
-
     def where(self, chosen: np.ndarray) -> Places:
         return Places(self.segments, self.owners[chosen], self.at[chosen])
 

@@ -8,8 +8,8 @@ Invariants
   past the system's cache is waited for.
 - Copies get a part of the store's memory that is as large as what epochs of late have foretold, or have read without
   that and may read again (``share_out``).
-- Where reading is slow, what was read because nobody had foretold it is kept too: an operator may look at a record
-  before it takes it.
+- Where reading is slow, what was read because nobody had foretold it is kept too, where it may be asked for again
+  (``keep``): not by who takes it, or says later what of it stays.
 - Whoever needs records of several segments reads them at once: latencies then overlap.
 - ``wait_s`` is the time for which callers of ``read`` had to wait: for reads of their own and for others under way.
   Copying what is in memory is no waiting.
@@ -52,8 +52,6 @@ class Segment(Protocol):
 
     @property
     def in_memory(self) -> bool: ...
-    @property
-    def rows(self) -> Rows: ...
     def copied(self, at: np.ndarray) -> Rows: ...
     def heap_bytes(self, count: int) -> int: ...
     def copy_into(self, at: np.ndarray, room: RowRoom) -> None: ...

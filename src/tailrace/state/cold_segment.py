@@ -6,11 +6,11 @@ Invariants
   but for the dead bits of its tags, the counts of live records that follow from them, and the list of its cells.
 - In memory a record costs four bytes, its tag (see ``cold_kernels``); a cell costs ``CELL_BYTES``. The record at a
   position has the tag at that position.
-- Single records are read by ``copied``, which maps nothing. Who goes through the mapped files lets go of their pages
-  with ``release``, every ``READ_BYTES``: else all of them would be in this process's memory.
+- Single records are read by ``copied`` and ``copy_into``, which map nothing. Who goes through the mapped files lets go
+  of their pages with ``release``, every ``READ_BYTES``: else all of them would be in this process's memory.
 
-Threads: one at a time for each shard; different shards may be used at once. ``write_out`` and ``copied`` may run beside
-all else.
+Threads: one at a time for each shard; different shards may be used at once. ``write_out``, ``copied`` and ``copy_into``
+may run beside all else.
 """
 
 from __future__ import annotations
@@ -164,8 +164,11 @@ class ColdSegment:
 
     def copied(self, at: np.ndarray) -> Rows:
         """A copy of the records at these positions, ascending."""
-        room = RowRoom(self._layout, len(at), self.heap_bytes(len(at)))
-        self.copy_into(at, room)
+        rows, points = self._readable()
+        if points is None:
+            return take(rows, at, self._layout)
+        room = RowRoom(self._layout, len(at), points.heap_bytes(len(at)))
+        points.read_into(at, room)
         return room.rows()
 
     def heap_bytes(self, count: int) -> int:
@@ -175,13 +178,17 @@ class ColdSegment:
 
     def copy_into(self, at: np.ndarray, room: RowRoom) -> None:
         """As ``copied``, behind what is there already."""
-        rows, points = self.rows, self._points  # taken once: they are others once it is written out, or closed
-        if self._closed or len(rows) < len(self.tags):
-            raise SegmentClosedError("a segment was closed while it was read ahead")
+        rows, points = self._readable()
         if points is None:
             room.add(take(rows, at, self._layout))
         else:
             points.read_into(at, room)
+
+    def _readable(self) -> tuple[Rows, PointRows | None]:
+        rows, points = self.rows, self._points  # taken once: they are others once it is written out, or closed
+        if self._closed or len(rows) < len(self.tags):
+            raise SegmentClosedError("a segment was closed while it was read ahead")
+        return rows, points
 
     def shards_of(self, at: np.ndarray) -> np.ndarray:
         """The shards of the records at these positions; -1 for those of cells that are gone."""

@@ -15,7 +15,7 @@ of a null key is 0, so that keys compare word by word.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -102,6 +102,13 @@ class RecordLayout:
     @property
     def has_bytes(self) -> bool:
         return len(self.bytes_words) > 0
+
+    @property
+    def of_keys(self) -> RecordLayout:
+        """Of the same keys, without accumulators: they come first, so their places are the same."""
+        words = self.accumulators[0].word if self.accumulators else self.words
+        strings = self.bytes_words[self.bytes_words[:, 0] < words]
+        return replace(self, accumulators=(), words=words, program=self.program[:0], bytes_words=strings)
 
 
 def record_layout(keys: Sequence[Field], accumulators: Sequence[tuple[Merge, DataType]], ansi: bool) -> RecordLayout:

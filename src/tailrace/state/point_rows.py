@@ -46,11 +46,14 @@ class PointRows:
 
     def read_into(self, at: np.ndarray, room: RowRoom) -> None:
         """The records at these positions, ascending."""
+        began = room.heap_end
         if not self._direct:
             self._read(at, room)
-            return
-        for first in range(0, len(at), self._together):
-            room.add(self._read_blocks(at[first : first + self._together]))
+        else:
+            for first in range(0, len(at), self._together):
+                room.add(self._read_blocks(at[first : first + self._together]))
+        if len(at):
+            self._string_bytes = (room.heap_end - began) / len(at)
 
     def close(self) -> None:
         self._words.close()
@@ -70,9 +73,9 @@ class PointRows:
 
     def _read_strings(self, words: np.ndarray, file: PointFile, room: RowRoom) -> None:
         """Of these rows, which then point into the room's heap."""
-        strings, began = self._layout.bytes_words, room.heap_end
+        strings = self._layout.bytes_words
         row = np.empty(min(_ROW_BYTES_MOST, max(_ROW_BYTES, int(1.25 * self._string_bytes))), np.uint8)
-        lengths, out = np.empty(8 * len(strings), np.uint8), np.array([began, 0], np.int64)
+        lengths, out = np.empty(8 * len(strings), np.uint8), np.array([room.heap_end, 0], np.int64)
         done = 0
         with file.reading() as descriptor:
             while done < len(words):
@@ -82,7 +85,6 @@ class PointRows:
                 room.heap_end = int(out[pk.END])
                 if done < len(words):
                     room.grow(int(out[pk.NEEDED]))
-        self._string_bytes = (room.heap_end - began) / len(words)
 
     # Around it -------------------------------------------------------------------------------------------------------
 

@@ -115,7 +115,7 @@ class ReadModifyWriteStore:
     ) -> None:
         """Merge partials in the open epoch; with ``replace`` put records in place of what is there.
 
-        ``fresh``: the caller knows that there is no record with these keys, so that none is looked for on disk.
+        ``fresh``: the caller knows that no record with these keys is on disk, so that none is looked for there.
         Without ``hold`` row numbers stay what they are, and ``hold_budget`` is the caller's to call.
         """
         epoch, tables, _ = self._epochs[-1]

@@ -41,6 +41,7 @@ def fold_lists(
 ) -> pa.RecordBatch:
     """As ``fold_records``, where a key may have several rows in a section: those of the newest stay, in their order.
 
+    A section is one batch, however it was cut when it was written.
     ``removes``: rows without a value are tombstones; a key that is there again has rows beside its own.
     """
     keys = _keys(batches, layout)
@@ -57,7 +58,7 @@ def fold_lists(
 
 
 def _keys(batches: Sequence[pa.RecordBatch], layout: RecordLayout) -> Rows:
-    return concat_rows([sections.keys_of(batch, layout) for batch in batches], layout)
+    return concat_rows([sections.keys_of(batch, layout) for batch in batches], layout.of_keys)
 
 
 def _newest(numbers: np.ndarray, times: np.ndarray, count: int) -> np.ndarray:

@@ -111,8 +111,8 @@ def from_section(batch: pa.RecordBatch, layout: RecordLayout) -> Rows:
 
 
 def keys_of(batch: pa.RecordBatch, layout: RecordLayout) -> Rows:
-    """The records of a section without their values: words of these are 0, and not valid."""
-    builder = RowsBuilder(len(batch), layout)
+    """The keys of a section, by ``layout.of_keys``."""
+    builder = RowsBuilder(len(batch), layout.of_keys)
     _put_keys(builder, batch, layout)
     return builder.finish()
 

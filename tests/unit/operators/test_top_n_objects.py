@@ -1,0 +1,102 @@
+"""The best rows of a key are more than one row of a section: where a large section is cut, they stay together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tailrace.commit.fold import fold_objects
+from tailrace.commit.objects import ObjectRef, read_sections, write_object
+from tailrace.env.cloud_store import CloudStore
+from tailrace.env.randomness import short_id
+from tailrace.log import format as fmt
+from tailrace.operators import catalogue
+from tailrace.operators.lifters import lifter_of
+from tailrace.operators.specs.best import Order
+from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.operators.top_n import TopN
+from tailrace.types import BIGINT, Field
+
+NO_WATERMARK = -(2**63)
+RUN = "0123456789abcdef"
+KEYS, N = 200, 7
+SPEC = TopNSpec(
+    name="t",
+    keys=(Field("k", BIGINT),),
+    rows=(Field("v", BIGINT),),
+    shown=("v",),
+    order=(Order("v", True),),
+    n=N,
+    rank="rank",
+    window=None,
+    window_name="",
+    window_position=0,
+    time_column=None,
+    emit_changed=True,
+    watermarked=False,
+    shards=1,
+)
+
+
+def run(top: TopN, epoch: int, keys: np.ndarray, numbers: range) -> dict[int, pa.RecordBatch]:
+    """So many rows more of each key, better than all before. The epoch's delta."""
+    batch = pa.RecordBatch.from_pydict({"k": np.repeat(keys, len(numbers)), "v": np.tile(np.array(numbers), len(keys))})
+    lifter = lifter_of(SPEC, NO_WATERMARK, False, {"k": BIGINT, "v": BIGINT})
+    top.apply(epoch, [lifter.frame([batch])])
+    top.advance(epoch, NO_WATERMARK, NO_WATERMARK)
+    return top.delta(epoch)
+
+
+def written(store: CloudStore, epoch: int, delta: dict[int, pa.RecordBatch]) -> ObjectRef:
+    return write_object(
+        store,
+        run=RUN,
+        try_=0,
+        server=0,
+        first_epoch=epoch,
+        last_epoch=epoch,
+        shards=[(0, 1)],
+        sections={"t": delta},
+        horizons={"t": NO_WATERMARK},
+    )
+
+
+def values(batches: list[pa.RecordBatch]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for row in (row for batch in batches for row in batch.to_pylist()):
+        found.setdefault(row["k0"], []).append(row["a0"])
+    return found
+
+
+def loaded(store: CloudStore, refs: list[ObjectRef], folder: Any) -> dict[int, list[int]]:
+    """The rows of a server that begins with these objects, and gets one more of each key."""
+    top = TopN(SPEC, [0], memory_bytes=1 << 28, folder=str(folder))
+    for shard, batches, horizon in read_sections(store, refs, "t", [0]):
+        top.restore(shard, batches, horizon)
+    found = values(list(run(top, 3, np.arange(KEYS), range(-1, 0)).values()))
+    top.close()
+    return found
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_rows_of_a_key_stay_together(folded: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fmt, "SECTION_BATCH_BYTES", 1_000)
+    store = CloudStore(f"memory://{short_id()}", {})
+    top = TopN(SPEC, [0], memory_bytes=1 << 28, folder=str(tmp_path))
+    everyone = np.arange(KEYS)
+    refs = [
+        written(store, 1, run(top, 1, everyone, range(100, 100 + N))),
+        written(store, 2, run(top, 2, everyone[::3], range(N))),
+    ]
+    top.close()
+    if folded:
+
+        def fold(_: str, batches: list[pa.RecordBatch], horizon: int, complete: bool) -> pa.RecordBatch:
+            return catalogue.fold_sections(SPEC, batches, horizon, complete=complete)
+
+        refs = [fold_objects(store, refs, [0], fold, run=RUN, server=0).ref]
+    wanted = {key: [-1, *(range(N - 1) if key % 3 == 0 else range(100, 99 + N))] for key in range(KEYS)}
+    assert loaded(store, refs, tmp_path) == wanted
