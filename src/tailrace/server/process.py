@@ -40,6 +40,9 @@ LOG_BYTES_MAX = 1 << 20
 LOG_BYTES_KEPT = 1 << 18
 _TICK_S = 1.0
 _CLOSE_S = 2.0
+_SWITCH_S = 5e-4
+"""Of the interpreter, 5 ms if nobody says. A thread that reads records ahead comes back from compiled code some seventy
+times a fetch, once for each file: beside one that folds or rewrites it would wait for that long each time."""
 _BUILD_S = 600.0
 """How long calls wait for the engine: kernels are compiled the first time on a machine."""
 
@@ -91,6 +94,7 @@ def main() -> int:
         _log.error("another server lives in %s", folder.path)
         return 1
     opened = threading.Event()
+    sys.setswitchinterval(_SWITCH_S)
     engine = LateEngine(_BUILD_S)
     service, line = _listen(config, engine, opened.set, end.told)
     # Up to here a failure leaves the folder to the starter, which shows the log and removes it.
