@@ -42,7 +42,7 @@ _TICK_S = 1.0
 _CLOSE_S = 2.0
 _SWITCH_S = 5e-4
 """Of the interpreter, 5 ms if nobody says. A thread that reads records ahead comes back from compiled code some seventy
-times a fetch, once for each file: beside one that folds or rewrites it would wait for that long each time."""
+times a fetch, for each file it reads: beside one that folds or rewrites it may wait for that long each time."""
 _BUILD_S = 600.0
 """How long calls wait for the engine: kernels are compiled the first time on a machine."""
 

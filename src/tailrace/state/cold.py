@@ -34,7 +34,7 @@ import numpy as np
 from tailrace.env import clock
 from tailrace.state import cold_kernels as ck
 from tailrace.state import metrics
-from tailrace.state.cold_places import ColdLookup, Places, look_up
+from tailrace.state.cold_places import ColdIndex, ColdLookup, Places
 from tailrace.state.cold_reads import ColdReads, names_of, positions_in
 from tailrace.state.cold_rewrite import Moved, rewrite
 from tailrace.state.cold_segment import ColdSegment, each_once
@@ -162,7 +162,8 @@ class ColdRecords:
 
     def lookup_all(self, wanted: Rows, bounds: np.ndarray, horizon: int, *, keep: bool) -> ColdLookup:
         """As ``lookup``, for rows of all shards, sorted by shard. ``keep``: they may be looked for again."""
-        return look_up(self._segments, self.reads, self._layout, wanted, bounds, horizon, keep=keep)
+        index = ColdIndex(self._segments, self.reads, self._layout)
+        return index.look_up(wanted, bounds, horizon, keep=keep)
 
     def hint(self, rows: Rows, bounds: np.ndarray, horizon: int, time: int) -> None:
         """Rows, sorted by shard, that will be asked for: begin to read the records that they may want."""

@@ -73,59 +73,48 @@ class ColdLookup:
                 yield segment, self.places.at[own], Rows(self.rows.words[own], self.rows.heap)
 
 
-def look_up(
-    segments: Sequence[ColdSegment],
-    reads: ColdReads,
-    layout: RecordLayout,
-    wanted: Rows,
-    bounds: np.ndarray,
-    horizon: int,
-    *,
-    keep: bool,
-) -> ColdLookup:
-    """Records with the key and pane of rows of all shards, sorted by shard. ``keep``: they may be looked for again."""
-    likely = [segment.likely(wanted, bounds, horizon) for segment in segments]
-    pairs = [(each.rows, each.at) for each in likely if each.rows is not None and each.at is not None]
-    if len(pairs) < len(likely):  # too many share a tag to tell all of them
-        return _shard_by_shard(segments, reads, layout, wanted, bounds, horizon, keep=keep)
-    once = [each_once(at) for _, at in pairs]
-    copies, numbers = reads.read_all(list(zip(segments, once, strict=True)), keep=keep)
-    owners, positions = np.empty(len(copies), np.int64), np.empty(len(copies), np.int64)
-    pair_copies = [_NONE]
-    for owner, ((_, at), own, mine) in enumerate(zip(pairs, once, numbers, strict=True)):
-        owners[mine], positions[mine] = owner, own
-        pair_copies.append(mine[np.searchsorted(own, at)])
-    by, of = np.concatenate([_NONE, *(rows for rows, _ in pairs)]), np.concatenate(pair_copies)
-    how = (layout.key_words, layout.key_mask)
-    count = ck.matches(wanted.words, wanted.heap, by, of, copies.words, copies.heap, *how)
-    by, of = by[:count], of[:count]
-    return ColdLookup(Rows(copies.words[of], copies.heap), by, Places(segments, owners[of], positions[of]))
+@dataclass(frozen=True)
+class ColdIndex:
+    """Segments that are searched together, and how they are read."""
 
+    segments: Sequence[ColdSegment]
+    reads: ColdReads
+    layout: RecordLayout
 
-def _shard_by_shard(
-    segments: Sequence[ColdSegment],
-    reads: ColdReads,
-    layout: RecordLayout,
-    wanted: Rows,
-    bounds: np.ndarray,
-    horizon: int,
-    *,
-    keep: bool,
-) -> ColdLookup:
-    found = []
-    for shard in np.flatnonzero(np.diff(bounds)).tolist():
-        chosen = np.arange(bounds[shard], bounds[shard + 1], dtype=np.int64)
-        found += [
-            (owner, segment.find(reads, shard, wanted, chosen, horizon, keep=keep))
-            for owner, segment in enumerate(segments)
-        ]
-    owners, at, numbers = (
-        np.concatenate([_NONE, *parts])
-        for parts in (
-            [np.full(len(pairs), owner, np.int64) for owner, pairs in found],
-            [pairs.at for _, pairs in found],
-            [pairs.rows for _, pairs in found],
+    def look_up(self, wanted: Rows, bounds: np.ndarray, horizon: int, *, keep: bool) -> ColdLookup:
+        """Records with the key and pane of rows of all shards, sorted by shard. ``keep``: they may be wanted again."""
+        likely = [segment.likely(wanted, bounds, horizon) for segment in self.segments]
+        pairs = [(each.rows, each.at) for each in likely if each.rows is not None and each.at is not None]
+        if len(pairs) < len(likely):  # too many share a tag to tell all of them
+            return self._shard_by_shard(wanted, bounds, horizon, keep=keep)
+        once = [each_once(at) for _, at in pairs]
+        copies, numbers = self.reads.read_all(list(zip(self.segments, once, strict=True)), keep=keep)
+        owners, positions = np.empty(len(copies), np.int64), np.empty(len(copies), np.int64)
+        pair_copies = [_NONE]
+        for owner, ((_, at), own, mine) in enumerate(zip(pairs, once, numbers, strict=True)):
+            owners[mine], positions[mine] = owner, own
+            pair_copies.append(mine[np.searchsorted(own, at)])
+        by, of = np.concatenate([_NONE, *(rows for rows, _ in pairs)]), np.concatenate(pair_copies)
+        how = (self.layout.key_words, self.layout.key_mask)
+        count = ck.matches(wanted.words, wanted.heap, by, of, copies.words, copies.heap, *how)
+        by, of = by[:count], of[:count]
+        return ColdLookup(Rows(copies.words[of], copies.heap), by, Places(self.segments, owners[of], positions[of]))
+
+    def _shard_by_shard(self, wanted: Rows, bounds: np.ndarray, horizon: int, *, keep: bool) -> ColdLookup:
+        found = []
+        for shard in np.flatnonzero(np.diff(bounds)).tolist():
+            chosen = np.arange(bounds[shard], bounds[shard + 1], dtype=np.int64)
+            found += [
+                (owner, segment.find(self.reads, shard, wanted, chosen, horizon, keep=keep))
+                for owner, segment in enumerate(self.segments)
+            ]
+        owners, at, numbers = (
+            np.concatenate([_NONE, *parts])
+            for parts in (
+                [np.full(len(pairs), owner, np.int64) for owner, pairs in found],
+                [pairs.at for _, pairs in found],
+                [pairs.rows for _, pairs in found],
+            )
         )
-    )
-    rows = concat_rows([pairs.paired() for _, pairs in found], layout)
-    return ColdLookup(rows, numbers, Places(segments, owners, at))
+        rows = concat_rows([pairs.paired() for _, pairs in found], self.layout)
+        return ColdLookup(rows, numbers, Places(self.segments, owners, at))

@@ -202,7 +202,9 @@ class ColdReads:
             self._room_for += 2 * len(ids)
         size = (rows.words.nbytes + rows.heap.nbytes) / len(rows) + ENTRY_BYTES
         some = np.arange(min(len(ids), int(self._cache.capacity_bytes / 2 / size)), dtype=np.int64)
-        self._cache.put(ids[some], take(rows, some, self._layout), np.full(len(some), self.time, np.int64))
+        if len(some) < len(ids):
+            ids, rows = ids[some], take(rows, some, self._layout)
+        self._cache.put(ids, rows, np.full(len(ids), self.time, np.int64))
 
     def _count(self, waited_s: float, hits: int, misses: int, late: int) -> None:
         with self._lock:  # several shards are read at once

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from support.rolling_top import rolling_top
 from tailrace.commit.fold import fold_objects
 from tailrace.commit.objects import ObjectRef, read_sections, write_object
 from tailrace.env.cloud_store import CloudStore
@@ -16,29 +17,13 @@ from tailrace.log import format as fmt
 from tailrace.operators import catalogue
 from tailrace.operators.lifters import lifter_of
 from tailrace.operators.specs.best import Order
-from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.top_n import TopN
 from tailrace.types import BIGINT, Field
 
 NO_WATERMARK = -(2**63)
 RUN = "0123456789abcdef"
 KEYS, N = 200, 7
-SPEC = TopNSpec(
-    name="t",
-    keys=(Field("k", BIGINT),),
-    rows=(Field("v", BIGINT),),
-    shown=("v",),
-    order=(Order("v", True),),
-    n=N,
-    rank="rank",
-    window=None,
-    window_name="",
-    window_position=0,
-    time_column=None,
-    emit_changed=True,
-    watermarked=False,
-    shards=1,
-)
+SPEC = rolling_top((Field("v", BIGINT),), Order("v", True), N, shards=1)
 
 
 def run(top: TopN, epoch: int, keys: np.ndarray, numbers: range) -> dict[int, pa.RecordBatch]:

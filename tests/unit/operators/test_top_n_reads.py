@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from support.rolling_top import rolling_top
 from tailrace.operators.frame import Frame
 from tailrace.operators.lifters import lifter_of
 from tailrace.operators.specs.best import Order
-from tailrace.operators.specs.top_n import TopNSpec
 from tailrace.operators.top_n import TopN
 from tailrace.state.tuning import ColdTuning, Tuning
 from tailrace.types import BIGINT, DataType, Field
@@ -20,22 +20,7 @@ NO_WATERMARK = -(2**63)
 KEYS = 4000
 EVERYONE = np.arange(KEYS)
 TYPES = {"k": BIGINT, "price": BIGINT, "note": DataType("string")}
-SPEC = TopNSpec(
-    name="t",
-    keys=(Field("k", BIGINT),),
-    rows=(Field("price", BIGINT), Field("note", DataType("string"))),
-    shown=("price", "note"),
-    order=(Order("price", False),),
-    n=2,
-    rank="rank",
-    window=None,
-    window_name="",
-    window_position=0,
-    time_column=None,
-    emit_changed=True,
-    watermarked=False,
-    shards=4,
-)
+SPEC = rolling_top((Field("price", BIGINT), Field("note", DataType("string"))), Order("price", False), n=2, shards=4)
 
 
 def frame(keys: np.ndarray, prices: np.ndarray) -> Frame:
