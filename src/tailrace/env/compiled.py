@@ -112,3 +112,26 @@ def copy_block(typing_context: Any, source: Any, at: Any, target: Any, to: Any, 
         return context.get_dummy_value()
 
     return types.void(source, types.int64, target, types.int64, types.int64), code
+
+
+@intrinsic
+def copy_from(typing_context: Any, address: Any, target: Any, to: Any, size: Any) -> Any:
+    """As ``copy_block``, from an address in memory."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[1])(context, builder, arguments[1]).data
+        source = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        cgutils.raw_memcpy(builder, builder.gep(data, [arguments[2]]), source, arguments[3], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, target, types.int64, types.int64), code
+
+
+@intrinsic
+def uint32_at(typing_context: Any, address: Any) -> Any:
+    """The number at an address in memory, wherever it begins."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(builder.inttoptr(arguments[0], ir.IntType(32).as_pointer()), align=1)
+
+    return types.uint32(types.int64), code

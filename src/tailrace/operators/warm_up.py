@@ -21,6 +21,7 @@ from tailrace.operators.lookup_warm_up import warm_up_lookup
 from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
 from tailrace.operators.specs.window import WindowSpec
 from tailrace.operators.window_aggregate import WindowAggregate, fold_sections
+from tailrace.state.cold_segment import warm_up_tags
 from tailrace.state.layout import HASH, Merge
 from tailrace.state.point_rows import warm_up_point_rows
 from tailrace.state.row_warm_up import warm_up_rows
@@ -76,6 +77,7 @@ def warm_up() -> None:
         frame = Lifter(spec, MIN_MICROS, True, types).frame([batch])
         frame.checksum()
         warm_up_point_rows(spec.layout())
+        warm_up_tags()
         first, _ = split(frame, spec.layout(), [(0, 1), (1, 2)])
         with temporary_folder() as folder:
             # Without any memory, so that records go to disk and come back.

@@ -381,3 +381,9 @@ def mapped(files: tuple[ScratchFile, ScratchFile], count: int, layout: RecordLay
     (word,) = words.sealed((np.int64, 0, layout.words * count))
     (text,) = heap.sealed((np.uint8, 0, heap.nbytes))
     return Rows(word.reshape(-1, layout.words), text)
+
+
+def warm_up_tags() -> None:
+    """Compile what only segments of many records need."""
+    nobody = np.empty(0, np.int64)
+    ck.tag_places(_NO_TAGS, nobody, nobody, 0, nobody)

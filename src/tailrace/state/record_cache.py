@@ -6,9 +6,11 @@ Invariants
 - Beyond ``capacity_bytes`` entries leave in bulk, until at most three quarters are taken; the policy says who. So the
   work of leaving is spread over the entries that come. What is foretold and unused is spared by that, and leaves only
   where it would not fit otherwise.
+- Records stay in the blocks in which they came (``record_blocks``): most of those that are foretold are used up
+  together, and nobody has moved them meanwhile. Memory of others that are gone is given back when it is needed.
 - ``wasted`` counts entries that were foretold and left without having been used.
 
-Threads: any; one lock.
+Threads: any; one lock, under which no record is copied for who asks for it.
 """
 
 from __future__ import annotations
@@ -20,14 +22,16 @@ import numpy as np
 from tailrace.cache import id_kernels as ik
 from tailrace.cache.id_table import ENTRY_BYTES, IdTable
 from tailrace.cache.policies import NEVER, policy_of
-from tailrace.state import run_kernels as rk
 from tailrace.state.layout import RecordLayout
+from tailrace.state.record_blocks import BLOCKS_MOST, RecordBlocks
 from tailrace.state.runs import no_rows, plain, take
 from tailrace.state.table import Rows
 from tailrace.state.upkeep_kernels import heap_needed
 
-_FIRST_HEAP = 1024
+_ENTRY_BYTES = ENTRY_BYTES + 8 + 1 + 4 + 4
 _ROOM = 1 << 20
+_TIGHT_SHARE = 7 / 8
+"""Of the capacity is taken, at most, once what is left is moved together."""
 _OWN_SHARE = 0.9
 _FORETOLD_SHARE = 0.9
 """Of the capacity: entries differ in size, and what is in the way takes its time to leave."""
@@ -42,11 +46,10 @@ class RecordCache:
         self._table = IdTable()
         self._ranks = np.full(self._table.room, NEVER, np.int64)
         self._foretold = np.zeros(self._table.room, bool)
-        self._words = np.empty((self._table.room, layout.words), np.int64)
-        self._heap = np.empty(_FIRST_HEAP if layout.has_bytes else 0, np.uint8)
-        self._heap_end = 0
-        self._entry_bytes = 8 * layout.words + ENTRY_BYTES + 9
-        self._mean_bytes = float(self._entry_bytes)  # of an entry, when there last were some
+        self._blocks = RecordBlocks(layout)
+        self._which = np.zeros(self._table.room, np.int32)  # the block of an entry's record, and its number there
+        self._numbers = np.zeros(self._table.room, np.int32)
+        self._mean_bytes = float(_ENTRY_BYTES + 8 * layout.words)  # of an entry, when there last were some
         self._by_time = policy == "timestamp"
         self._past = NEVER  # the latest time at which entries were used
         self.wasted = self.evicted = 0
@@ -56,7 +59,7 @@ class RecordCache:
 
     @property
     def nbytes(self) -> int:
-        return self._table.end * self._entry_bytes + self._heap_end
+        return self._table.end * _ENTRY_BYTES + self._blocks.nbytes
 
     @property
     def pending(self) -> int:
@@ -91,7 +94,8 @@ class RecordCache:
             found = numbers[there]
             self._policy.use(self._ranks, found, np.full(len(found), time, np.int64))
             self._foretold[found] = False
-            return take(self._rows(), found, self._layout), there
+            taken = self._blocks.taken(self._which[found], self._numbers[found])
+        return taken.rows(), there
 
     def hint(self, ids: np.ndarray, times: np.ndarray) -> np.ndarray:
         """These will be used, at these event times; tells which are there."""
@@ -120,24 +124,27 @@ class RecordCache:
             return int(_FORETOLD_SHARE * self._capacity_bytes / self._mean_bytes) - waiting
 
     def put(self, ids: np.ndarray, rows: Rows, times: np.ndarray, *, foretold: bool = False) -> None:
-        """Entries in place of what these ids had; each id is named once. ``foretold``: nobody has used them yet."""
+        """Entries in place of what these ids had; each id is named once. ``foretold``: nobody has used them yet.
+
+        Strings are kept where they lie, so that nobody may change them any more.
+        """
         if not len(ids):
             return
-        own = self._compact_copy(plain(rows))
+        own = self._own(plain(rows))
         with self._lock:
             old = self._table.find(ids)
-            self._table.drop(old[old >= 0])
-            numbers = self._table.add(ids)
-            self._make_room(len(own.heap))
-            rk.shift_strings(own.words, self._layout.bytes_words, self._heap_end)
-            self._words[numbers] = own.words
-            self._heap[self._heap_end : self._heap_end + len(own.heap)] = own.heap
-            self._heap_end += len(own.heap)
-            self._ranks[numbers] = NEVER
-            self._foretold[numbers] = foretold
-            self._policy.use(self._ranks, numbers, times)
-            self._mean_bytes = self.nbytes / self._table.end
+            self._let_go(old[old >= 0])
+            entries = self._table.add(ids)
+            self._make_room()
+            self._which[entries] = self._blocks.add(own)
+            self._numbers[entries] = np.arange(len(own))
+            self._ranks[entries] = NEVER
+            self._foretold[entries] = foretold
+            self._policy.use(self._ranks, entries, times)
+            self._mean_bytes = _ENTRY_BYTES + self._blocks.nbytes / self._blocks.rows
             self._hold_capacity()
+            if len(self._blocks) > BLOCKS_MOST:
+                self._rewrite(self._blocks.smallest(len(self._blocks) - BLOCKS_MOST // 2))
 
     def drop(self, ids: np.ndarray) -> None:
         """Forget these, where they are there; each is named once."""
@@ -145,9 +152,7 @@ class RecordCache:
             if not len(self._table):
                 return
             numbers = self._table.find(ids)
-            self._table.drop(numbers[numbers >= 0])
-            if 2 * self._table.dead > self._table.end:
-                self._compact()
+            self._let_go(numbers[numbers >= 0])
 
     def ids(self) -> np.ndarray:
         """Of all entries."""
@@ -166,17 +171,14 @@ class RecordCache:
         """Forget every entry whose id, shifted right by 32 bits, is none of these: what they were copies of is gone."""
         with self._lock:
             living = self._table.living()
-            self._table.drop(living[~np.isin(self._table.ids[living] >> 32, wanted)])
-            if 2 * self._table.dead > self._table.end:
-                self._compact()
+            self._let_go(living[~np.isin(self._table.ids[living] >> 32, wanted)])
 
     def clear(self) -> None:
         with self._lock:
-            self._table.drop(self._table.living())
-            self._compact()
+            self._let_go(self._table.living())
 
-    def _compact_copy(self, rows: Rows) -> Rows:
-        """Words that may be changed, and strings, which are not copied where hardly any are of other rows."""
+    def _own(self, rows: Rows) -> Rows:
+        """Words that nobody else changes, and strings, which are not copied where hardly any are of other rows."""
         if self._layout.has_bytes:
             at = np.arange(len(rows), dtype=np.int64)
             if int(heap_needed(rows.words, rows.heap, at, self._layout.bytes_words)) < _OWN_SHARE * len(rows.heap):
@@ -185,26 +187,37 @@ class RecordCache:
 
     # -- under the lock -----------------------------------------------------------------------------------------------
 
-    def _rows(self) -> Rows:
-        return Rows(self._words, self._heap)
+    def _let_go(self, entries: np.ndarray) -> None:
+        """Living ones, each named once."""
+        if len(entries):
+            self._table.drop(entries)
+            self._blocks.leave(self._which[entries])
+            if 2 * self._table.dead > self._table.end:
+                self._renumber()
 
     def _hold_capacity(self) -> None:
-        if self.nbytes <= self._capacity_bytes:
-            return
-        self._compact()
+        """Those leave who must, and then what is left is moved together, as far as that is needed."""
         while self.nbytes > self._capacity_bytes and len(self._table):
-            end = self._table.end
-            spared = self._foretold[:end].copy()
-            if self._by_time:
-                spared &= self._ranks[:end] >= self._past  # others will not be used any more
-            others = end - int(spared.sum())
-            wanted = self._share_beyond(self._capacity_bytes - self._capacity_bytes // 4)
-            wanted = min(wanted, max(others, self._share_beyond(self._capacity_bytes)))
-            going = self._victims(wanted, spared, others)
-            self.evicted += len(going)
-            self.wasted += int(self._foretold[going].sum())
-            self._table.drop(going)
-            self._compact()
+            self._renumber()
+            gone = self._blocks.sparsest(self.nbytes - int(_TIGHT_SHARE * self._capacity_bytes))
+            if not gone or len(self._table) * self._mean_bytes > self._capacity_bytes:
+                self._evict()
+                gone = self._blocks.sparsest(self.nbytes - int(_TIGHT_SHARE * self._capacity_bytes))
+            self._rewrite(gone)
+
+    def _evict(self) -> None:
+        """Until living entries take about three quarters. None is dead."""
+        end = self._table.end
+        spared = self._foretold[:end].copy()
+        if self._by_time:
+            spared &= self._ranks[:end] >= self._past  # others will not be used any more
+        others = end - int(spared.sum())
+        wanted = self._share_beyond(self._capacity_bytes - self._capacity_bytes // 4)
+        wanted = max(1, min(wanted, max(others, self._share_beyond(self._capacity_bytes))))
+        going = self._victims(wanted, spared, others)
+        self.evicted += len(going)
+        self.wasted += int(self._foretold[going].sum())
+        self._let_go(going)
 
     def _victims(self, wanted: int, spared: np.ndarray, others: int) -> np.ndarray:
         """By timestamp, those that are spared only after all others: copies of what will be used may be as young."""
@@ -219,40 +232,43 @@ class RecordCache:
 
     def _share_beyond(self, bytes_: int) -> int:
         """So many of the entries, about, take what is beyond this."""
-        return min(self._table.end, -(-self._table.end * (self.nbytes - bytes_) // self.nbytes))
+        living = len(self._table)
+        return min(living, max(0, living - int(bytes_ / self._mean_bytes)))
 
-    def _make_room(self, heap_bytes: int) -> None:
-        room = self._table.room
-        if len(self._words) < room:
-            grown = np.empty((room, self._layout.words), np.int64)
-            grown[: len(self._words)] = self._words
-            ranks, foretold = np.full(room, NEVER, np.int64), np.zeros(room, bool)
-            ranks[: len(self._ranks)], foretold[: len(self._foretold)] = self._ranks, self._foretold
-            self._words, self._ranks, self._foretold = grown, ranks, foretold
-        if self._heap_end + heap_bytes > len(self._heap):
-            heap = np.empty(max(2 * len(self._heap), self._heap_end + heap_bytes), np.uint8)
-            heap[: self._heap_end] = self._heap[: self._heap_end]
-            self._heap = heap
+    def _make_room(self) -> None:
+        """As long as the table's ids: what entries have besides."""
+        room, had = self._table.room, len(self._ranks)
+        if had < room:
+            more = room - had
+            self._ranks = np.concatenate([self._ranks, np.full(more, NEVER, np.int64)])
+            self._foretold = np.concatenate([self._foretold, np.zeros(more, bool)])
+            self._which = np.concatenate([self._which, np.zeros(more, np.int32)])
+            self._numbers = np.concatenate([self._numbers, np.zeros(more, np.int32)])
 
     def _trim(self) -> None:
-        """Give back memory that entries had who are gone."""
-        self._compact()
+        """Give back all memory that entries had who are gone."""
+        self._renumber()
+        self._rewrite(self._blocks.sparsest(self.nbytes))
         self._table.trim()
         room = self._table.room
-        self._words, self._ranks, self._foretold = (
-            part[:room].copy() for part in (self._words, self._ranks, self._foretold)
-        )
-        self._heap = self._heap[: max(self._heap_end, _FIRST_HEAP if self._layout.has_bytes else 0)].copy()
+        self._ranks, self._foretold = self._ranks[:room].copy(), self._foretold[:room].copy()
+        self._which, self._numbers = self._which[:room].copy(), self._numbers[:room].copy()
 
-    def _compact(self) -> None:
-        """Let go of the room of entries that are gone."""
+    def _renumber(self) -> None:
         if not self._table.dead:
             return
         kept = self._table.compact()
         self._policy.renumbered(kept)
-        rows = take(self._rows(), kept, self._layout) if len(kept) else no_rows(self._layout)
-        self._words[: len(kept)] = rows.words
-        self._ranks[: len(kept)] = self._ranks[kept]
-        self._foretold[: len(kept)] = self._foretold[kept]
-        self._heap_end = len(rows.heap)
-        self._heap[: self._heap_end] = rows.heap
+        for part in (self._ranks, self._foretold, self._which, self._numbers):
+            part[: len(kept)] = part[kept]
+
+    def _rewrite(self, blocks: list[int]) -> None:
+        """What is left of these becomes one block."""
+        living = self._table.living()
+        moving = living[np.isin(self._which[living], blocks)]
+        if not len(moving):
+            return
+        together = self._blocks.taken(self._which[moving], self._numbers[moving]).rows()
+        self._blocks.free(blocks)
+        self._which[moving] = self._blocks.add(together)
+        self._numbers[moving] = np.arange(len(moving))
