@@ -24,35 +24,31 @@ _MAPPED_MOST, _MAPPED_FROM, _PAD = 65_536, 32 << 20, 128 << 10
 """What glibc itself comes to in a process that frees large arrays."""
 _INT_MAX = (1 << 31) - 1
 
-_ROOMY_BYTES = 512 << 20
-"""A server with less memory than this keeps little: its budget would be small beside what lies free."""
+_KEPT_LEAST = 64 << 20
+"""What a server keeps, however small its budget: batches do not become smaller with that."""
 
 
 def server_variables(memory_bytes: int) -> dict[str, str]:
     """For the environment of a process that may hold so much state."""
-    if memory_bytes >= _ROOMY_BYTES:
-        return {
-            # One heap: what one thread frees, the next one uses. A second one could hold no more than 64 MB.
-            "MALLOC_ARENA_MAX": "1",
-            "MALLOC_MMAP_MAX_": "0",
-            "MALLOC_TRIM_THRESHOLD_": str(memory_bytes // 4),
-            "MALLOC_TOP_PAD_": str(min(memory_bytes // 16, 64 << 20)),
-            "ARROW_DEFAULT_MEMORY_POOL": "system",
-        }
-    large = max(memory_bytes // 64, 1 << 20)
+    kept = kept_bytes(memory_bytes)
     return {
-        "MALLOC_ARENA_MAX": "2",
-        "MALLOC_MMAP_THRESHOLD_": str(large),
-        "MALLOC_TRIM_THRESHOLD_": str(4 * large),
+        # One heap: what one thread frees, the next one uses. A second one could hold no more than 64 MB.
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(kept),
+        "MALLOC_TOP_PAD_": str(min(kept // 4, 64 << 20)),
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
     }
 
 
+def kept_bytes(memory_bytes: int) -> int:
+    """What such a process keeps of what it frees, at most."""
+    return max(memory_bytes // 4, _KEPT_LEAST)
+
+
 def upkeep(memory_bytes: int) -> Callable[[], None]:
-    """What such a process does between two epochs. One that keeps next to nothing has nothing to look after: giving
-    back what little is free, epoch by epoch, would have it ask for the same pages again."""
-    if memory_bytes < _ROOMY_BYTES:
-        return lambda: None
-    return Resident(memory_bytes + memory_bytes // 4).check
+    """What such a process does between two epochs."""
+    return Resident(memory_bytes + kept_bytes(memory_bytes)).check
 
 
 def keep(most_bytes: int, *, single_bytes: int | None = None) -> bool:
