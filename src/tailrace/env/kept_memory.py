@@ -48,7 +48,8 @@ def kept_bytes(memory_bytes: int) -> int:
 
 def upkeep(memory_bytes: int) -> Callable[[], None]:
     """What such a process does between two epochs."""
-    return Resident(memory_bytes + kept_bytes(memory_bytes)).check
+    kept = kept_bytes(memory_bytes)
+    return Resident(memory_bytes + kept, kept).check
 
 
 def keep(most_bytes: int, *, single_bytes: int | None = None) -> bool:
@@ -101,7 +102,7 @@ class Resident:
     """Sees to it that a process does not stay larger than what it may hold, by what is merely free.
 
     >>> sizes = iter([100, 300, 150, 155, 170, 140])
-    >>> resident = Resident(most_bytes=40, resident=lambda: next(sizes), give_back=lambda: print("given back"))
+    >>> resident = Resident(40, kept_bytes=10, resident=lambda: next(sizes), give_back=lambda: print("given back"))
     >>> resident.check()  # 300, when 140 are allowed; 150 are left
     given back
     >>> resident.check()  # 155: still about what was really in use
@@ -112,12 +113,14 @@ class Resident:
     def __init__(
         self,
         most_bytes: int,
+        kept_bytes: int,
         resident: Callable[[], int | None] = resident_bytes,
         give_back: Callable[[], None] = give_back,
     ) -> None:
+        """``most_bytes``: beyond what it takes now. ``kept_bytes``: what may be free in it by intent."""
         self._resident = resident
         self._give_back = give_back
-        self._step = most_bytes // 4
+        self._step = kept_bytes
         self._allowed = self._limit = (resident() or 0) + most_bytes
 
     def check(self) -> None:

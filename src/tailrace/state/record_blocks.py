@@ -58,6 +58,8 @@ class RecordBlocks:
 
     def add(self, rows: Rows) -> int:
         """Keep these as they are, at least one, row by row in memory: gives the block's number."""
+        if rows.words.shape[1] != self._layout.words:
+            raise ValueError(f"rows of {rows.words.shape[1]} words, where records have {self._layout.words}")
         number = next(number for number in range(len(self._blocks) + 1) if number not in self._blocks)
         if number == len(self._live):
             self._live = np.concatenate([self._live, np.zeros_like(self._live)])
@@ -86,6 +88,11 @@ class RecordBlocks:
         """Rows by their blocks and numbers there."""
         return Taken(self._layout, list(self._blocks.values()), self._addresses.copy(), which, numbers)
 
+    @property
+    def live_bytes(self) -> float:
+        """About what the rows take that are not gone."""
+        return float(sum([self._live[number] / len(rows) * _bytes(rows) for number, rows in self._blocks.items()]))
+
     def sparsest(self, bytes_: int) -> list[int]:
         """Blocks with rows that are gone, those with the most first, that give back so many bytes, or all of them."""
         gone = {number: 1 - self._live[number] / len(rows) for number, rows in self._blocks.items()}
@@ -97,8 +104,17 @@ class RecordBlocks:
             found += gone[number] * _bytes(self._blocks[number])
         return chosen
 
-    def smallest(self, count: int) -> list[int]:
-        return sorted(self._blocks, key=lambda number: _bytes(self._blocks[number]))[:count]
+    def smallest(self) -> list[int]:
+        """Some that are worth joining: two at least, and more while none is larger than twice all before it."""
+        chosen: list[int] = []
+        total = 0
+        for number in sorted(self._blocks, key=lambda number: _bytes(self._blocks[number])):
+            size = _bytes(self._blocks[number])
+            if len(chosen) > 1 and size > 2 * total:
+                break
+            chosen.append(number)
+            total += size
+        return chosen
 
 
 def _bytes(rows: Rows) -> int:

@@ -15,6 +15,7 @@ Threads: any; one lock, under which no record is copied for who asks for it.
 
 from __future__ import annotations
 
+import math
 import threading
 
 import numpy as np
@@ -30,8 +31,8 @@ from tailrace.state.upkeep_kernels import heap_needed
 
 _ENTRY_BYTES = ENTRY_BYTES + 8 + 1 + 4 + 4
 _ROOM = 1 << 20
-_TIGHT_SHARE = 7 / 8
-"""Of the capacity is taken, at most, once what is left is moved together."""
+_TIGHT_SHARE = 15 / 16
+"""Of the capacity is taken, at most, once entries have left and others are moved together: more than is foretold."""
 _OWN_SHARE = 0.9
 _FORETOLD_SHARE = 0.9
 """Of the capacity: entries differ in size, and what is in the way takes its time to leave."""
@@ -134,9 +135,10 @@ class RecordCache:
         with self._lock:
             old = self._table.find(ids)
             self._let_go(old[old >= 0])
+            block = self._blocks.add(own)
             entries = self._table.add(ids)
             self._make_room()
-            self._which[entries] = self._blocks.add(own)
+            self._which[entries] = block
             self._numbers[entries] = np.arange(len(own))
             self._ranks[entries] = NEVER
             self._foretold[entries] = foretold
@@ -144,7 +146,7 @@ class RecordCache:
             self._mean_bytes = _ENTRY_BYTES + self._blocks.nbytes / self._blocks.rows
             self._hold_capacity()
             if len(self._blocks) > BLOCKS_MOST:
-                self._rewrite(self._blocks.smallest(len(self._blocks) - BLOCKS_MOST // 2))
+                self._rewrite(self._blocks.smallest())
 
     def drop(self, ids: np.ndarray) -> None:
         """Forget these, where they are there; each is named once."""
@@ -197,13 +199,12 @@ class RecordCache:
 
     def _hold_capacity(self) -> None:
         """Those leave who must, and then what is left is moved together, as far as that is needed."""
+        tight_bytes = int(_TIGHT_SHARE * self._capacity_bytes)
         while self.nbytes > self._capacity_bytes and len(self._table):
             self._renumber()
-            gone = self._blocks.sparsest(self.nbytes - int(_TIGHT_SHARE * self._capacity_bytes))
-            if not gone or len(self._table) * self._mean_bytes > self._capacity_bytes:
+            if self._living_bytes() > tight_bytes:
                 self._evict()
-                gone = self._blocks.sparsest(self.nbytes - int(_TIGHT_SHARE * self._capacity_bytes))
-            self._rewrite(gone)
+            self._rewrite(self._blocks.sparsest(self.nbytes - tight_bytes))
 
     def _evict(self) -> None:
         """Until living entries take about three quarters. None is dead."""
@@ -232,18 +233,21 @@ class RecordCache:
 
     def _share_beyond(self, bytes_: int) -> int:
         """So many of the entries, about, take what is beyond this."""
-        living = len(self._table)
-        return min(living, max(0, living - int(bytes_ / self._mean_bytes)))
+        living, held = len(self._table), self._living_bytes()
+        return max(0, min(living, math.ceil(living * (held - bytes_) / held)))
+
+    def _living_bytes(self) -> float:
+        """About what living entries take."""
+        return len(self._table) * _ENTRY_BYTES + self._blocks.live_bytes
 
     def _make_room(self) -> None:
         """As long as the table's ids: what entries have besides."""
-        room, had = self._table.room, len(self._ranks)
-        if had < room:
-            more = room - had
-            self._ranks = np.concatenate([self._ranks, np.full(more, NEVER, np.int64)])
-            self._foretold = np.concatenate([self._foretold, np.zeros(more, bool)])
-            self._which = np.concatenate([self._which, np.zeros(more, np.int32)])
-            self._numbers = np.concatenate([self._numbers, np.zeros(more, np.int32)])
+        more = self._table.room - len(self._ranks)
+        if more > 0:
+            ranks = np.concatenate([self._ranks, np.full(more, NEVER, np.int64)])
+            foretold = np.concatenate([self._foretold, np.zeros(more, bool)])
+            which, numbers = (np.concatenate([part, np.zeros(more, np.int32)]) for part in (self._which, self._numbers))
+            self._ranks, self._foretold, self._which, self._numbers = ranks, foretold, which, numbers
 
     def _trim(self) -> None:
         """Give back all memory that entries had who are gone."""
@@ -266,9 +270,8 @@ class RecordCache:
         """What is left of these becomes one block."""
         living = self._table.living()
         moving = living[np.isin(self._which[living], blocks)]
-        if not len(moving):
-            return
         together = self._blocks.taken(self._which[moving], self._numbers[moving]).rows()
         self._blocks.free(blocks)
-        self._which[moving] = self._blocks.add(together)
-        self._numbers[moving] = np.arange(len(moving))
+        if len(moving):
+            self._which[moving] = self._blocks.add(together)
+            self._numbers[moving] = np.arange(len(moving))

@@ -51,5 +51,6 @@ class RowRoom:
         self.heap_end = end
 
     def rows(self) -> Rows:
-        """All that came."""
-        return Rows(self._words[: self._end], self.heap[: self.heap_end])
+        """All that came; nothing comes after it. Room that was not needed is given back."""
+        self.heap.resize(self.heap_end, refcheck=False)
+        return Rows(self._words[: self._end], self.heap)

@@ -89,7 +89,7 @@ def test_a_process_that_is_too_large_gives_back_what_is_free_and_no_more_often_t
         given.append(now[0])
         now[0] -= 50
 
-    resident = Resident(400, resident=lambda: now[0], give_back=give_back)
+    resident = Resident(400, 100, resident=lambda: now[0], give_back=give_back)
     for size, times in [(500, 0), (501, 1), (551, 1), (552, 2), (450, 2), (900, 3), (920, 3), (951, 4), (120, 4)]:
         now[0] = size
         resident.check()
@@ -105,7 +105,7 @@ def test_a_server_looks_after_its_size_between_epochs(memory: int, monkeypatch: 
 
 
 def test_a_system_that_does_not_tell_its_size_is_left_alone() -> None:
-    Resident(1, resident=lambda: None, give_back=lambda: pytest.fail("there was no need")).check()
+    Resident(1, 1, resident=lambda: None, give_back=lambda: pytest.fail("there was no need")).check()
 
 
 def test_the_size_of_this_process_is_told() -> None:
