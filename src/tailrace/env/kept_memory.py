@@ -24,6 +24,8 @@ _MAPPED_MOST, _MAPPED_FROM, _PAD = 65_536, 32 << 20, 128 << 10
 """What glibc itself comes to in a process that frees large arrays."""
 _INT_MAX = (1 << 31) - 1
 
+_PATIENCE = 16
+"""Epochs from one time that free memory is given back to the next."""
 _KEPT_LEAST = 64 << 20
 """What a server keeps, however small its budget: batches do not become smaller with that."""
 
@@ -48,8 +50,7 @@ def kept_bytes(memory_bytes: int) -> int:
 
 def upkeep(memory_bytes: int) -> Callable[[], None]:
     """What such a process does between two epochs."""
-    kept = kept_bytes(memory_bytes)
-    return Resident(memory_bytes + kept, kept).check
+    return Resident(memory_bytes + kept_bytes(memory_bytes)).check
 
 
 def keep(most_bytes: int, *, single_bytes: int | None = None) -> bool:
@@ -101,35 +102,39 @@ def resident_bytes() -> int | None:
 class Resident:
     """Sees to it that a process does not stay larger than what it may hold, by what is merely free.
 
-    >>> sizes = iter([100, 300, 150, 155, 170, 140])
-    >>> resident = Resident(40, kept_bytes=10, resident=lambda: next(sizes), give_back=lambda: print("given back"))
-    >>> resident.check()  # 300, when 140 are allowed; 150 are left
+    What is in use cannot be given back, and what is given back is asked for again by the next batch: so it is tried
+    now and then only.
+
+    >>> sizes = iter([100, 300, 290, 120])
+    >>> resident = Resident(40, patience=2, resident=lambda: next(sizes), give_back=lambda: print("given back"))
+    >>> resident.check()  # 300, when 140 are allowed
     given back
-    >>> resident.check()  # 155: still about what was really in use
-    >>> resident.check()
+    >>> resident.check()  # too soon to look
+    >>> resident.check()  # 290: it did not help, but may now
     given back
     """
 
     def __init__(
         self,
         most_bytes: int,
-        kept_bytes: int,
+        patience: int = _PATIENCE,
         resident: Callable[[], int | None] = resident_bytes,
         give_back: Callable[[], None] = give_back,
     ) -> None:
-        """``most_bytes``: beyond what it takes now. ``kept_bytes``: what may be free in it by intent."""
+        """``most_bytes``: beyond what it takes now. ``patience``: calls of ``check`` from one try to the next."""
         self._resident = resident
         self._give_back = give_back
-        self._step = kept_bytes
-        self._allowed = self._limit = (resident() or 0) + most_bytes
+        self._patience = self._waited = patience
+        self._allowed = (resident() or 0) + most_bytes
 
     def check(self) -> None:
-        now = self._resident()
-        if now is None or now <= self._limit:
+        self._waited += 1
+        if self._waited <= self._patience:
             return
-        self._give_back()
-        # What is in use cannot be given back: there is nothing to do until there is clearly more.
-        self._limit = max(self._allowed, (self._resident() or 0) + self._step)
+        now = self._resident()
+        if now is not None and now > self._allowed:
+            self._give_back()
+            self._waited = 1
 
 
 def _function(name: str) -> Callable[..., int] | None:
