@@ -120,7 +120,7 @@ class Table:
             if status == tk.NEED_ROWS:
                 self._grow_rows()
             elif status == tk.NEED_ARENA:
-                self._grow_arena(len(heap))
+                self._grow_arena(int(uk.heap_needed(rows, heap, np.array([at]), layout.bytes_words)))
             elif status == tk.NEED_PANES:
                 self._grow_panes()
             else:
@@ -388,23 +388,26 @@ class Table:
         uk.rehash_panes(self._panes, panes)
         self._panes = panes
 
-    def _grow_arena(self, heap_bytes: int) -> None:
-        """At least doubled; the strings of one row are never larger than the heap they come from."""
-        self._arena = grown(self._arena, 2 * len(self._arena) + min(heap_bytes, 1 << 30))
+    def _grow_arena(self, needed: int) -> None:
+        """At least doubled, and so that ``needed`` bytes more have room."""
+        self._arena = grown(self._arena, max(2 * len(self._arena), int(self._counters[tk.ARENA_END]) + needed))
 
     def compact(self) -> None:
-        """Leave behind the strings that no record and no undo log points to."""
-        fresh = np.empty(len(self._arena), np.uint8)
-        words = self.layout.bytes_words
-        end = uk.move_strings(
-            self._records, self.layout.words, int(self._counters[tk.ROWS_END]), words, self._arena, fresh, 0
-        )
-        for log in self._undo:
-            needed = int(uk.heap_needed(log.images, self._arena, np.arange(log.images_end), words))
-            if end + needed > len(fresh):
-                fresh = grown(fresh, end + needed)
+        """Leave behind the strings that no record and no undo log points to, and most of the room that they took.
+
+        Room that nobody writes to is not free of charge: it lies where others have written before (``kept_memory``).
+        """
+        words, logs = self.layout.bytes_words, list(self._undo)
+        # Of a record and of its image the string may be one; copied, it is two.
+        images = sum(int(uk.heap_needed(log.images, self._arena, np.arange(log.images_end), words)) for log in logs)
+        fresh = np.empty(int(self._counters[tk.ARENA_END]) + images, np.uint8)
+        rows_end = int(self._counters[tk.ROWS_END])
+        end = uk.move_strings(self._records, self.layout.words, rows_end, words, self._arena, fresh, 0)
+        for log in logs:
             end = uk.move_strings(log.images, -1, log.images_end, words, self._arena, fresh, end)
-        for log in self._undo:
+        for log in logs:
             log.arena_end, log.arena_waste = int(end), 0
+        if len(fresh) > end + end // 2:
+            fresh.resize(end + end // 2, refcheck=False)
         self._arena = fresh
         self._counters[tk.ARENA_END], self._counters[tk.ARENA_WASTE] = end, 0

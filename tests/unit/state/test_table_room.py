@@ -1,0 +1,106 @@
+"""What the arrays of a table take in memory: in proportion to what it holds, not to what it has held."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.state.layout import HASH, PANE, Merge, record_layout
+from tailrace.state.sections import RowsBuilder
+from tailrace.state.table import Rows, Table
+from tailrace.types import DataType, Field
+
+STRING = DataType("string")
+LAYOUT = record_layout([Field("k", STRING)], [(Merge.MAX, STRING)], ansi=False)
+TEXT_BYTES = 4_000
+
+
+def rows_of(numbers: range) -> Rows:
+    """A record of some 4 kB for each number."""
+    builder = RowsBuilder(len(numbers), LAYOUT)
+    builder.words[:, HASH], builder.words[:, PANE] = np.arange(len(numbers)), 0
+    key, largest = LAYOUT.keys[0], LAYOUT.accumulators[0]
+    builder.put(pa.array([str(n) for n in numbers]), STRING, key.word, key.bit)
+    builder.put(pa.array([f"{n:0{TEXT_BYTES}}" for n in numbers]), STRING, largest.word, largest.bit)
+    return builder.finish()
+
+
+def merged(table: Table, rows: Rows, lo: int, hi: int) -> None:
+    table.begin(hi - lo)
+    table.merge(rows.words, rows.heap, lo, hi)
+    table.forget()
+
+
+def held_bytes(make: Callable[[], object]) -> int:
+    """By what ``make`` returns."""
+    make()  # what is compiled and imported at the first time
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    kept = make()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del kept
+    return after - before
+
+
+def test_tables_take_no_more_room_for_a_row_because_it_came_with_many_others() -> None:
+    count = 64
+    rows = rows_of(range(count))
+
+    def make() -> list[Table]:
+        tables = [Table(LAYOUT) for _ in range(count)]
+        for number, table in enumerate(tables):
+            merged(table, rows, number, number + 1)
+        return tables
+
+    assert held_bytes(make) < 4 * count * TEXT_BYTES
+
+
+def test_a_table_lets_go_of_the_room_of_strings_that_have_left() -> None:
+    count, left = 4_000, 40
+    rows = rows_of(range(count))
+
+    def make() -> Table:
+        table = Table(LAYOUT)
+        merged(table, rows, 0, count)
+        table.discard(table.all_rows()[left:])
+        assert table.rows == left
+        return table
+
+    assert held_bytes(make) < 4 * left * TEXT_BYTES
+
+
+def test_a_table_lets_go_of_the_room_of_strings_that_were_replaced() -> None:
+    count, times = 40, 30
+    rows = rows_of(range(count))
+
+    def make() -> Table:
+        table = Table(LAYOUT)
+        table.begin(count)
+        for _ in range(times):
+            table.merge(rows.words, rows.heap, 0, count, replace=True)
+        table.forget()
+        table.begin(0)
+        return table
+
+    assert held_bytes(make) < 4 * count * TEXT_BYTES
+
+
+def test_strings_are_whole_after_a_table_has_let_go_of_room_and_grown_again() -> None:
+    table, count = Table(LAYOUT), 50
+    merged(table, rows_of(range(count)), 0, count)
+    table.begin(count)
+    more = rows_of(range(count, 2 * count))
+    table.merge(more.words, more.heap, 0, count)
+    table.compact()
+    table.undo()
+    table.compact()
+    again = rows_of(range(count, 4 * count))
+    merged(table, again, 0, 3 * count)
+    copies = table.copy(table.all_rows())
+    word = LAYOUT.accumulators[0].word
+    texts = {copies.heap[at + 4 : at + 4 + TEXT_BYTES].tobytes() for at in copies.words[:, word]}
+    assert texts == {f"{n:0{TEXT_BYTES}}".encode() for n in range(4 * count)}
