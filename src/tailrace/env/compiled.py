@@ -19,6 +19,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core import config as _config
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 from tailrace.env import kernel_folders, kernel_sources
 
@@ -135,3 +136,22 @@ def uint32_at(typing_context: Any, address: Any) -> Any:
         return builder.load(builder.inttoptr(arguments[0], ir.IntType(32).as_pointer()), align=1)
 
     return types.uint32(types.int64), code
+
+
+def _array_at(kind: Any) -> Any:
+    @intrinsic
+    def array_at(typing_context: Any, address: Any, length: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array = context.make_array(signature.return_type)(context, builder)
+            size = context.get_constant(types.intp, kind.bitwidth // 8)
+            data = builder.inttoptr(arguments[0], array.data.type)
+            populate_array(array, data=data, shape=[arguments[1]], strides=[size], itemsize=size, meminfo=None)
+            return array._getvalue()
+
+        return types.Array(kind, 1, "C")(types.int64, types.int64), code
+
+    return array_at
+
+
+int64s_at, uint32s_at = _array_at(types.int64), _array_at(types.uint32)
+"""``int64s_at(address, length)``: the numbers that lie there, as long as somebody holds them. Nothing is checked."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -90,8 +90,8 @@ class PointFile:
         room = np.empty((len(blocks) + 1) * BLOCK, np.uint8)
         skip = -room.ctypes.data % BLOCK  # what is read directly must lie at a block's edge
         buffer = room[skip : skip + len(blocks) * BLOCK]
-        with self.reading() as descriptor:
-            if len(blocks) and _read_blocks(descriptor, blocks, buffer) < 0:
+        with reading([self]) as descriptors:
+            if len(blocks) and _read_blocks(descriptors[0], blocks, buffer) < 0:
                 raise OSError(errno.EIO, "a scratch file cannot be read any more: check that disk")
         return buffer, np.searchsorted(blocks, first) * BLOCK + starts % BLOCK
 
@@ -101,24 +101,38 @@ class PointFile:
             self._closed = True
             self._close_unread()
 
-    @contextmanager
-    def reading(self) -> Iterator[int]:
-        """The descriptor, which stays open meanwhile."""
+    def begin(self) -> int:
+        """The descriptor, which stays open until ``end``."""
         with self._guard:
             if self._closed:
                 raise OSError(errno.EBADF, "a scratch file was closed before it was read")
             self._readers += 1
-        try:
-            yield self._descriptor
-        finally:
-            with self._guard:
-                self._readers -= 1
-                self._close_unread()
+            return self._descriptor
+
+    def end(self) -> None:
+        with self._guard:
+            self._readers -= 1
+            self._close_unread()
 
     def _close_unread(self) -> None:
         if self._closed and not self._readers and self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+@contextmanager
+def reading(files: Sequence[PointFile]) -> Iterator[np.ndarray]:
+    """The descriptors of these files, which stay open meanwhile."""
+    descriptors = np.empty(len(files), np.int64)
+    begun: list[PointFile] = []
+    try:
+        for number, file in enumerate(files):
+            descriptors[number] = file.begin()
+            begun.append(file)
+        yield descriptors
+    finally:
+        for file in begun:
+            file.end()
 
 
 def warm_up_point_file() -> None:

@@ -37,9 +37,10 @@ from tailrace.state import metrics
 from tailrace.state.cold_places import ColdIndex, ColdLookup, Places
 from tailrace.state.cold_reads import ColdReads, names_of, positions_in
 from tailrace.state.cold_rewrite import Moved, rewrite
-from tailrace.state.cold_segment import ColdSegment, each_once
+from tailrace.state.cold_segment import ColdSegment
 from tailrace.state.lanes import EVERY, Lane, lanes_for
 from tailrace.state.layout import HASH, PANE, RecordLayout
+from tailrace.state.likely_places import likely_places
 from tailrace.state.metrics import Metrics
 from tailrace.state.runs import no_rows
 from tailrace.state.segment_writer import DiskWriter, MemoryWriter
@@ -149,12 +150,14 @@ class ColdRecords:
         """Records that were looked up are owned by the caller from now on."""
         for segment, at in places.by_segment():
             self._take(epoch, segment, at)
-            self.reads.used_up(segment, at)
+        self.reads.used_up(places.names(places.firsts()))
 
     def keep_copies(self, found: ColdLookup, chosen: np.ndarray) -> None:
         """Of records that were looked up, none of them twice, and stay here."""
-        for segment, at, rows in found.by_segment(chosen) if self.reads.slow else ():
-            self.reads.keep(segment, at, rows)
+        if self.reads.slow:
+            on_disk = np.array([not segment.in_memory for segment in found.places.segments], bool)
+            stays = np.flatnonzero(chosen & on_disk[found.places.owners])
+            self.reads.keep(found.places.names(stays), Rows(found.rows.words[stays], found.rows.heap))
 
     def _take(self, epoch: int, segment: ColdSegment, at: np.ndarray, *, removed: bool = False) -> None:
         self._taken.setdefault(epoch, []).append(_Taken(segment, at, removed))
@@ -166,29 +169,19 @@ class ColdRecords:
         return index.look_up(wanted, bounds, horizon, keep=keep)
 
     def hint(self, rows: Rows, bounds: np.ndarray, horizon: int, time: int) -> None:
-        """Rows, sorted by shard, that will be asked for: begin to read the records that they may want."""
-        self.reads.hint(self.likely(rows, bounds, horizon), time)
+        """Rows, sorted by shard, that will be asked for: begin to read the records that they may want.
 
-    def likely(self, rows: Rows, bounds: np.ndarray, horizon: int) -> list[tuple[ColdSegment, np.ndarray]]:
-        """Where records of these rows, sorted by shard, may lie. Not all, where records share a tag.
-
-        A row's record lies in one segment: where it seems found, others are not looked into, the largest first.
+        Not all of them, where records share a tag.
         """
-        found, places = np.zeros(len(rows), bool), []
-        for segment in sorted(self._segments, key=lambda segment: -len(segment.tags)):
-            tried = found.copy()
-            at = segment.likely(rows, bounds, horizon, tried).at
-            if at is not None and len(at):
-                found = tried
-                places.append((segment, each_once(at)))
-        return places
+        largest_first = sorted(self._segments, key=lambda segment: -len(segment.tags))
+        found = likely_places(largest_first, rows, bounds, horizon, once=True)
+        places = Places(largest_first, found.which, found.at)
+        once = places.where(places.firsts())
+        self.reads.hint(largest_first, once.owners, once.at, time)
 
     def may_hold(self, rows: Rows, bounds: np.ndarray, horizon: int) -> np.ndarray:
         """Which of these rows, sorted by shard, may have a record here, by what memory tells."""
-        found = np.zeros(len(rows), bool)
-        for segment in self._segments:
-            found |= segment.likely(rows, bounds, horizon).any
-        return found
+        return likely_places(self._segments, rows, bounds, horizon).any
 
     def take_found(self, epoch: int, found: Found, chosen: np.ndarray) -> Rows:
         """Some of what ``with_hashes`` has found, from now on owned by the caller."""

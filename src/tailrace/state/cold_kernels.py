@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.env.compiled import inlined, kernel, prefetch
+from tailrace.env.compiled import inlined, int64s_at, kernel, prefetch, uint32s_at
 from tailrace.state.layout import HASH, PANE
 from tailrace.state.table_kernels import (
     EMPTY_PANE,
@@ -39,6 +39,9 @@ _TAG = np.int64(DEAD - 1)
 _LOW = np.int64(0xFFFFFFFF)
 _AHEAD = 16
 _MANY = 8
+SHARDS_AT, PANES_AT, LO_AT, HI_AT, CELLS, TAGS_AT, TAGS = range(7)
+INDEX_WORDS = 7
+"""Of a segment: addresses of the arrays of its cells, how many there are, the address of its tags, and how many."""
 
 
 @inlined
@@ -159,39 +162,55 @@ def candidates(rows, chosen, start, cell_panes, cell_lo, cell_hi, tags, cold_wor
 
 
 @kernel
-def places(rows, bounds, horizon, cell_shards, cell_panes, cell_lo, cell_hi, tags, skip, out_any, out_rows, out_at):
-    """For rows sorted by shard, the live records of their shard and pane with their tag: pairs of row and position.
+def places(segments, rows, bounds, horizon, once, out_any, out_rows, out_which, out_at):
+    """For rows sorted by shard, the live records of their shard and pane with their tag: row, segment and position.
 
-    Returns how many, or -1 where there was no room for all; ``out_any`` tells of every row whether it has one. With
-    ``skip``, rows of which it tells that already are not looked at.
+    ``segments``: of each where its index lies in memory (``SHARDS_AT`` and so on). Returns how many, or -1 where there
+    was no room for all; ``out_any`` tells of every row whether it has one. With ``once``, a row that has one in a
+    segment is not looked for in those behind it, and a segment for which there is no room is as if it were not there.
     """
     count = 0
     cut = False
-    for shard in range(bounds.shape[0] - 1):
-        first = _first_from(cell_shards, 0, cell_shards.shape[0], shard)
-        stop = _first_from(cell_shards, first, cell_shards.shape[0], shard + 1)
-        if first == stop:
-            continue
-        for i in range(bounds[shard], bounds[shard + 1]):
-            pane = rows[i, PANE]
-            if pane < horizon or (skip and out_any[i]):
+    for s in range(segments.shape[0]):
+        cells = segments[s, CELLS]
+        cell_shards, cell_panes = int64s_at(segments[s, SHARDS_AT], cells), int64s_at(segments[s, PANES_AT], cells)
+        cell_lo, cell_hi = int64s_at(segments[s, LO_AT], cells), int64s_at(segments[s, HI_AT], cells)
+        tags = uint32s_at(segments[s, TAGS_AT], segments[s, TAGS])
+        began, full = count, False
+        for shard in range(bounds.shape[0] - 1):
+            if bounds[shard] == bounds[shard + 1] or (once and full):
                 continue
-            low = _first_from(cell_panes, first, stop, pane)
-            if low == stop or cell_panes[low] != pane:
+            first = _first_from(cell_shards, 0, cells, shard)
+            stop = _first_from(cell_shards, first, cells, shard + 1)
+            if first == stop:
                 continue
-            tag = cold_tag(rows[i, HASH])
-            at, end = cell_lo[low], cell_hi[low]
-            at = _first_with(tags, at, end, tag)
-            while at < end and (np.int64(tags[at]) & _TAG) == tag:
-                if np.int64(tags[at]) == tag:
-                    out_any[i] = True
-                    if count == out_at.shape[0]:
-                        cut = True
-                        break
-                    out_rows[count] = i
-                    out_at[count] = at
-                    count += 1
-                at += 1
+            for i in range(bounds[shard], bounds[shard + 1]):
+                pane = rows[i, PANE]
+                if pane < horizon or (once and out_any[i]):
+                    continue
+                low = _first_from(cell_panes, first, stop, pane)
+                if low == stop or cell_panes[low] != pane:
+                    continue
+                tag = cold_tag(rows[i, HASH])
+                at, end = cell_lo[low], cell_hi[low]
+                at = _first_with(tags, at, end, tag)
+                while at < end and (np.int64(tags[at]) & _TAG) == tag:
+                    if np.int64(tags[at]) == tag:
+                        out_any[i] = True
+                        if count == out_at.shape[0]:
+                            full = True
+                            out_any[i] = not once
+                            break
+                        out_rows[count] = i
+                        out_which[count] = s
+                        out_at[count] = at
+                        count += 1
+                    at += 1
+        if full and once:
+            for j in range(began, count):
+                out_any[out_rows[j]] = False
+            count = began
+        cut |= full and not once
     return -1 if cut else count
 
 

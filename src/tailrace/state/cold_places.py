@@ -18,9 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailrace.state import cold_kernels as ck
-from tailrace.state.cold_reads import ColdReads
+from tailrace.state.cold_reads import ColdReads, names_in
 from tailrace.state.cold_segment import ColdSegment, each_once
 from tailrace.state.layout import RecordLayout
+from tailrace.state.likely_places import likely_places
 from tailrace.state.table import Rows, concat_rows
 
 _NONE = np.empty(0, np.int64)
@@ -44,6 +45,10 @@ class Places:
             if len(at):
                 yield segment, each_once(at)
 
+    def names(self, chosen: np.ndarray) -> np.ndarray:
+        """What chosen ones are called where copies are kept."""
+        return names_in(self.segments, self.owners[chosen], self.at[chosen])
+
     def firsts(self) -> np.ndarray:
         """Of each record the first row that wants it."""
         other = (self.at[1:] != self.at[:-1]) | (self.owners[1:] != self.owners[:-1])
@@ -65,13 +70,6 @@ class ColdLookup:
     numbers: np.ndarray
     places: Places
 
-    def by_segment(self, chosen: np.ndarray) -> Iterator[tuple[ColdSegment, np.ndarray, Rows]]:
-        """Of chosen records, none of them twice: positions in each segment, ascending, and copies."""
-        for owner, segment in enumerate(self.places.segments):
-            own = chosen & (self.places.owners == owner)
-            if own.any():
-                yield segment, self.places.at[own], Rows(self.rows.words[own], self.rows.heap)
-
 
 @dataclass(frozen=True)
 class ColdIndex:
@@ -83,18 +81,16 @@ class ColdIndex:
 
     def look_up(self, wanted: Rows, bounds: np.ndarray, horizon: int, *, keep: bool) -> ColdLookup:
         """Records with the key and pane of rows of all shards, sorted by shard. ``keep``: they may be wanted again."""
-        likely = [segment.likely(wanted, bounds, horizon) for segment in self.segments]
-        pairs = [(each.rows, each.at) for each in likely if each.rows is not None and each.at is not None]
-        if len(pairs) < len(likely):  # too many share a tag to tell all of them
+        likely = likely_places(self.segments, wanted, bounds, horizon)
+        if likely.rows is None:  # too many share a tag to tell all of them
             return self._shard_by_shard(wanted, bounds, horizon, keep=keep)
-        once = [each_once(at) for _, at in pairs]
-        copies, numbers = self.reads.read_all(list(zip(self.segments, once, strict=True)), keep=keep)
+        places = Places(self.segments, likely.which, likely.at)
+        firsts = places.firsts()
+        once = places.where(firsts)
+        copies, numbers = self.reads.read_all(self.segments, once.owners, once.at, keep=keep)
         owners, positions = np.empty(len(copies), np.int64), np.empty(len(copies), np.int64)
-        pair_copies = [_NONE]
-        for owner, ((_, at), own, mine) in enumerate(zip(pairs, once, numbers, strict=True)):
-            owners[mine], positions[mine] = owner, own
-            pair_copies.append(mine[np.searchsorted(own, at)])
-        by, of = np.concatenate([_NONE, *(rows for rows, _ in pairs)]), np.concatenate(pair_copies)
+        owners[numbers], positions[numbers] = once.owners, once.at
+        by, of = likely.rows, np.repeat(numbers, np.diff(np.append(firsts, len(likely.rows))))
         how = (self.layout.key_words, self.layout.key_mask)
         count = ck.matches(wanted.words, wanted.heap, by, of, copies.words, copies.heap, *how)
         by, of = by[:count], of[:count]

@@ -32,6 +32,7 @@ from tailrace.env import clock
 from tailrace.env.shaped_reads import ReadDevice
 from tailrace.state.layout import RecordLayout
 from tailrace.state.metrics import Metrics
+from tailrace.state.point_rows import PointRows, read_records
 from tailrace.state.record_cache import RecordCache
 from tailrace.state.row_room import RowRoom
 from tailrace.state.runs import take
@@ -42,7 +43,6 @@ _POSITION_BITS = 32
 CACHE_SHARE, CACHE_SHARE_MOST = 8, 2
 """The cache gets one part in so many of the store's memory; where much is foretold, one in so many."""
 _EPOCHS_KEPT = 16
-_NOTHING = np.empty(0, np.int64)
 
 
 class Segment(Protocol):
@@ -52,6 +52,8 @@ class Segment(Protocol):
 
     @property
     def in_memory(self) -> bool: ...
+    @property
+    def points(self) -> PointRows | None: ...
     def copied(self, at: np.ndarray) -> Rows: ...
     def heap_bytes(self, count: int) -> int: ...
     def copy_into(self, at: np.ndarray, room: RowRoom) -> None: ...
@@ -114,28 +116,33 @@ class ColdReads:
 
     def read(self, segment: Segment, at: np.ndarray, *, keep: bool) -> Rows:
         """Copies of the records at these positions, ascending and each once. ``keep``: they may be read again."""
-        rows, (numbers,) = self.read_all([(segment, at)], keep=keep)
+        rows, numbers = self.read_all([segment], np.zeros(len(at), np.int64), at, keep=keep)
         return Rows(rows.words[numbers], rows.heap)
 
-    def read_all(self, parts: Sequence[tuple[Segment, np.ndarray]], *, keep: bool) -> tuple[Rows, list[np.ndarray]]:
-        """As ``read``, of several segments: all copies, in any order, and for each part the numbers of its own.
+    def read_all(
+        self, segments: Sequence[Segment], owners: np.ndarray, at: np.ndarray, *, keep: bool
+    ) -> tuple[Rows, np.ndarray]:
+        """As ``read``, of several segments, of each its number: all copies, in any order, and the number of each one's.
 
         What is neither here nor on its way is read at once.
         """
-        near = [number for number, (segment, at) in enumerate(parts) if len(at) and segment.in_memory]
-        far = [number for number, (segment, at) in enumerate(parts) if len(at) and number not in near]
-        ids = np.concatenate([_NOTHING, *(names_of(*parts[number]) for number in (*near, *far))])
-        near_ends = sum(len(parts[number][1]) for number in near)
-        place = np.arange(len(ids))
-        got = [parts[number][0].copied(parts[number][1]) for number in near]
-        if far:
-            self._know(parts[number][0] for number in far)
-            self._read_far(ids, np.arange(near_ends, len(ids)), place, got, keep=keep)
-        numbers = [_NOTHING] * len(parts)
-        for number in (*near, *far):
-            count = len(parts[number][1])
-            numbers[number], place = place[:count], place[count:]
-        return concat_rows(got, self._layout), numbers
+        place, got = np.empty(len(at), np.int64), list[Rows]()
+        near, far = self._parted(segments, owners)
+        for segment, own in near:
+            place[own] = sum(map(len, got)) + np.arange(len(own))
+            got.append(segment.copied(at[own]))
+        if len(far):
+            self._read_far(names_in(segments, owners, at), far, place, got, keep=keep)
+        return concat_rows(got, self._layout), place
+
+    def _parted(
+        self, segments: Sequence[Segment], owners: np.ndarray
+    ) -> tuple[list[tuple[Segment, np.ndarray]], np.ndarray]:
+        """Places of the records of each segment in memory, and of those on disk, whose segments are known from here."""
+        there = [segment.in_memory for segment in segments]  # asked once: they are being written out
+        near = [(s, np.flatnonzero(owners == number)) for number, s in enumerate(segments) if there[number]]
+        self._know(segment for segment, here in zip(segments, there, strict=True) if not here)
+        return [(segment, own) for segment, own in near if len(own)], np.flatnonzero(~np.array(there, bool)[owners])
 
     def _read_far(self, ids: np.ndarray, chosen: np.ndarray, place: np.ndarray, got: list[Rows], *, keep: bool) -> None:
         """Put copies of the chosen ids, which are on disk, behind what was got, and their numbers into ``place``."""
@@ -187,11 +194,8 @@ class ColdReads:
             self._prefetcher.resume()
         self._count(waited_s, len(chosen) - missed, missed, late)
 
-    def keep(self, segment: Segment, at: np.ndarray, rows: Rows) -> None:
-        """Copies of the records at these positions, each once, that were read, and stay where they are."""
-        if segment.in_memory:
-            return
-        ids = names_of(segment, at)
+    def keep(self, ids: np.ndarray, rows: Rows) -> None:
+        """Copies of records, each once, that were read, and stay where they are, on disk."""
         new = np.flatnonzero(~self._cache.holds(ids))
         if len(new):
             self._keep_some(ids[new], take(rows, new, self._layout))
@@ -217,31 +221,28 @@ class ColdReads:
         with self._lock:
             self._segments.update({segment.uid: segment for segment in segments})
 
-    def hint(self, parts: Sequence[tuple[Segment, np.ndarray]], time: int) -> None:
-        """These positions of segments will be read."""
+    def hint(self, segments: Sequence[Segment], owners: np.ndarray, at: np.ndarray, time: int) -> None:
+        """Records, each once, at these positions of the segments with these numbers, will be read."""
         if self._prefetcher is None:
             return
-        far: list[tuple[Segment, np.ndarray]] = []
-        for segment, at in parts:
-            if not segment.in_memory:
-                far += [(segment, at)] if len(at) else []
-            elif self._hinted and 0 < len(at) <= self._cache.room():
+        near, far = self._parted(segments, owners)
+        for segment, own in near:
+            if self._hinted and len(own) <= self._cache.room():
                 # It is about to be written out: with a copy here it need not be read then. (With async-io it is read
                 # at once, before that.)
-                self._cache.put(names_of(segment, at), segment.copied(at), np.full(len(at), time, np.int64))
-        if not far:
+                times = np.full(len(own), time, np.int64)
+                self._cache.put(names_of(segment, at[own]), segment.copied(at[own]), times)
+        if not len(far):
             return
-        ids = np.concatenate([names_of(segment, at) for segment, at in far])
-        times = np.full(len(ids), time, np.int64)
+        ids, times = names_in(segments, owners[far], at[far]), np.full(len(far), time, np.int64)
         new = ~self._cache.hint(ids, times)
-        self._know(segment for segment, _ in far)
         fresh = self._prefetcher.hint(ids[new], times[new])
         with self._lock:
             self._room_for += fresh
 
-    def used_up(self, segment: Segment, at: np.ndarray) -> None:
+    def used_up(self, ids: np.ndarray) -> None:
         """These records live in a table from now on: their copies are of no use."""
-        self._cache.drop(names_of(segment, at))
+        self._cache.drop(ids)
 
     def known(self) -> np.ndarray:
         """Names of all records of which there are copies, or will be."""
@@ -315,8 +316,12 @@ class ColdReads:
             segments = [self._segments[int(uid)] for uid in ids[starts] >> _POSITION_BITS]
         parts = list(zip(segments, np.split(ids & ((1 << _POSITION_BITS) - 1), starts[1:]), strict=True))
         room = RowRoom(self._layout, len(ids), sum(segment.heap_bytes(len(at)) for segment, at in parts))
-        for segment, at in parts:
-            segment.copy_into(at, room)
+        points = [each for segment, _ in parts if (each := segment.points) is not None]
+        if len(points) == len(parts):
+            read_records([(each, at) for each, (_, at) in zip(points, parts, strict=True)], room)
+        else:
+            for segment, at in parts:
+                segment.copy_into(at, room)
         self._device.wait(due)
         self._learn(began, len(ids))
         return order, room.rows()
@@ -338,4 +343,11 @@ def positions_in(segment: Segment, ids: np.ndarray) -> np.ndarray:
 def names_of(segment: Segment, at: np.ndarray) -> np.ndarray:
     """A number for each record."""
     ids: np.ndarray = (segment.uid << _POSITION_BITS) | at
+    return ids
+
+
+def names_in(segments: Sequence[Segment], owners: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """As ``names_of``, of records of several segments, told by their numbers."""
+    uids = np.array([segment.uid for segment in segments], np.int64)
+    ids: np.ndarray = (uids[owners] << _POSITION_BITS) | at
     return ids

@@ -27,7 +27,8 @@ from tailrace.state import cold_kernels as ck
 from tailrace.state.cold_reads import ColdReads
 from tailrace.state.lanes import EVERY, Lane
 from tailrace.state.layout import HASH, PANE, RecordLayout
-from tailrace.state.point_rows import READ_BYTES, PointRows
+from tailrace.state.likely_places import IndexAt, likely_places
+from tailrace.state.point_rows import READ_BYTES, PointRows, read_records
 from tailrace.state.row_room import RowRoom
 from tailrace.state.runs import no_rows, row_numbers, take
 from tailrace.state.table import Rows
@@ -82,6 +83,7 @@ class ColdSegment:
         self.tags = tags
         self._tags_file = tags_file
         self.shards, self.panes, self.lo, self.hi, self.live = (np.ascontiguousarray(column) for column in cells)
+        self._index_at: IndexAt | None = None  # as long as the arrays are these
 
     @property
     def in_memory(self) -> bool:
@@ -91,6 +93,17 @@ class ColdSegment:
     def buffered_bytes(self) -> int:
         """Of records that are not on disk yet."""
         return self.disk_bytes if self._files is None and not self._closed else 0
+
+    @property
+    def points(self) -> PointRows | None:
+        """By which single records are read; None while they lie in memory."""
+        return self._points
+
+    @property
+    def index_at(self) -> IndexAt:
+        if self._index_at is None:
+            self._index_at = IndexAt.of(self.shards, self.panes, self.lo, self.hi, self.tags)
+        return self._index_at
 
     def write_out(self, folder: str, *, direct: bool = False) -> None:
         """Put the records on disk. Where the disk is full they stay in memory, and it can be tried again."""
@@ -121,7 +134,7 @@ class ColdSegment:
         for first in range(0, len(tags), step):
             tags[first : first + step] = self.tags[first : first + step]
             self._tags_file.release()
-        self.tags = tags
+        self.tags, self._index_at = tags, None
         self._tags_file.close()
         self._tags_file = None
 
@@ -142,6 +155,7 @@ class ColdSegment:
             self.shards, self.panes, self.lo, self.hi, self.live = (
                 part[stay] for part in (self.shards, self.panes, self.lo, self.hi, self.live)
             )
+            self._index_at = None
 
     def mark(self, at: np.ndarray, dead: bool) -> None:
         """Whether the records at these positions, each named once, are dead."""
@@ -168,7 +182,7 @@ class ColdSegment:
         if points is None:
             return take(rows, at, self._layout)
         room = RowRoom(self._layout, len(at), points.heap_bytes(len(at)))
-        points.read_into(at, room)
+        read_records([(points, at)], room)
         return room.rows()
 
     def heap_bytes(self, count: int) -> int:
@@ -182,7 +196,7 @@ class ColdSegment:
         if points is None:
             room.add(take(rows, at, self._layout))
         else:
-            points.read_into(at, room)
+            read_records([(points, at)], room)
 
     def _readable(self) -> tuple[Rows, PointRows | None]:
         rows, points = self.rows, self._points  # taken once: they are others once it is written out, or closed
@@ -229,21 +243,6 @@ class ColdSegment:
         order = np.argsort(at, kind="stable")
         return rows[order], at[order]
 
-    def likely(self, rows: Rows, bounds: np.ndarray, horizon: int, found: np.ndarray | None = None) -> Likely:
-        """Of rows of all shards, sorted by shard, where their records may lie. By tags alone: nothing is read.
-
-        ``found``: rows to leave out, since they have one elsewhere; those that have one here are marked there too.
-        """
-        room = len(rows) + 64
-        any_ = np.zeros(len(rows), bool) if found is None else found
-        out_rows, at = np.empty(room, np.int64), np.empty(room, np.int64)
-        cells = (self.shards, self.panes, self.lo, self.hi)
-        count = ck.places(rows.words, bounds, horizon, *cells, self.tags, found is not None, any_, out_rows, at)
-        if count < 0:
-            return Likely(any_, None, None)
-        order = np.argsort(at[:count], kind="stable")
-        return Likely(any_, out_rows[:count][order], at[:count][order])
-
     def places_of(self, other: ColdSegment, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Live records of a segment that this one was made of: which of them are here beyond doubt, and where.
 
@@ -259,8 +258,8 @@ class ColdSegment:
         words[:, HASH] = ((tags << np.uint64(33)) ^ np.uint64(1 << 63)).view(np.int64)
         words[:, PANE] = other.panes[cells]
         bounds = np.searchsorted(shards[order], np.arange(int(shards[order[-1]]) + 2))
-        found = self.likely(Rows(words, np.empty(0, np.uint8)), bounds, int(words[:, PANE].min()))
-        if found.rows is None or found.at is None:
+        found = likely_places([self], Rows(words, np.empty(0, np.uint8)), bounds, int(words[:, PANE].min()))
+        if found.rows is None:
             return order[:0], order[:0]
         alone = (np.bincount(found.rows, minlength=len(order)) == 1)[found.rows]
         return order[found.rows[alone]], found.at[alone]
@@ -315,7 +314,7 @@ class ColdSegment:
     def close(self) -> None:
         with self._swapping:
             self._closed = True
-            self.rows, self.tags = no_rows(self._layout), _NO_TAGS
+            self.rows, self.tags, self._index_at = no_rows(self._layout), _NO_TAGS, None
             close_files(self._files or (), self._points)
             if self._tags_file is not None:
                 self._tags_file.close()
@@ -325,18 +324,6 @@ def each_once(at: np.ndarray) -> np.ndarray:
     """Of ascending positions."""
     once: np.ndarray = at[np.append(True, at[1:] != at[:-1])] if len(at) else at
     return once
-
-
-@dataclass(frozen=True)
-class Likely:
-    """Which rows may have a record in a segment, and pairs of a row and a position, by position.
-
-    No pairs where too many records share a tag: then each shard must be looked through by itself.
-    """
-
-    any: np.ndarray
-    rows: np.ndarray | None
-    at: np.ndarray | None
 
 
 @dataclass(frozen=True)

@@ -20,17 +20,21 @@ END, NEEDED = 0, 1
 
 
 @kernel
-def read_words(descriptor, at, row_bytes, out):
-    """Rows at these positions, ascending, one after the other; neighbours with one call. Whether all of them came."""
+def read_words(descriptors, ends, at, row_bytes, out):
+    """Rows at these positions, one after the other; neighbours with one call. Whether all of them came.
+
+    Those up to ``ends[p]`` are of file ``p``, where they come ascending.
+    """
     first = 0
-    while first < at.shape[0]:
-        end = first + 1
-        while end < at.shape[0] and at[end] == at[end - 1] + 1:
-            end += 1
-        size = (end - first) * row_bytes
-        if pread(descriptor, out, first * row_bytes, size, at[first] * row_bytes) != size:
-            return False
-        first = end
+    for p in range(ends.shape[0]):
+        while first < ends[p]:
+            end = first + 1
+            while end < ends[p] and at[end] == at[end - 1] + 1:
+                end += 1
+            size = (end - first) * row_bytes
+            if pread(descriptors[p], out, first * row_bytes, size, at[first] * row_bytes) != size:
+                return False
+            first = end
     return True
 
 
@@ -47,14 +51,19 @@ def _length(data, at):
 
 
 @kernel
-def read_strings(descriptor, words, bytes_words, first, heap, room, lengths, out):
+def read_strings(descriptors, ends, words, bytes_words, first, heap, room, lengths, out):
     """Strings of the rows from ``first`` on to the heap, from ``out[END]`` on; the rows' words then say where.
 
-    Returns the first row not done: the heap has no room for ``out[NEEDED]`` bytes more. ``FAILED`` where the file ends
-    too early. ``lengths`` has room for a row's strings. A row's lie close together, mostly: one call gets them all.
+    Those of the rows up to ``ends[p]`` are in file ``p``. Returns the first row not done: the heap has no room for
+    ``out[NEEDED]`` bytes more. ``FAILED`` where the file ends too early. ``lengths`` has room for a row's strings. A
+    row's lie close together, mostly: one call gets them all.
     """
     out[NEEDED] = 0
+    p = 0
     for i in range(first, words.shape[0]):
+        while i >= ends[p]:
+            p += 1
+        descriptor = descriptors[p]
         low = np.int64(-1)
         for k in range(bytes_words.shape[0]):
             if words[i, VALID] >> bytes_words[k, 1] & 1:

@@ -6,10 +6,11 @@ Threads: any number at once.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 
 import numpy as np
 
-from tailrace.env.point_file import BLOCK, PointFile
+from tailrace.env.point_file import BLOCK, PointFile, reading
 from tailrace.env.scratch import ScratchFile
 from tailrace.state import point_kernels as pk
 from tailrace.state.layout import VALID, RecordLayout
@@ -44,49 +45,16 @@ class PointRows:
         """About what the strings of so many records take, as far as any were read."""
         return int(count * self._string_bytes * 1.1) + _ROW_BYTES
 
-    def read_into(self, at: np.ndarray, room: RowRoom) -> None:
-        """The records at these positions, ascending."""
-        began = room.heap_end
-        if not self._direct:
-            self._read(at, room)
-        else:
-            for first in range(0, len(at), self._together):
-                room.add(self._read_blocks(at[first : first + self._together]))
-        if len(at):
-            self._string_bytes = (room.heap_end - began) / len(at)
-
     def close(self) -> None:
         self._words.close()
         if self._heap is not None:
             self._heap.close()
 
-    # Through the page cache ------------------------------------------------------------------------------------------
+    # Around the page cache -------------------------------------------------------------------------------------------
 
-    def _read(self, at: np.ndarray, room: RowRoom) -> None:
-        words = room.next(len(at))
-        with self._words.reading() as descriptor:
-            whole = pk.read_words(descriptor, at, 8 * self._layout.words, words.reshape(-1).view(np.uint8))
-        if not whole:
-            raise _cut_off()
-        if self._heap is not None and len(at):
-            self._read_strings(words, self._heap, room)
-
-    def _read_strings(self, words: np.ndarray, file: PointFile, room: RowRoom) -> None:
-        """Of these rows, which then point into the room's heap."""
-        strings = self._layout.bytes_words
-        row = np.empty(min(_ROW_BYTES_MOST, max(_ROW_BYTES, int(1.25 * self._string_bytes))), np.uint8)
-        lengths, out = np.empty(8 * len(strings), np.uint8), np.array([room.heap_end, 0], np.int64)
-        done = 0
-        with file.reading() as descriptor:
-            while done < len(words):
-                done = pk.read_strings(descriptor, words, strings, done, room.heap, row, lengths, out)
-                if done == pk.FAILED:
-                    raise _cut_off()
-                room.heap_end = int(out[pk.END])
-                if done < len(words):
-                    room.grow(int(out[pk.NEEDED]))
-
-    # Around it -------------------------------------------------------------------------------------------------------
+    def _read_directly(self, at: np.ndarray, room: RowRoom) -> None:
+        for first in range(0, len(at), self._together):
+            room.add(self._read_blocks(at[first : first + self._together]))
 
     def _read_blocks(self, at: np.ndarray) -> Rows:
         size = 8 * self._layout.words
@@ -112,13 +80,53 @@ class PointRows:
         return take(Rows(words, buffer), np.arange(len(words), dtype=np.int64), self._layout)
 
 
+def read_records(parts: Sequence[tuple[PointRows, np.ndarray]], room: RowRoom) -> None:
+    """Put the records at these positions, ascending in each part, into the room, part by part."""
+    began, count = room.heap_end, sum(len(at) for _, at in parts)
+    if not count:
+        return
+    if any(points._direct for points, _ in parts):
+        for points, at in parts:
+            points._read_directly(at, room)
+    else:
+        _read_cached([points for points, _ in parts], [at for _, at in parts], room)
+    for points, _ in parts:
+        points._string_bytes = (room.heap_end - began) / count
+
+
+def _read_cached(points: Sequence[PointRows], at: Sequence[np.ndarray], room: RowRoom) -> None:
+    """Through the page cache, all with one loop: a call for each file would cost as much as ten records do."""
+    layout, ends = points[0]._layout, np.cumsum([len(part) for part in at])
+    words = room.next(int(ends[-1]))
+    with reading([each._words for each in points]) as descriptors:
+        bytes_ = words.reshape(-1).view(np.uint8)
+        whole = pk.read_words(descriptors, ends, np.concatenate(at), 8 * layout.words, bytes_)
+    if not whole:
+        raise _cut_off()
+    if not layout.has_bytes:
+        return
+    guess = 1.25 * max(each._string_bytes for each in points)
+    row = np.empty(min(_ROW_BYTES_MOST, max(_ROW_BYTES, int(guess))), np.uint8)
+    strings = layout.bytes_words
+    lengths, out = np.empty(8 * len(strings), np.uint8), np.array([room.heap_end, 0], np.int64)
+    done = 0
+    with reading([each._heap for each in points if each._heap is not None]) as descriptors:
+        while done < len(words):
+            done = pk.read_strings(descriptors, ends, words, strings, done, room.heap, row, lengths, out)
+            if done == pk.FAILED:
+                raise _cut_off()
+            room.heap_end = int(out[pk.END])
+            if done < len(words):
+                room.grow(int(out[pk.NEEDED]))
+
+
 def _cut_off() -> OSError:
     return OSError(errno.EIO, "a scratch file cannot be read any more: check that disk")
 
 
 def warm_up_point_rows(layout: RecordLayout) -> None:
     """Compile the loops: on no rows, so that no file is needed."""
-    words = np.empty((0, layout.words), np.int64)
-    pk.read_words(-1, np.empty(0, np.int64), 8 * layout.words, words.reshape(-1).view(np.uint8))
+    words, nobody = np.empty((0, layout.words), np.int64), np.empty(0, np.int64)
+    pk.read_words(nobody, nobody, nobody, 8 * layout.words, words.reshape(-1).view(np.uint8))
     none, out = np.empty(0, np.uint8), np.zeros(2, np.int64)
-    pk.read_strings(-1, words, layout.bytes_words, 0, none, none, none, out)
+    pk.read_strings(nobody, nobody, words, layout.bytes_words, 0, none, none, none, out)

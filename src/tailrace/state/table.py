@@ -120,7 +120,7 @@ class Table:
             if status == tk.NEED_ROWS:
                 self._grow_rows()
             elif status == tk.NEED_ARENA:
-                self._grow_arena(int(uk.heap_needed(rows, heap, np.array([at]), layout.bytes_words)))
+                self._grow_arena(int(uk.heap_needed(rows, heap, np.arange(at, hi), layout.bytes_words)))
             elif status == tk.NEED_PANES:
                 self._grow_panes()
             else:
@@ -389,8 +389,9 @@ class Table:
         self._panes = panes
 
     def _grow_arena(self, needed: int) -> None:
-        """At least doubled, and so that ``needed`` bytes more have room."""
-        self._arena = grown(self._arena, max(2 * len(self._arena), int(self._counters[tk.ARENA_END]) + needed))
+        """By half at least, and so that ``needed`` bytes more have room."""
+        end = int(self._counters[tk.ARENA_END])
+        self._arena = grown(self._arena, max(len(self._arena) + len(self._arena) // 2, end + needed))
 
     def compact(self) -> None:
         """Leave behind the strings that no record and no undo log points to, and most of the room that they took.

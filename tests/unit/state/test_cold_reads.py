@@ -37,7 +37,7 @@ class Time:
 
 
 class Segment:
-    uid, in_memory = 1, False
+    uid, in_memory, points = 1, False, None
 
     def __init__(self, time: Time) -> None:
         self._time = time

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tailrace.env.scratch import ScratchFile
 from tailrace.state import row_room
 from tailrace.state.layout import VALID, Merge, record_layout
-from tailrace.state.point_rows import PointRows
+from tailrace.state.point_rows import PointRows, read_records
 from tailrace.state.row_room import RowRoom
 from tailrace.state.runs import take
 from tailrace.state.sections import RowsBuilder
@@ -83,21 +83,24 @@ def test_copies_are_what_was_written(
 
 def copied(points: PointRows, at: np.ndarray) -> Rows:
     room = RowRoom(LAYOUT, len(at), points.heap_bytes(len(at)))
-    points.read_into(at, room)
+    read_records([(points, at)], room)
     return room.rows()
 
 
-def test_parts_lie_behind_each_other(tmp_path: Path) -> None:
-    """Of two files, and of rows in memory; there is room for no string yet."""
-    made = [rows_of([(length, None, 2)] * 20) for length in (5, 3000, 0)]
-    files = [written(tmp_path, rows) for rows in made[:2]]
-    points = [PointRows(LAYOUT, *each, direct=direct) for each, direct in zip(files, (False, True), strict=True)]
-    room, at = RowRoom(LAYOUT, 40), np.arange(3, 18)
-    points[0].read_into(at, room)
-    points[1].read_into(at, room)
-    room.add(take(made[2], np.arange(10), LAYOUT))
-    wanted = [take(made[0], at, LAYOUT), take(made[1], at, LAYOUT), take(made[2], np.arange(10), LAYOUT)]
-    assert texts(room.rows()) == [text for rows in wanted for text in texts(rows)]
+@pytest.mark.parametrize("direct", [(False, False, False), (False, True, False), (True, True, True)])
+def test_parts_lie_behind_each_other(tmp_path: Path, direct: tuple[bool, ...]) -> None:
+    """Of three files, one of which nothing is wanted, and of rows in memory; there is room for no string yet."""
+    made = [rows_of([(length, None, 2)] * 20) for length in (5, 300, 3000, 0)]
+    files = [written(tmp_path, rows) for rows in made[:3]]
+    points = [PointRows(LAYOUT, *each, direct=own) for each, own in zip(files, direct, strict=True)]
+    room, at = RowRoom(LAYOUT, 40), [np.arange(3, 18), np.empty(0, np.int64), np.array([0, 1, 5, 19])]
+    read_records(list(zip(points, at, strict=True)), room)
+    room.add(take(made[3], np.arange(10), LAYOUT))
+    wanted = [take(rows, own, LAYOUT) for rows, own in zip(made, [*at, np.arange(10)], strict=True)]
+    found = room.rows()
+    assert texts(found) == [text for rows in wanted for text in texts(rows)]
+    key = LAYOUT.keys[0].word
+    assert found.words[:, key].tolist() == [number for rows in wanted for number in rows.words[:, key].tolist()]
     for each in points:
         each.close()
 
