@@ -53,10 +53,9 @@ class Segment(Protocol):
     @property
     def in_memory(self) -> bool: ...
     @property
-    def points(self) -> PointRows | None: ...
+    def points(self) -> PointRows: ...
     def copied(self, at: np.ndarray) -> Rows: ...
     def heap_bytes(self, count: int) -> int: ...
-    def copy_into(self, at: np.ndarray, room: RowRoom) -> None: ...
 
 
 class ColdReads:
@@ -316,12 +315,7 @@ class ColdReads:
             segments = [self._segments[int(uid)] for uid in ids[starts] >> _POSITION_BITS]
         parts = list(zip(segments, np.split(ids & ((1 << _POSITION_BITS) - 1), starts[1:]), strict=True))
         room = RowRoom(self._layout, len(ids), sum(segment.heap_bytes(len(at)) for segment, at in parts))
-        points = [each for segment, _ in parts if (each := segment.points) is not None]
-        if len(points) == len(parts):
-            read_records([(each, at) for each, (_, at) in zip(points, parts, strict=True)], room)
-        else:
-            for segment, at in parts:
-                segment.copy_into(at, room)
+        read_records([(segment.points, at) for segment, at in parts], room)
         self._device.wait(due)
         self._learn(began, len(ids))
         return order, room.rows()

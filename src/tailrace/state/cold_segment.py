@@ -6,11 +6,12 @@ Invariants
   but for the dead bits of its tags, the counts of live records that follow from them, and the list of its cells.
 - In memory a record costs four bytes, its tag (see ``cold_kernels``); a cell costs ``CELL_BYTES``. The record at a
   position has the tag at that position.
-- Single records are read by ``copied`` and ``copy_into``, which map nothing. Who goes through the mapped files lets go
-  of their pages with ``release``, every ``READ_BYTES``: else all of them would be in this process's memory.
+- Single records are read by ``copied``, or of several segments by their ``points``, which map nothing. Who goes through
+  the mapped files lets go of their pages with ``release``, every ``READ_BYTES``: else all of them would be in this
+  process's memory.
 
-Threads: one at a time for each shard; different shards may be used at once. ``write_out``, ``copied`` and ``copy_into``
-may run beside all else.
+Threads: one at a time for each shard; different shards may be used at once. ``write_out``, ``copied`` and who reads by
+``points`` may run beside all else.
 """
 
 from __future__ import annotations
@@ -95,8 +96,10 @@ class ColdSegment:
         return self.disk_bytes if self._files is None and not self._closed else 0
 
     @property
-    def points(self) -> PointRows | None:
-        """By which single records are read; None while they lie in memory."""
+    def points(self) -> PointRows:
+        """By which single records are read that are on disk."""
+        if self._points is None:
+            raise SegmentClosedError("a segment is in memory, or was before it was closed")
         return self._points
 
     @property
@@ -178,7 +181,9 @@ class ColdSegment:
 
     def copied(self, at: np.ndarray) -> Rows:
         """A copy of the records at these positions, ascending."""
-        rows, points = self._readable()
+        rows, points = self.rows, self._points  # taken once: they are others once it is written out, or closed
+        if self._closed or len(rows) < len(self.tags):
+            raise SegmentClosedError("a segment was closed while it was read ahead")
         if points is None:
             return take(rows, at, self._layout)
         room = RowRoom(self._layout, len(at), points.heap_bytes(len(at)))
@@ -189,20 +194,6 @@ class ColdSegment:
         """About what the strings of so many records take."""
         points = self._points
         return 0 if points is None else points.heap_bytes(count)
-
-    def copy_into(self, at: np.ndarray, room: RowRoom) -> None:
-        """As ``copied``, behind what is there already."""
-        rows, points = self._readable()
-        if points is None:
-            room.add(take(rows, at, self._layout))
-        else:
-            read_records([(points, at)], room)
-
-    def _readable(self) -> tuple[Rows, PointRows | None]:
-        rows, points = self.rows, self._points  # taken once: they are others once it is written out, or closed
-        if self._closed or len(rows) < len(self.tags):
-            raise SegmentClosedError("a segment was closed while it was read ahead")
-        return rows, points
 
     def shards_of(self, at: np.ndarray) -> np.ndarray:
         """The shards of the records at these positions; -1 for those of cells that are gone."""
@@ -314,6 +305,7 @@ class ColdSegment:
     def close(self) -> None:
         with self._swapping:
             self._closed = True
+            self.drop(np.ones(len(self.shards), bool))
             self.rows, self.tags, self._index_at = no_rows(self._layout), _NO_TAGS, None
             close_files(self._files or (), self._points)
             if self._tags_file is not None:

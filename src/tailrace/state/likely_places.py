@@ -63,9 +63,9 @@ def likely_places(
     """Of rows of all shards, sorted by shard.
 
     ``once``: a record lies in one segment, so where one seems found others are not looked into, in their order; where
-    too many share a tag, in one segment, it is left out.
+    so many share a tag that there is no room for those of a segment, it is left out.
     """
-    room = len(rows) + 64
+    room = len(rows) + len(rows) // 16 + 64
     any_ = np.zeros(len(rows), np.bool_)
     out_rows, which, at = (np.empty(room, np.int64) for _ in range(3))
     indexes = [segment.index_at for segment in segments]

@@ -6,8 +6,9 @@ Invariants
 - A row number stays with its record until the log under which it went is forgotten, or the one that made it undone, or
   until ``discard`` moves what is left together.
 - ``discard`` is no change: it is for records that live on elsewhere and that no log knows, so there is nothing to undo.
-- Room grows by doubling. Shards start from different capacities (``stagger``), so that hash-balanced shards do not all
-  grow in the same epoch: the work of growing is spread over a whole doubling of the state.
+- Room for records grows by doubling, that for strings by half, or to what is needed. Shards start from different
+  capacities (``stagger``), so that hash-balanced shards do not all grow in the same epoch: the work of growing is
+  spread over a whole doubling of the state.
 
 Threads: one at a time.
 """
@@ -358,6 +359,7 @@ class Table:
         records, links, free = record_matrix(room, width), np.empty(room, np.int32), np.empty(room, np.int32)
         index, panes = np.full(index_slots(room), -1, np.int64), empty_panes(pane_slots)
         logs = self._undo.renumbered(moved)
+        arena = self._fresh_arena() if self.layout.has_bytes else None
         kept_panes = ck.repack(
             moved, self._records, self._links, self._index, self._panes, records, links, index, panes
         )
@@ -367,8 +369,8 @@ class Table:
         self._counters[tk.LIVE] -= len(rows)
         self._counters[tk.PANES] = kept_panes
         self._leaving.moved(stays)
-        if self.layout.has_bytes:
-            self.compact()
+        if arena is not None:
+            self._move_strings(arena)
 
     # Room ------------------------------------------------------------------------------------------------------------
 
@@ -394,21 +396,28 @@ class Table:
         self._arena = grown(self._arena, max(len(self._arena) + len(self._arena) // 2, end + needed))
 
     def compact(self) -> None:
-        """Leave behind the strings that no record and no undo log points to, and most of the room that they took.
+        """Leave behind the strings that no record and no undo log points to, and most of the room that they took."""
+        self._move_strings(self._fresh_arena())
+
+    def _fresh_arena(self) -> np.ndarray:
+        """Room for all strings. Of a record and of its image the string may be one; copied, it is two."""
+        needed, words = int(self._counters[tk.ARENA_END]), self.layout.bytes_words
+        for log in self._undo:
+            needed += int(uk.heap_needed(log.images, self._arena, np.arange(log.images_end), words))
+        return np.empty(needed, np.uint8)
+
+    def _move_strings(self, fresh: np.ndarray) -> None:
+        """To other room, of which only as much is kept as they need to grow by half.
 
         Room that nobody writes to is not free of charge: it lies where others have written before (``kept_memory``).
         """
-        words, logs = self.layout.bytes_words, list(self._undo)
-        # Of a record and of its image the string may be one; copied, it is two.
-        images = sum(int(uk.heap_needed(log.images, self._arena, np.arange(log.images_end), words)) for log in logs)
-        fresh = np.empty(int(self._counters[tk.ARENA_END]) + images, np.uint8)
-        rows_end = int(self._counters[tk.ROWS_END])
+        words, rows_end = self.layout.bytes_words, int(self._counters[tk.ROWS_END])
         end = uk.move_strings(self._records, self.layout.words, rows_end, words, self._arena, fresh, 0)
-        for log in logs:
+        for log in self._undo:
             end = uk.move_strings(log.images, -1, log.images_end, words, self._arena, fresh, end)
-        for log in logs:
+        for log in self._undo:
             log.arena_end, log.arena_waste = int(end), 0
-        if len(fresh) > end + end // 2:
-            fresh.resize(end + end // 2, refcheck=False)
         self._arena = fresh
         self._counters[tk.ARENA_END], self._counters[tk.ARENA_WASTE] = end, 0
+        if len(fresh) > end + end // 2:
+            fresh.resize(end + end // 2, refcheck=False)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tailrace.env import clock
+from tailrace.env.scratch import ScratchFile
+from tailrace.state import cold_reads
 from tailrace.state.cold_reads import ColdReads
 from tailrace.state.layout import Merge, record_layout
+from tailrace.state.point_rows import PointRows
 from tailrace.state.record_cache import RecordCache
-from tailrace.state.row_room import RowRoom
 from tailrace.state.table import Rows
 from tailrace.state.tuning import ColdTuning
 from tailrace.types import BIGINT, Field
@@ -27,6 +30,7 @@ class Time:
         monkeypatch.setattr(clock, "monotonic", lambda: self.now)
         for name, takes_s in (("get", 100.0), ("put", 1_000.0)):
             monkeypatch.setattr(RecordCache, name, self._taking(getattr(RecordCache, name), takes_s))
+        monkeypatch.setattr(cold_reads, "read_records", self._taking(cold_reads.read_records, 1.0))
 
     def _taking(self, done: Any, takes_s: float) -> Any:
         def slowly(*given: Any, **named: Any) -> Any:
@@ -37,11 +41,15 @@ class Time:
 
 
 class Segment:
-    uid, in_memory, points = 1, False, None
+    """Ten records in files."""
 
-    def __init__(self, time: Time) -> None:
-        self._time = time
+    uid, in_memory = 1, False
+
+    def __init__(self, folder: Path) -> None:
         self.rows = Rows(np.arange(10 * LAYOUT.words, dtype=np.int64).reshape(10, -1), np.empty(0, np.uint8))
+        words, heap = ScratchFile(str(folder)), ScratchFile(str(folder))
+        words.write(self.rows.words, 0)
+        self.points = PointRows(LAYOUT, words, heap, direct=False)
 
     def copied(self, at: np.ndarray) -> Rows:
         return Rows(self.rows.words[at], self.rows.heap)
@@ -49,14 +57,10 @@ class Segment:
     def heap_bytes(self, count: int) -> int:
         return 0
 
-    def copy_into(self, at: np.ndarray, room: RowRoom) -> None:
-        self._time.now += 1.0
-        room.add(self.copied(at))
 
-
-def test_only_reading_counts_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    time = Time(monkeypatch)
-    segment, reads = Segment(time), ColdReads(LAYOUT, 1 << 20, ColdTuning(prefetch="off", reads="direct"))
+def test_only_reading_counts_as_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Time(monkeypatch)
+    segment, reads = Segment(tmp_path), ColdReads(LAYOUT, 1 << 20, ColdTuning(prefetch="off", reads="direct"))
     first = reads.read(segment, np.array([1, 2, 3]), keep=True)
     assert (first.words == segment.rows.words[1:4]).all()
     assert reads.metrics()["coldWaitMs"] == 1e3, "what it takes to keep a copy is no waiting"
@@ -69,3 +73,4 @@ def test_only_reading_counts_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None
     assert told["coldWaitMs"] == 2e3, "copying two that are there is no waiting beside one that is not"
     assert (told["coldHits"], told["coldMisses"]) == (5, 4)
     reads.close()
+    segment.points.close()

@@ -338,6 +338,44 @@ def test_records_that_cannot_leave_stay_whole(monkeypatch: pytest.MonkeyPatch, f
         assert content(store) == want
 
 
+def test_memory_that_ends_while_records_leave_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room is asked for several times: any of these may fail."""
+    with store_of(60_000) as store:
+        for epoch in range(3):
+            fill(store, range(190), epoch, epoch)
+        assert store._budget is not None
+        store._budget._memory_bytes = 0
+        want = content(store)
+        victim = dict(store.tables())[1]
+        discard, empty, left = Table.discard, np.empty, [-1]
+
+        def watched(self: Table, rows: np.ndarray) -> None:
+            left[0] = failed if self is victim else -1
+            discard(self, rows)
+            left[0] = -1
+
+        def failing(*given: Any, **named: Any) -> np.ndarray:
+            left[0] -= 1
+            if left[0] == -1:
+                raise MemoryError("no room")
+            made: np.ndarray = empty(*given, **named)
+            return made
+
+        for failed in range(20):
+            with monkeypatch.context() as patched:
+                patched.setattr(Table, "discard", watched)
+                patched.setattr(np, "empty", failing)
+                try:
+                    store.forget(99)
+                except MemoryError:
+                    pass
+                else:
+                    break
+            assert content(store) == want, f"allocation {failed}"
+        assert 3 < failed < 19, "records, links, free rows, strings"
+        assert content(store) == want
+
+
 def test_a_cold_record_that_is_removed_is_gone_for_good() -> None:
     """In one epoch it comes from disk and goes: the tombstone must still be written."""
     with store_of(0, removes=True) as store, store_of(0, removes=True) as copy:
