@@ -43,7 +43,8 @@ from tailrace.lab.run import read_emitted
 from tailrace.lab.run_check import check_rows
 from tailrace.lab.turns import in_turns
 
-FITS_BYTES = 1 << 30
+FITS_BYTES = 4 << 30
+"""More than any workload's state takes in memory: one gigabyte is too little for Q19's."""
 _JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Spark's planner is so much code that the JVM's second compiler is at it for hours, with a fifth of all processor
 time, in one batch more and in another less. A query that has run for a day has that behind it; here the first

@@ -50,7 +50,7 @@ class PrefetchOptions:
 
     def case_of(self, name: str) -> Case:
         """With the parameters that were given, where the workload has them."""
-        made = case(name, self.memory_bytes)
+        made = case(name, self.memory_bytes, fits=self.all_in_cache)
         workload = registry.workload(made.workload)
         mine = [text for text in self.given if text.partition("=")[0] in workload.parameters]
         told = workload.values(mine)

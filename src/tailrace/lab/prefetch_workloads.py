@@ -23,6 +23,9 @@ from tailrace.lab.registry import OURS, UnknownNameError, Value
 
 TIMES = 12
 """State is planned to be so many times the memory; at least 8 is asked for, and told in the result."""
+TOUCHED = 32
+"""Where all is to be in memory, a lookup table's copies take this part of it: a row comes when it is asked for, so it
+must be so small that all rows were, in the batches before those that are measured."""
 PEER = "spark-rocksdb"
 HINTS = "hints"
 
@@ -96,9 +99,9 @@ _ROW_US = 4.0
 """On two cores Spark takes some 4 to 6 microseconds to bring a row: to read it, parse it and hand it over."""
 
 
-def _q13(memory: int) -> Case:
+def _q13(memory: int, table_bytes: int) -> Case:
     """A table of (auction, text). A copy of a row takes about 90 bytes; all memory is for copies."""
-    table = TIMES * memory // 90
+    table = table_bytes // 90
     values: dict[str, Value] = {
         **_HOT,
         "rate": _RATE,
@@ -110,7 +113,7 @@ def _q13(memory: int) -> Case:
     return Case("q13", f"{PREFIX}q13{AS_TEXTS}", values, memory // 175, memory, table="side_rows", cold=0.44)
 
 
-def _q18(memory: int) -> Case:
+def _q18(memory: int, _: int) -> Case:
     """A bid for each pair of an auction and a bidder, 300 bytes: few of both, who meet again and again."""
     each = math.isqrt(TIMES * memory // 300)
     bids = 5_000
@@ -131,7 +134,7 @@ def _q18(memory: int) -> Case:
     return Case("q18", f"{PREFIX}q18{AS_TEXTS}", values, memory // 262, memory, fill, fill // 3 + 1, filling, cold=0.09)
 
 
-def _q19(memory: int) -> Case:
+def _q19(memory: int, _: int) -> Case:
     """Ten bids of each auction, 2 kB on disk and 3.6 kB as a copy: seven times the memory, so that they fit as copies.
 
     While it is filled each auction has its bids soon after it opens.
@@ -155,7 +158,7 @@ def _q19(memory: int) -> Case:
     )
 
 
-def _q20(memory: int) -> Case:
+def _q20(memory: int, _: int) -> Case:
     """An auction of 650 bytes for each fifth one that opens. Filled by auctions, of which nearly all events are."""
     wanted = 5 * TIMES * memory // 650
     a_round = 48
@@ -174,19 +177,20 @@ def _q20(memory: int) -> Case:
     )
 
 
-def _ysb(memory: int) -> Case:
+def _ysb(memory: int, table_bytes: int) -> Case:
     """Ads in Redis. A copy takes about 170 bytes; the counts of views have the other half of the memory."""
     rows = memory // 175
-    ads = TIMES * memory // 170
+    ads = table_bytes // 170
     values: dict[str, Value] = {"ads": ads, "rate": max(1, rows // 5), "skew": 1.0, "hot_events": rows * 4}
     return Case("ysb", "ysb", values, rows, memory, table="ads", skew="skew", cold=0.46)
 
 
-_CASES: dict[str, Callable[[int], Case]] = {"q13": _q13, "q18": _q18, "q19": _q19, "q20": _q20, "ysb": _ysb}
+_CASES: dict[str, Callable[[int, int], Case]] = {"q13": _q13, "q18": _q18, "q19": _q19, "q20": _q20, "ysb": _ysb}
 CASES = tuple(_CASES)
 
 
-def case(name: str, memory_bytes: int) -> Case:
+def case(name: str, memory_bytes: int, *, fits: bool = False) -> Case:
+    """``fits``: there will be memory for everything, and it is to be full of what is needed soon."""
     if name not in _CASES:
         raise UnknownNameError(f"bench prefetch has no workload {name!r}; there are {', '.join(CASES)}")
-    return _CASES[name](memory_bytes)
+    return _CASES[name](memory_bytes, memory_bytes // TOUCHED if fits else TIMES * memory_bytes)
