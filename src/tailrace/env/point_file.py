@@ -1,9 +1,9 @@
 """Reading many small parts of a file at once: through the system's page cache, or around it.
 
-Not by mapping: a page that is not mapped yet costs several times what a call for it does, and must be let go again. Who
-knows what lies in the file calls ``pread`` from a loop of his own, while he is ``reading``. Around the page cache only
-whole blocks can be read: every block of ``BLOCK`` bytes that some part needs is read once, into a buffer in which the
-blocks of one part lie one after the other (``gather``). Loops are compiled, and run without the interpreter lock.
+Not by mapping: a page that is not mapped yet may cost several times what a call for it does, and must be let go again.
+Who knows what lies in the file calls ``pread`` from a loop of his own, while he is ``reading``. Around the page cache
+only whole blocks can be read: every block of ``BLOCK`` bytes that some part needs is read once, into a buffer in which
+the blocks of one part lie one after the other (``gather``). Loops are compiled, and run without the interpreter lock.
 
 Threads: any number at once. Who closes a file need not wait for readers: its descriptor goes with the last of them, so
 that none reads another file which has got the same number meanwhile.

@@ -24,8 +24,8 @@ from tailrace.lab.registry import OURS, UnknownNameError, Value
 TIMES = 12
 """State is planned to be so many times the memory; at least 8 is asked for, and told in the result."""
 TOUCHED = 32
-"""Where all is to be in memory, a lookup table's copies take this part of it: a row comes when it is asked for, so it
-must be so small that all rows were, in the batches before those that are measured."""
+"""Where all is to be in memory, a lookup table's copies take one part in so many of it: a row comes when it is asked
+for, so the table must be so small that all rows were, in the batches before those that are measured."""
 PEER = "spark-rocksdb"
 HINTS = "hints"
 
@@ -190,7 +190,7 @@ CASES = tuple(_CASES)
 
 
 def case(name: str, memory_bytes: int, *, fits: bool = False) -> Case:
-    """``fits``: there will be memory for everything, and it is to be full of what is needed soon."""
+    """``fits``: there will be memory for everything, and lookup tables are to be in it soon (``TOUCHED``)."""
     if name not in _CASES:
         raise UnknownNameError(f"bench prefetch has no workload {name!r}; there are {', '.join(CASES)}")
     return _CASES[name](memory_bytes, memory_bytes // TOUCHED if fits else TIMES * memory_bytes)

@@ -31,6 +31,7 @@ from tailrace.cache.prefetch import Prefetcher
 from tailrace.env import clock
 from tailrace.env.shaped_reads import ReadDevice
 from tailrace.state.layout import RecordLayout
+from tailrace.state.likely_places import POSITION_BITS
 from tailrace.state.metrics import Metrics
 from tailrace.state.point_rows import PointRows, read_records
 from tailrace.state.record_cache import RecordCache
@@ -39,7 +40,6 @@ from tailrace.state.runs import take
 from tailrace.state.table import Rows, concat_rows
 from tailrace.state.tuning import ColdTuning
 
-_POSITION_BITS = 32
 CACHE_SHARE, CACHE_SHARE_MOST = 8, 2
 """The cache gets one part in so many of the store's memory; where much is foretold, one in so many."""
 _EPOCHS_KEPT = 16
@@ -264,7 +264,7 @@ class ColdReads:
         self._cache.keep_only(np.array(segments, np.int64))
         if self._prefetcher is not None:  # else one of them would fail the fetch of all others with it
             ids = self._prefetcher.ids()
-            self._prefetcher.drop(ids[~np.isin(ids >> _POSITION_BITS, segments)])
+            self._prefetcher.drop(ids[~np.isin(ids >> POSITION_BITS, segments)])
 
     def metrics(self) -> Metrics:
         prefetcher = self._prefetcher
@@ -310,10 +310,10 @@ class ColdReads:
         due = due or self._device.ask(len(ids))
         order = np.argsort(ids)  # by segment, then by position
         ids = ids[order]
-        starts = np.flatnonzero(np.append(True, np.diff(ids >> _POSITION_BITS) != 0))
+        starts = np.flatnonzero(np.append(True, np.diff(ids >> POSITION_BITS) != 0))
         with self._lock:
-            segments = [self._segments[int(uid)] for uid in ids[starts] >> _POSITION_BITS]
-        parts = list(zip(segments, np.split(ids & ((1 << _POSITION_BITS) - 1), starts[1:]), strict=True))
+            segments = [self._segments[int(uid)] for uid in ids[starts] >> POSITION_BITS]
+        parts = list(zip(segments, np.split(ids & ((1 << POSITION_BITS) - 1), starts[1:]), strict=True))
         room = RowRoom(self._layout, len(ids), sum(segment.heap_bytes(len(at)) for segment, at in parts))
         read_records([(segment.points, at) for segment, at in parts], room)
         self._device.wait(due)
@@ -330,18 +330,18 @@ class ColdReads:
 
 def positions_in(segment: Segment, ids: np.ndarray) -> np.ndarray:
     """Where those of these records lie that are in a segment."""
-    positions: np.ndarray = ids[ids >> _POSITION_BITS == segment.uid] & ((1 << _POSITION_BITS) - 1)
+    positions: np.ndarray = ids[ids >> POSITION_BITS == segment.uid] & ((1 << POSITION_BITS) - 1)
     return positions
 
 
 def names_of(segment: Segment, at: np.ndarray) -> np.ndarray:
     """A number for each record."""
-    ids: np.ndarray = (segment.uid << _POSITION_BITS) | at
+    ids: np.ndarray = (segment.uid << POSITION_BITS) | at
     return ids
 
 
 def names_in(segments: Sequence[Segment], owners: np.ndarray, at: np.ndarray) -> np.ndarray:
     """As ``names_of``, of records of several segments, told by their numbers."""
     uids = np.array([segment.uid for segment in segments], np.int64)
-    ids: np.ndarray = (uids[owners] << _POSITION_BITS) | at
+    ids: np.ndarray = (uids[owners] << POSITION_BITS) | at
     return ids

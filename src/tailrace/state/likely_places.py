@@ -17,7 +17,8 @@ import numpy as np
 from tailrace.state import cold_kernels as ck
 from tailrace.state.table import Rows
 
-_POSITION_BITS = 40
+POSITION_BITS = 32
+"""A segment has fewer records than two to the power of this."""
 
 
 @dataclass(frozen=True)
@@ -73,5 +74,5 @@ def likely_places(
     count = int(ck.places(words, rows.words, bounds, horizon, once, any_, out_rows, which, at))
     if count < 0:
         return Likely(any_, None, which[:0], at[:0])
-    order = np.argsort(which[:count] << _POSITION_BITS | at[:count], kind="stable")
+    order = np.argsort(which[:count] << POSITION_BITS | at[:count], kind="stable")
     return Likely(any_, out_rows[order], which[order], at[order])

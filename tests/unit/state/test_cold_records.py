@@ -313,13 +313,20 @@ def test_what_an_epoch_took_can_be_undone_after_its_segment_was_rewritten() -> N
         assert content(store) == want
 
 
-@pytest.mark.parametrize("failing", range(SHARDS))
-def test_records_that_cannot_leave_stay_whole(monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
+@contextmanager
+def store_that_must_empty() -> Iterator[ReadModifyWriteStore]:
+    """All of its records have to leave as soon as they may."""
     with store_of(60_000) as store:
         for epoch in range(3):
             fill(store, range(190), epoch, epoch)
         assert store._budget is not None
         store._budget._memory_bytes = 0
+        yield store
+
+
+@pytest.mark.parametrize("failing", range(SHARDS))
+def test_records_that_cannot_leave_stay_whole(monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
+    with store_that_must_empty() as store:
         want = content(store)
         victim = dict(store.tables())[failing]
         real = Table.discard
@@ -340,11 +347,7 @@ def test_records_that_cannot_leave_stay_whole(monkeypatch: pytest.MonkeyPatch, f
 
 def test_memory_that_ends_while_records_leave_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room is asked for several times: any of these may fail."""
-    with store_of(60_000) as store:
-        for epoch in range(3):
-            fill(store, range(190), epoch, epoch)
-        assert store._budget is not None
-        store._budget._memory_bytes = 0
+    with store_that_must_empty() as store:
         want = content(store)
         victim = dict(store.tables())[1]
         discard, empty, left = Table.discard, np.empty, [-1]
