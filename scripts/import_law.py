@@ -19,54 +19,53 @@ FLOOR = ("errors", "ids", "types")
 """Below all: everybody may import these, and they import nothing of ours."""
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    # The longest name that matches the importer counts. A package may always import its own modules.
+    # The longest name that matches the importer counts. Inside its own package a module may import what LAYERS allows.
     "errors": (),
     "ids": (),
     "types": (),
     "env": (),
     "log": ("env",),
-    "cache": ("log", "env"),
-    "state": ("cache", "log", "env"),
-    "operators": ("state", "cache", "log", "env"),
-    "operators.specs": ("operators.specs", "state.layout"),  # a record's layout is plain data, like specs
+    "state": ("log", "env"),
+    "operators": ("state", "log", "env"),
+    # What a driver plans, it plans from what the user wrote: these modules of an operator's package know the API.
+    **{
+        f"operators.{operator}.{module}": ("api", "plan.words", "plan.user_functions", "operators", "state.layout")
+        for operator in ("aggregate", "dedup", "join", "lookup", "process", "top_n")
+        for module in ("planning", "describe")
+    },
     "commit": ("state", "log", "env"),  # stores do not know commit, nor does commit know operators
-    "server": ("operators", "commit", "state", "cache", "log", "env"),
-    "server.client": (
-        *(
-            "server.protocol",
-            "server.direct_call",
-            "server.direct_message",
-            "server.file_emission",
-            "server.file_stage",
-            "server.stream_stage",
-            "server.folder",
-            "server.refusal",
-            "server.hint_message",
-            "operators.frame",
-            "operators.specs",
-            "env",
-        ),
-    ),
-    "server.protocol": ("operators.frame", "operators.specs", "commit", "env"),
+    "server": ("operators", "commit", "state", "log", "env"),
+    "server.transport": ("operators.ingest", "commit", "env"),  # loaded in tasks and drivers: no store comes with it
     "api": (),
-    "plan": ("api", "operators.specs"),
+    "plan": ("api", "operators"),
     "spark": (
-        *("plan", "api", "operators", "cache.frequency_sketch", "commit", "env"),
-        *("server.client", "server.protocol", "server.hint_message", "server.launch"),
+        *("plan", "api", "operators", "state.cache.frequency_sketch", "commit", "env"),
+        *("server.transport", "server.process.launch"),
     ),
     "testing": ("",),
-    "testing.stores": ("operators", "state"),  # the stores by themselves, for benches
-    "testing.byte_stores": ("state", "testing"),  # the same, as key-value stores
-    "testing.byte_kernels": ("state.layout", "testing"),
-    "testing.compiled": ("env.compiled",),
-    "testing.kept_memory": ("env.kept_memory",),
+    "testing.bench": (
+        "operators",
+        "state",
+        "env.kernels",
+        "env.memory",
+        "testing",
+    ),  # stores by themselves, for benches
     "lab": ("", "testing"),  # "" is the package itself: public names only, as a user has them
     "cli": ("", "lab", "operators", "commit", "env"),  # operators: to compile kernels ahead; commit: to look into it
     "": ("api", "plan", "spark"),
 }
 
-OWN_MODULES_ARE_RESTRICTED = ("server.client", "server.protocol", "operators.specs")
-"""Modules that may not even import their neighbours, unless listed: they are loaded where the rest is not wanted."""
+LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
+    # A package's rooms, from the lowest layer to the highest. A room may import itself and the layers below it.
+    "env": (
+        ("clock", "randomness", "processes", "pandas_import"),
+        ("tasks", "retry", "memory"),
+        ("kernels",),
+        ("files",),
+        ("stores",),
+    ),
+}
+"""Inside a package that is not listed here, every module may import every other."""
 
 FOREIGN: dict[str, tuple[str, ...]] = {
     "pyspark": ("spark", "lab", "testing"),
@@ -140,10 +139,22 @@ def _may_import(importer: str, target: str) -> bool:
     if importer == target or any(within(target, floor) for floor in FLOOR):
         return importer not in FLOOR or importer == target
     top = importer.split(".")[0]
-    if importer and within(target, top) and not any(within(importer, name) for name in OWN_MODULES_ARE_RESTRICTED):
-        return True
+    if importer and within(target, top):
+        return _layer_allows(top, importer, target)
     allowed = _rule(importer)
     return any(target == "" if name == "" else within(target, name) for name in allowed)
+
+
+def _layer_allows(package: str, importer: str, target: str) -> bool:
+    layers = LAYERS.get(package)
+    if layers is None or target == package:
+        return True
+    rooms = {room: height for height, layer in enumerate(layers) for room in layer}
+    own, other = (name.split(".")[1] for name in (importer, target))
+    for room in (own, other):
+        if room not in rooms:
+            raise LookupError(f"{package}.{room}")
+    return own == other or rooms[own] > rooms[other]
 
 
 class _Check(ast.NodeVisitor):
@@ -175,7 +186,7 @@ class _Check(ast.NodeVisitor):
         for alias in node.names:
             full = f"{base}.{alias.name}"
             if within(base, PACKAGE):
-                # `from tailrace.server import client` imports the module tailrace.server.client.
+                # `from tailrace.server import client` imports the module tailrace.server.transport.client.
                 known = full.removeprefix(PACKAGE + ".") in self.modules
                 self._imported(node, full if known else base)
             else:
@@ -197,8 +208,8 @@ class _Check(ast.NodeVisitor):
         target = full.removeprefix(PACKAGE).removeprefix(".")
         try:
             allowed = _may_import(self.name, target)
-        except LookupError:
-            self._tell(node, f"{PACKAGE}.{self.name} has no place in the import law: add it to MAY_IMPORT")
+        except LookupError as missing:
+            self._tell(node, f"{PACKAGE}.{missing.args[0]} has no place in the import law: add it to its tables")
             return
         if not allowed:
             self._tell(node, f"{_shown(self.name)} may not import {_shown(target)}")

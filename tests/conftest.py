@@ -26,8 +26,8 @@ from support.draw import DRAW  # noqa: E402
 from support.hdfs_cluster import HdfsCluster  # noqa: E402
 from support.processes import MARK  # noqa: E402
 from support.session import session_builder  # noqa: E402
-from tailrace.lab.s3_server import S3Server  # noqa: E402
-from tailrace.lab.shaping_proxy import ShapingProxy  # noqa: E402
+from tailrace.lab.servers.s3 import S3Server  # noqa: E402
+from tailrace.lab.servers.shaping_proxy import ShapingProxy  # noqa: E402
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 use_archive()

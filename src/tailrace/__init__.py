@@ -43,12 +43,13 @@ from tailrace.errors import (
 )
 
 if TYPE_CHECKING:
-    from tailrace.spark.runtime import stream
+    from tailrace.spark.query.runtime import stream
 else:
 
     def __getattr__(name):
         if name == "stream":
-            from tailrace.spark.runtime import stream  # lazy: state servers need no Spark, and start in half the time
+            # State servers need no Spark, and start in half the time without it.
+            from tailrace.spark.query.runtime import stream  # lazy: see above
 
             return stream
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

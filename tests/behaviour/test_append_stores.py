@@ -16,10 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from support.raw_rows import LAYOUT, Row, draw_keys, draw_row, from_rows, from_section, to_frame, to_rows
 from support.row_model import RowModel
-from tailrace.state import append_aligned, append_unaligned, list_sections
-from tailrace.state.append_aligned import AppendAlignedStore
-from tailrace.state.append_unaligned import AppendUnalignedStore
-from tailrace.state.list_runs import UNKNOWN
+from tailrace.state.append import aligned as append_aligned
+from tailrace.state.append import list_sections
+from tailrace.state.append import unaligned as append_unaligned
+from tailrace.state.append.aligned import AppendAlignedStore
+from tailrace.state.append.list_runs import UNKNOWN
+from tailrace.state.append.unaligned import AppendUnalignedStore
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 SHARDS = 3
@@ -147,7 +149,7 @@ class AlignedMachine(StoreMachine):
             batches += delta.values()
             rows += part
         if self.rng.random() < 0.5:
-            batches = [append_aligned.fold_sections(LAYOUT, batches, horizon)]
+            batches = [append_aligned.compact_sections(LAYOUT, batches, horizon)]
         return batches, [row for row in rows if row.pane >= horizon]
 
     def draw_any_rows(self, count: int) -> list[Row]:
@@ -265,7 +267,7 @@ class UnalignedMachine(StoreMachine):
             base = _as_section(old)
             batches = [base, *([deltas[shard]] if shard in deltas else [])]
             if complete:
-                batches = [append_unaligned.fold_sections(LAYOUT, batches, self.model.horizon, complete=True)]
+                batches = [append_unaligned.compact_sections(LAYOUT, batches, self.model.horizon, complete=True)]
                 assert not any(batches[0].column("__gone").to_pylist())
             other.restore(shard, batches, self.model.horizon)
         keys = {key: rows[0] for lists in (before, self.model.lists) for key, rows in lists.items()}
@@ -290,7 +292,7 @@ class UnalignedMachine(StoreMachine):
         if batches and self.rng.random() < 0.5:
             # Only the newest: a fold must still remove what older sections hold.
             at = self.rng.randrange(len(batches))
-            batches[at:] = [append_unaligned.fold_sections(LAYOUT, batches[at:], horizon)]
+            batches[at:] = [append_unaligned.compact_sections(LAYOUT, batches[at:], horizon)]
         model.evict(horizon)
         return batches, [row for rows in model.lists.values() for row in rows]
 

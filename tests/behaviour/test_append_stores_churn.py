@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.operators.frame import by_shard
-from tailrace.state.append_unaligned import AppendUnalignedStore, fold_sections
+from tailrace.operators.ingest.frame import by_shard
+from tailrace.state.append.list_instance import Stats
+from tailrace.state.append.unaligned import AppendUnalignedStore, compact_sections
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import Merge, record_layout
-from tailrace.state.list_instance import Stats
-from tailrace.state.table import Rows
 from tailrace.types import BIGINT, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -108,7 +108,7 @@ class Churn:
         sections = [*twin.delta().values(), *([] if delta is None else [delta])]
         twin.close()
         self.store.drop_shard(shard)
-        self.store.restore(shard, [fold_sections(LAYOUT, sections, 0)] if sections else [], 0)
+        self.store.restore(shard, [compact_sections(LAYOUT, sections, 0)] if sections else [], 0)
         now = self.owned(self.lists, shard)
         for _, lists in self.before:  # the restored shard is the same in every epoch that can be undone
             for name in self.owned(lists, shard):

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tailrace.operators.frame import by_shard
-from tailrace.state.append_aligned import AppendAlignedStore
-from tailrace.state.append_unaligned import AppendUnalignedStore
+from tailrace.operators.ingest.frame import by_shard
+from tailrace.state.append.aligned import AppendAlignedStore
+from tailrace.state.append.list_instance import Stats
+from tailrace.state.append.unaligned import AppendUnalignedStore
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import Merge, record_layout
-from tailrace.state.list_instance import Stats
-from tailrace.state.table import Rows
 from tailrace.types import BIGINT, Field
 
 LAYOUT = record_layout([Field("k", BIGINT)], [(Merge.ROW, BIGINT)], ansi=False)

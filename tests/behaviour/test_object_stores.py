@@ -16,17 +16,17 @@ from support.spark_logs import spark_logs
 from tailrace.cli import app
 from tailrace.commit.controller import Controller
 from tailrace.commit.objects import read_sections, write_object
-from tailrace.commit.spark_folder import ASIDE, SparkObjects
-from tailrace.env import cloud_store
-from tailrace.env.cloud_store import CloudStore
-from tailrace.env.faulty import FaultyStore, SimulatedCrash, SimulatedDisk
-from tailrace.env.local_copy import copies_of
-from tailrace.env.local_store import LocalStore
-from tailrace.env.objects import open_store, probe_put_if_absent
+from tailrace.commit.spark_logs import BACKUP, SparkObjects
 from tailrace.env.randomness import short_id
-from tailrace.env.store import ObjectStore, StoredObject
+from tailrace.env.stores import cloud_store
+from tailrace.env.stores.cloud_store import CloudStore
+from tailrace.env.stores.faulty import FaultyStore, SimulatedCrash, SimulatedDisk
+from tailrace.env.stores.local_copy import copies_of
+from tailrace.env.stores.local_store import LocalStore
+from tailrace.env.stores.location import open_store, probe_put_if_absent
+from tailrace.env.stores.object_store import ObjectStore, StoredObject
 from tailrace.errors import CheckpointError, CorruptionError, FencedError
-from tailrace.lab.s3_server import S3Server
+from tailrace.lab.servers.s3 import S3Server
 from tailrace.log.filenames import delta_name
 
 
@@ -193,8 +193,8 @@ def test_a_query_lives_on_it(store) -> None:
         commit(first, epoch)
     first.close()
     second = Controller.start(store, {"plan": 1}, spark_logs([0, 1], [0, 1, 2]))
-    assert second.landing.epoch == 1 and second.landing.replay is not None
-    ((_, batches, _),) = read_sections(store, second.landing.manifest.objects, "op", [3])
+    assert second.recovery_point.epoch == 1 and second.recovery_point.replay is not None
+    ((_, batches, _),) = read_sections(store, second.recovery_point.manifest.objects, "op", [3])
     assert batches == [batch, batch]
     commit(second, 2)
     with pytest.raises(FencedError):
@@ -283,14 +283,14 @@ def test_a_rewind_of_sparks_logs_crashes_anywhere_and_is_repeated(store) -> None
         steps = [("offsets", 12), ("commits", 11)]
         try:
             for step in steps:
-                SparkObjects(faulty).move_aside(*step)
+                SparkObjects(faulty).move_to_backup(*step)
         except SimulatedCrash:
             left = bodies("commits/"), bodies("offsets/")
             assert "commits/11" in left[0] or "offsets/12" not in left[1], "Spark would skip epoch 11"
             for step in steps:
-                SparkObjects(store).move_aside(*step)
+                SparkObjects(store).move_to_backup(*step)
         else:
             assert crash_at >= 6, "three requests a step"
         assert (SparkObjects(store).epochs("commits"), SparkObjects(store).epochs("offsets")) == ([9, 10], [9, 10, 11])
-        moved = {f"{ASIDE}/{log}/{epoch}": logs[f"{log}/{epoch}"] for log, epoch in steps}
-        assert bodies(f"{ASIDE}/") == moved
+        moved = {f"{BACKUP}/{log}/{epoch}": logs[f"{log}/{epoch}"] for log, epoch in steps}
+        assert bodies(f"{BACKUP}/") == moved

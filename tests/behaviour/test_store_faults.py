@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from support.processes import wait_until
-from tailrace.env.objects import open_store
 from tailrace.env.randomness import short_id
-from tailrace.env.store import ObjectStore, StoredObject
+from tailrace.env.stores.location import open_store
+from tailrace.env.stores.object_store import ObjectStore, StoredObject
 from tailrace.errors import CheckpointError
-from tailrace.lab.s3_server import S3Server
-from tailrace.lab.shaping_proxy import ShapingProxy
+from tailrace.lab.servers.s3 import S3Server
+from tailrace.lab.servers.shaping_proxy import ShapingProxy
 
 
 @contextmanager
@@ -166,8 +166,8 @@ def test_a_server_of_the_lab_goes_with_whoever_wanted_it(tmp_path: Path) -> None
     """Also where that process is killed and can clean up nothing."""
     program = (
         "import sys, time\n"
-        "from tailrace.lab.s3_server import S3Server\n"
-        "from tailrace.lab.shaping_proxy import ShapingProxy\n"
+        "from tailrace.lab.servers.s3 import S3Server\n"
+        "from tailrace.lab.servers.shaping_proxy import ShapingProxy\n"
         "with S3Server() as s3, ShapingProxy(s3.port) as proxy:\n"
         "    print(s3.folder, s3.pid, proxy.pid, flush=True)\n"
         "    time.sleep(600)\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from support.ahead import begin_sinks_ahead
+from support.ahead import begin_sinks_pipelined
 from support.file_sink import FileSink
 from support.kill_case import EVERY_CASE, TINY
 from support.session import session_builder
@@ -39,7 +39,7 @@ def main() -> None:
     config = json.loads(sys.argv[1])
     names = config["names"]
     if config.get("ahead"):
-        begin_sinks_ahead()
+        begin_sinks_pipelined()
     spark = session_builder(config.get("master", "local[2]")).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     with ThreadPoolExecutor(len(names)) as pool:

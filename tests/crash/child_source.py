@@ -25,8 +25,8 @@ from support.session import session_builder
 from support.source_case import SOURCES
 from tailrace.commit.log import CommitLog
 from tailrace.commit.manifest import Manifest
-from tailrace.commit.spark_folder import spark_epochs
-from tailrace.env.objects import open_store
+from tailrace.commit.spark_logs import spark_epochs
+from tailrace.env.stores.location import open_store
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 PACKAGE = "org.apache.spark.sql.execution.streaming.checkpointing"

@@ -14,13 +14,13 @@ import pytest
 
 from support.recovery import Fleet, Logs, durable, undisturbed
 from support.recovery_kinds import script_of, spec_of
+from tailrace.commit.compaction.compaction import FAN_IN, CompactSections
+from tailrace.commit.compaction.max_pane import is_dead
 from tailrace.commit.controller import Controller
-from tailrace.commit.fold import FAN_IN, FoldSections
 from tailrace.commit.manifest import Manifest
-from tailrace.commit.reach import is_dead
-from tailrace.env.cloud_store import CloudStore
 from tailrace.env.randomness import short_id
-from tailrace.server.checkpoint import StoreCheckpoint
+from tailrace.env.stores.cloud_store import CloudStore
+from tailrace.server.checkpoint.checkpoint import StoreCheckpoint
 
 EPOCHS = 44
 RESTARTS = (13, 29, 40)
@@ -45,8 +45,8 @@ class Reads(CloudStore):
 class Waiting(StoreCheckpoint):
     """Each fold is done before the next epoch begins."""
 
-    def fold(self, *about: object) -> None:
-        super().fold(*about)  # type: ignore[arg-type]
+    def compact(self, *about: object) -> None:
+        super().compact(*about)  # type: ignore[arg-type]
         self._folder.wait()
 
 
@@ -87,7 +87,7 @@ def test_what_has_closed_is_never_read_again(scratch: str, kind: str) -> None:
         before = durable(controller, epoch, 0, committed)
         logs.commits.append(epoch)
         added = [ref for ref in before.objects if ref.last_epoch < epoch]
-        assert not [ref for ref in added if is_dead(ref.reach, before.horizons)]
+        assert not [ref for ref in added if is_dead(ref.max_pane, before.horizons)]
         store.taken()
         fleet.behind(before)
         assert not store.taken(), "there are few objects with open windows: nothing has to be folded"
@@ -100,12 +100,12 @@ def test_what_has_closed_is_never_read_again(scratch: str, kind: str) -> None:
 def _start(store: Reads, logs: Logs, kind: str, scratch: str, rng: random.Random) -> tuple[Controller, Fleet, Manifest]:
     """A new driver and new servers, as many as it pleases. They read no object of closed windows."""
     controller = Controller.start(store, {"query": kind}, logs)
-    manifest = controller.landing.manifest
+    manifest = controller.recovery_point.manifest
     fleet = Fleet(spec_of(kind), store, controller.run, scratch, rng)
     fleet.losses = 0.0
 
-    def waiting(server: str, fold: FoldSections) -> StoreCheckpoint:
-        return Waiting(store, controller.run, server, fold)
+    def waiting(server: str, compact: CompactSections) -> StoreCheckpoint:
+        return Waiting(store, controller.run, server, compact)
 
     fleet.checkpoint = waiting
     store.taken()

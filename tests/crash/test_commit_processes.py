@@ -14,7 +14,7 @@ from support.commit_model import state_of
 from support.commit_worker import PLAN, SHARDS, changes_of, expected, logs_of
 from support.spark_logs import spark_logs
 from tailrace.commit.controller import Controller
-from tailrace.env.local_store import LocalStore
+from tailrace.env.stores.local_store import LocalStore
 
 RACER = """
 import sys
@@ -75,11 +75,11 @@ def test_a_killed_query_lands_on_an_exact_prefix(tmp_path) -> None:
         commits, _ = logs_of(tmp_path)
         store = LocalStore(tmp_path / "state")
         controller = Controller.start(store, PLAN, spark_logs(*logs_of(tmp_path)))
-        landing = controller.landing
-        assert landing.epoch == max(commits, default=-1) >= reached
-        assert state_of(store, landing.manifest, SHARDS, 2) == expected(landing.epoch), seed
-        if landing.replay is not None:
-            assert landing.replay.rows == {"input": len(changes_of(landing.replay.epoch))}
-        reached = landing.epoch
+        recovery_point = controller.recovery_point
+        assert recovery_point.epoch == max(commits, default=-1) >= reached
+        assert state_of(store, recovery_point.manifest, SHARDS, 2) == expected(recovery_point.epoch), seed
+        if recovery_point.replay is not None:
+            assert recovery_point.replay.rows == {"input": len(changes_of(recovery_point.replay.epoch))}
+        reached = recovery_point.epoch
         controller.close()
     assert kills == 12 and reached > 10, (reached, seed)

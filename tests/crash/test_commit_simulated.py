@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.commit_model import State, fold_newest, sections, split, state_of
+from support.commit_model import State, compact_newest, sections, split, state_of
 from support.spark_logs import spark_logs
+from tailrace.commit.compaction.compaction import choose, compact_objects
 from tailrace.commit.controller import Controller
-from tailrace.commit.fold import choose, fold_objects
 from tailrace.commit.objects import write_object
-from tailrace.env.cloud_store import CloudStore
-from tailrace.env.faulty import FaultyStore, SimulatedCrash, SimulatedDisk
-from tailrace.env.local_store import LocalStore
 from tailrace.env.randomness import short_id
-from tailrace.env.store import ObjectStore
+from tailrace.env.stores.cloud_store import CloudStore
+from tailrace.env.stores.faulty import FaultyStore, SimulatedCrash, SimulatedDisk
+from tailrace.env.stores.local_store import LocalStore
+from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import CheckpointError
 
 SHARDS = 8
@@ -70,20 +70,22 @@ def run_until_crash(
     check = check or store
     controller = Controller.start(store, PLAN, spark_logs(logs.commits, logs.offsets), retain=rng.choice([2, 3]))
     try:
-        landing = controller.landing
-        assert landing.epoch == max(logs.commits, default=-1)
-        assert state_of(check, landing.manifest, SHARDS, rng.choice([1, 2, 3, 5])) == model_after(landing.epoch, seed)
+        recovery_point = controller.recovery_point
+        assert recovery_point.epoch == max(logs.commits, default=-1)
+        assert state_of(check, recovery_point.manifest, SHARDS, rng.choice([1, 2, 3, 5])) == model_after(
+            recovery_point.epoch, seed
+        )
         owned = [each for each in split(SHARDS, rng.choice([1, 2, 3, 8])) if each]
-        before = landing.manifest
-        for epoch in range(landing.epoch + 1, epochs):
+        before = recovery_point.manifest
+        for epoch in range(recovery_point.epoch + 1, epochs):
             if epoch not in logs.offsets:
                 logs.offsets.append(epoch)
             changes, _ = changes_of(epoch, seed)
-            if landing.replay is not None and epoch == landing.replay.epoch:
-                assert landing.replay.rows == {"input": len(changes)}
+            if recovery_point.replay is not None and epoch == recovery_point.replay.epoch:
+                assert recovery_point.replay.rows == {"input": len(changes)}
             horizons = {"op": horizon_after(epoch, seed)}
             for try_ in range(rng.choice([1, 1, 2])):  # a try that reached its deltas and was given up, then another
-                deltas, folds = [], []
+                deltas, compactions = [], []
                 for server, shards in enumerate(owned):
                     mine = sections(changes, shards)
                     if mine or rng.random() < 0.5:
@@ -101,21 +103,27 @@ def run_until_crash(
                             )
                         )
                     objects = before.objects_for(shards)
-                    chosen = choose(objects, shards) if rng.random() < 0.5 else any_fold(objects, rng)
+                    chosen = choose(objects, shards) if rng.random() < 0.5 else any_compaction(objects, rng)
                     if len(chosen) > 1:
-                        folds.append(
-                            fold_objects(
+                        compactions.append(
+                            compact_objects(
                                 store,
                                 chosen,
                                 shards,
-                                fold_newest,
+                                compact_newest,
                                 run=controller.run,
                                 server=server,
                                 horizons=before.horizons,
                             )
                         )
             before = controller.commit(
-                epoch, try_, deltas, folds, rows={"input": len(changes)}, decisions={"n": epoch}, horizons=horizons
+                epoch,
+                try_,
+                deltas,
+                compactions,
+                rows={"input": len(changes)},
+                epoch_config={"n": epoch},
+                horizons=horizons,
             )
             assert state_of(check, before, SHARDS, 2) == model_after(epoch, seed)
             if rng.random() < 0.1:
@@ -127,7 +135,7 @@ def run_until_crash(
         controller.close()
 
 
-def any_fold(objects, rng):
+def any_compaction(objects, rng):
     """Any adjacent objects, whatever their sizes; also ones that do not fit, which commit must leave out."""
     if len(objects) < 2:
         return ()

@@ -18,7 +18,7 @@ import pytest
 
 from support.recovery import Logs, live, undisturbed
 from support.recovery_kinds import PARAMETERS, script_of, spec_of
-from tailrace.env.local_store import LocalStore
+from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import CheckpointError, CorruptionError
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -47,10 +47,10 @@ def test_a_damaged_object_is_named(scratch: str, tmp_path: Path, kind: str) -> N
     spec = spec_of(kind)
     script = script_of(spec, seed, EPOCHS)
     whole, logs = tmp_path / "whole", Logs()
-    landed = live(spec, replace(script, batches=script.batches[:BEFORE]), LocalStore(whole), logs, scratch, rng)
+    recovered = live(spec, replace(script, batches=script.batches[:BEFORE]), LocalStore(whole), logs, scratch, rng)
     refused = 0
     for how in ["truncated", *["flipped"] * FLIPS]:
-        path = whole / rng.choice(landed.objects).name
+        path = whole / rng.choice(recovered.objects).name
         hurt, kept = tmp_path / "hurt", copy.deepcopy(logs)
         shutil.copytree(whole, hurt)
         (hurt / path.relative_to(whole)).write_bytes(damaged(path.read_bytes(), how, rng))

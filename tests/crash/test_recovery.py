@@ -15,9 +15,9 @@ import pytest
 
 from support.recovery import Logs, Rewind, live, live_behind, undisturbed
 from support.recovery_kinds import PARAMETERS, Script, script_of, spec_of
-from tailrace.env.faulty import SimulatedCrash, SimulatedDisk
-from tailrace.env.local_store import LocalStore
-from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.env.stores.faulty import SimulatedCrash, SimulatedDisk
+from tailrace.env.stores.local_store import LocalStore
+from tailrace.operators.spec import OperatorSpec
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 EPOCHS = 14

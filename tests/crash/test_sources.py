@@ -20,10 +20,10 @@ from support.processes import TESTS, Sandbox, kill, wait_until
 from support.source_case import ROWS, SOURCES, answers, epochs_taken, offset_line
 from tailrace.commit.inspect import inspect
 from tailrace.commit.log import CommitLog
-from tailrace.commit.spark_folder import ASIDE, spark_epochs
-from tailrace.env.objects import open_store
-from tailrace.lab.s3_server import REGION, S3Server
-from tailrace.lab.s3a import s3a_confs
+from tailrace.commit.spark_logs import BACKUP, spark_epochs
+from tailrace.env.stores.location import open_store
+from tailrace.lab.servers.s3 import REGION, S3Server
+from tailrace.lab.servers.s3a import s3a_confs
 
 CHILD = TESTS / "crash" / "child_source.py"
 DEFAULT, OTHER = "FileContextBasedCheckpointFileManager", "FileSystemBasedCheckpointFileManager"
@@ -107,8 +107,8 @@ class KilledQuery:
     def has(self, log: str, epoch: int) -> bool:
         return epoch in spark_epochs(self.spark, log)
 
-    def aside(self) -> list[str]:
-        return [each.name.removeprefix(f"{ASIDE}/") for each in self.spark.list(f"{ASIDE}/")]
+    def backup(self) -> list[str]:
+        return [each.name.removeprefix(f"{BACKUP}/") for each in self.spark.list(f"{BACKUP}/")]
 
     def durable(self) -> int:
         newest = CommitLog(self.state).read().newest
@@ -187,7 +187,7 @@ def test_kafka_is_read_again_from_the_epoch_that_was_lost(broker: KafkaBroker) -
         killed.behind_spark(1, planned=True)
         with killed.replays(1):
             killed.ends()
-        assert {"commits/1", "offsets/2"} <= set(killed.aside())
+        assert {"commits/1", "offsets/2"} <= set(killed.backup())
         assert killed.stands() == (3, 3, 3)
         killed.check()
 
@@ -220,7 +220,7 @@ def test_a_checkpoint_in_s3_is_rewound() -> None:
             killed.ahead_of_spark(4)
         with killed.replays(4):
             killed.ends()
-        assert sorted(killed.aside()) == ["commits/0", "commits/2", "offsets/3"]
+        assert sorted(killed.backup()) == ["commits/0", "commits/2", "offsets/3"]
         killed.check()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tailrace.lab import record
+from tailrace.lab.records import record
 
 SIZES = ("--rows", "2000", "--keys", "5000", "--batches", "2", "--warmup", "1", "--turn", "2")
 

@@ -15,17 +15,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.lab import record, workloads
-from tailrace.lab.bench_commit import QUERIES, CommitOptions, Stream, check_names
-from tailrace.lab.buffering import BatchTimes, Buffering
-from tailrace.lab.commit_numbers import Measured, result, throughput_kb_s
-from tailrace.lab.commit_timeline import steps_of
-from tailrace.lab.record import Recording
-from tailrace.lab.record_bench import end_bench
+from tailrace.lab.bench.commit.bench import QUERIES, CommitOptions, Stream, check_names
+from tailrace.lab.bench.commit.buffering import BatchTimes, Buffering
+from tailrace.lab.bench.commit.numbers import Measured, result, throughput_kb_s
+from tailrace.lab.bench.commit.timeline import steps_of
+from tailrace.lab.records import record
+from tailrace.lab.records.bench_record import end_bench
+from tailrace.lab.records.record import Recording
 from tailrace.lab.registry import ParameterError, UnknownNameError
-from tailrace.lab.report import page
-from tailrace.lab.report_commit import HEADS, commit_charts, percentile_rows
-from tailrace.lab.report_panels import panels
+from tailrace.lab.report.commit import HEADS, commit_charts, percentile_rows
+from tailrace.lab.report.page import page
+from tailrace.lab.report.panels import panels
+from tailrace.lab.workloads import all as workloads
 
 assert workloads.ALL
 RATE = 1_000

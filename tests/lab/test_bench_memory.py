@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.lab.bench_memory import MemoryOptions, run_memory
+from tailrace.lab.bench.memory import MemoryOptions, run_memory
 
 
 @pytest.mark.long

@@ -18,21 +18,32 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from support.draw import drawn
-from tailrace.lab import record, registry, workloads
-from tailrace.lab.bench_prefetch import _runs
-from tailrace.lab.events import write_batch
-from tailrace.lab.nexmark.compare import same_rows
-from tailrace.lab.nexmark.workloads import FEED, PREFIX, VERSIONS
-from tailrace.lab.prefetch_moving import MovingOptions
-from tailrace.lab.prefetch_moving import _result as moving_result
-from tailrace.lab.prefetch_numbers import Measured, batch_of, copy_bytes, ratio_error, result, tables, totals, weighted
-from tailrace.lab.prefetch_options import PrefetchOptions, check_names, sweeps_of
-from tailrace.lab.prefetch_workloads import CASES, MODES, case
-from tailrace.lab.record import Recording
-from tailrace.lab.record_bench import end_bench
+from tailrace.lab import registry
+from tailrace.lab.bench.prefetch.bench import _runs
+from tailrace.lab.bench.prefetch.moving import MovingOptions
+from tailrace.lab.bench.prefetch.moving import _result as moving_result
+from tailrace.lab.bench.prefetch.numbers import (
+    Measured,
+    batch_of,
+    copy_bytes,
+    ratio_error,
+    result,
+    tables,
+    totals,
+    weighted,
+)
+from tailrace.lab.bench.prefetch.options import PrefetchOptions, check_names, sweeps_of
+from tailrace.lab.bench.prefetch.workloads import CASES, MODES, case
+from tailrace.lab.records import record
+from tailrace.lab.records.bench_record import end_bench
+from tailrace.lab.records.record import Recording
 from tailrace.lab.registry import OURS, ParameterError, Settings, UnknownNameError
-from tailrace.lab.report import page
-from tailrace.lab.report_prefetch import HEADS, prefetch_charts, prefetch_rows
+from tailrace.lab.report.page import page
+from tailrace.lab.report.prefetch import HEADS, prefetch_charts, prefetch_rows
+from tailrace.lab.workloads import all as workloads
+from tailrace.lab.workloads.events import write_batch
+from tailrace.lab.workloads.nexmark.compare import same_rows
+from tailrace.lab.workloads.nexmark.workloads import FEED, PREFIX, VERSIONS
 
 assert workloads.ALL
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -294,7 +305,7 @@ SMALL = ("--quick", "--turns", "1", "--turn", "1", "--warmup", "1", "--seed", "5
 def test_a_small_run(short_path: Path) -> None:
     found = bench(short_path, *SMALL, "--workloads", "q13", "--engines", "hints", "--set", "side_rows=20000")
     assert found["answers_equal"] is True and found["rows_checked"]["q13"] > 0
-    assert found["cold_reads"]["q13"]["hints"] > 100 and found["state_over_memory"]["q13"]["hints"] > 1
+    assert found["reader"]["q13"]["hints"] > 100 and found["state_over_memory"]["q13"]["hints"] > 1
     assert found["wait_p999_ratio_lru"] == {} and found["read_depth"] == {"q13": 128}
     (kept,) = record.read_all([short_path / "records"])[0]
     assert len(kept.series["hints"]["ms"]) == 1

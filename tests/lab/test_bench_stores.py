@@ -13,10 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli import app
-from tailrace.lab import bench_stores, record, store_players, store_traces
-from tailrace.lab.report_charts import charts
-from tailrace.lab.report_panels import panels
-from tailrace.testing.stores import AppendAligned, AppendUnaligned, ReadModifyWrite, table_of
+from tailrace.lab.bench.stores import bench as bench_stores
+from tailrace.lab.bench.stores import players as store_players
+from tailrace.lab.bench.stores import traces as store_traces
+from tailrace.lab.records import record
+from tailrace.lab.report.charts import charts
+from tailrace.lab.report.panels import panels
+from tailrace.testing.bench.stores import AppendAligned, AppendUnaligned, ReadModifyWrite, table_of
 
 TINY = bench_stores.StoreOptions(
     rate=1_000, batch=1_000, window_s=20, factors=(0.5,), memory_bytes=50_000, rounds=1, seed=random.randrange(1000)

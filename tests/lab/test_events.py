@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tailrace.lab.events import Bids, KeyedEvents, keyed_answer, write_batch
+from tailrace.lab.workloads.events import Bids, KeyedEvents, keyed_answer, write_batch
 
 EVENTS = KeyedEvents(keys=1_000, rows=300, seed=7)
 

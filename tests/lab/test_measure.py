@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from tailrace.lab import measure
-from tailrace.lab.bench_rmw import median_durations
-from tailrace.lab.progress import Batch
-from tailrace.lab.turns import in_turns
+from tailrace.lab.bench import measure
+from tailrace.lab.bench.rmw import median_durations
+from tailrace.lab.bench.turns import in_turns
+from tailrace.lab.engines.progress import Batch
 
 
 def test_medians_and_percentiles() -> None:

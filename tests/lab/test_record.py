@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.lab import record
-from tailrace.lab.record import Record, RecordError, Recording
-from tailrace.lab.record_bench import end_bench
+from tailrace.lab.records import record
+from tailrace.lab.records.bench_record import end_bench
+from tailrace.lab.records.record import Record, RecordError, Recording
 
 PARAMETERS = {"rows": 10, "engine": "tailrace", "share": 0.5, "check": True}
 SERIES: record.Series = {"tailrace": {"ms": [1.5, 2, None]}}

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tailrace.lab.redis_server import RedisServer
+from tailrace.lab.servers.redis import RedisServer
 
 
 def say(server: RedisServer, *commands: str, login: bool = True) -> str:
@@ -49,7 +49,7 @@ def test_content_outlives_a_crash_and_everything_goes_at_the_end() -> None:
 
 def test_it_goes_with_an_owner_that_is_killed() -> None:
     program = (
-        "import time; from tailrace.lab.redis_server import RedisServer\n"
+        "import time; from tailrace.lab.servers.redis import RedisServer\n"
         "with RedisServer() as redis:\n    print(redis.pid, redis.folder, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:

@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.lab import bids_window, registry, workloads
-from tailrace.lab.events import write_batch
+from tailrace.lab import registry
 from tailrace.lab.registry import Engine, Parameter, ParameterError, Settings, UnknownNameError, Workload
+from tailrace.lab.workloads import all as workloads
+from tailrace.lab.workloads import bids_window
+from tailrace.lab.workloads.events import write_batch
 
 assert workloads.ALL
 

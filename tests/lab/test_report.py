@@ -21,10 +21,10 @@ from typer.testing import CliRunner
 from support.records import bench_record, run_record
 from tailrace.cli import app
 from tailrace.errors import TailraceError
-from tailrace.lab import record
-from tailrace.lab.report import page, write_report
-from tailrace.lab.report_charts import charts, number
-from tailrace.lab.report_panels import panels
+from tailrace.lab.records import record
+from tailrace.lab.report.charts import charts, number
+from tailrace.lab.report.page import page, write_report
+from tailrace.lab.report.panels import panels
 
 
 def test_a_bench_shows_its_newest_record_and_the_rest_as_history() -> None:
@@ -110,8 +110,8 @@ class Elements(HTMLParser):
         super().__init__()
         self.names: set[str] = set()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names |= {tag, *(name for name, _ in attrs)}
+    def handle_starttag(self, fingerprint: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names |= {fingerprint, *(name for name, _ in attrs)}
 
 
 def elements(html: str) -> set[str]:

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tailrace.cli import app
-from tailrace.lab import record
-from tailrace.lab.engine_process import EngineError
-from tailrace.lab.events import write_batch
+from tailrace.lab.engines.process import EngineError
+from tailrace.lab.records import record
 from tailrace.lab.run import Epoch, _summary, rows_made, with_rows_made
 from tailrace.lab.run_check import WrongAnswerError, check_rows
+from tailrace.lab.workloads.events import write_batch
 
 SMALL = ("--events", "2500", "--rows", "400", "--seed", "7")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.lab.s3_server import S3Server
-from tailrace.lab.shaping_proxy import ShapingProxy
+from tailrace.lab.servers.s3 import S3Server
+from tailrace.lab.servers.shaping_proxy import ShapingProxy
 
 PROGRAM = """
 import json, sys

@@ -14,16 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.lab import traffic, workloads
-from tailrace.lab.cluster_monitoring.tasks import CPU_UNIT, SCHEDULE
-from tailrace.lab.cluster_monitoring.workloads import CM1, CM2, TASKS
-from tailrace.lab.events import write_batch
-from tailrace.lab.linear_road.reports import REPORT_S, SEGMENT_FEET
-from tailrace.lab.linear_road.workloads import LR2, LR4, REPORTS
 from tailrace.lab.registry import Settings
 from tailrace.lab.run import Epoch, RunOptions, run_workload
-from tailrace.lab.traffic import RECORD_BYTES, START_S, VALUE, Layout
-from tailrace.lab.traffic_workload import CLOSES_BY, Family, StreamQuery, answer, workload
+from tailrace.lab.workloads import all as workloads
+from tailrace.lab.workloads.cluster_monitoring.tasks import CPU_UNIT, SCHEDULE
+from tailrace.lab.workloads.cluster_monitoring.workloads import CM1, CM2, TASKS
+from tailrace.lab.workloads.events import write_batch
+from tailrace.lab.workloads.linear_road.reports import REPORT_S, SEGMENT_FEET
+from tailrace.lab.workloads.linear_road.workloads import LR2, LR4, REPORTS
+from tailrace.lab.workloads.traffic import records as traffic
+from tailrace.lab.workloads.traffic.records import RECORD_BYTES, START_S, VALUE, Layout
+from tailrace.lab.workloads.traffic.workload import CLOSES_BY, Family, StreamQuery, answer, workload
 
 assert workloads.ALL
 Record = dict[str, int]
@@ -72,7 +73,7 @@ def test_vehicles_report_every_thirty_seconds_on_their_way() -> None:
         assert len({(one["highway"], one["direction"]) for one in reports}) == 1
         for one, after in pairwise(reports):
             assert after["t"] - one["t"] == REPORT_S
-            assert one["lane"] != 4, "a vehicle that has left reports again"
+            assert one["compaction_group"] != 4, "a vehicle that has left reports again"
             feet = after["position"] - one["position"] if one["direction"] == 0 else one["position"] - after["position"]
             assert 0 <= feet <= 100 * SEGMENT_FEET * REPORT_S // 3_600
         assert all(0 <= one["position"] < 100 * SEGMENT_FEET and one["speed"] <= 100 for one in reports)

@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
-from tailrace.lab import registry, workloads
+from tailrace.lab import registry
 from tailrace.lab.registry import Settings
 from tailrace.lab.run import Epoch, RunOptions, run_workload
-from tailrace.lab.ysb import ads
-from tailrace.lab.ysb.campaigns import VARIABLE, campaigns_of, serving
+from tailrace.lab.workloads import all as workloads
+from tailrace.lab.workloads.ysb import ads
+from tailrace.lab.workloads.ysb.campaigns import VARIABLE, campaigns_of, serving
 
 assert workloads.ALL
 YSB = registry.workload("ysb")

@@ -26,7 +26,7 @@ SEEDS_MAX: dict[broken.Break, int] = {
     broken.one_version_kept: 200,
     broken.objects_deleted_first: 800,
     broken.sealed_too_late: 1_000,
-    broken.renewed_as_before: 600,
+    broken.snapshotted_as_before: 600,
     broken.applied_twice: 250,
     broken.no_record: 100,
     broken.old_record_overlooked: 6_000,

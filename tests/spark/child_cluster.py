@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from support.ahead import begin_sinks_ahead
+from support.ahead import begin_sinks_pipelined
 from support.session import session_builder
 from support.simple import ROLLING, WINDOWED, Scripted, batches
 from support.standalone import Standalone
@@ -62,7 +62,7 @@ def main() -> None:
         stack.callback(spark.stop)
         spark.sparkContext.setLogLevel("ERROR")
         if not speculate:
-            begin_sinks_ahead()
+            begin_sinks_pipelined()
         marks = root / "marks"
         marks.mkdir()
         for name in config["questions"]:

@@ -17,11 +17,11 @@ import tailrace as tr
 from support.engine import tailrace_stream
 from support.simple import ROLLING, Scripted, batches
 from tailrace.errors import StateServerError, UserFunctionError
-from tailrace.spark import epochs
-from tailrace.spark.alongside import alongside
+from tailrace.spark.epoch import runner as epochs
+from tailrace.spark.epoch.pipelined_sink import run_pipelined_sink
 from tailrace.testing import describe, differences, expected
 
-TAG = "test-alongside"
+FINGERPRINT = "test-alongside"
 
 
 def _waits(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -34,8 +34,10 @@ def test_a_job_that_waits_for_steps_that_fail_is_cancelled(spark: SparkSession) 
         raise StateServerError("gone")
 
     with pytest.raises(StateServerError, match="gone"):
-        alongside(spark.sparkContext, TAG, steps, lambda: spark.range(1).mapInArrow(_waits, "id long").collect())
-    assert TAG not in spark.sparkContext.getJobTags()
+        run_pipelined_sink(
+            spark.sparkContext, FINGERPRINT, steps, lambda: spark.range(1).mapInArrow(_waits, "id long").collect()
+        )
+    assert FINGERPRINT not in spark.sparkContext.getJobTags()
     assert spark.range(3).count() == 3, "others are not"
 
 
@@ -50,7 +52,7 @@ def test_steps_are_waited_for_when_spark_fails(spark: SparkSession) -> None:
         raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="full"):
-        alongside(spark.sparkContext, TAG, steps, fails)
+        run_pipelined_sink(spark.sparkContext, FINGERPRINT, steps, fails)
     assert done == ["steps"]
 
 
@@ -62,7 +64,7 @@ def test_what_the_steps_failed_with_counts_more(spark: SparkSession) -> None:
         raise OSError("cannot read")
 
     with pytest.raises(StateServerError, match="gone"):
-        alongside(spark.sparkContext, TAG, steps, fails)
+        run_pipelined_sink(spark.sparkContext, FINGERPRINT, steps, fails)
 
 
 @pytest.fixture
@@ -85,10 +87,10 @@ def test_files_begun_before_their_rows_are_there(spark: SparkSession, tmp_path: 
     writer = writer.option("checkpointLocation", str(query.checkpoint)).trigger(availableNow=True)
     started = writer.start(str(tmp_path / "out"))
     started.awaitTermination()
-    orders = {epoch: _order(started, epoch) for epoch in range(7)}
+    instructions = {epoch: _order(started, epoch) for epoch in range(7)}
     started.stop()
-    assert orders[0].index("gate") > orders[0].index("advance"), "nobody knew that there would be rows"
-    assert orders[3].index("gate") < orders[3].index("advance")
+    assert instructions[0].index("gate") > instructions[0].index("advance"), "nobody knew that there would be rows"
+    assert instructions[3].index("gate") < instructions[3].index("advance")
     for epoch in expected(spark, ROLLING, query.fed):
         got = spark.read.parquet(str(tmp_path / "out" / f"tailrace_epoch={epoch.epoch}")).toArrow()
         found = differences(got, epoch.rows, ROLLING.keys)

@@ -14,12 +14,12 @@ import tailrace as tr
 from support.processes import kill, session_servers, wait_until
 from support.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.commit.log import CommitLog
-from tailrace.commit.spark_folder import ASIDE
-from tailrace.env.local_copy import copies_of
-from tailrace.env.local_store import LocalStore
-from tailrace.env.objects import open_store
+from tailrace.commit.spark_logs import BACKUP
+from tailrace.env.stores.local_copy import copies_of
+from tailrace.env.stores.local_store import LocalStore
+from tailrace.env.stores.location import open_store
 from tailrace.errors import CheckpointError
-from tailrace.spark.inspection import read_once
+from tailrace.spark.sources.inspection import read_once
 
 MODES = ("async", pytest.param("async-checkpoint", marks=pytest.mark.long))
 
@@ -97,7 +97,7 @@ def test_a_start_behind_spark_rewinds_it(spark: SparkSession, tmp_path: Path, ma
     finally:
         spark.conf.set(name, before or "")
     assert seen.again == [4]
-    assert (query.checkpoint / ASIDE / "commits" / "4").exists()
+    assert (query.checkpoint / BACKUP / "commits" / "4").exists()
     assert (durable(query), spark_epoch(query, "commits")) == (6, 6)
     query.check()
 
@@ -128,7 +128,7 @@ def test_an_offset_that_was_planned_behind_the_lost_epoch_is_planned_afresh(
     query.output.save = seen.save  # type: ignore[method-assign]
     query.run(commit="async")
     assert seen.again == [3, 4]
-    assert (query.checkpoint / ASIDE / "offsets" / "4").exists()
+    assert (query.checkpoint / BACKUP / "offsets" / "4").exists()
     query.check()
 
 
@@ -162,7 +162,7 @@ def test_a_server_lost_with_an_epoch_that_spark_has_committed_restarts_the_query
     query = Scripted(spark, tmp_path, ROLLING)
     seen = run_with_a_server_lost_behind_epoch_2(query, localLocation="off")
     assert seen.again == [2], "the query itself has started again, from the epoch before"
-    assert (query.checkpoint / ASIDE / "commits" / "2").exists()
+    assert (query.checkpoint / BACKUP / "commits" / "2").exists()
     query.check()
 
 
@@ -171,7 +171,7 @@ def test_what_a_lost_server_had_saved_is_uploaded_by_the_next(spark: SparkSessio
     local = tmp_path / "local"
     seen = run_with_a_server_lost_behind_epoch_2(query, local, localLocation=str(local))
     assert seen.again == [], "no epoch was lost with it"
-    assert not (query.checkpoint / ASIDE).exists()
+    assert not (query.checkpoint / BACKUP).exists()
     query.check()
     listed = CommitLog(LocalStore(query.state)).read().newest
     assert listed is not None
@@ -245,20 +245,20 @@ def test_stop_does_not_wait_for_a_store_that_hangs(spark: SparkSession, tmp_path
 def test_a_last_epoch_that_cannot_be_made_durable_is_told_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
     query = Scripted(spark, tmp_path, ROLLING)
     query.feed(batches(3))
-    objects, aside = query.state / "objects", query.state / "aside"
+    objects, backup = query.state / "objects", query.state / "backup"
     save = query.output.save
 
     def broken(batch: DataFrame, epoch: int) -> None:
         save(batch, epoch)
-        if epoch == 2 and not aside.exists():
-            objects.rename(aside)
+        if epoch == 2 and not backup.exists():
+            objects.rename(backup)
             objects.write_text("no folder")
 
     query.output.save = broken  # type: ignore[method-assign]
     with pytest.raises(CheckpointError, match="stateLocation"):
         query.run(commit="async", **slow(query, 300))
     objects.unlink()
-    aside.rename(objects)
+    backup.rename(objects)
     query.output.save = save  # type: ignore[method-assign]
     query.run(commit="async")
     query.check()
@@ -287,7 +287,7 @@ def test_what_an_epoch_went_by_is_kept_until_it_is_durable(spark: SparkSession, 
     query = Scripted(spark, tmp_path, ROLLING)
     query.feed(batches(2))
     query.run(commit="async", combine="on")
-    assert list((query.state / "decisions").iterdir()) == []
+    assert list((query.state / "epoch_config").iterdir()) == []
     forget_newest(query)
     query.feed(batches(3)[2:])
     output = query.run(commit="async", combine="off")

@@ -17,12 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from support.processes import session_server_folders, session_servers, wait_until
 from support.simple import ROLLING, WINDOWED, Scripted, batches
 from support.tiny_disk import TinyDisk, tiny_disk
-from tailrace.env.local_copy import copies_of
-from tailrace.env.objects import open_store
 from tailrace.env.randomness import short_id
+from tailrace.env.stores.local_copy import copies_of
+from tailrace.env.stores.location import open_store
 from tailrace.errors import TailraceError
-from tailrace.lab.s3_server import S3Server
-from tailrace.lab.shaping_proxy import ShapingProxy
+from tailrace.lab.servers.s3 import S3Server
+from tailrace.lab.servers.shaping_proxy import ShapingProxy
 
 GOOD = {"errors": 0, "refuse": False, "vanish": False, "hang": False, "hang_next": 0, "lose_next": 0}
 LONG_SYNC = pytest.param("sync", marks=pytest.mark.long)

@@ -18,13 +18,13 @@ from pyspark.sql import functions as F
 import tailrace as tr
 from support.engine import run
 from support.simple import ROLLING, SCHEMA, SECOND, SUMS, Scripted
-from tailrace.cache.frequency_sketch import SketchSize
-from tailrace.operators.specs.hint import HintSpec
-from tailrace.server.protocol import Access
-from tailrace.spark import hint_control
-from tailrace.spark.hint_points import RULES_CONF, placed, point_conf, points_of
-from tailrace.spark.lookahead import Rule
-from tailrace.spark.transforms import Transformed, frame_of, then
+from tailrace.operators.ingest.hint_spec import HintSpec
+from tailrace.server.transport.protocol import Access
+from tailrace.spark.hints import control as hint_control
+from tailrace.spark.hints.lookahead import Rule
+from tailrace.spark.hints.points import RULES_CONF, placed, point_conf, points_of
+from tailrace.spark.sources.transforms import Transformed, frame_of, then
+from tailrace.state.cache.frequency_sketch import SketchSize
 from tailrace.testing import Question, ScriptedSource, Windows
 from tailrace.types import BIGINT, Field
 

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from support import values
-from tailrace.operators.key_hash import hash_program, put_hashes
+from tailrace.operators.ingest.key_hash import hash_program, put_hashes
 from tailrace.state.layout import HASH, record_layout
-from tailrace.state.sections import RowsBuilder
+from tailrace.state.sections.sections import RowsBuilder
 from tailrace.types import DataType, Field
 
 

@@ -23,8 +23,8 @@ import tailrace as tr
 from support.asked import SECOND, Asked, drawn, plain, watermarks
 from support.processes import kill, session_servers, wait_until
 from tailrace.errors import AnalysisError, TableError
-from tailrace.lab.redis_server import RedisServer
-from tailrace.operators.redis_connection import RedisAddress, RedisConnection
+from tailrace.lab.servers.redis import RedisServer
+from tailrace.operators.lookup.redis.connection import RedisAddress, RedisConnection
 
 DELAY = 6 * SECOND
 COLORS = {f"{word} {n}": f"color {n % 3}" for word in ("key", "late") for n in range(9)}

@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 from support.processes import Sandbox, wait_until
 from tailrace.env.randomness import new_run_id, new_token
 from tailrace.errors import CheckpointError, StateServerError
-from tailrace.server.client import connect, disconnect
-from tailrace.server.protocol import ServerAddress, ServerConfig
-from tailrace.spark.placement import Placement, _one_executor, _spread, _start_here, ensure_servers
+from tailrace.server.transport.client import connect, disconnect
+from tailrace.server.transport.protocol import ServerAddress, ServerConfig
+from tailrace.spark.servers.placement import Placement, _one_executor, _spread, _start_here, ensure_servers
 
 
 def server(number: int) -> ServerAddress:
@@ -186,9 +186,9 @@ def test_waves_end_when_nothing_new_is_met(met: list[list[int]], slots: list[int
 
 def test_tasks_of_a_wave_stay_a_bounded_time_together(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("tailrace.spark.placement.ensure_server", lambda *_, **__: server(1))
-    monkeypatch.setattr("tailrace.spark.placement.clock.now", lambda: 1000.0)
-    monkeypatch.setattr("tailrace.spark.placement.clock.sleep", slept.append)
+    monkeypatch.setattr("tailrace.spark.servers.placement.ensure_server", lambda *_, **__: server(1))
+    monkeypatch.setattr("tailrace.spark.servers.placement.clock.now", lambda: 1000.0)
+    monkeypatch.setattr("tailrace.spark.servers.placement.clock.sleep", slept.append)
     for until in (1005.0, 1000.25, 900.0):
         list(_start_here(config, frozenset(), None, 1.0, until, iter([])))
     assert slept == [1.0, 0.25, 0.0]
@@ -196,10 +196,10 @@ def test_tasks_of_a_wave_stay_a_bounded_time_together(config: ServerConfig, monk
 
 def test_a_copy_of_a_task_lets_the_original_win(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("tailrace.spark.placement.ensure_server", lambda *_, **__: server(1))
-    monkeypatch.setattr("tailrace.spark.placement.clock.sleep", slept.append)
+    monkeypatch.setattr("tailrace.spark.servers.placement.ensure_server", lambda *_, **__: server(1))
+    monkeypatch.setattr("tailrace.spark.servers.placement.clock.sleep", slept.append)
     copy = SimpleNamespace(attemptNumber=lambda: 1)
-    monkeypatch.setattr("tailrace.spark.placement.TaskContext", SimpleNamespace(get=lambda: copy))
+    monkeypatch.setattr("tailrace.spark.servers.placement.TaskContext", SimpleNamespace(get=lambda: copy))
     list(_start_here(config, frozenset(), None, 0.2, 0.0, iter([])))
     assert slept == [10.0]
 
@@ -207,7 +207,7 @@ def test_a_copy_of_a_task_lets_the_original_win(config: ServerConfig, monkeypatc
 def test_a_module_that_executors_lack_is_named(
     spark: SparkSession, config: ServerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.spark.placement._start_here", only_here)
+    monkeypatch.setattr("tailrace.spark.servers.placement._start_here", only_here)
     with pytest.raises(StateServerError, match=f"cannot import {__name__}, .*PYSPARK_PYTHON"):
         ensure_servers(spark, config)
 

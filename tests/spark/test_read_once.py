@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
-from tailrace.spark.inspection import read_once
+from tailrace.spark.sources.inspection import read_once
 
 
 def register_numbers(spark: SparkSession) -> None:

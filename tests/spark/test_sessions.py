@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import tailrace as tr
 from support import values
-from support.cases import BASES, Timing, aggregates_for, make_batches, sums_for, whole_group_for
+from support.cases import BASES, Timing, aggregates_for, holistic_for, make_batches, sums_for
 from support.engine import Output, ask_tailrace, check, run, spark_stream, tailrace_stream
 from support.processes import kill, session_servers, wait_until
 from support.simple import SCHEMA, SECOND, SUMS, Scripted
@@ -87,7 +87,7 @@ def test_equals_the_oracle(
     columns = {"v": (type_, False), "s": ("int", True)}
     every = [Aggregate("count", None, "rows"), *aggregates_for("v", type_), *sums_for("s")]
     if whole:
-        every += whole_group_for("v", type_, rng)
+        every += holistic_for("v", type_, rng)
     gap = rng.choice([1, 3 * SECOND, 20 * SECOND])
     timing = Timing(rng.choice(BASES), 4 * SECOND, rng.choice([2, 9]) * SECOND, 60 * SECOND, 0.05)
     ntz = rng.random() < 0.3

@@ -9,19 +9,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tailrace as tr
-from tailrace.commit.spark_folder import ASIDE
-from tailrace.env.local_store import LocalStore
-from tailrace.env.objects import open_store
+from tailrace.commit.spark_logs import BACKUP
+from tailrace.env.stores.local_store import LocalStore
+from tailrace.env.stores.location import open_store
 from tailrace.errors import CheckpointError
-from tailrace.spark import spark_log
-from tailrace.spark.spark_log import SparkLogFiles
+from tailrace.spark.commit import spark_log
+from tailrace.spark.commit.spark_log import SparkLogFiles
 
 
 def test_a_file_system_that_tailrace_has_no_store_for(spark: SparkSession) -> None:
     logs = SparkLogFiles(spark, "hdfs://nowhere/check")
     assert logs.fixed == ("Spark's checkpoint hdfs://nowhere/check is on hdfs:, where Tailrace cannot rewind it",)
     with pytest.raises(CheckpointError, match=r"one epoch ahead .* commits/3 must be moved .* aside by hand"):
-        logs.move_aside("commits", 3)
+        logs.move_to_backup("commits", 3)
 
 
 def test_a_store_that_leads_somewhere_else_than_spark(spark: SparkSession) -> None:
@@ -52,10 +52,10 @@ def test_a_place_that_both_see_is_rewound(spark: SparkSession, tmp_path: Path, m
     for name in ("commits/3", "commits/4", "offsets/5"):
         store.put(name, [name.encode()])
     assert (logs.epochs("commits"), logs.epochs("offsets")) == ([3, 4], [5])
-    logs.move_aside("offsets", 5)
-    logs.move_aside("commits", 4)
+    logs.move_to_backup("offsets", 5)
+    logs.move_to_backup("commits", 4)
     assert (logs.epochs("commits"), logs.epochs("offsets")) == ([3], [])
-    assert {each.name for each in store.list(f"{ASIDE}/")} == {f"{ASIDE}/commits/4", f"{ASIDE}/offsets/5"}
+    assert {each.name for each in store.list(f"{BACKUP}/")} == {f"{BACKUP}/commits/4", f"{BACKUP}/offsets/5"}
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ import tailrace as tr
 from support.processes import kill, session_servers, wait_until
 from support.simple import SCHEMA, SECOND, batches
 from tailrace.env import clock
-from tailrace.spark import epochs
+from tailrace.spark.epoch import runner as epochs
 from tailrace.testing import ScriptedSource
 
 DELAY = SECOND

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from support import values
-from support.cases import Timing, make_batches, whole_group_for
+from support.cases import Timing, holistic_for, make_batches
 from support.engine import ask_tailrace, check
 from support.processes import kill, session_servers, wait_until
 from support.simple import SECOND, WINDOWED, Scripted, batches
@@ -40,7 +40,7 @@ def test_every_type(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     columns = {f"v{i}": (name, False) for i, name in enumerate(values.ARROW)}
-    every = [one for name, (type_, _) in columns.items() for one in whole_group_for(name, type_, rng)]
+    every = [one for name, (type_, _) in columns.items() for one in holistic_for(name, type_, rng)]
     keys = {"k": values.Pool.make("string", rng, 4, nulls=True)}
     timing = Timing(1_700_000_000 * SECOND, 4 * SECOND, 6 * SECOND, 40 * SECOND, 0.05)
     _, tables = make_batches(rng, keys, columns, timing, [40, 0, 60, 30, 50])

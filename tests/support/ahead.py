@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from tailrace.spark import epochs, sinks
+from tailrace.spark.epoch import runner as epochs
+from tailrace.spark.sinks import sinks
 
 
-def begin_sinks_ahead() -> None:
+def begin_sinks_pipelined() -> None:
     """For the rest of this process: functions too, and however little is emitted."""
     epochs.LOCAL_ROWS_MAX = -1
     epochs._AHEAD_MS_MAX = math.inf

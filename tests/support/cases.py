@@ -67,7 +67,7 @@ def sums_for(column: str) -> list[Aggregate]:
     return [Aggregate(f, column, f"{f}_{column}") for f in ("sum", "avg", "stddev")]
 
 
-def whole_group_for(column: str, type_name: str, rng: random.Random) -> list[Aggregate]:
+def holistic_for(column: str, type_name: str, rng: random.Random) -> list[Aggregate]:
     """Every aggregate that needs all rows of a group."""
     made = [Aggregate(f, column, f"{f}_{column}") for f in ("count_distinct", "collect_list")]
     made.append(Aggregate("top_k", column, f"top_{column}", argument=rng.choice([1, 3, 100])))
@@ -192,6 +192,6 @@ def cases(draw: st.DrawFn, *, rule: str = "tailrace") -> Case:
     }
     if windows is not None and rule == "tailrace" and draw(st.booleans(), label="whole groups"):
         for name, (type_name, _) in columns.items():
-            every += whole_group_for(name, type_name, rng)
+            every += holistic_for(name, type_name, rng)
     asked = Question(tuple(keys), tuple(every), windows, "ts", delay, mode, rule)
     return Case(asked, schema, batches, options, draw(st.sampled_from([1, 3]), label="files"), seed)

@@ -29,8 +29,8 @@ def make_archive(target: Path) -> None:
     from support.session import session_builder
     from support.simple import WINDOWED, Scripted, batches
 
-    aside = target.with_suffix(".new")
-    os.environ[_OPTIONS] = f"{QUICK_JVM} -XX:ArchiveClassesAtExit={aside} -Xlog:disable"
+    backup = target.with_suffix(".new")
+    os.environ[_OPTIONS] = f"{QUICK_JVM} -XX:ArchiveClassesAtExit={backup} -Xlog:disable"
     spark = session_builder("local[2]").getOrCreate()
     with tempfile.TemporaryDirectory() as folder:
         query = Scripted(spark, Path(folder), WINDOWED)
@@ -42,7 +42,7 @@ def make_archive(target: Path) -> None:
     gateway.shutdown()
     gateway.proc.stdin.close()  # it ends with its input, and writes the archive then
     gateway.proc.wait(300)
-    aside.rename(target)
+    backup.rename(target)
 
 
 if __name__ == "__main__":

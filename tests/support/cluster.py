@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.catalogue import fold_sections, operator_of
-from tailrace.operators.frame import Frame
+from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.registry import compact_sections, operator_of
 from tailrace.state.tuning import USUAL, Tuning
 
 SERVERS = 2
@@ -111,7 +111,7 @@ class Cluster:
         if len(batches) > 1 and self._rng.random() < 0.6:
             low = self._rng.randrange(len(batches))
             high = self._rng.randrange(low, len(batches)) + 1
-            batches[low:high] = [fold_sections(self.spec, batches[low:high], horizon, complete=low == 0)]
+            batches[low:high] = [compact_sections(self.spec, batches[low:high], horizon, complete=low == 0)]
         return list(batches)
 
     def close(self) -> None:

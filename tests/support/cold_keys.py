@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.cold import ColdRecords
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, PANE, VALID, Merge, record_layout
-from tailrace.state.table import Rows
+from tailrace.state.segments.spilled_records import SpilledRecords
 from tailrace.types import BIGINT, Field
 
 LAYOUT = record_layout([Field("k", BIGINT)], [(Merge.ADD, BIGINT)], ansi=False)
@@ -24,11 +24,11 @@ def records(keys: np.ndarray, panes: int = 1) -> Rows:
     return Rows(words, np.empty(0, np.uint8))
 
 
-class ColdKeys:
+class SpilledKeys:
     """Cold records whose shards are ``key // panes % shards``."""
 
     def __init__(self, folder: str, shards: int = 2, panes: int = 1, max_space_amplification: float = 2.0) -> None:
-        self.cold = ColdRecords(LAYOUT, folder, max_space_amplification)
+        self.spilled = SpilledRecords(LAYOUT, folder, max_space_amplification)
         self.shards, self.panes = shards, panes
 
     def by_shard(self, keys: np.ndarray) -> tuple[Rows, np.ndarray]:
@@ -41,21 +41,21 @@ class ColdKeys:
         rows, bounds = self.by_shard(keys)
         spans = [(shard, int(bounds[shard]), int(bounds[shard + 1])) for shard in range(self.shards)]
         parts = ((shard, Rows(rows.words[lo:hi], rows.heap)) for shard, lo, hi in spans if lo < hi)
-        self.cold.put(parts, len(keys))
-        self.cold.write_buffer()
-        self.cold.wait_for_writes()
+        self.spilled.put(parts, len(keys))
+        self.spilled.write_buffer()
+        self.spilled.wait_for_writes()
 
     def take(self, epoch: int, keys: np.ndarray) -> int:
         """How many of them were there."""
-        return len(self.cold.take_all(epoch, *self.by_shard(keys), NO_HORIZON)[0])
+        return len(self.spilled.take_all(epoch, *self.by_shard(keys), NO_HORIZON)[0])
 
     def read(self) -> np.ndarray:
         """The keys of all records, read pane by pane."""
         panes = np.arange(self.panes, dtype=np.int64)
-        parts = [self.cold.rows_of(shard, panes).words[:, SUM] for shard in range(self.shards)]
+        parts = [self.spilled.rows_of(shard, panes).words[:, SUM] for shard in range(self.shards)]
         return np.sort(np.concatenate(parts))
 
     def found(self, keys: np.ndarray) -> np.ndarray:
         """Those of the keys that have a record, each looked for."""
-        rows = self.cold.lookup_all(*self.by_shard(keys), NO_HORIZON, keep=True).rows
+        rows = self.spilled.lookup_all(*self.by_shard(keys), NO_HORIZON, keep=True).rows
         return np.sort(rows.words[:, SUM])

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.objects import ObjectRef, read_sections, write_object
-from tailrace.env.store import ObjectStore
+from tailrace.env.stores.object_store import ObjectStore
 
 Key = tuple[str, int]
 """A record's identity within its shard: key column and pane."""
@@ -72,7 +72,9 @@ def merged(batches: Iterable[pa.RecordBatch], horizon: int) -> dict[Key, int]:
     return {key: value for key, value in found.items() if key[1] >= horizon}
 
 
-def fold_newest(operator: str, batches: list[pa.RecordBatch], horizon: int, complete: bool = False) -> pa.RecordBatch:
+def compact_newest(
+    operator: str, batches: list[pa.RecordBatch], horizon: int, complete: bool = False
+) -> pa.RecordBatch:
     return section(merged(batches, horizon))
 
 

@@ -9,12 +9,12 @@ import random
 import sys
 from pathlib import Path
 
-from support.commit_model import State, fold_newest, sections, split
+from support.commit_model import State, compact_newest, sections, split
 from support.spark_logs import spark_logs
+from tailrace.commit.compaction.compaction import Folder
 from tailrace.commit.controller import Controller
-from tailrace.commit.fold import Folder
 from tailrace.commit.objects import write_object
-from tailrace.env.local_store import LocalStore
+from tailrace.env.stores.local_store import LocalStore
 
 SHARDS = 16
 PLAN = {"query": "worker"}
@@ -52,9 +52,9 @@ def main(folder: Path, servers: int) -> None:
     store = LocalStore(folder / "state")
     controller = Controller.start(store, PLAN, spark_logs(*logs_of(folder)))
     owned = split(SHARDS, servers)
-    folders = [Folder(store, fold_newest, run=controller.run, server=server) for server in range(servers)]
+    folders = [Folder(store, compact_newest, run=controller.run, server=server) for server in range(servers)]
     print("started", flush=True)
-    epoch = controller.landing.epoch
+    epoch = controller.recovery_point.epoch
     while True:
         epoch += 1
         (folder / "offsets" / str(epoch)).touch()
@@ -73,8 +73,8 @@ def main(folder: Path, servers: int) -> None:
             )
             for server, shards in enumerate(owned)
         ]
-        folds = [fold for each in folders for fold in each.finished()]
-        manifest = controller.commit(epoch, 0, deltas, folds, rows={"input": len(changes)}, horizons=horizons)
+        compactions = [compact for each in folders for compact in each.finished()]
+        manifest = controller.commit(epoch, 0, deltas, compactions, rows={"input": len(changes)}, horizons=horizons)
         (folder / "commits" / str(epoch)).touch()
         controller.clean()
         for shards, each in zip(owned, folders):

@@ -41,9 +41,9 @@ class FileSink:
         if target.exists() and _sorted(pq.read_table(target)) != _sorted(table):
             with open(self._folder / _CHANGED, "a") as file:
                 file.write(f"epoch {epoch}: {_sorted(pq.read_table(target))} became {_sorted(table)}\n")
-        aside = self._folder / f".{epoch:06d}"
-        pq.write_table(table, aside)
-        aside.rename(target)
+        backup = self._folder / f".{epoch:06d}"
+        pq.write_table(table, backup)
+        backup.rename(target)
 
 
 def written(folder: Path, epoch: int) -> pa.Table | None:

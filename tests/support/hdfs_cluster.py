@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 
 from support.java_server import JavaServer
-from tailrace.lab.maven import Artifact, fetched
+from tailrace.lab.servers.maven import Artifact, fetched
 
 _NEEDED = (  # by the cluster's class, which is one for tests
     ("org.junit.jupiter", "junit-jupiter-api", "5.12.2"),

@@ -1,6 +1,7 @@
 """A server in Java for a test: a process and a temporary folder of its own, which are gone afterwards.
 
-Also when the test's process is killed: ``lab/guard.py`` watches it. Where the server does not start, the test fails.
+Also when the test's process is killed: ``lab/servers/guard.py`` watches it. A server that does
+not start fails the test.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Self
 
-from tailrace.lab import guard
-from tailrace.lab.maven import java
+from tailrace.lab.servers import guard
+from tailrace.lab.servers.maven import java
 
 
 class JavaServer(ABC):

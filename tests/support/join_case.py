@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 import tailrace as tr
 from support.join_oracle import Answer, JoinOracle, JoinRow
 from tailrace.ids import Micros
-from tailrace.operators.specs.join import LEFT, RIGHT, How, JoinKind, JoinSpec
-from tailrace.operators.specs.window import WindowSpec
+from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
+from tailrace.operators.windows import WindowSpec
 from tailrace.testing import ScriptedSource
 from tailrace.testing.compare import rows_of
 from tailrace.types import TIMESTAMP, DataType, Field
@@ -168,9 +168,9 @@ def expected(
                     if not late:
                         rows.append(JoinRow(side, key, values[0], values, values[2], epoch))
         watermark = oracle.watermarks[-1]
-        basis = earlier if rule == "spark" else seen
-        if kind.delays is not None and before not in basis:
-            marks = [time - delay for time, delay in zip(basis, kind.delays, strict=True)]
+        epoch_config = earlier if rule == "spark" else seen
+        if kind.delays is not None and before not in epoch_config:
+            marks = [time - delay for time, delay in zip(epoch_config, kind.delays, strict=True)]
             watermark = max(watermark, min(marks) // 1000 * 1000 if rule == "spark" else min(marks))
         answers = oracle.epoch(rows, watermark)
         said.answers.append(answers)

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from support.cluster import Cluster, plain_rows
 from support.join_oracle import Answer, JoinRow
-from tailrace.operators.frame import Frame, by_shard
+from tailrace.operators.ingest.frame import Frame, by_shard
+from tailrace.operators.join.spec import LEFT, JoinSpec
 from tailrace.operators.output import output_schema
-from tailrace.operators.specs.join import LEFT, JoinSpec
-from tailrace.state import sections
+from tailrace.state.sections import sections
 
 
 class JoinCluster(Cluster):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.operators.specs.join import LEFT, JoinKind, JoinSpec
+from tailrace.operators.join.spec import LEFT, JoinKind, JoinSpec
 
 NO_WATERMARK = -(2**63)
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from support.java_server import JavaServer
-from tailrace.lab.maven import Artifact, fetched, up_to_spark
+from tailrace.lab.servers.maven import Artifact, fetched, up_to_spark
 
 PARTITIONS = 2
 """Of each topic."""

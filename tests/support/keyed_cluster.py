@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from support.cluster import Cluster, plain_rows
-from tailrace.operators.frame import Frame
-from tailrace.operators.lifters import lifter_of
+from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.ingest.registry import ingest_of
 from tailrace.operators.output import output_schema
-from tailrace.state.columns import arrow_type
-from tailrace.state.tuning import ColdTuning, Tuning
+from tailrace.state.rows.columns import arrow_type
+from tailrace.state.tuning import SpillTuning, Tuning
 from tailrace.types import Field
 
 NO_TIME = -(2**63)
@@ -36,14 +36,14 @@ class KeyedCluster(Cluster):
 
     def _tuning(self) -> Tuning:
         # With async-io rows that need nothing from disk are applied before the others.
-        return Tuning(cold=ColdTuning(prefetch=self._rng.choice(["on", "async-io"])))
+        return Tuning(spilled=SpillTuning(prefetch=self._rng.choice(["on", "async-io"])))
 
     def run(self, number: int, *given: Any) -> list[Any]:
         rows: list[dict[str, Any]]
         times: Times
         rows, times = given
         cut = self._rng.randrange(len(rows) + 1)
-        tasks = [self._lifted(part, times.late_before) for part in (rows[:cut], rows[cut:])]
+        tasks = [self._ingested(part, times.late_before) for part in (rows[:cut], rows[cut:])]
         emitted: list[Any] = []
         schema = output_schema(self.spec)
         for i, server in enumerate(self.servers):
@@ -57,10 +57,10 @@ class KeyedCluster(Cluster):
                 emitted += plain_rows(batch)
         return emitted
 
-    def _lifted(self, rows: list[dict[str, Any]], late_before: int) -> Frame:
+    def _ingested(self, rows: list[dict[str, Any]], late_before: int) -> Frame:
         arrays = {f.name: pa.array([row[f.name] for row in rows], arrow_type(f.type)) for f in self._columns}
         types = {field.name: field.type for field in self._columns}
-        lifter = lifter_of(self.spec, late_before, self._rng.random() < 0.5, types)
-        frame = lifter.frame([pa.RecordBatch.from_pydict(arrays)])
-        self.late_rows += lifter.counts.late_rows
+        ingest = ingest_of(self.spec, late_before, self._rng.random() < 0.5, types)
+        frame = ingest.frame([pa.RecordBatch.from_pydict(arrays)])
+        self.late_rows += ingest.counts.late_rows
         return Frame.from_batch(frame.to_batch(), self.spec.layout().words)

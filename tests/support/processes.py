@@ -23,7 +23,7 @@ import psutil
 
 MARK = "TAILRACE_TEST_MARK"
 TESTS = Path(__file__).parent.parent
-SERVER_MODULE = "tailrace.server.process"
+SERVER_MODULE = "tailrace.server.process.main"
 
 
 class Sandbox:

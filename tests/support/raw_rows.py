@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from support.values import draw
-from tailrace.operators.frame import by_shard
-from tailrace.state import sections
+from tailrace.operators.ingest.frame import by_shard
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import Merge, RecordLayout, record_layout
-from tailrace.state.table import Rows
+from tailrace.state.sections import sections
 from tailrace.types import DataType, Field
 
 KEYS = ("string", "decimal(38,10)")

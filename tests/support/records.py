@@ -8,8 +8,8 @@ import numpy as np
 
 from tailrace.lab.gadget.advisor import advise
 from tailrace.lab.gadget.analysis.summary import analyze
-from tailrace.lab.gadget.trace import Trace
-from tailrace.lab.record import Record
+from tailrace.lab.gadget.traces.trace import Trace
+from tailrace.lab.records.record import Record
 
 MACHINE = {"cores": 2, "memory_gib": 16.0, "system": "Linux", "load_1m": 0.5}
 VERSIONS = {"python": "3.11", "tailrace": "0.1.0", "pyspark": "4.0"}

@@ -17,24 +17,24 @@ import pyarrow as pa
 
 from support.recovery_kinds import SHARDS, TYPES, Script
 from support.spark_logs import FakeSparkLogs
-from tailrace.commit import ranges
+from tailrace.commit.compaction import shard_ranges as ranges
+from tailrace.commit.compaction.compaction import CompactSections, choose, compact_objects, write_shard_snapshot
+from tailrace.commit.compaction.shard_snapshot import Whole
 from tailrace.commit.controller import Controller
-from tailrace.commit.fold import FoldSections, choose, fold_objects, write_renewal
-from tailrace.commit.manifest import Fold, Manifest, fold_problem, living
+from tailrace.commit.manifest import Compaction, Manifest, compaction_problem, living
 from tailrace.commit.objects import ObjectRef
-from tailrace.commit.renewal import Whole
-from tailrace.env.faulty import SimulatedCrash
-from tailrace.env.store import ObjectStore
+from tailrace.env.stores.faulty import SimulatedCrash
+from tailrace.env.stores.object_store import ObjectStore
 from tailrace.ids import Attempt
-from tailrace.operators.catalogue import fold_sections, operator_of
-from tailrace.operators.frame import Frame, split
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.operator import Operator, Timed
-from tailrace.operators.specs.operator import OperatorSpec
-from tailrace.server.checkpoint import StoreCheckpoint
-from tailrace.server.engine import Engine
-from tailrace.server.protocol import CommitResult, Request, StageKey, Winner
-from tailrace.server.staging import Staging
+from tailrace.operators.base import Operator, Timed
+from tailrace.operators.ingest.frame import Frame, split
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import compact_sections, operator_of
+from tailrace.operators.spec import OperatorSpec
+from tailrace.server.checkpoint.checkpoint import StoreCheckpoint
+from tailrace.server.epoch.engine import Engine
+from tailrace.server.epoch.staging import Staging
+from tailrace.server.transport.protocol import CommitResult, CommittedAttempt, Request, StageKey
 from tailrace.testing.compare import rows_of
 
 MEMORIES = (0, 6_000, 10**8)
@@ -57,9 +57,9 @@ class Logs(FakeSparkLogs):
     sink: dict[int, Emitted] = field(default_factory=dict)
     rng: random.Random | None = None  # who decides whether a rewind crashes
 
-    def move_aside(self, log: str, epoch: int) -> None:
+    def move_to_backup(self, log: str, epoch: int) -> None:
         self._perhaps_crash()
-        super().move_aside(log, epoch)
+        super().move_to_backup(log, epoch)
         self._perhaps_crash()
 
     def _perhaps_crash(self) -> None:
@@ -70,7 +70,7 @@ class Logs(FakeSparkLogs):
 def frames_of(spec: OperatorSpec, script: Script, epoch: int) -> list[Frame]:
     """Of each task. Combined or not, by the epoch: a replay does it as recorded."""
     return [
-        lifter_of(spec, script.marks[epoch], epoch % 2 == 0, TYPES).frame([batch]) for batch in script.batches[epoch]
+        ingest_of(spec, script.marks[epoch], epoch % 2 == 0, TYPES).frame([batch]) for batch in script.batches[epoch]
     ]
 
 
@@ -105,17 +105,17 @@ def _times(script: Script, epoch: int) -> tuple[int, int]:
 class _Checkpoint(StoreCheckpoint):
     """Folds when it is told to, whatever is adjacent: also what the log must refuse to take in. Renews any shards."""
 
-    def __init__(self, store: ObjectStore, run: str, server: str, fold: FoldSections, rng: random.Random) -> None:
-        super().__init__(store, run, server, fold)
-        self._fold_sections, self._rng = fold, rng
-        self._made: Fold | None = None
+    def __init__(self, store: ObjectStore, run: str, server: str, compact: CompactSections, rng: random.Random) -> None:
+        super().__init__(store, run, server, compact)
+        self._compact_sections, self._rng = compact, rng
+        self._made: Compaction | None = None
 
     def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None:
         if self._rng.random() < 0.5:
             return None
         return tuple(sorted(self._rng.sample(list(shards), self._rng.randint(0, len(shards)))))
 
-    def fold(
+    def compact(
         self,
         refs: Sequence[ObjectRef],
         shards: Iterable[int],
@@ -124,24 +124,24 @@ class _Checkpoint(StoreCheckpoint):
         whole: Whole | None = None,
     ) -> None:
         shards = tuple(shards)
-        if self._made is not None and fold_problem(living(refs, horizons), self._made, horizons) is None:
+        if self._made is not None and compaction_problem(living(refs, horizons), self._made, horizons) is None:
             return
         self._made = None
         if whole is not None and self._rng.random() < 0.7:
-            renewed = ranges.of_shards(whole.shards)
-            replaced = [ref for ref in living(refs, horizons) if ranges.common(ref.shards, renewed)]
+            snapshotted = ranges.of_shards(whole.shards)
+            replaced = [ref for ref in living(refs, horizons) if ranges.common(ref.shards, snapshotted)]
             if replaced:
-                self._made = write_renewal(self._store, whole, replaced, epoch, self._run, self._server)
+                self._made = write_shard_snapshot(self._store, whole, replaced, epoch, self._run, self._server)
                 return
         chosen = choose(refs, shards) if self._rng.random() < 0.3 else self._any(refs)
         if len(chosen) < 2 or self._rng.random() < 0.4:
             return
         mine = {ref.name for ref in refs if ranges.common(ref.shards, ranges.of_shards(shards))}
-        self._made = fold_objects(
+        self._made = compact_objects(
             self._store,
             chosen,
             shards,
-            self._fold_sections,
+            self._compact_sections,
             run=self._run,
             server=self._server,
             horizons=horizons,
@@ -154,7 +154,7 @@ class _Checkpoint(StoreCheckpoint):
         start = self._rng.randrange(len(refs) - 1)
         return refs[start : start + self._rng.randint(2, 8)]
 
-    def folds(self) -> list[Fold]:
+    def compactions(self) -> list[Compaction]:
         return [] if self._made is None else [self._made]
 
 
@@ -163,8 +163,8 @@ class Fleet:
         self.spec, self._store, self._run, self._folder, self._rng = spec, store, run, folder, rng
         self.losses = 0.02
         """How likely a server is lost before any step."""
-        self.checkpoint: Callable[[str, FoldSections], StoreCheckpoint] = lambda server, fold: _Checkpoint(
-            store, run, server, fold, rng
+        self.checkpoint: Callable[[str, CompactSections], StoreCheckpoint] = lambda server, compact: _Checkpoint(
+            store, run, server, compact, rng
         )
         """Of a server's name and how sections are folded."""
         self._numbers = count()
@@ -196,7 +196,7 @@ class Fleet:
         """All steps; ``commit`` with the last of them."""
         frames = frames_of(self.spec, script, epoch)
         now, forget_before = _times(script, epoch)
-        winners = [self._staged(frames, epoch, try_, number) for number in range(len(self._engines))]
+        committed_attempts = [self._staged(frames, epoch, try_, number) for number in range(len(self._engines))]
         steps = Request(
             self._run,
             epoch,
@@ -208,8 +208,8 @@ class Fleet:
             commit=commit,
             inline_bytes=1 << 40,
         )
-        for number, won in enumerate(winners):
-            self._engine(number).prepare(Request(self._run, epoch, try_, winners=won))
+        for number, won in enumerate(committed_attempts):
+            self._engine(number).prepare(Request(self._run, epoch, try_, committed_attempts=won))
         emitted, committed = Counter[str](), []
         for number in range(len(self._engines)):
             result, batches = self._engine(number).run_epoch(steps)
@@ -222,23 +222,23 @@ class Fleet:
         numbers = range(len(self._engines))
         return [self._engine(number).commit(Request(self._run, epoch, try_)) for number in numbers]
 
-    def _staged(self, frames: list[Frame], epoch: int, try_: int, number: int) -> tuple[Winner, ...]:
-        engine, winners = self._engine(number), []
+    def _staged(self, frames: list[Frame], epoch: int, try_: int, number: int) -> tuple[CommittedAttempt, ...]:
+        engine, committed_attempts = self._engine(number), []
         for partition, frame in enumerate(frames):
             mine = split(frame, self.spec.layout(), self._ranges)[number]
             attempt = next(self._attempts)
             stage = engine.staging.open(StageKey(self._run, self.spec.name, epoch, try_, attempt, partition))
             engine.staging.add(stage, mine.to_batch())
             receipt = engine.staging.finish(stage, stage.receipt)
-            winners.append(Winner(partition, attempt, receipt.rows, receipt.checksum))
-        return tuple(winners)
+            committed_attempts.append(CommittedAttempt(partition, attempt, receipt.rows, receipt.checksum))
+        return tuple(committed_attempts)
 
     def behind(self, manifest: Manifest) -> None:
         """Fold and forget; of an epoch that is durable, nothing here can fail it."""
         for number in range(len(self._engines)):
             try:
                 engine = self._engine(number)
-                engine.fold(
+                engine.compact(
                     Request(self._run, manifest.epoch, refs=tuple(manifest.objects), horizons=manifest.horizons)
                 )
                 engine.forget(Request(self._run, manifest.epoch))
@@ -264,8 +264,8 @@ class Fleet:
         spec, folder, memory = self.spec, self._folder, self._rng.choice(MEMORIES)
         words, server = spec.layout().words, str(next(self._numbers))
 
-        def fold(_: str, batches: list[pa.RecordBatch], horizon: int, complete: bool) -> pa.RecordBatch:
-            return fold_sections(spec, batches, horizon, complete=complete)
+        def compact(_: str, batches: list[pa.RecordBatch], horizon: int, complete: bool) -> pa.RecordBatch:
+            return compact_sections(spec, batches, horizon, complete=complete)
 
         return Engine(
             run=self._run,
@@ -273,7 +273,7 @@ class Fleet:
             pid=0,
             operators={spec.name: lambda: operator_of(spec, (), memory_bytes=memory, folder=folder)},
             staging=Staging(self._run, folder, 1 << 20, lambda _, batch: Frame.from_batch(batch, words)),
-            checkpoint=self.checkpoint(server, fold),
+            checkpoint=self.checkpoint(server, compact),
             memory_bytes=memory,
         )
 
@@ -288,7 +288,7 @@ def live(
     controller = Controller.start(store, {"query": spec.name}, logs, retain=rng.choice([2, 3]))
     fleet = Fleet(spec, store, controller.run, folder, rng)
     try:
-        before = controller.landing.manifest
+        before = controller.recovery_point.manifest
         assert before.epoch == max(logs.commits, default=-1)
         fleet.place(before, 0)
         for epoch in range(before.epoch + 1, len(script.batches)):
@@ -320,7 +320,7 @@ def durable(controller: Controller, epoch: int, try_: int, committed: Sequence[C
         epoch,
         try_,
         [each.delta for each in committed if each.delta is not None],
-        [fold for each in committed for fold in each.folds],
+        [compact for each in committed for compact in each.compactions],
         horizons=horizons,
     )
 
@@ -364,7 +364,7 @@ def live_behind(
     controller = Controller.start(store, {"query": spec.name}, logs, retain=rng.choice([2, 3]))
     fleet = Fleet(spec, store, controller.run, folder, rng)
     try:
-        behind = _Behind(controller, fleet, controller.landing.manifest, rng)
+        behind = _Behind(controller, fleet, controller.recovery_point.manifest, rng)
         assert behind.before.epoch == max(logs.commits, default=-1)
         fleet.place(behind.before, 0)
         for epoch in range(behind.before.epoch + 1, len(script.batches)):

@@ -20,10 +20,10 @@ from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.api.windows import count_window, custom_window, session_window, window
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.specs.join import JoinSpec
-from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.operators.join.spec import JoinSpec
+from tailrace.operators.spec import OperatorSpec
 from tailrace.plan.physical import plan_relation
-from tailrace.state.columns import arrow_type
+from tailrace.state.rows.columns import arrow_type
 from tailrace.types import DataType, Field
 
 SECOND = 1_000_000

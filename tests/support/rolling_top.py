@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.operators.specs.best import Order
-from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.operators.top_n.best_spec import Order
+from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.types import BIGINT, Field
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from support.cluster import Cluster, plain_rows
-from tailrace.operators.frame import Frame, by_shard
-from tailrace.operators.lifters import lifter_of
+from tailrace.operators.ingest.frame import Frame, by_shard
+from tailrace.operators.ingest.registry import ingest_of
 from tailrace.operators.output import output_schema
-from tailrace.operators.specs.from_json import spec_from_json
-from tailrace.state.columns import arrow_type
+from tailrace.operators.spec_json import spec_from_json
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH
-from tailrace.state.table import Rows
+from tailrace.state.rows.columns import arrow_type
 from tailrace.types import DataType
 
 
@@ -49,10 +49,10 @@ class RowCluster(Cluster):
 
     def _frames(self, rows: list[Any], late_before: int) -> list[Frame]:
         """What one task sends: its rows in one chunk or two."""
-        lifter = lifter_of(self.spec, late_before, self._rng.random() < 0.5, self._types)
+        ingest = ingest_of(self.spec, late_before, self._rng.random() < 0.5, self._types)
         cut = self._rng.randrange(len(rows) + 1)
-        frames = [lifter.frame([self._batch(part)]) for part in (rows[:cut], rows[cut:]) if part]
-        self.late_rows += lifter.counts.late_rows
+        frames = [ingest.frame([self._batch(part)]) for part in (rows[:cut], rows[cut:]) if part]
+        self.late_rows += ingest.counts.late_rows
         return [self._collided(frame) for frame in frames]
 
     def _batch(self, rows: list[Any]) -> pa.RecordBatch:

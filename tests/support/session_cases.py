@@ -11,9 +11,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.frame import Frame, split
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.specs.aggregate import AggregateSpec
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.ingest.frame import Frame, split
+from tailrace.operators.ingest.registry import ingest_of
 from tailrace.testing.question import Aggregate, Question
 from tailrace.testing.sessions import SessionJudgement, judge_sessions
 from tailrace.types import BIGINT, TIMESTAMP, DataType
@@ -24,7 +24,7 @@ DELAY = 12
 TYPES = {"v": BIGINT, "s": STRING, "ts": TIMESTAMP, "k": STRING}
 Row = tuple[str | None, int, int | None, str | None]
 Emitted = dict[tuple[Any, ...], tuple[Any, ...]]
-Fold = Callable[[list[pa.RecordBatch]], pa.RecordBatch]
+Compaction = Callable[[list[pa.RecordBatch]], pa.RecordBatch]
 
 
 class Operator(Protocol):
@@ -93,7 +93,7 @@ def emitted(batches: list[pa.RecordBatch], names: Sequence[str]) -> Emitted:
 def play(
     spec: AggregateSpec,
     make: Callable[[Iterable[int]], Operator],
-    fold: Fold,
+    compact: Compaction,
     epochs: list[list[Row]],
     judgement: SessionJudgement,
     want: list[Emitted],
@@ -115,9 +115,9 @@ def play(
             out, late = [], 0
             cut = len(given_rows) // 2
             for part in (given_rows[:cut], given_rows[cut:]):
-                lifter = lifter_of(spec, late_before, combine, TYPES)
-                out.append(lifter.frame([batch_of(part)]))
-                late += lifter.counts.late_rows
+                ingest = ingest_of(spec, late_before, combine, TYPES)
+                out.append(ingest.frame([batch_of(part)]))
+                late += ingest.counts.late_rows
             return out, late
 
         whole, late = frames(rows)
@@ -142,7 +142,7 @@ def play(
             for shard in range(*ranges[lost]):
                 if chance.random() < 0.5 and len(sections[shard]) > 1:
                     at = chance.randrange(len(sections[shard]) - 1)
-                    sections[shard][at:] = [fold(sections[shard][at:])]
+                    sections[shard][at:] = [compact(sections[shard][at:])]
                 servers[lost].restore(shard, sections[shard], MIN_MICROS)
         for server in servers:
             # As the driver does behind each epoch, but not always in time.

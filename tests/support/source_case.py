@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from support.kafka_broker import PARTITIONS
-from tailrace.commit.spark_folder import spark_epochs
-from tailrace.env.store import ObjectStore
+from tailrace.commit.spark_logs import spark_epochs
+from tailrace.env.stores.object_store import ObjectStore
 from tailrace.testing import ScriptedSource
 
 ROWS = 40

@@ -14,7 +14,7 @@ class FakeSparkLogs:
     def epochs(self, log: str) -> list[int]:
         return list({"commits": self.commits, "offsets": self.offsets}[log])
 
-    def move_aside(self, log: str, epoch: int) -> None:
+    def move_to_backup(self, log: str, epoch: int) -> None:
         kept = {"commits": self.commits, "offsets": self.offsets}[log]
         if epoch in kept:
             kept.remove(epoch)

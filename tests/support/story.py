@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from support.cluster import Cluster
-from tailrace.operators.key_hash import put_hashes
+from tailrace.operators.ingest.key_hash import put_hashes
 
 
 class Scenes:

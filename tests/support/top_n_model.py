@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.operators.top_n.spec import TopNSpec
 
 Row = dict[str, Any]
 Group = tuple[Any, ...]  # the window's start, then the keys

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 from support.keyed_cluster import NO_TIME, KeyedCluster, Times
 from support.story import TimedScenes, few_hashes, play
 from tailrace.ids import Micros
-from tailrace.operators import lift, row_lift
-from tailrace.operators.specs.ttl import Clock
+from tailrace.operators.ingest import partials as input
+from tailrace.operators.ingest import rows as row_ingest
+from tailrace.operators.timers.ttl import Clock
 from tailrace.types import Field
 
 Row = dict[str, Any]
@@ -81,7 +82,7 @@ def tell(
 ) -> KeyedCluster:
     """Checked epoch by epoch."""
     assert type(spec).from_json(spec.to_json()) == spec
-    with tempfile.TemporaryDirectory() as folder, few_hashes(rng, lift, row_lift):
+    with tempfile.TemporaryDirectory() as folder, few_hashes(rng, input, row_ingest):
         cluster = KeyedCluster(spec, columns, rng, folder)
         play(_Epochs(cluster, story, model), rng, epochs)
         return cluster

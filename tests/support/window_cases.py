@@ -17,13 +17,13 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.catalogue import fold_sections
-from tailrace.operators.frame import Frame, split
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.operator import Operator
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.operators.specs.window import CustomSpec
-from tailrace.plan.user_function import packed
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.base import Operator
+from tailrace.operators.ingest.frame import Frame, split
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import compact_sections
+from tailrace.operators.windows import CustomSpec
+from tailrace.plan.user_functions import packed
 from tailrace.state.layout import Merge
 from tailrace.testing.lateness import closing_watermarks
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field, array
@@ -38,10 +38,10 @@ Answers = dict[tuple[Any, ...], tuple[Any, ...]]
 INCREMENTAL = ("n", "total", "least", "newest")
 WHOLE = (*INCREMENTAL, "middle", "texts", "different", "top")
 ACCUMULATORS = (
-    Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
-    Accumulator(Merge.ADD, Lift.VALUE, "v", BIGINT),
-    Accumulator(Merge.MIN, Lift.VALUE, "s", STRING),
-    Accumulator(Merge.LAST, Lift.TIMED, "v", BIGINT),
+    Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
+    Accumulator(Merge.ADD, AccumulatorInput.VALUE, "v", BIGINT),
+    Accumulator(Merge.MIN, AccumulatorInput.VALUE, "s", STRING),
+    Accumulator(Merge.LAST, AccumulatorInput.TIMED, "v", BIGINT),
 )
 OUTPUTS = {
     "n": Output("n", Result.VALUE, (0,), BIGINT),
@@ -326,10 +326,10 @@ def play(
             out, late, timeless = [], 0, 0
             cut = len(given_rows) // 2
             for part in (given_rows[:cut], given_rows[cut:]):
-                lifter = lifter_of(spec, late_before, combine, TYPES)
-                out.append(lifter.frame([batch_of(part)]))
-                late += lifter.counts.late_rows
-                timeless += lifter.counts.null_time_rows
+                ingest = ingest_of(spec, late_before, combine, TYPES)
+                out.append(ingest.frame([batch_of(part)]))
+                late += ingest.counts.late_rows
+                timeless += ingest.counts.null_time_rows
             return out, late, timeless
 
         whole, late, timeless = frames(rows)
@@ -382,5 +382,5 @@ def _restore(
 ) -> None:
     if chance.random() < 0.5 and len(sections) > 1:
         at = chance.randrange(len(sections) - 1)
-        sections[at:] = [fold_sections(spec, sections[at:], horizon, complete=at == 0)]
+        sections[at:] = [compact_sections(spec, sections[at:], horizon, complete=at == 0)]
     server.restore(shard, sections, horizon)

@@ -34,7 +34,7 @@ class Function(StrEnum):
 
 _NUMERIC_ONLY = (Function.SUM, Function.AVG, Function.STDDEV, Function.QUANTILE)
 _ORDERED_BY_TIME = (Function.FIRST, Function.LAST, Function.COLLECT_LIST)
-_WHOLE_GROUP = (Function.QUANTILE, Function.COUNT_DISTINCT, Function.COLLECT_LIST, Function.TOP_K)
+_HOLISTIC = (Function.QUANTILE, Function.COUNT_DISTINCT, Function.COLLECT_LIST, Function.TOP_K)
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ class Aggregate:
         return self.function in _ORDERED_BY_TIME
 
     @property
-    def whole_group(self) -> bool:
+    def holistic(self) -> bool:
         """Whether it needs every row of its group, and not only a few values that are merged as rows come."""
-        return self.function in _WHOLE_GROUP
+        return self.function in _HOLISTIC
 
     def output_type(self, column: DataType | None) -> DataType:
         """The type of the output, Spark's own, for a column of this type."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tailrace.api import aggregates
 from tailrace.api.aggregates import Aggregate
+from tailrace.api.checks.process import processed
+from tailrace.api.checks.top_n import ranked
 from tailrace.api.columns import resolve
-from tailrace.api.processing import processed
-from tailrace.api.ranking import ranked
 from tailrace.api.relations import Aggregation, StateTtl, WindowFunction
 from tailrace.api.windows import AnyWindow, CountWindow, SessionWindow, Window
 from tailrace.errors import AnalysisError

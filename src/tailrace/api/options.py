@@ -73,7 +73,7 @@ class Prefetch(StrEnum):
     ASYNC_IO = "async-io"  # when it is needed, while rows that need nothing go on
 
 
-class ColdReads(StrEnum):
+class ReadMode(StrEnum):
     """How state on disk is read."""
 
     MAPPED = "mapped"  # through the system's page cache
@@ -86,17 +86,17 @@ _WORTH = Micros(20_000)
 
 
 @dataclass(frozen=True)
-class ColdAccess:
+class SpillAccess:
     """How state that is not in memory is brought there. The last two shape reads, for tests and benches."""
 
     policy: CachePolicy = CachePolicy.TIMESTAMP
     prefetch: Prefetch = Prefetch.ON
-    reads: ColdReads = ColdReads.MAPPED
+    reads: ReadMode = ReadMode.MAPPED
     read_time: Micros = _NO_TIME  # that reading one key takes, beside what it takes anyway
     read_depth: int = 32  # keys read at once
 
 
-class Ahead(StrEnum):
+class HintSource(StrEnum):
     """Where hints come from."""
 
     AUTO = "auto"  # the latest point that is early enough
@@ -125,7 +125,7 @@ class HintTuning:
     upstream are used.
     """
 
-    lookahead: Ahead = Ahead.AUTO
+    lookahead: HintSource = HintSource.AUTO
     sketch: Sketch = Sketch()
     margin: Micros = _MARGIN
     waste_max: float = 0.0
@@ -133,7 +133,7 @@ class HintTuning:
 
     @property
     def ahead(self) -> bool:
-        return self.lookahead is Ahead.AUTO
+        return self.lookahead is HintSource.AUTO
 
 
 CHECKPOINT_LOCATION = "checkpointLocation"
@@ -211,7 +211,7 @@ class Options:
     local_location: str | None = None  # where they lie; the temporary folder by default
     read_batch_ratio: float = 0.02  # of the lists on disk, the share that one look at the index reads ahead
     max_space_amplification: float = 1.5  # bytes on disk to bytes needed, beyond which stores compact
-    cold: ColdAccess = ColdAccess()
+    spilled: SpillAccess = SpillAccess()
     hints: HintTuning = HintTuning()
     record_folder: str | None = None  # where state servers record their accesses; None: they do not
 
@@ -265,12 +265,12 @@ def parse_options(ours: Mapping[str, str]) -> Options:
         record_folder=_record(ours),
         read_batch_ratio=_number(ours, "readBatchRatio", default.read_batch_ratio, 0, 1),
         max_space_amplification=_number(ours, "maxSpaceAmplification", default.max_space_amplification, 1.05, 1000),
-        cold=ColdAccess(
-            policy=_choice(ours, "cachePolicy", default.cold.policy),
-            prefetch=_choice(ours, "prefetch", default.cold.prefetch),
-            reads=_choice(ours, "coldReads", default.cold.reads),
-            read_time=_span(ours, "coldReadTime", default.cold.read_time),
-            read_depth=_integer(ours, "coldReadDepth", default.cold.read_depth, 1, 1 << 20),
+        spilled=SpillAccess(
+            policy=_choice(ours, "cachePolicy", default.spilled.policy),
+            prefetch=_choice(ours, "prefetch", default.spilled.prefetch),
+            reads=_choice(ours, "coldReads", default.spilled.reads),
+            read_time=_span(ours, "coldReadTime", default.spilled.read_time),
+            read_depth=_integer(ours, "coldReadDepth", default.spilled.read_depth, 1, 1 << 20),
         ),
         hints=HintTuning(
             lookahead=_choice(ours, "lookahead", default.hints.lookahead),

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tailrace.api.aggregates import Aggregate
+from tailrace.api.checks.dedup import deduplicated
+from tailrace.api.checks.join import JoinInput, joined, key_names
+from tailrace.api.checks.lookup import looked_up
+from tailrace.api.checks.ttl import check_taken, remembered, state_ttl
 from tailrace.api.columns import check_key, check_names, check_time, resolve
-from tailrace.api.deduplicating import deduplicated
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.grouped import GroupedStream
-from tailrace.api.joining import JoinInput, joined, key_names
-from tailrace.api.looking_up import looked_up
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode, Relation, StateTtl, Watermark
 from tailrace.api.runtime import Runtime
-from tailrace.api.state_ttl import check_taken, remembered, state_ttl
 from tailrace.api.tables import LookupTable
 from tailrace.api.windows import AnyWindow, CountWindow, CustomWindow, SessionWindow, TimeWindow, Window
 from tailrace.api.writer import DataStreamWriter

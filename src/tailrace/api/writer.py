@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
+from tailrace.api.checks.late_rows import late_sink
 from tailrace.api.columns import resolve
 from tailrace.api.definition import (
     AvailableNow,
@@ -20,7 +21,6 @@ from tailrace.api.definition import (
     Trigger,
 )
 from tailrace.api.duration import Duration, parse_duration
-from tailrace.api.late_rows import late_sink
 from tailrace.api.options import parse_locations, parse_options, split_options
 from tailrace.api.relations import OutputMode, Relation
 from tailrace.api.runtime import Runtime, StreamingQuery

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from tailrace.cli.app import bench
+from tailrace.cli.console import give, progress_bar, show_table, work_folder
 from tailrace.cli.options import (
     Batches,
     Check,
@@ -23,7 +24,6 @@ from tailrace.cli.options import (
     engine_names,
     spark_confs,
 )
-from tailrace.cli.showing import give, progress_bar, show_table, work_folder
 
 
 @bench.command(
@@ -47,9 +47,9 @@ def rmw(
     work: Work = None,
 ) -> None:
     """Sum, count and max per key: Tailrace, Spark's RocksDB and in-memory stores, and two plans without any state."""
-    from tailrace.lab.bench_rmw import ALL_ENGINES, RmwOptions, run_rmw  # lazy: see LAZY
-    from tailrace.lab.record import Recording  # lazy: see LAZY
-    from tailrace.lab.record_bench import end_bench  # lazy: see LAZY
+    from tailrace.lab.bench.rmw import ALL_ENGINES, RmwOptions, run_rmw  # lazy: see LAZY
+    from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
+    from tailrace.lab.records.record import Recording  # lazy: see LAZY
 
     chosen = engine_names(engines, ALL_ENGINES)
     options = RmwOptions(rows, keys, batches, warmup, chosen, seed, check, spark_confs(conf), commit, turn)
@@ -89,11 +89,11 @@ def overhead(
     work: Work = None,
 ) -> None:
     """The fixed price of a micro-batch: tiny batches, Tailrace against Spark's RocksDB store."""
-    from tailrace.lab.bench_overhead import OverheadOptions, run_overhead  # lazy: see LAZY
-    from tailrace.lab.bench_rmw import ALL_ENGINES  # lazy: see LAZY
-    from tailrace.lab.bench_sinks import SINKS  # lazy: see LAZY
-    from tailrace.lab.record import Recording  # lazy: see LAZY
-    from tailrace.lab.record_bench import end_bench  # lazy: see LAZY
+    from tailrace.lab.bench.overhead import OverheadOptions, run_overhead  # lazy: see LAZY
+    from tailrace.lab.bench.rmw import ALL_ENGINES  # lazy: see LAZY
+    from tailrace.lab.bench.sinks import SINKS  # lazy: see LAZY
+    from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
+    from tailrace.lab.records.record import Recording  # lazy: see LAZY
 
     chosen = engine_names(engines, ALL_ENGINES)
     if sink not in SINKS:
@@ -123,9 +123,9 @@ def memory(
     work: Work = None,
 ) -> None:
     """State of ten times its memory: what a batch costs, whether that grows with the state, what the servers hold."""
-    from tailrace.lab.bench_memory import MemoryOptions, run_memory  # lazy: see LAZY
-    from tailrace.lab.record import Recording  # lazy: see LAZY
-    from tailrace.lab.record_bench import end_bench  # lazy: see LAZY
+    from tailrace.lab.bench.memory import MemoryOptions, run_memory  # lazy: see LAZY
+    from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
+    from tailrace.lab.records.record import Recording  # lazy: see LAZY
 
     recording = Recording("bench", "memory")
     with work_folder(work) as folder, progress_bar() as report:
@@ -170,11 +170,12 @@ def nexmark(
     About 22 minutes on two cores with the default queries, sizes and engines. Windows and sessions' gaps are as
     long as a turn unless --set says otherwise; people and auctions are active for two hours of event time.
     """
-    from tailrace.lab import bench_nexmark as nexmark_bench  # lazy: see LAZY
-    from tailrace.lab import registry, workloads  # lazy: see LAZY
-    from tailrace.lab.bench_sinks import SINKS  # lazy: see LAZY
-    from tailrace.lab.record import Recording  # lazy: see LAZY
-    from tailrace.lab.record_bench import end_bench  # lazy: see LAZY
+    from tailrace.lab import registry  # lazy: see LAZY
+    from tailrace.lab.bench import nexmark as nexmark_bench  # lazy: see LAZY
+    from tailrace.lab.bench.sinks import SINKS  # lazy: see LAZY
+    from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
+    from tailrace.lab.records.record import Recording  # lazy: see LAZY
+    from tailrace.lab.workloads import all as workloads  # lazy: see LAZY
 
     assert workloads.ALL
     chosen = engine_names(engines, nexmark_bench.ENGINES)
@@ -233,10 +234,10 @@ def stores(
 
     About four minutes on two cores. State is about ten times the memory given; every answer is checked.
     """
-    from tailrace.lab import bench_stores as stores_bench  # lazy: see LAZY
     from tailrace.lab import registry  # lazy: see LAZY
-    from tailrace.lab.record import Recording  # lazy: see LAZY
-    from tailrace.lab.record_bench import end_bench  # lazy: see LAZY
+    from tailrace.lab.bench.stores import bench as stores_bench  # lazy: see LAZY
+    from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
+    from tailrace.lab.records.record import Recording  # lazy: see LAZY
 
     asked = tuple(dict.fromkeys(name.strip() for name in sweeps.split(",")))
     unknown = [name for name in asked if name not in stores_bench.SWEEPS]
@@ -296,11 +297,13 @@ def commit(
 
     Batches of three seconds of traffic, in turns. About 37 minutes on two cores with all queries and targets.
     """
-    from tailrace.lab import bench_commit, registry, workloads  # lazy: see LAZY
-    from tailrace.lab.bench_sinks import SINKS  # lazy: see LAZY
-    from tailrace.lab.commit_targets import TARGETS  # lazy: see LAZY
-    from tailrace.lab.record import Recording  # lazy: see LAZY
-    from tailrace.lab.record_bench import end_bench  # lazy: see LAZY
+    from tailrace.lab import registry  # lazy: see LAZY
+    from tailrace.lab.bench.commit import bench as bench_commit  # lazy: see LAZY
+    from tailrace.lab.bench.commit.targets import TARGETS  # lazy: see LAZY
+    from tailrace.lab.bench.sinks import SINKS  # lazy: see LAZY
+    from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
+    from tailrace.lab.records.record import Recording  # lazy: see LAZY
+    from tailrace.lab.workloads import all as workloads  # lazy: see LAZY
 
     assert workloads.ALL
     if sink not in SINKS:

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from tailrace.cli.app import bench
+from tailrace.cli.console import give, progress_bar, show_table, work_folder
 from tailrace.cli.options import Commit, Conf, OutFile, Records, Seed, Work, spark_confs
-from tailrace.cli.showing import give, progress_bar, show_table, work_folder
 
 
 @bench.command(
@@ -70,14 +70,15 @@ def prefetch(
 
     Five workloads, one after the other, state 12 times the memory, a millisecond a read. About 35 minutes on two cores.
     """
-    from tailrace.lab import bench_prefetch as prefetch_bench  # lazy: see LAZY
-    from tailrace.lab import prefetch_options as asked  # lazy: see LAZY
-    from tailrace.lab import registry, workloads  # lazy: see LAZY
-    from tailrace.lab.bench_sinks import SINKS  # lazy: see LAZY
-    from tailrace.lab.prefetch_moving import MovingOptions, run_moving  # lazy: see LAZY
-    from tailrace.lab.prefetch_numbers import tables  # lazy: see LAZY
-    from tailrace.lab.record import Recording  # lazy: see LAZY
-    from tailrace.lab.record_bench import end_bench  # lazy: see LAZY
+    from tailrace.lab import registry  # lazy: see LAZY
+    from tailrace.lab.bench.prefetch import bench as prefetch_bench  # lazy: see LAZY
+    from tailrace.lab.bench.prefetch import options as asked  # lazy: see LAZY
+    from tailrace.lab.bench.prefetch.moving import MovingOptions, run_moving  # lazy: see LAZY
+    from tailrace.lab.bench.prefetch.numbers import tables  # lazy: see LAZY
+    from tailrace.lab.bench.sinks import SINKS  # lazy: see LAZY
+    from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
+    from tailrace.lab.records.record import Recording  # lazy: see LAZY
+    from tailrace.lab.workloads import all as workloads  # lazy: see LAZY
 
     assert workloads.ALL
     if sink not in SINKS:

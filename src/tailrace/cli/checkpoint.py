@@ -30,10 +30,10 @@ def inspect(
 ) -> None:
     """Epochs, sizes, acknowledgements and what a restart would do. Changes nothing; the query may be running."""
     from tailrace.commit.inspect import inspect as look  # lazy: see LAZY
-    from tailrace.commit.spark_folder import spark_epochs  # lazy: see LAZY
-    from tailrace.env.local_copy import copies_of  # lazy: see LAZY
-    from tailrace.env.local_store import LocalStore  # lazy: see LAZY
-    from tailrace.env.objects import is_far, open_store  # lazy: see LAZY
+    from tailrace.commit.spark_logs import spark_epochs  # lazy: see LAZY
+    from tailrace.env.stores.local_copy import copies_of  # lazy: see LAZY
+    from tailrace.env.stores.local_store import LocalStore  # lazy: see LAZY
+    from tailrace.env.stores.location import is_far, open_store  # lazy: see LAZY
 
     spark = open_store(location)
     if isinstance(spark, LocalStore) and not spark.root.is_dir():

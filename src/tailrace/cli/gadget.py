@@ -14,12 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.cli.app import app, err, out
+from tailrace.cli.console import progress_bar
 from tailrace.cli.options import Seed
-from tailrace.cli.showing import progress_bar
 
 if TYPE_CHECKING:
-    from tailrace.lab.gadget.config import Config
-    from tailrace.lab.gadget.trace import Trace
+    from tailrace.lab.gadget.settings.config import Config
+    from tailrace.lab.gadget.traces.trace import Trace
 
 gadget_app = typer.Typer(
     help="Measure any state store with the access patterns of streaming operators.",
@@ -85,9 +85,9 @@ def generate(
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed makes the same trace [1].")] = None,
 ) -> None:
     """Make the trace of a streaming operator: what it asks of its state store, without any engine."""
-    from tailrace.lab.gadget.config import Config, ConfigError  # lazy: see LAZY
-    from tailrace.lab.gadget.event_files import EventFileError  # lazy: see LAZY
+    from tailrace.lab.gadget.events.event_files import EventFileError  # lazy: see LAZY
     from tailrace.lab.gadget.generate import generation  # lazy: see LAZY
+    from tailrace.lab.gadget.settings.config import Config, ConfigError  # lazy: see LAZY
 
     try:
         made = Config()
@@ -149,7 +149,7 @@ _Option = tuple[str, object]
 
 
 def _set_source(made: Config, prefixes: tuple[str, ...], source: _Option, form: _Option) -> None:
-    from tailrace.lab.gadget.stand_ins import NAMES  # lazy: see LAZY
+    from tailrace.lab.gadget.events.stand_ins import NAMES  # lazy: see LAZY
 
     for prefix in prefixes:
         option, name = source
@@ -170,7 +170,7 @@ def _set_texts(made: Config, prefix: str, values: dict[str, _Option]) -> None:
 def _write(pieces: Iterable[Trace], metadata: dict[str, str], events: int, path: Path) -> None:
     import numpy as np  # lazy: see LAZY
 
-    from tailrace.lab.gadget.trace import Operation, TraceWriter  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.trace import Operation, TraceWriter  # lazy: see LAZY
 
     counts = np.zeros(len(Operation), np.int64)
     done = keys = 0
@@ -186,7 +186,7 @@ def _write(pieces: Iterable[Trace], metadata: dict[str, str], events: int, path:
 
 
 def _show(path: Path, counts: list[int], keys: int, events: int | None) -> None:
-    from tailrace.lab.gadget.trace import Operation  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.trace import Operation  # lazy: see LAZY
 
     total = sum(counts)
     title = f"{path}: {total:,} accesses to {keys:,} state keys" + (f" from {events:,} events" if events else "")
@@ -220,9 +220,9 @@ def ycsb(
     from dataclasses import replace  # lazy: see LAZY
 
     from tailrace.errors import TailraceError  # lazy: see LAZY
-    from tailrace.lab.gadget import ycsb as made  # lazy: see LAZY
-    from tailrace.lab.gadget.distributions import whole  # lazy: see LAZY
-    from tailrace.lab.gadget.trace import read_trace  # lazy: see LAZY
+    from tailrace.lab.gadget.events import ycsb as made  # lazy: see LAZY
+    from tailrace.lab.gadget.events.distributions import whole  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.trace import read_trace  # lazy: see LAZY
 
     if (workload is None) == (like is None):
         raise typer.BadParameter("name a workload (A, B, C, D or F) or a trace (--like), one of the two")
@@ -256,8 +256,8 @@ def import_(
     update: Annotated[str, typer.Option(help="What YCSB's UPDATE becomes: put or merge.")] = "put",
 ) -> None:
     """Turn a trace of another tool into one that Tailrace reads: YCSB's plain output, Gadget's dumps, Flink traces."""
-    from tailrace.lab.gadget.text_traces import read_text_trace  # lazy: see LAZY
-    from tailrace.lab.gadget.trace import TraceError  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.text_traces import read_text_trace  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.trace import TraceError  # lazy: see LAZY
 
     try:
         trace = read_text_trace(path, form, value_bytes, update)
@@ -271,7 +271,7 @@ def import_(
 @gadget_app.command(name="workloads", epilog="Examples:  tailrace gadget workloads")
 def list_workloads() -> None:
     """The eleven workloads, those over the whole stream, and the event files that are known by name."""
-    from tailrace.lab.gadget.event_files import FORMATS  # lazy: see LAZY
+    from tailrace.lab.gadget.events.event_files import FORMATS  # lazy: see LAZY
     from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS  # lazy: see LAZY
 
     table = Table()

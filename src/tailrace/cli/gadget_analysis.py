@@ -16,15 +16,15 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.cli.app import out
+from tailrace.cli.console import give, progress_bar
 from tailrace.cli.gadget import gadget_app
 from tailrace.cli.options import OutFile, Records
-from tailrace.cli.showing import give, progress_bar
 
 if TYPE_CHECKING:
     from tailrace.lab.gadget.advisor import Advice
     from tailrace.lab.gadget.analysis.compare import Comparison
     from tailrace.lab.gadget.analysis.summary import Analysis
-    from tailrace.lab.gadget.trace import Trace
+    from tailrace.lab.gadget.traces.trace import Trace
 
 TraceFile = Annotated[Path, typer.Argument(help="A trace, or a recording of a query.", show_default=False)]
 ShuffleSeed = Annotated[int, typer.Option(min=0, help="Of the shuffled trace, and of keys that are sampled.")]
@@ -44,7 +44,7 @@ def analyze(
     """Composition, amplification, locality and lives of keys, beside the shuffled trace. The last line is JSON."""
     from tailrace.lab.gadget.advisor import advise as advice_of  # lazy: see LAZY
     from tailrace.lab.gadget.analysis.summary import analyze as analysis_of  # lazy: see LAZY
-    from tailrace.lab.record import Recording  # lazy: see LAZY
+    from tailrace.lab.records.record import Recording  # lazy: see LAZY
 
     recording = Recording("bench", "gadget-analyze")
     found: dict[str, Analysis] = {}
@@ -108,8 +108,8 @@ def export(
     ),
 ) -> None:
     """Turn a recording of a query into a trace, which every other command takes. The last line is JSON."""
-    from tailrace.lab.gadget.recording import read_recording  # lazy: see LAZY
-    from tailrace.lab.gadget.trace import write_trace  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.recording import read_recording  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.trace import write_trace  # lazy: see LAZY
 
     found = read_recording(recording)
     write_trace(out_file, found)
@@ -118,7 +118,7 @@ def export(
 
 
 def _read(path: Path) -> Trace:
-    from tailrace.lab.gadget.recording import read_any  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.recording import read_any  # lazy: see LAZY
 
     return read_any(path)
 

@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.cli.app import out
+from tailrace.cli.console import give, progress_bar, show_table, work_folder
 from tailrace.cli.gadget import gadget_app
 from tailrace.cli.options import OutFile, Records, Seed, Work
-from tailrace.cli.showing import give, progress_bar, show_table, work_folder
 
 if TYPE_CHECKING:
-    from tailrace.lab.gadget.replay import Latencies, Pass
+    from tailrace.lab.gadget.replay.replay import Latencies, Pass
 
 Memory = Annotated[int, typer.Option("--memory-mb", min=1, help="Memory of each store, in megabytes.")]
 
@@ -42,11 +42,11 @@ def bench(
     work: Work = None,
 ) -> None:
     """Every workload on every store, by single calls and in micro-batches; stores take turns, answers are checked."""
-    from tailrace.lab.gadget.bench import GadgetOptions, run_gadget  # lazy: see LAZY
+    from tailrace.lab.gadget.replay.bench import GadgetOptions, run_gadget  # lazy: see LAZY
     from tailrace.lab.gadget.stores.registry import STORES  # lazy: see LAZY
     from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS  # lazy: see LAZY
-    from tailrace.lab.record import Recording  # lazy: see LAZY
-    from tailrace.lab.record_bench import end_bench  # lazy: see LAZY
+    from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
+    from tailrace.lab.records.record import Recording  # lazy: see LAZY
 
     if everything == (workloads is not None):
         raise typer.BadParameter("name either --all or some --workloads", param_hint="--all")
@@ -127,13 +127,13 @@ def replay(
     work: Work = None,
 ) -> None:
     """Run a trace on a store: throughput, latencies, and what the harness itself costs. The last line is JSON."""
-    from tailrace.lab.gadget import replay as player  # lazy: see LAZY
     from tailrace.lab.gadget.generate import generate  # lazy: see LAZY
-    from tailrace.lab.gadget.prepared import prepare  # lazy: see LAZY
+    from tailrace.lab.gadget.replay import replay as player  # lazy: see LAZY
+    from tailrace.lab.gadget.replay.prepared import prepare  # lazy: see LAZY
     from tailrace.lab.gadget.stores.registry import store_class  # lazy: see LAZY
-    from tailrace.lab.gadget.trace import joined, read_trace  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.trace import joined, read_trace  # lazy: see LAZY
     from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS  # lazy: see LAZY
-    from tailrace.lab.record import Recording  # lazy: see LAZY
+    from tailrace.lab.records.record import Recording  # lazy: see LAZY
 
     kind = store_class(store)
     how = player.How(
@@ -203,11 +203,11 @@ def _show_replay(result: dict[str, Any]) -> None:
 @gadget_app.command(epilog="Example:  tailrace gadget stores")
 def stores() -> None:
     """The stores that a trace can be replayed on, and how to get those that are not here."""
-    from tailrace.lab.gadget.prepared import prepare  # lazy: see LAZY
-    from tailrace.lab.gadget.replay import How, opened  # lazy: see LAZY
+    from tailrace.lab.gadget.replay.prepared import prepare  # lazy: see LAZY
+    from tailrace.lab.gadget.replay.replay import How, opened  # lazy: see LAZY
     from tailrace.lab.gadget.stores.contract import StoreUnavailableError  # lazy: see LAZY
     from tailrace.lab.gadget.stores.registry import STORES  # lazy: see LAZY
-    from tailrace.lab.gadget.trace import joined  # lazy: see LAZY
+    from tailrace.lab.gadget.traces.trace import joined  # lazy: see LAZY
 
     table = Table("store", "a micro-batch is", "memory of 256 MB")
     nothing = prepare(joined([]))

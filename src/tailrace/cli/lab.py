@@ -9,8 +9,8 @@ import typer
 from rich.text import Text
 
 from tailrace.cli.app import app, err, out
+from tailrace.cli.console import epoch_watcher, give, show_table, work_folder
 from tailrace.cli.options import Commit, Conf, OutFile, Records, Rows, Seed, Work, spark_confs
-from tailrace.cli.showing import epoch_watcher, give, show_table, work_folder
 from tailrace.errors import TailraceError
 
 
@@ -49,9 +49,10 @@ def run(
     work: Work = None,
 ) -> None:
     """Run a workload on one engine, check its answer and leave a record. The last line of output is a JSON object."""
-    from tailrace.lab import registry, workloads  # lazy: see LAZY
-    from tailrace.lab.record import Recording  # lazy: see LAZY
+    from tailrace.lab import registry  # lazy: see LAZY
+    from tailrace.lab.records.record import Recording  # lazy: see LAZY
     from tailrace.lab.run import RunOptions, result, run_workload  # lazy: see LAZY
+    from tailrace.lab.workloads import all as workloads  # lazy: see LAZY
 
     assert workloads.ALL
     confs = spark_confs(conf)
@@ -77,7 +78,8 @@ def run(
 @app.command(name="workloads", epilog="Examples:  tailrace workloads  ·  tailrace run bids-window --set auctions=500")
 def list_workloads() -> None:
     """The workloads that `tailrace run` knows, with their parameters and engines."""
-    from tailrace.lab import registry, workloads  # lazy: see LAZY
+    from tailrace.lab import registry  # lazy: see LAZY
+    from tailrace.lab.workloads import all as workloads  # lazy: see LAZY
 
     assert workloads.ALL
     told: object = None
@@ -100,10 +102,10 @@ def report(
     out_file: Annotated[Path, typer.Option("--out", help="The page to write.", dir_okay=False)] = Path("report.html"),
 ) -> None:
     """Make one HTML page of run records: tables and charts, all in one file that needs no network."""
-    from tailrace.lab import record  # lazy: see LAZY
+    from tailrace.lab.records import record  # lazy: see LAZY
 
     try:
-        from tailrace.lab.report import write_report  # lazy: see LAZY
+        from tailrace.lab.report.page import write_report  # lazy: see LAZY
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("plotly"):
             raise
@@ -118,7 +120,7 @@ def report(
 @app.command()
 def version() -> None:
     """The version of Tailrace and of what it runs on."""
-    from tailrace.lab.measure import versions  # lazy: see LAZY
+    from tailrace.lab.bench.measure import versions  # lazy: see LAZY
 
     for name, number in versions().items():
         out.print(f"{name:10} {number}", highlight=False)

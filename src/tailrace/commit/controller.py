@@ -20,19 +20,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tailrace.commit.counts import put_counts, take_counts
-from tailrace.commit.decisions import forget_decisions, put_decisions, read_decisions
-from tailrace.commit.landing import Landing, SparkLogs, decide, land
+from tailrace.commit.compaction.max_pane import grown
+from tailrace.commit.epoch_config import forget_epoch_configs, put_epoch_config, read_epoch_config
 from tailrace.commit.lock import QueryLock
 from tailrace.commit.log import CommitLog, History
-from tailrace.commit.manifest import NO_ENTRY, Fold, Manifest, next_objects
+from tailrace.commit.manifest import NO_ENTRY, Compaction, Manifest, next_objects
 from tailrace.commit.objects import ObjectRef
 from tailrace.commit.phases import Phase, Phases
 from tailrace.commit.plan_file import plan_digest, read_plan, refuse_other_plan, write_plan
-from tailrace.commit.reach import grown
-from tailrace.env.objects import probe_put_if_absent
+from tailrace.commit.recovery_point import RecoveryPoint, SparkLogs, decide, land
+from tailrace.commit.row_counts import put_counts, take_counts
 from tailrace.env.randomness import new_run_id
-from tailrace.env.store import ObjectStore, locate
+from tailrace.env.stores.location import probe_put_if_absent
+from tailrace.env.stores.object_store import ObjectStore, locate
 from tailrace.errors import CheckpointError, CorruptionError
 from tailrace.ids import NO_EPOCH, Attempt
 from tailrace.log import filenames
@@ -63,7 +63,7 @@ class Controller:
         self._floor = 0
         self._known: dict[int, Manifest] = {}  # durable entries that are in the log, by number
         self._newest: Manifest | None = None
-        self._landing: Landing | None = None
+        self._recovery_point: RecoveryPoint | None = None
 
     @classmethod
     def start(
@@ -98,25 +98,25 @@ class Controller:
         return self._run
 
     @property
-    def landing(self) -> Landing:
-        assert self._landing is not None
-        return self._landing
+    def recovery_point(self) -> RecoveryPoint:
+        assert self._recovery_point is not None
+        return self._recovery_point
 
     @property
     def durable(self) -> int:
         """The newest epoch that is durable."""
         return self._phases.durable
 
-    def decide(self, epoch: int, decisions: Mapping[str, Any], before: Mapping[str, Any]) -> Mapping[str, Any]:
+    def decide(self, epoch: int, epoch_config: Mapping[str, Any], before: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the epoch goes by, on record before its rows reach a sink: ``decisions``, or what was recorded first.
 
         ``before``: what the epoch before went by. An epoch without a record goes by the same.
         """
-        if decisions == before:
-            return decisions
+        if epoch_config == before:
+            return epoch_config
         with self._guard:
             self._decided.append(epoch)
-        found = put_decisions(self._store, epoch, decisions)
+        found = put_epoch_config(self._store, epoch, epoch_config)
         # A run that was replaced finds the name free where the newer run has made the epoch durable and deleted its own
         # record. If nobody has fenced by now, whoever does later reads this one.
         self._log.check_newest(self._run, appending=True)
@@ -124,11 +124,11 @@ class Controller:
 
     def decided(self, epoch: int) -> Mapping[str, Any] | None:
         """What an earlier run has recorded for the epoch, if it did."""
-        return read_decisions(self._store, epoch)
+        return read_epoch_config(self._store, epoch)
 
     def counted(self, epoch: int) -> int | None:
         """How many rows an epoch had that is replayed with the same offsets, where an earlier run has recorded it."""
-        return self._counts.get(epoch) if epoch == self.landing.epoch + 1 else None
+        return self._counts.get(epoch) if epoch == self.recovery_point.epoch + 1 else None
 
     def count(self, epoch: int, rows: int) -> None:
         """Record how many rows the epoch has. One thread at a time."""
@@ -154,10 +154,10 @@ class Controller:
         epoch: int,
         try_: int,
         deltas: Sequence[ObjectRef] = (),
-        folds: Sequence[Fold] = (),
+        compactions: Sequence[Compaction] = (),
         watermarks: Mapping[str, Any] | None = None,
         rows: Mapping[str, Any] | None = None,
-        decisions: Mapping[str, Any] | None = None,
+        epoch_config: Mapping[str, Any] | None = None,
         horizons: Mapping[str, int] | None = None,
     ) -> Manifest:
         """Make the epoch durable. All deltas are already in the store. At most once per (epoch, try).
@@ -171,7 +171,7 @@ class Controller:
         self._phases.step(attempt, Phase.REMOTE)
         before = self._before(epoch)
         grown_horizons = grown(before.horizons, horizons or {})
-        objects, _ = next_objects(before, epoch, deltas, folds, grown_horizons)
+        objects, _ = next_objects(before, epoch, deltas, compactions, grown_horizons)
         manifest = Manifest(
             epoch=epoch,
             run=self._run,
@@ -179,7 +179,7 @@ class Controller:
             objects=objects,
             watermarks=watermarks or {},
             rows=rows or {},
-            decisions=decisions or {},
+            epoch_config=epoch_config or {},
             horizons=grown_horizons,
             plan=self._plan,
             parent=before.number,
@@ -195,8 +195,8 @@ class Controller:
 
     def manifest(self, epoch: int) -> Manifest:
         """The manifest of a retained epoch (or the one landed on)."""
-        if epoch == self.landing.epoch and epoch < 0:
-            return self.landing.manifest
+        if epoch == self.recovery_point.epoch and epoch < 0:
+            return self.recovery_point.manifest
         found = [each for each in self._chain() if each.epoch == epoch]
         if not found:
             raise CheckpointError(f"Epoch {epoch} is not kept at {self._store.uri}; kept: {self._kept_text()}.")
@@ -225,7 +225,7 @@ class Controller:
         with self._guard:
             over = [epoch for epoch in self._decided if epoch <= self.durable]
             self._decided = [epoch for epoch in self._decided if epoch not in over]
-        self._store.delete([filenames.decisions_name(epoch) for epoch in over])
+        self._store.delete([filenames.epoch_config_name(epoch) for epoch in over])
 
     def close(self) -> None:
         """Release the lock. Idempotent."""
@@ -243,11 +243,11 @@ class Controller:
         commits, offsets = spark_logs.epochs("commits"), spark_logs.epochs("offsets")
         wanted = decide(commits, offsets, history, self._store.uri, reread)
         manifest = wanted.manifest if wanted.manifest is not None else self._log.manifest(wanted.parent)
-        self._landing = land(wanted, manifest, self._store.uri)
-        self._phases = Phases(self._landing.epoch)
-        for step in self._landing.rewind:
+        self._recovery_point = land(wanted, manifest, self._store.uri)
+        self._phases = Phases(self._recovery_point.epoch)
+        for step in self._recovery_point.rewind:
             self._log.check_newest(self._run)  # one that has slept must not rewind a newer one's epochs
-            spark_logs.move_aside(step.log, step.epoch)
+            spark_logs.move_to_backup(step.log, step.epoch)
         self._counts = self._kept_counts()
         self._newest = history.newest
         self._load_known(history)
@@ -258,8 +258,8 @@ class Controller:
 
     def _kept_counts(self) -> dict[int, int]:
         """What was counted of an epoch that Spark replays. Of later ones nothing: they are planned afresh."""
-        replayed = self.landing.epoch + 1
-        return take_counts(self._store, self._fence, lambda epoch: epoch == replayed <= self.landing.planned)
+        replayed = self.recovery_point.epoch + 1
+        return take_counts(self._store, self._fence, lambda epoch: epoch == replayed <= self.recovery_point.planned)
 
     def _check_plan(self, history: History, fingerprint: Mapping[str, Any], compare: ComparePlans) -> None:
         """Only where there is state: a plan that never made an epoch durable binds nobody."""
@@ -287,7 +287,7 @@ class Controller:
                     continue
                 if isinstance(entry, Manifest):
                     self._known[number] = entry
-        self._known[self.landing.manifest.number] = self.landing.manifest
+        self._known[self.recovery_point.manifest.number] = self.recovery_point.manifest
         self._known.pop(NO_ENTRY, None)
         self._floor = min(self._known)
 
@@ -303,12 +303,12 @@ class Controller:
         self.clean()
         needed = {ref.name for manifest in self._known.values() for ref in manifest.objects}
         self._store.delete([each.name for each in found if each.name not in needed])
-        forget_decisions(self._store, self.landing.epoch + 1)
+        forget_epoch_configs(self._store, self.recovery_point.epoch + 1)
 
     def _before(self, epoch: int) -> Manifest:
         """The manifest that ``epoch`` is built on."""
-        if epoch == self.landing.epoch + 1:
-            return self.landing.manifest
+        if epoch == self.recovery_point.epoch + 1:
+            return self.recovery_point.manifest
         if self._newest is not None:
             if self._newest.epoch == epoch - 1:
                 return self._newest

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tailrace.commit.landing import Wanted, decide
 from tailrace.commit.log import CommitLog, Damaged, Entry, Fence, History
 from tailrace.commit.manifest import Manifest
-from tailrace.env.store import ObjectStore
+from tailrace.commit.recovery_point import Wanted, decide
+from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import TailraceError
 from tailrace.ids import NO_EPOCH
 from tailrace.log import filenames
@@ -45,8 +45,8 @@ class Inspection:
     entries: tuple[Entry, ...]
     objects: dict[str, int]  # bytes, by name
     copies: dict[str, int]  # those of which this machine has a copy
-    decisions: tuple[int, ...]  # epochs with a record of what they go by
-    landing: Wanted | None
+    epoch_config: tuple[int, ...]  # epochs with a record of what they go by
+    recovery_point: Wanted | None
     refusal: str
 
     @property
@@ -84,36 +84,37 @@ class Inspection:
 
     def verdict(self) -> str:
         """What a start would do, in a sentence or two."""
-        if self.landing is None:
+        if self.recovery_point is None:
             return f"A start would be refused. {self.refusal}"
-        landing = self.landing
-        if lost := self._lost(landing):
+        recovery_point = self.recovery_point
+        if lost := self._lost(recovery_point):
             return (
-                f"A start would fail: {_epoch(landing.epoch)} needs {len(lost)} objects that are missing, such as "
-                f"{lost[0]}. Restore them from a copy, or start with new locations."
+                f"A start would fail: {_epoch(recovery_point.epoch)} needs {len(lost)} objects that are missing, such "
+                f"as {lost[0]}. Restore them from a copy, or start with new locations."
             )
-        if landing.rewind:
-            moved = " and then ".join(f"{step.log}/{step.epoch}" for step in landing.rewind)
+        if recovery_point.rewind:
+            moved = " and then ".join(f"{step.log}/{step.epoch}" for step in recovery_point.rewind)
             return (
-                f"A start would rewind Spark by moving {moved} aside, open {_epoch(landing.epoch)} and replay epoch "
-                f"{landing.epoch + 1}, which Spark has committed and which is not durable here."
+                f"A start would rewind Spark by moving {moved} aside, open {_epoch(recovery_point.epoch)} and replay "
+                f"epoch {recovery_point.epoch + 1}, which Spark has committed and which is not durable here."
             )
-        if landing.replay is not None:
+        if recovery_point.replay is not None:
             return (
-                f"A start would open {_epoch(landing.epoch)} and replay epoch {landing.epoch + 1}, which is durable "
-                "here and not committed by Spark, with the same rows and decisions."
+                f"A start would open {_epoch(recovery_point.epoch)} and replay epoch {recovery_point.epoch + 1}, "
+                "which is durable here and not committed by Spark, with the same rows and decisions."
             )
-        if landing.planned > landing.epoch:
+        if recovery_point.planned > recovery_point.epoch:
             return (
-                f"A start would open {_epoch(landing.epoch)} and run epoch {landing.planned}, which Spark has planned."
+                f"A start would open {_epoch(recovery_point.epoch)} and run epoch {recovery_point.planned}, "
+                "which Spark has planned."
             )
-        return f"A start would open {_epoch(landing.epoch)} and go on with epoch {landing.epoch + 1}."
+        return f"A start would open {_epoch(recovery_point.epoch)} and go on with epoch {recovery_point.epoch + 1}."
 
-    def _lost(self, landing: Wanted) -> list[str]:
+    def _lost(self, recovery_point: Wanted) -> list[str]:
         """Missing objects of the state that a start would open."""
-        manifest = landing.manifest
+        manifest = recovery_point.manifest
         if manifest is None:
-            manifest = next((each for each in self.manifests if each.number == landing.parent), None)
+            manifest = next((each for each in self.manifests if each.number == recovery_point.parent), None)
         return [] if manifest is None else [ref.name for ref in manifest.objects if ref.name not in self.objects]
 
     def to_json(self) -> dict[str, Any]:
@@ -129,7 +130,7 @@ class Inspection:
                 "orphans": list(self.orphans),
                 "missing": list(self.missing),
             },
-            "decisions": list(self.decisions),
+            "epoch_config": list(self.epoch_config),
             "restart": self.verdict(),
         }
 
@@ -145,12 +146,12 @@ def inspect(
             entries.append(log.entry(number))
         except FileNotFoundError:
             continue
-    landing, refusal = None, ""
+    recovery_point, refusal = None, ""
     try:
-        landing = decide(commits, offsets, _after_fence(entries), store.uri)
+        recovery_point = decide(commits, offsets, _after_fence(entries), store.uri)
     except TailraceError as error:
         refusal = str(error)
-    records = (filenames.decisions_epoch(each.name) for each in store.list(filenames.DECISIONS_PREFIX))
+    records = (filenames.epoch_config_epoch(each.name) for each in store.list(filenames.EPOCH_CONFIG_PREFIX))
     return Inspection(
         state=store.uri,
         commits=tuple(commits),
@@ -158,8 +159,8 @@ def inspect(
         entries=tuple(entries),
         objects=_sizes(store),
         copies={} if copies is None else _sizes(copies),
-        decisions=tuple(epoch for epoch in records if epoch is not None),
-        landing=landing,
+        epoch_config=tuple(epoch for epoch in records if epoch is not None),
+        recovery_point=recovery_point,
         refusal=refusal,
     )
 
@@ -202,7 +203,7 @@ def _said(entry: Entry) -> dict[str, Any]:
                 "objects": len(entry.objects),
                 "bytes": sum(ref.bytes for ref in entry.objects),
                 "rows": dict(entry.rows),
-                "decisions": dict(entry.decisions),
+                "epoch_config": dict(entry.epoch_config),
                 "watermarks": dict(entry.watermarks),
             }
         case Fence():

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tailrace.env.store import ObjectStore, locate
+from tailrace.env.stores.object_store import ObjectStore, locate
 from tailrace.errors import CorruptionError
 from tailrace.log import filenames
 from tailrace.log.reader import ObjectReader

@@ -17,10 +17,10 @@ import threading
 from pathlib import Path
 
 from tailrace.env.clock import now, timestamp_text
-from tailrace.env.disk import FileLock, host_name, process_id
-from tailrace.env.local_store import LocalStore
-from tailrace.env.scratch import private_base
-from tailrace.env.store import ObjectStore
+from tailrace.env.files.disk import FileLock, host_name, process_id
+from tailrace.env.files.scratch import private_base
+from tailrace.env.stores.local_store import LocalStore
+from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import CheckpointError, LockedError
 
 _HELD: dict[str, dict[str, str | int]] = {}

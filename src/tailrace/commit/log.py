@@ -18,8 +18,8 @@ from typing import Any
 
 from tailrace.commit.manifest import Manifest
 from tailrace.env.clock import now, timestamp_text
-from tailrace.env.disk import host_name, process_id
-from tailrace.env.store import ObjectStore, locate
+from tailrace.env.files.disk import host_name, process_id
+from tailrace.env.stores.object_store import ObjectStore, locate
 from tailrace.errors import CorruptionError, FencedError
 from tailrace.log import filenames
 from tailrace.log.format import damaged, decode_entry, encode_entry

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.commit import ranges
+from tailrace.commit.compaction import shard_ranges as ranges
+from tailrace.commit.compaction.max_pane import is_dead
 from tailrace.commit.objects import ObjectRef
-from tailrace.commit.reach import is_dead
 from tailrace.ids import NO_EPOCH
 
 NO_ENTRY = -1
@@ -31,7 +31,7 @@ NO_HORIZONS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True)
-class Fold:
+class Compaction:
     """A finished merge: ``ref`` stands for the objects in ``replaces``, for the shards of ``ref``.
 
     ``replaces``: as they were listed when the merge was begun.
@@ -44,7 +44,7 @@ class Fold:
         return {"replaces": [each.to_json() for each in self.replaces], "ref": self.ref.to_json()}
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Fold:
+    def from_json(cls, raw: Mapping[str, Any]) -> Compaction:
         return cls(tuple(map(ObjectRef.from_json, raw["replaces"])), ObjectRef.from_json(raw["ref"]))
 
 
@@ -56,7 +56,7 @@ class Manifest:
     objects: tuple[ObjectRef, ...] = ()
     watermarks: Mapping[str, Any] = field(default_factory=dict)
     rows: Mapping[str, Any] = field(default_factory=dict)  # of this epoch: input rows, late rows, ...
-    decisions: Mapping[str, Any] = field(default_factory=dict)  # of this epoch: what a replay must repeat
+    epoch_config: Mapping[str, Any] = field(default_factory=dict)  # of this epoch: what a replay must repeat
     horizons: Mapping[str, int] = field(default_factory=dict)  # operator -> panes below are gone
     plan: str = ""  # digest of the plan that this state belongs to
     number: int = NO_ENTRY  # of the log entry that holds this manifest
@@ -71,7 +71,7 @@ class Manifest:
             "objects": [ref.to_json() for ref in self.objects],
             "watermarks": dict(self.watermarks),
             "rows": dict(self.rows),
-            "decisions": dict(self.decisions),
+            "epoch_config": dict(self.epoch_config),
             "horizons": dict(self.horizons),
             "plan": self.plan,
             "parent": self.parent,
@@ -87,7 +87,7 @@ class Manifest:
             objects=tuple(ObjectRef.from_json(each) for each in raw["objects"]),
             watermarks=raw["watermarks"],
             rows=raw["rows"],
-            decisions=raw["decisions"],
+            epoch_config=raw["epoch_config"],
             horizons=raw["horizons"],
             plan=raw["plan"],
             number=number,
@@ -105,23 +105,25 @@ EMPTY = Manifest(epoch=NO_EPOCH, run="", try_=0)
 """Before the first epoch: no objects, nothing seen."""
 
 
-class StaleFold(ValueError):
+class StaleCompaction(ValueError):
     """A fold that no longer fits: its objects were replaced meanwhile. Its maker drops it; nothing is lost."""
 
 
 def living(objects: Iterable[ObjectRef], horizons: Mapping[str, int]) -> tuple[ObjectRef, ...]:
     """The objects without those that are dead by these horizons."""
-    return tuple(ref for ref in objects if not is_dead(ref.reach, horizons))
+    return tuple(ref for ref in objects if not is_dead(ref.max_pane, horizons))
 
 
-def fold_problem(objects: Iterable[ObjectRef], fold: Fold, horizons: Mapping[str, int] = NO_HORIZONS) -> str | None:
+def compaction_problem(
+    objects: Iterable[ObjectRef], compact: Compaction, horizons: Mapping[str, int] = NO_HORIZONS
+) -> str | None:
     """Why the fold may not be applied to these objects, without those dead by these horizons, or ``None``.
 
     What it replaces may have died since it was begun. Anything else of it that is gone, wholly or for shards of the
     fold, was folded otherwise: what stands for it may have died too, so that its absence is all that tells.
     """
-    replaced, seen = {each.name: each for each in fold.replaces}, set()
-    ref = fold.ref
+    replaced, seen = {each.name: each for each in compact.replaces}, set()
+    ref = compact.ref
     if not ref.shards:
         return f"{ref.name} stands for no shard"
     for each in objects:
@@ -137,24 +139,24 @@ def fold_problem(objects: Iterable[ObjectRef], fold: Fold, horizons: Mapping[str
         elif not apart and ranges.common(each.shards, ref.shards):
             return f"{each.name} overlaps {ref.name}, which was made without it"
     missing = [each for name, each in replaced.items() if name not in seen]
-    if lost := sorted(each.name for each in missing if not is_dead(each.reach, horizons)):
+    if lost := sorted(each.name for each in missing if not is_dead(each.max_pane, horizons)):
         return f"{lost[0]} is not listed"
     return None if seen else f"nothing is left of what {ref.name} replaces"
 
 
-def apply_fold(
-    objects: Iterable[ObjectRef], fold: Fold, horizons: Mapping[str, int] = NO_HORIZONS
+def apply_compaction(
+    objects: Iterable[ObjectRef], compact: Compaction, horizons: Mapping[str, int] = NO_HORIZONS
 ) -> tuple[ObjectRef, ...]:
     """The objects with the fold's shards taken out of what it replaces; objects with no shard left are dropped."""
     objects = tuple(objects)
-    if problem := fold_problem(objects, fold, horizons):
-        raise StaleFold(problem)
-    replaced = {each.name for each in fold.replaces}
+    if problem := compaction_problem(objects, compact, horizons):
+        raise StaleCompaction(problem)
+    replaced = {each.name for each in compact.replaces}
     kept = [
-        each.narrowed(ranges.without(each.shards, fold.ref.shards)) if each.name in replaced else each
+        each.narrowed(ranges.without(each.shards, compact.ref.shards)) if each.name in replaced else each
         for each in objects
     ]
-    return in_order([*(each for each in kept if each.shards), fold.ref])
+    return in_order([*(each for each in kept if each.shards), compact.ref])
 
 
 def add_delta(objects: Iterable[ObjectRef], delta: ObjectRef, epoch: int) -> tuple[ObjectRef, ...]:
@@ -178,9 +180,9 @@ def next_objects(
     before: Manifest,
     epoch: int,
     deltas: Sequence[ObjectRef],
-    folds: Sequence[Fold],
+    compactions: Sequence[Compaction],
     horizons: Mapping[str, int] = NO_HORIZONS,
-) -> tuple[tuple[ObjectRef, ...], tuple[Fold, ...]]:
+) -> tuple[tuple[ObjectRef, ...], tuple[Compaction, ...]]:
     """The objects of ``epoch`` and the folds that could be applied; a stale fold is left out.
 
     ``horizons``: those of ``epoch``. What they leave nothing of goes first, without being read: it must not stand in
@@ -189,14 +191,14 @@ def next_objects(
     if epoch != before.epoch + 1:
         raise ValueError(f"epoch {epoch} cannot follow epoch {before.epoch}")
     objects, applied = living(before.objects, horizons), []
-    for fold in folds:
-        if fold.ref.last_epoch > before.epoch:
+    for compact in compactions:
+        if compact.ref.last_epoch > before.epoch:
             continue  # a renewal of an epoch that is tried again: its epochs do not follow from what it replaces
         try:
-            objects = apply_fold(objects, fold, horizons)
-        except StaleFold:
+            objects = apply_compaction(objects, compact, horizons)
+        except StaleCompaction:
             continue
-        applied.append(fold)
+        applied.append(compact)
     for delta in deltas:
         objects = add_delta(objects, delta, epoch)
     return objects, tuple(applied)

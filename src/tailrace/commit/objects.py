@@ -16,10 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.commit import ranges
-from tailrace.commit.ranges import Ranges
-from tailrace.commit.reach import Reach, Reaching, is_over, reach_from_json, reach_to_json
-from tailrace.env.store import ObjectStore, locate
+from tailrace.commit.compaction import shard_ranges as ranges
+from tailrace.commit.compaction.max_pane import MaxPane, MaxPaneTracker, is_over, max_pane_from_json, max_pane_to_json
+from tailrace.commit.compaction.shard_ranges import Ranges
+from tailrace.env.stores.object_store import ObjectStore, locate
 from tailrace.errors import CorruptionError
 from tailrace.log import filenames
 from tailrace.log.format import damaged
@@ -48,7 +48,7 @@ class ObjectRef:
     last_epoch: int
     shards: Ranges
     bytes: int
-    reach: Reach | None = None
+    max_pane: MaxPane | None = None
 
     def narrowed(self, shards: Ranges) -> ObjectRef:
         return replace(self, shards=shards)
@@ -59,7 +59,7 @@ class ObjectRef:
             "epochs": [self.first_epoch, self.last_epoch],
             "shards": [list(each) for each in self.shards],
             "bytes": self.bytes,
-            "reach": reach_to_json(self.reach),
+            "max_pane": max_pane_to_json(self.max_pane),
         }
 
     @classmethod
@@ -70,7 +70,7 @@ class ObjectRef:
             last_epoch=raw["epochs"][1],
             shards=tuple((start, end) for start, end in raw["shards"]),
             bytes=raw["bytes"],
-            reach=reach_from_json(raw.get("reach")),
+            max_pane=max_pane_from_json(raw.get("max_pane")),
         )
 
 
@@ -131,7 +131,7 @@ def write_sections(
         "shards": [list(each) for each in covered],
         "horizons": dict(horizons),
     }
-    reaching = Reaching()
+    reaching = MaxPaneTracker()
 
     def checked() -> Iterator[Section]:
         for operator, shard, batch in sections:
@@ -139,10 +139,10 @@ def write_sections(
                 raise ValueError(f"{name} is for shards {covered} and got a section of shard {shard}")
             reaching.see(operator, batch)
             yield operator, shard, batch
-        about["reach"] = reach_to_json(reaching.reach())
+        about["max_pane"] = max_pane_to_json(reaching.max_pane())
 
     size = store.put(name, object_parts(about, checked()))
-    return ObjectRef(name, first_epoch, last_epoch, covered, size, reaching.reach())
+    return ObjectRef(name, first_epoch, last_epoch, covered, size, reaching.max_pane())
 
 
 def open_object(store: ObjectStore, ref: ObjectRef, read_ahead_bytes: int = 0) -> ObjectReader:
@@ -155,9 +155,12 @@ def open_object(store: ObjectStore, ref: ObjectRef, read_ahead_bytes: int = 0) -
         )
     if ranges.without(ref.shards, ranges.normal(about["shards"])):
         raise CorruptionError(damaged(locate(store, ref.name), f"it holds shards {about['shards']}, not {ref.shards}"))
-    if reach_from_json(about.get("reach")) != ref.reach:
+    if max_pane_from_json(about.get("max_pane")) != ref.max_pane:
         raise CorruptionError(
-            damaged(locate(store, ref.name), f"its records reach {about.get('reach')}, not {reach_to_json(ref.reach)}")
+            damaged(
+                locate(store, ref.name),
+                f"its records reach {about.get('max_pane')}, not {max_pane_to_json(ref.max_pane)}",
+            )
         )
     return reader
 
@@ -190,7 +193,7 @@ def sections_by_shard(
 ) -> Iterator[ShardSections]:
     """As ``read_sections``, over objects that are already open, oldest first. ``gone``: dead by now, so not read."""
     horizon = horizon_of(operator, [reader for _, reader in opened], horizons)
-    over = [is_over(ref.reach, operator, horizon) for ref, _ in opened]
+    over = [is_over(ref.max_pane, operator, horizon) for ref, _ in opened]
     for shard in shards:
         batches: list[pa.RecordBatch] = []
         last = -1

@@ -49,9 +49,9 @@ class Phases:
     A step out of order is a bug here, and going on could lose an epoch: it raises.
     """
 
-    def __init__(self, landed: int) -> None:
+    def __init__(self, recovered: int) -> None:
         self._lock = threading.Lock()
-        self._durable = landed
+        self._durable = recovered
         self._stands: dict[int, tuple[int, Phase]] = {}  # epoch -> newest try, its phase
 
     @property

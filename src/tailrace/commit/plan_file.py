@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tailrace.env.store import ObjectStore, locate
+from tailrace.env.stores.object_store import ObjectStore, locate
 from tailrace.errors import CheckpointError, CorruptionError
 from tailrace.log.filenames import PLAN_NAME
 from tailrace.log.format import damaged, decode_entry, encode_entry

@@ -30,12 +30,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tailrace.errors import TailraceError
-from tailrace.lab import measure
-from tailrace.lab.bids_window import DELAY, SLIDE, WINDOW, flat, make_bids, spark_query, tailrace_query
-from tailrace.lab.events import BID_SCHEMA, write_batch
-from tailrace.lab.peers import ROCKSDB_CONFS
-from tailrace.lab.progress import Batch, progress_dict
-from tailrace.lab.session import start_session
+from tailrace.lab.bench import measure
+from tailrace.lab.engines.peers import ROCKSDB_CONFS
+from tailrace.lab.engines.progress import Batch, progress_dict
+from tailrace.lab.engines.session import start_session
+from tailrace.lab.workloads.bids_window import DELAY, SLIDE, WINDOW, flat, make_bids, spark_query, tailrace_query
+from tailrace.lab.workloads.events import BID_SCHEMA, write_batch
 
 OURS, PEER = "Tailrace", "Spark RocksDB"
 WARMUP = 2

@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from tailrace.lab import measure, registry
-from tailrace.lab.engine_process import EngineError, EngineProcess
-from tailrace.lab.events import write_batch
-from tailrace.lab.record import Record, Series
+from tailrace.lab import registry
+from tailrace.lab.bench import measure
+from tailrace.lab.engines.process import EngineError, EngineProcess
+from tailrace.lab.records.record import Record, Series
 from tailrace.lab.registry import Files, Settings, Value, Workload
 from tailrace.lab.run_check import check_rows
+from tailrace.lab.workloads.events import write_batch
 
 WARMUP = 2
 """Epochs that medians leave out, where there are more: Spark starts up in them."""

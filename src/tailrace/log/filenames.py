@@ -11,7 +11,7 @@ import re
 LOG_PREFIX = "log/"
 OBJECT_PREFIX = "objects/"
 LATE_PREFIX = "late/"
-DECISIONS_PREFIX = "decisions/"
+EPOCH_CONFIG_PREFIX = "decisions/"
 PLAN_NAME = "plan.json"
 COUNTS_PREFIX = "counts/"
 
@@ -44,7 +44,7 @@ def delta_epoch(name: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def fold_name(first: int, last: int, run: str, server: str | int, unique: str) -> str:
+def compaction_name(first: int, last: int, run: str, server: str | int, unique: str) -> str:
     """A merge of several objects. ``unique``: one run may fold the same epochs twice, for other shards."""
     return f"{OBJECT_PREFIX}{last:020d}-{_checked(run, server)}-{server}-from{first:020d}-{unique}.fold"
 
@@ -62,12 +62,12 @@ def late_epoch(name: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def decisions_name(epoch: int) -> str:
+def epoch_config_name(epoch: int) -> str:
     """What an epoch goes by, where its manifest comes later than its rows."""
-    return f"{DECISIONS_PREFIX}{epoch:020d}.json"
+    return f"{EPOCH_CONFIG_PREFIX}{epoch:020d}.json"
 
 
-def decisions_epoch(name: str) -> int | None:
+def epoch_config_epoch(name: str) -> int | None:
     """The epoch of such a record; ``None`` where the name is not one."""
     found = _DECISIONS.fullmatch(name)
     return int(found.group(1)) if found else None

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 
-from tailrace.env.store import ObjectStore, locate
+from tailrace.env.stores.object_store import ObjectStore, locate
 from tailrace.errors import CorruptionError
 from tailrace.log import format as fmt
 

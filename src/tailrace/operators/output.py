@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tailrace.operators.specs.operator import OperatorSpec
-from tailrace.state.columns import arrow_type
+from tailrace.operators.spec import OperatorSpec
+from tailrace.state.rows.columns import arrow_type
 
 
 def output_schema(spec: OperatorSpec) -> pa.Schema:

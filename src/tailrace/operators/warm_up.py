@@ -9,23 +9,23 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tailrace.cache.warm_up import warm_up_cache
-from tailrace.env.compiled import remove_unused_code
-from tailrace.env.scratch import temporary_folder
+from tailrace.env.files.scratch import temporary_folder
+from tailrace.env.kernels.compile import remove_unused_code
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.count_warm_up import warm_up_count
-from tailrace.operators.frame import split
-from tailrace.operators.keyed_warm_up import warm_up_keyed
-from tailrace.operators.lift import Lifter
-from tailrace.operators.lookup_warm_up import warm_up_lookup
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.operators.specs.window import WindowSpec
-from tailrace.operators.window_aggregate import WindowAggregate, fold_sections
-from tailrace.state.cold_segment import warm_up_tags
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.window_aggregate import WindowAggregate, compact_sections
+from tailrace.operators.count_window.warm_up import warm_up_count
+from tailrace.operators.ingest.frame import split
+from tailrace.operators.ingest.partials import PartialIngest
+from tailrace.operators.lookup.warm_up import warm_up_lookup
+from tailrace.operators.rows.keyed_warm_up import warm_up_keyed
+from tailrace.operators.windows import WindowSpec
+from tailrace.state.append.warm_up import warm_up_rows
+from tailrace.state.cache.warm_up import warm_up_cache
+from tailrace.state.hash_table.table import Rows, Table
 from tailrace.state.layout import HASH, Merge
-from tailrace.state.point_rows import warm_up_point_rows
-from tailrace.state.row_warm_up import warm_up_rows
-from tailrace.state.table import Rows, Table
+from tailrace.state.segments.point_reads import warm_up_point_rows
+from tailrace.state.segments.segment import warm_up_fingerprints
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 
 _ROWS = 300
@@ -38,9 +38,9 @@ def _spec(emit_changed: bool) -> AggregateSpec:
         name="warm-up",
         keys=(Field("k", text),),
         accumulators=(
-            Accumulator(Merge.ADD, Lift.VALUE, "d", wide),
-            Accumulator(Merge.ADD, Lift.PRESENT, "d", BIGINT),
-            Accumulator(Merge.MAX, Lift.VALUE, "s", text),
+            Accumulator(Merge.ADD, AccumulatorInput.VALUE, "d", wide),
+            Accumulator(Merge.ADD, AccumulatorInput.PRESENT, "d", BIGINT),
+            Accumulator(Merge.MAX, AccumulatorInput.VALUE, "s", text),
         ),
         outputs=(
             Output("mean", Result.QUOTIENT, (0, 1), DataType("decimal(34,6)")),
@@ -74,10 +74,10 @@ def warm_up() -> None:
     types = {"d": DataType("decimal(22,2)"), "s": DataType("string"), "k": DataType("string"), "ts": TIMESTAMP}
     for emit_changed in (True, False):
         spec = _spec(emit_changed)
-        frame = Lifter(spec, MIN_MICROS, True, types).frame([batch])
+        frame = PartialIngest(spec, MIN_MICROS, True, types).frame([batch])
         frame.checksum()
         warm_up_point_rows(spec.layout())
-        warm_up_tags()
+        warm_up_fingerprints()
         first, _ = split(frame, spec.layout(), [(0, 1), (1, 2)])
         with temporary_folder() as folder:
             # Without any memory, so that records go to disk and come back.
@@ -90,7 +90,7 @@ def warm_up() -> None:
             operator.undo(2)
             operator.forget(1)
             operator.hint_frame(first, 2)
-            operator.restore(0, [fold_sections(spec, sections, 0)], 0)
+            operator.restore(0, [compact_sections(spec, sections, 0)], 0)
             operator.apply(3, [first])
             operator.advance(3, 4, 6)
             operator.close()

@@ -5,20 +5,20 @@ Different operators must read differently: ``fingerprint.differences`` compares 
 
 from __future__ import annotations
 
-from tailrace.operators.specs.aggregate import AggregateSpec
-from tailrace.operators.specs.deduplicate import DeduplicateSpec
-from tailrace.operators.specs.join import JoinSpec
-from tailrace.operators.specs.lookup import LookupSpec
-from tailrace.operators.specs.operator import OperatorSpec
-from tailrace.operators.specs.pattern import WindowKind
-from tailrace.operators.specs.process import ProcessSpec
-from tailrace.operators.specs.top_n import TopNSpec
-from tailrace.plan.describe_aggregate import aggregate_kept, aggregate_lines, aggregate_outputs, aggregate_parts
-from tailrace.plan.describe_deduplicate import deduplicate_lines, deduplicate_parts
-from tailrace.plan.describe_join import join_lines, join_parts
-from tailrace.plan.describe_lookup import lookup_lines, lookup_parts
-from tailrace.plan.describe_process import process_lines, process_parts
-from tailrace.plan.describe_top_n import top_n_lines, top_n_parts
+from tailrace.operators.aggregate.describe import aggregate_kept, aggregate_lines, aggregate_outputs, aggregate_parts
+from tailrace.operators.aggregate.pattern import WindowKind
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.dedup.describe import deduplicate_lines, deduplicate_parts
+from tailrace.operators.dedup.spec import DeduplicateSpec
+from tailrace.operators.join.describe import join_lines, join_parts
+from tailrace.operators.join.spec import JoinSpec
+from tailrace.operators.lookup.describe import lookup_lines, lookup_parts
+from tailrace.operators.lookup.spec import LookupSpec
+from tailrace.operators.process.describe import process_lines, process_parts
+from tailrace.operators.process.spec import ProcessSpec
+from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.top_n.describe import top_n_lines, top_n_parts
+from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.plan.words import fields_text
 
 

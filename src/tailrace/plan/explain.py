@@ -8,12 +8,12 @@ from tailrace.api.definition import ForeachBatch, ProcessingTime, QueryDefinitio
 from tailrace.api.duration import format_duration
 from tailrace.api.options import Combine, CommitMode, Prefetch, Route, WatermarkRule
 from tailrace.api.relations import Watermark
-from tailrace.operators.specs.aggregate import AggregateSpec
-from tailrace.operators.specs.deduplicate import DeduplicateSpec
-from tailrace.operators.specs.lookup import LookupSpec
-from tailrace.operators.specs.operator import OperatorSpec
-from tailrace.operators.specs.process import ProcessSpec
-from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.dedup.spec import DeduplicateSpec
+from tailrace.operators.lookup.spec import LookupSpec
+from tailrace.operators.process.spec import ProcessSpec
+from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.plan.describe import kind_text
 from tailrace.plan.describe import lines as lines_of
 from tailrace.plan.physical import PhysicalPlan, Stage
@@ -130,7 +130,8 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
         f"memory {_bytes_text(plan.memory_bytes)} for each state server",
         f"disk for the rest: {plan.read_batch_ratio:g} of its lists is read ahead, compacted beyond "
         f"{plan.max_space_amplification:g} times the bytes needed",
-        f"cold state: {_PREFETCHES[plan.cold.prefetch]}; leaves memory by {plan.cold.policy}, read {plan.cold.reads}",
+        f"spilled state: {_PREFETCHES[plan.spilled.prefetch]}; evicted by {plan.spilled.policy}, "
+        f"read {plan.spilled.reads}",
         f"commit {plan.commit}{f', {plan.commit_reason}' if plan.commit_reason else ''}: {_COMMITS[plan.commit]}",
         f"keeps {plan.retain} durable versions, gives an epoch {plan.epoch_tries} tries",
     ]

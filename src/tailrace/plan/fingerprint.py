@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tailrace.operators.specs.from_json import spec_from_json
-from tailrace.operators.specs.operator import OperatorSpec
+from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.spec_json import spec_from_json
 from tailrace.plan.describe import kept_text, kind_text, output_texts, parts
 from tailrace.plan.physical import PhysicalPlan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.api.definition import QueryDefinition
-from tailrace.api.options import ColdAccess, Combine, CommitMode, HintTuning, Options, Route, Transport, WatermarkRule
+from tailrace.api.options import Combine, CommitMode, HintTuning, Options, Route, SpillAccess, Transport, WatermarkRule
 from tailrace.api.relations import (
     Aggregation,
     Deduplication,
@@ -20,14 +20,14 @@ from tailrace.api.relations import (
 )
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
-from tailrace.operators.specs.operator import OperatorSpec
-from tailrace.operators.specs.recordable import why_not_recordable
-from tailrace.plan.aggregation import plan_aggregation
-from tailrace.plan.deduplication import narrowed, plan_deduplication
-from tailrace.plan.joining import plan_join
-from tailrace.plan.lookup import plan_lookup
-from tailrace.plan.process import plan_process
-from tailrace.plan.ranking import plan_ranking
+from tailrace.operators.accesses.recordable import why_not_recordable
+from tailrace.operators.aggregate.planning import plan_aggregation
+from tailrace.operators.dedup.planning import narrowed, plan_deduplication
+from tailrace.operators.join.planning import plan_join
+from tailrace.operators.lookup.planning import plan_lookup
+from tailrace.operators.process.planning import plan_process
+from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.top_n.planning import plan_ranking
 from tailrace.plan.store_choice import StoreChoice, choose_store
 from tailrace.types import Field
 
@@ -76,7 +76,7 @@ class PhysicalPlan:
     local_location: str | None
     read_batch_ratio: float
     max_space_amplification: float
-    cold: ColdAccess
+    spilled: SpillAccess
     hints: HintTuning
     record_folder: str | None = None  # where servers record the accesses to their state
     commit_reason: str = ""  # why it is not the commit that was asked for
@@ -136,7 +136,7 @@ def plan_relation(relation: Relation, output_mode: OutputMode, options: Options)
         local_location=options.local_location,
         read_batch_ratio=options.read_batch_ratio,
         max_space_amplification=options.max_space_amplification,
-        cold=options.cold,
+        spilled=options.spilled,
         hints=options.hints,
         record_folder=options.record_folder,
     )

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.errors import AnalysisError
-from tailrace.operators.specs.aggregate import WHOLE_GROUP as NEEDS_ROWS
-from tailrace.operators.specs.aggregate import AggregateSpec
-from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
-from tailrace.operators.specs.join import JoinKind, JoinSpec
-from tailrace.operators.specs.lookup import LookupSpec
-from tailrace.operators.specs.operator import OperatorSpec
-from tailrace.operators.specs.pattern import Pattern, WindowKind
-from tailrace.operators.specs.process import ProcessSpec
-from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.operators.aggregate.pattern import Pattern, WindowKind
+from tailrace.operators.aggregate.spec import HOLISTIC as NEEDS_ROWS
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
+from tailrace.operators.join.spec import JoinKind, JoinSpec
+from tailrace.operators.lookup.spec import LookupSpec
+from tailrace.operators.process.spec import ProcessSpec
+from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.top_n.spec import TopNSpec
 
 __all__ = ["Pattern", "StoreChoice", "WindowKind", "choose_store"]
 
@@ -59,7 +59,7 @@ INCREMENTAL: dict[WindowKind, StoreChoice] = {
 }
 
 
-WHOLE_GROUP: dict[WindowKind, StoreChoice] = {
+HOLISTIC: dict[WindowKind, StoreChoice] = {
     WindowKind.TUMBLING: StoreChoice(
         Pattern.AAR,
         "an aggregate needs every row of its group, and all keys' windows end together: rows are appended by window, "
@@ -212,9 +212,9 @@ def choose_store(operator: OperatorSpec) -> StoreChoice:
 
 
 def _of_aggregation(operator: AggregateSpec) -> StoreChoice:
-    usual = (WHOLE_GROUP if operator.whole_group else INCREMENTAL)[operator.window_kind]
+    usual = (HOLISTIC if operator.holistic else INCREMENTAL)[operator.window_kind]
     if operator.count_slide is not None:
-        usual = OVERLAPPING_COUNT_ROWS if operator.whole_group else OVERLAPPING_COUNT
+        usual = OVERLAPPING_COUNT_ROWS if operator.holistic else OVERLAPPING_COUNT
     if operator.store is None:
         return usual
     wanted = operator.pattern

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tailrace.api.duration import format_duration
-from tailrace.operators.specs.window import WindowSpec
+from tailrace.operators.windows import WindowSpec
 from tailrace.types import Field
 
 

@@ -23,16 +23,16 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.state.cold import ColdRecords
-from tailrace.state.cold_places import ColdLookup
-from tailrace.state.hot_budget import HotBudget
+from tailrace.state.hash_table.memory_budget import HotBudget
+from tailrace.state.hash_table.record_copies import Copies, bury, by_shard, copied, tombstones
+from tailrace.state.hash_table.table import Rows, Table
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.part_pool import PartPool
-from tailrace.state.record_copies import Copies, bury, by_shard, copied, tombstones
-from tailrace.state.section_tables import fill_table
-from tailrace.state.table import Rows, Table
-from tailrace.state.tuning import USUAL_COLD, ColdTuning
+from tailrace.state.sections.tables import fill_table
+from tailrace.state.segments.positions import SegmentLookup
+from tailrace.state.segments.spilled_records import SpilledRecords
+from tailrace.state.tuning import DEFAULT_SPILL, SpillTuning
 
 
 class ReadModifyWriteStore:
@@ -48,7 +48,7 @@ class ReadModifyWriteStore:
         memory_bytes: int | None = None,
         folder: str | None = None,
         max_space_amplification: float = 1.5,
-        tuning: ColdTuning = USUAL_COLD,
+        tuning: SpillTuning = DEFAULT_SPILL,
     ) -> None:
         """Without ``memory_bytes`` everything is kept in memory; with it, ``folder`` is where the rest goes.
 
@@ -57,10 +57,10 @@ class ReadModifyWriteStore:
         if memory_bytes is not None and folder is None:
             raise ValueError("a budget of memory needs a folder for what does not fit")
         self.layout = layout
-        self.cold = ColdRecords(
+        self.spilled = SpilledRecords(
             layout, folder or "", max_space_amplification, memory_bytes=memory_bytes or 0, tuning=tuning
         )
-        self._budget = None if memory_bytes is None else HotBudget(memory_bytes, self.cold)
+        self._budget = None if memory_bytes is None else HotBudget(memory_bytes, self.spilled)
         self._removes = removes
         self.horizon: int = MIN_MICROS
         self._policy = tuning.policy
@@ -80,19 +80,19 @@ class ReadModifyWriteStore:
 
     @property
     def rows(self) -> int:
-        return sum(table.rows for table in self._tables.values()) + self.cold.rows(self.horizon)
+        return sum(table.rows for table in self._tables.values()) + self.spilled.rows(self.horizon)
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory."""
-        return sum(table.nbytes for table in self._tables.values()) + self.cold.nbytes
+        return sum(table.nbytes for table in self._tables.values()) + self.spilled.nbytes
 
     @property
     def disk_bytes(self) -> int:
-        return self.cold.disk_bytes
+        return self.spilled.disk_bytes
 
     def metrics(self) -> Metrics:
-        return self.cold.metrics(self.horizon)
+        return self.spilled.metrics(self.horizon)
 
     @property
     def newest_epoch(self) -> int | None:
@@ -130,7 +130,7 @@ class ReadModifyWriteStore:
         if rows_owned != sum(len(rows) for rows, _ in frames):
             raise ValueError("frames hold rows of shards that are not kept here")
         logged = set(map(id, tables))
-        reading = bool(self.cold) and not fresh
+        reading = bool(self.spilled) and not fresh
         # With async-io, rows whose records are on disk wait for these while all others go on.
         turns = self.turns(frames) if reading else [frames]
 
@@ -164,12 +164,12 @@ class ReadModifyWriteStore:
 
         All rows of a key and pane are in one of the two.
         """
-        if not self.cold or not self.cold.reads.async_io:
+        if not self.spilled or not self.spilled.reads.async_io:
             return [frames]
         parts: list[list[tuple[Rows, np.ndarray]]] = [[], []]
         for rows, bounds in frames:
-            waits = self.cold.may_hold(rows, bounds, self.horizon)
-            self.cold.hint(rows, bounds, self.horizon, self.cold.reads.time)
+            waits = self.spilled.may_hold(rows, bounds, self.horizon)
+            self.spilled.hint(rows, bounds, self.horizon, self.spilled.reads.time)
             for part, mask in zip(parts, (~waits, waits), strict=True):
                 ends = np.concatenate([[0], np.cumsum(mask)])
                 part.append((Rows(np.ascontiguousarray(rows.words[mask]), rows.heap), ends[bounds]))
@@ -177,15 +177,15 @@ class ReadModifyWriteStore:
 
     def _taken(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> list[tuple[Rows, np.ndarray]]:
         """The cold records that the frames touch, from now on ours: sorted by shard, and bounds."""
-        return [self.cold.take_all(epoch, rows, bounds, self.horizon) for rows, bounds in frames]
+        return [self.spilled.take_all(epoch, rows, bounds, self.horizon) for rows, bounds in frames]
 
-    def take_looked_up(self, found: ColdLookup, chosen: np.ndarray) -> None:
+    def take_looked_up(self, found: SegmentLookup, chosen: np.ndarray) -> None:
         """Records that ``probes.current`` has found on disk, none twice: the chosen ones are ours from now on.
 
         In the open epoch. The caller merges what comes in their place, as ``fresh``; of others copies are kept.
         """
-        self.cold.take_places(self._epochs[-1][0], found.places.where(chosen))
-        self.cold.keep_copies(found, ~chosen)
+        self.spilled.take_places(self._epochs[-1][0], found.places.where(chosen))
+        self.spilled.keep_copies(found, ~chosen)
 
     def _put_in(self, table: Table, shard: int, brought: Sequence[tuple[Rows, np.ndarray]]) -> None:
         """Put cold records into the shard's table, under its open log."""
@@ -196,7 +196,7 @@ class ReadModifyWriteStore:
 
     def bring_in(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
         """Into the tables, in the open epoch: cold records with the keys of these rows, whatever layout those have."""
-        if not self.cold:
+        if not self.spilled:
             return
         brought = self._taken(self._epochs[-1][0], frames)
         for shard, table in self.tables():
@@ -208,7 +208,7 @@ class ReadModifyWriteStore:
     @property
     def hinted(self) -> bool:
         """Whether hints bring anything: some records are on disk, and they are to be fetched ahead."""
-        return bool(self.cold) and self.cold.reads.hinted
+        return bool(self.spilled) and self.spilled.reads.hinted
 
     def hint(self, rows: Rows, bounds: np.ndarray, epoch: int) -> None:
         """Rows of a batch that is still to come, sorted by shard: begin to fetch the cold records that it will touch.
@@ -217,15 +217,15 @@ class ReadModifyWriteStore:
         that of a rewriting that pauses.
         """
         self._ahead.append((rows, bounds, epoch))
-        self.cold.hint(rows, bounds, self.horizon, epoch)
+        self.spilled.hint(rows, bounds, self.horizon, epoch)
 
-    def _foretell(self) -> None:
+    def _hint(self) -> None:
         """Tell the tables which of their records will be touched: before some of them leave, and not before that."""
         for rows, bounds, epoch in self._ahead:
             for shard, table in self.tables():
                 lo, hi = int(bounds[shard]), int(bounds[shard + 1])
                 if lo < hi:
-                    table.foretell(Rows(rows.words[lo:hi], rows.heap), epoch)
+                    table.hint(Rows(rows.words[lo:hi], rows.heap), epoch)
         self._ahead.clear()
 
     def hint_hashes(self, hashes: np.ndarray, panes: np.ndarray | None, epoch: int) -> None:
@@ -240,7 +240,7 @@ class ReadModifyWriteStore:
         if panes is not None:
             words[:, PANE] = panes[order]
         bounds = np.searchsorted(shards[order], np.arange(shard_count + 1))
-        self.cold.hint(Rows(words, np.empty(0, np.uint8)), bounds, self.horizon, epoch)
+        self.spilled.hint(Rows(words, np.empty(0, np.uint8)), bounds, self.horizon, epoch)
 
     def with_hashes(
         self, shard: int, hashes: np.ndarray, wanted: Callable[[np.ndarray], np.ndarray]
@@ -254,11 +254,11 @@ class ReadModifyWriteStore:
         words = table.words(rows)
         chosen = wanted(words)
         found, others = [rows[chosen]], [words[~chosen]]
-        for cold in self.cold.with_hashes(shard, hashes, self.horizon):
-            chosen = wanted(cold.rows.words)
-            others.append(cold.rows.words[~chosen])
+        for spilled in self.spilled.with_hashes(shard, hashes, self.horizon):
+            chosen = wanted(spilled.rows.words)
+            others.append(spilled.rows.words[~chosen])
             if chosen.any():
-                taken = self.cold.take_found(self._epochs[-1][0], cold, chosen)
+                taken = self.spilled.take_found(self._epochs[-1][0], spilled, chosen)
                 self._logged(table).merge(taken.words, taken.heap, 0, len(taken), replace=True)
                 found.append(table.locate(taken))
         return np.concatenate(found), np.concatenate(others)
@@ -269,7 +269,7 @@ class ReadModifyWriteStore:
             raise ValueError(f"epoch {epoch} is already applied; undo it first")
         self._changed = None
         self._ahead = [each for each in self._ahead if each[2] > epoch]
-        self.cold.reads.begin(epoch)
+        self.spilled.reads.begin(epoch)
         while len(self._epochs) >= self._undo_epochs:
             self._forget_oldest()
         self._epochs.append((epoch, [], self.horizon))
@@ -281,7 +281,7 @@ class ReadModifyWriteStore:
             number, tables, horizon = self._epochs.pop()
             for table in tables:
                 table.undo()
-            self.cold.undo(number)
+            self.spilled.undo(number)
             self.horizon = horizon
         self._try_to_hold_budget()
 
@@ -295,7 +295,7 @@ class ReadModifyWriteStore:
         epoch, tables, _ = self._epochs.pop(0)
         for table in tables:
             table.forget()
-        self.cold.forget(epoch)
+        self.spilled.forget(epoch)
 
     def remove(self, shard: int, rows: np.ndarray) -> None:
         """Take single records of a shard away, as part of the open epoch."""
@@ -329,9 +329,9 @@ class ReadModifyWriteStore:
         """Write records to disk where memory is beyond its budget. Row numbers change."""
         if self._budget is None:
             return
-        self.cold.tell_failed_write()
-        self.cold.settle(self._epochs[0][2] if self._epochs else self.horizon)
-        self._budget.hold(self._tables, self.newest_epoch or 0, self._foretell)
+        self.spilled.tell_failed_write()
+        self.spilled.settle(self._epochs[0][2] if self._epochs else self.horizon)
+        self._budget.hold(self._tables, self.newest_epoch or 0, self._hint)
 
     def _try_to_hold_budget(self) -> None:
         """What is done already must not fail because a disk is full: the next batch will say so."""
@@ -370,7 +370,7 @@ class ReadModifyWriteStore:
     @property
     def in_memory(self) -> bool:
         """Whether all records are."""
-        return not self.cold
+        return not self.spilled
 
     def whole(self, shards: Sequence[int]) -> dict[int, pa.RecordBatch]:
         """By shard, all records. For a store that is in memory."""
@@ -406,8 +406,8 @@ class ReadModifyWriteStore:
         delta = by_shard(copies, self.layout)
         if self._epochs:
             # Of records that the epoch has removed where they lie on disk.
-            gone_cold, shards = self.cold.removed(self._epochs[-1][0])
-            for shard, tombs in tombstones(gone_cold, shards, self.layout):
+            spilled_now, shards = self.spilled.removed(self._epochs[-1][0])
+            for shard, tombs in tombstones(spilled_now, shards, self.layout):
                 delta[shard] = pa.concat_batches([tombs, *([delta[shard]] if shard in delta else [])])
         return delta
 
@@ -436,12 +436,12 @@ class ReadModifyWriteStore:
 
     def drop_shard(self, shard: int) -> None:
         self._changed = None
-        self.cold.drop_shard(shard)
+        self.spilled.drop_shard(shard)
         table = self._tables.pop(shard)
         for _, tables, _ in self._epochs:
             if table in tables:
                 tables.remove(table)
 
     def close(self) -> None:
-        self.cold.close()
+        self.spilled.close()
         self._pool.close()

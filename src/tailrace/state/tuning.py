@@ -10,7 +10,7 @@ COLD_READS = ("mapped", "direct")
 
 
 @dataclass(frozen=True)
-class ColdTuning:
+class SpillTuning:
     """How records come back from disk, and who leaves memory.
 
     ``policy``: of ``cache.policies``. ``prefetch``: ``on`` fetches what hints foretell; ``async-io`` fetches when rows
@@ -38,8 +38,8 @@ class Tuning:
 
     read_batch_ratio: float = 0.02
     max_space_amplification: float = 1.5
-    cold: ColdTuning = field(default_factory=ColdTuning)
+    spilled: SpillTuning = field(default_factory=SpillTuning)
 
 
-USUAL_COLD = ColdTuning()
+DEFAULT_SPILL = SpillTuning()
 USUAL = Tuning()

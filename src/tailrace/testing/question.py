@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last", "stddev")
-WHOLE_GROUP = ("quantile", "count_distinct", "collect_list", "top_k")
+HOLISTIC = ("quantile", "count_distinct", "collect_list", "top_k")
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Aggregate:
     argument: float | None = None  # the share of a quantile, the length of a top list
 
     def __post_init__(self) -> None:
-        known = (*FUNCTIONS, *WHOLE_GROUP)
+        known = (*FUNCTIONS, *HOLISTIC)
         if self.function not in known:
             raise ValueError(f"unknown aggregate {self.function!r}; known are {', '.join(known)}")
         if self.column is None and self.function != "count":

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tailrace.lab.gadget.advisor import advise
 from tailrace.lab.gadget.analysis.miss_ratio import miss_ratios
 from tailrace.lab.gadget.analysis.store_cost import store_costs
-from tailrace.lab.gadget.trace import Operation, Trace
+from tailrace.lab.gadget.traces.trace import Operation, Trace
 
 GET, PUT, MERGE, DELETE = Operation
 ACCESSES = st.lists(st.tuples(st.sampled_from(Operation), st.integers(0, 6), st.integers(0, 9)), max_size=60)

@@ -18,7 +18,7 @@ from tailrace.lab.gadget.analysis.composition import composition
 from tailrace.lab.gadget.analysis.numbering import numbered, paired
 from tailrace.lab.gadget.analysis.popularity import hottest_share, single_access_share
 from tailrace.lab.gadget.analysis.summary import analyze
-from tailrace.lab.gadget.trace import Events, Operation, Trace
+from tailrace.lab.gadget.traces.trace import Events, Operation, Trace
 
 KEYS = st.lists(st.integers(0, 8), max_size=60)
 ACCESSES = st.lists(st.tuples(st.sampled_from(list(Operation)), st.integers(0, 5)), max_size=60)

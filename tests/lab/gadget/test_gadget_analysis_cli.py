@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from tailrace.cli import app
 from tailrace.errors import TailraceError
-from tailrace.lab import record
-from tailrace.lab.gadget.recording import read_recording
-from tailrace.lab.gadget.trace import Events, Trace, read_trace, write_trace
-from tailrace.operators.recorded import SCHEMA
-from tailrace.server.access_log import AccessLog
+from tailrace.lab.gadget.traces.recording import read_recording
+from tailrace.lab.gadget.traces.trace import Events, Trace, read_trace, write_trace
+from tailrace.lab.records import record
+from tailrace.operators.accesses.recorder import SCHEMA
+from tailrace.server.epoch.access_log import AccessLog
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tailrace.lab.gadget.stores.contract import words_of
-from tailrace.testing.byte_stores import LENGTH_BYTES, ByteLists
+from tailrace.testing.bench.byte_stores import LENGTH_BYTES, ByteLists
 
 
 def _framed(values: list[bytes]) -> np.ndarray:

@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli import app
-from tailrace.lab.gadget.driver import pieces
-from tailrace.lab.gadget.trace import Events, joined, read_trace
-from tailrace.lab.gadget.watermarks import by_events
+from tailrace.lab.gadget.events.watermarks import by_events
+from tailrace.lab.gadget.operators.driver import pieces
+from tailrace.lab.gadget.traces.trace import Events, joined, read_trace
 from tailrace.lab.gadget.workloads import WORKLOADS
 
 DOCS = Path(__file__).parents[3] / "docs" / "gadget.md"

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tailrace.lab.gadget.config import Config, ConfigError, FileInput, Settings, StandInInput
-from tailrace.lab.gadget.distributions import Exponential, Uniform, Zipf
+from tailrace.lab.gadget.events.distributions import Exponential, Uniform, Zipf
+from tailrace.lab.gadget.events.source import Synthetic
 from tailrace.lab.gadget.generate import generation
-from tailrace.lab.gadget.source import Synthetic
+from tailrace.lab.gadget.settings.config import Config, ConfigError, FileInput, Settings, StandInInput
 
 SAMPLE = """
 # A comment, and an empty line above

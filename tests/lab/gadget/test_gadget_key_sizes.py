@@ -11,12 +11,12 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.lab.gadget.generate import generate, key_sizes, trace_of
-from tailrace.lab.gadget.prepared import prepare
-from tailrace.lab.gadget.replay import How, online, opened, throughput
+from tailrace.lab.gadget.replay.prepared import prepare
+from tailrace.lab.gadget.replay.replay import How, online, opened, throughput
 from tailrace.lab.gadget.stores.contract import Batch, Settings, Store, Values, fitted, words_of, words_of_one
 from tailrace.lab.gadget.stores.plain import DictionaryStore
 from tailrace.lab.gadget.stores.registry import STORES
-from tailrace.lab.gadget.trace import joined
+from tailrace.lab.gadget.traces.trace import joined
 
 UNEVEN = {
     "operator_key_size_distrib_type": "uniform",
@@ -100,7 +100,7 @@ def test_keys_that_are_too_long_are_named(tmp_path: Path) -> None:
 def test_a_trace_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = trace_of("aggregation", "borg", 3_000)
     fits = prepare(trace)
-    monkeypatch.setattr("tailrace.lab.gadget.prepared._COPIES", 1 << 40)  # so that next to nothing fits
+    monkeypatch.setattr("tailrace.lab.gadget.replay.prepared._COPIES", 1 << 40)  # so that next to nothing fits
     with pytest.raises(TailraceError, match=r"the state keys of this trace have .*: take fewer accesses, or smaller"):
         _ = fits.names
     with pytest.raises(TailraceError, match="the values of this trace have"):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from naive_operators import naive, numbered
 
 from tailrace.errors import TailraceError
-from tailrace.lab.gadget.driver import pieces
+from tailrace.lab.gadget.events.watermarks import Watermarks, by_events, by_time
+from tailrace.lab.gadget.operators.driver import pieces
 from tailrace.lab.gadget.operators.windows import SlidingIncremental
-from tailrace.lab.gadget.trace import Events, Operation, Trace, joined
-from tailrace.lab.gadget.watermarks import Watermarks, by_events, by_time
+from tailrace.lab.gadget.traces.trace import Events, Operation, Trace, joined
 from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS, Parameters, UnknownWorkloadError, of_one_key
 from tailrace.lab.gadget.workloads import workload as workload_called
 

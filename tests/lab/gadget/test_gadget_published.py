@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tailrace.lab.gadget.generate import generation, settings_of
-from tailrace.lab.gadget.trace import Trace, joined
+from tailrace.lab.gadget.traces.trace import Trace, joined
 
 TABLE_1 = {
     "borg": {

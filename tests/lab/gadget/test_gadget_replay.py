@@ -12,14 +12,23 @@ from typer.testing import CliRunner
 
 from tailrace.cli import app
 from tailrace.errors import TailraceError
-from tailrace.lab.gadget.bench import GadgetOptions, chosen, run_gadget
 from tailrace.lab.gadget.generate import generate, trace_of
-from tailrace.lab.gadget.prepared import Prepared, WrongAnswerError, prepare
-from tailrace.lab.gadget.replay import How, Latencies, harness_ns, latencies, online, opened, throughput, together
+from tailrace.lab.gadget.replay.bench import GadgetOptions, chosen, run_gadget
+from tailrace.lab.gadget.replay.prepared import Prepared, WrongAnswerError, prepare
+from tailrace.lab.gadget.replay.replay import (
+    How,
+    Latencies,
+    harness_ns,
+    latencies,
+    online,
+    opened,
+    throughput,
+    together,
+)
 from tailrace.lab.gadget.stores.contract import Batch, Settings, Values
 from tailrace.lab.gadget.stores.plain import DictionaryStore
 from tailrace.lab.gadget.stores.registry import STORES
-from tailrace.lab.gadget.trace import Trace, joined, write_trace
+from tailrace.lab.gadget.traces.trace import Trace, joined, write_trace
 from tailrace.lab.gadget.workloads import WORKLOADS
 
 QUICK = ("dictionary", "hash-log", "sqlite", "tailrace-rmw", "tailrace-aar", "tailrace-aur")

@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.errors import TailraceError
-from tailrace.lab.gadget import distributions as d
-from tailrace.lab.gadget.event_files import FORMATS, EventFileError, Mapping, load
+from tailrace.lab.gadget.events import distributions as d
+from tailrace.lab.gadget.events.event_files import FORMATS, EventFileError, Mapping, load
+from tailrace.lab.gadget.events.source import UNIT_US, Kind, Stream, Synthetic, woven
+from tailrace.lab.gadget.events.stand_ins import stand_in
+from tailrace.lab.gadget.events.watermarks import by_events, by_time
 from tailrace.lab.gadget.generate import generation as planned
 from tailrace.lab.gadget.generate import key_sizes, settings_of, trace_of
-from tailrace.lab.gadget.source import UNIT_US, Kind, Stream, Synthetic, woven
-from tailrace.lab.gadget.stand_ins import stand_in
-from tailrace.lab.gadget.trace import Events
-from tailrace.lab.gadget.watermarks import by_events, by_time
+from tailrace.lab.gadget.traces.trace import Events
 
 ROWS = 200_000
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from tailrace.lab.gadget.prepared import Prepared, WrongAnswerError, prepare
+from tailrace.lab.gadget.replay.prepared import Prepared, WrongAnswerError, prepare
 from tailrace.lab.gadget.stores.contract import Answers, Settings, Store, StoreUnavailableError, Values
 from tailrace.lab.gadget.stores.registry import STORES
-from tailrace.lab.gadget.trace import Operation, Trace
+from tailrace.lab.gadget.traces.trace import Operation, Trace
 
 TO_BE_BUILT = ("berkeleydb", "wiredtiger")
 ALONE = ("redis",)

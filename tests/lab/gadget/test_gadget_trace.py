@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.lab.gadget.trace import Events, Trace, TraceError, TraceWriter, joined, read_trace, write_trace
+from tailrace.lab.gadget.traces.trace import Events, Trace, TraceError, TraceWriter, joined, read_trace, write_trace
 
 
 def trace(operations: list[int], keys: list[int], sizes: list[int], events: Events | None = None, **told: str) -> Trace:

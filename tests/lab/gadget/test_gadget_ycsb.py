@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tailrace.errors import TailraceError
-from tailrace.lab.gadget import ycsb
-from tailrace.lab.gadget.text_traces import read_text_trace
-from tailrace.lab.gadget.trace import Operation, TraceError
-from tailrace.lab.gadget.ycsb import REQUESTS, Ycsb, core, tuned_to
+from tailrace.lab.gadget.events import ycsb
+from tailrace.lab.gadget.events.ycsb import REQUESTS, Ycsb, core, tuned_to
+from tailrace.lab.gadget.traces.text_traces import read_text_trace
+from tailrace.lab.gadget.traces.trace import Operation, TraceError
 
 ROWS = 50_000
 

@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 import tailrace as tr
 from support.draw import drawn
 from tailrace.lab.gadget.analysis.compare import compare
-from tailrace.lab.gadget.driver import pieces
+from tailrace.lab.gadget.events.watermarks import Watermarks
 from tailrace.lab.gadget.operators.continuous import Aggregation
+from tailrace.lab.gadget.operators.driver import pieces
 from tailrace.lab.gadget.operators.windows import SlidingJoin, TumblingIncremental
-from tailrace.lab.gadget.recording import read_recording
-from tailrace.lab.gadget.trace import Events, Operation, Trace, joined
-from tailrace.lab.gadget.watermarks import Watermarks
+from tailrace.lab.gadget.traces.recording import read_recording
+from tailrace.lab.gadget.traces.trace import Events, Operation, Trace, joined
 from tailrace.testing import ScriptedSource
 
 SECOND = 1_000_000

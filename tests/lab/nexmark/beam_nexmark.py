@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tailrace.lab.nexmark.config import Config
-from tailrace.lab.nexmark.schema import EVENT_SCHEMA
+from tailrace.lab.workloads.nexmark.events.config import Config
+from tailrace.lab.workloads.nexmark.events.schema import EVENT_SCHEMA
 
 _MASK = (1 << 48) - 1
 _MULTIPLIER = 0x5DEECE66D

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.lab.nexmark.schema import EVENT_SCHEMA
+from tailrace.lab.workloads.nexmark.events.schema import EVENT_SCHEMA
 
 
 def bid_rows(*bids: tuple[int, int, int, int]) -> pa.Table:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from statistics import median
 from typing import Any
 
-from tailrace.lab.nexmark.params import Params
+from tailrace.lab.workloads.nexmark.params import Params
 
 Row = dict[str, Any]
 

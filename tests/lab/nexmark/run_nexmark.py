@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.lab.nexmark.files import Format
-from tailrace.lab.nexmark.params import Params
-from tailrace.lab.nexmark.queries.version import Mode, Version
-from tailrace.lab.nexmark.queries.views import read_events
-from tailrace.lab.nexmark.schema import Kind
+from tailrace.lab.workloads.nexmark.events.files import Format
+from tailrace.lab.workloads.nexmark.events.schema import Kind
+from tailrace.lab.workloads.nexmark.params import Params
+from tailrace.lab.workloads.nexmark.queries.version import Mode, Version
+from tailrace.lab.workloads.nexmark.queries.views import read_events
 
 _KINDS = {
     **dict.fromkeys(("q3", "q8"), (Kind.PERSON, Kind.AUCTION)),

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 from beam_nexmark import smoke_events
 
-from tailrace.lab.nexmark.config import smoke
-from tailrace.lab.nexmark.generator import auctions, bids, persons
-from tailrace.lab.nexmark.oracle import answer
-from tailrace.lab.nexmark.params import Params
+from tailrace.lab.workloads.nexmark.events.config import smoke
+from tailrace.lab.workloads.nexmark.events.generator import auctions, bids, persons
+from tailrace.lab.workloads.nexmark.oracle import answer
+from tailrace.lab.workloads.nexmark.params import Params
 
 PARAMS = Params(window_ms=10_000, slide_ms=5_000, gap_ms=10_000)
 

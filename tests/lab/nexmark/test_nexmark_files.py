@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailrace.errors import TailraceError
-from tailrace.lab.nexmark.config import Config
-from tailrace.lab.nexmark.files import MANIFEST, Format, Written, read_manifest, write_files
-from tailrace.lab.nexmark.generator import events
-from tailrace.lab.nexmark.schema import EVENT_SCHEMA
+from tailrace.lab.workloads.nexmark.events.config import Config
+from tailrace.lab.workloads.nexmark.events.files import MANIFEST, Format, Written, read_manifest, write_files
+from tailrace.lab.workloads.nexmark.events.generator import events
+from tailrace.lab.workloads.nexmark.events.schema import EVENT_SCHEMA
 
 CONFIG = Config(seed=9, out_of_order_group_size=7)
 

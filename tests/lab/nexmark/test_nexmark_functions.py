@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.lab.nexmark.queries import join_functions
-from tailrace.lab.nexmark.queries import window_functions as functions
+from tailrace.lab.workloads.nexmark.queries import join_functions
+from tailrace.lab.workloads.nexmark.queries import window_functions as functions
 
 BIDS = st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=20)
 Bid = tuple[int, int, int]

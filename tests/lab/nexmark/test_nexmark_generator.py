@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.errors import TailraceError
-from tailrace.lab.nexmark import generator, schema
-from tailrace.lab.nexmark.config import Config, RateShape, smoke, two_hours_active
-from tailrace.lab.nexmark.generator import auctions, bids, events, persons
-from tailrace.lab.nexmark.schema import Kind
-from tailrace.lab.nexmark.times import emitted_watermark_ms, event_times_ms, located
+from tailrace.lab.workloads.nexmark.events import generator, schema
+from tailrace.lab.workloads.nexmark.events.config import Config, RateShape, smoke, two_hours_active
+from tailrace.lab.workloads.nexmark.events.generator import auctions, bids, events, persons
+from tailrace.lab.workloads.nexmark.events.schema import Kind
+from tailrace.lab.workloads.nexmark.events.times import emitted_watermark_ms, event_times_ms, located
 
 CONFIG = Config(seed=5)
 

@@ -18,16 +18,16 @@ from run_nexmark import run, watermark_ms
 
 import tailrace as tr
 from support.draw import drawn as drawn_cases
-from tailrace.lab.nexmark.compare import closed, same_rows
-from tailrace.lab.nexmark.config import Config
-from tailrace.lab.nexmark.files import write_files
-from tailrace.lab.nexmark.oracle import answer
-from tailrace.lab.nexmark.params import Params, side_table
-from tailrace.lab.nexmark.queries.join_functions import gains, winners
-from tailrace.lab.nexmark.queries.registry import TAILRACE
-from tailrace.lab.nexmark.queries.version import Mode, Version
-from tailrace.lab.nexmark.queries.views import bids
-from tailrace.lab.nexmark.schema import EVENT_SCHEMA
+from tailrace.lab.workloads.nexmark.compare import closed, same_rows
+from tailrace.lab.workloads.nexmark.events.config import Config
+from tailrace.lab.workloads.nexmark.events.files import write_files
+from tailrace.lab.workloads.nexmark.events.schema import EVENT_SCHEMA
+from tailrace.lab.workloads.nexmark.oracle import answer
+from tailrace.lab.workloads.nexmark.params import Params, side_table
+from tailrace.lab.workloads.nexmark.queries.join_functions import gains, winners
+from tailrace.lab.workloads.nexmark.queries.registry import TAILRACE
+from tailrace.lab.workloads.nexmark.queries.version import Mode, Version
+from tailrace.lab.workloads.nexmark.queries.views import bids
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 QUERIES = ("q3", "q4", "q4-beam", "q8", "q9", "q9-beam", "q20")

@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 from run_nexmark import run
 
-from tailrace.lab.nexmark.compare import same_rows
-from tailrace.lab.nexmark.config import Config
-from tailrace.lab.nexmark.files import write_files
-from tailrace.lab.nexmark.oracle import answer
-from tailrace.lab.nexmark.params import Params
-from tailrace.lab.nexmark.queries.registry import TAILRACE
-from tailrace.lab.nexmark.queries.version import Version
+from tailrace.lab.workloads.nexmark.compare import same_rows
+from tailrace.lab.workloads.nexmark.events.config import Config
+from tailrace.lab.workloads.nexmark.events.files import write_files
+from tailrace.lab.workloads.nexmark.oracle import answer
+from tailrace.lab.workloads.nexmark.params import Params
+from tailrace.lab.workloads.nexmark.queries.registry import TAILRACE
+from tailrace.lab.workloads.nexmark.queries.version import Version
 
 EVENTS, EVENTS_A_FILE = 4_000, 1_000
 

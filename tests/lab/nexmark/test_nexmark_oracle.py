@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from naive_nexmark import NAIVE, House
 
 from tailrace.errors import TailraceError
-from tailrace.lab.nexmark.answers import ANSWERS
-from tailrace.lab.nexmark.compare import RowsDiffer, closed, same_rows
-from tailrace.lab.nexmark.config import Config
-from tailrace.lab.nexmark.files import Format, write_files
-from tailrace.lab.nexmark.generator import events
-from tailrace.lab.nexmark.oracle import answer
-from tailrace.lab.nexmark.params import Params
+from tailrace.lab.workloads.nexmark.answers import ANSWERS
+from tailrace.lab.workloads.nexmark.compare import RowsDiffer, closed, same_rows
+from tailrace.lab.workloads.nexmark.events.config import Config
+from tailrace.lab.workloads.nexmark.events.files import Format, write_files
+from tailrace.lab.workloads.nexmark.events.generator import events
+from tailrace.lab.workloads.nexmark.oracle import answer
+from tailrace.lab.workloads.nexmark.params import Params
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 

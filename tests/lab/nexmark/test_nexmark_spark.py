@@ -9,14 +9,14 @@ from house_nexmark import house_rows
 from pyspark.sql import SparkSession
 from run_nexmark import run
 
-from tailrace.lab.nexmark.answers import ANSWERS
-from tailrace.lab.nexmark.compare import closed, same_rows
-from tailrace.lab.nexmark.config import Config
-from tailrace.lab.nexmark.files import Format, write_files
-from tailrace.lab.nexmark.oracle import answer
-from tailrace.lab.nexmark.params import Params
-from tailrace.lab.nexmark.queries.registry import SPARK
-from tailrace.lab.nexmark.queries.version import Impossible, Mode, Version
+from tailrace.lab.workloads.nexmark.answers import ANSWERS
+from tailrace.lab.workloads.nexmark.compare import closed, same_rows
+from tailrace.lab.workloads.nexmark.events.config import Config
+from tailrace.lab.workloads.nexmark.events.files import Format, write_files
+from tailrace.lab.workloads.nexmark.oracle import answer
+from tailrace.lab.workloads.nexmark.params import Params
+from tailrace.lab.workloads.nexmark.queries.registry import SPARK
+from tailrace.lab.workloads.nexmark.queries.version import Impossible, Mode, Version
 
 CONFIG = Config(
     seed=3,

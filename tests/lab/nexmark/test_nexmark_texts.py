@@ -14,17 +14,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from support.draw import drawn
 from tailrace.api.options import Options
-from tailrace.lab import registry, workloads
-from tailrace.lab.events import write_batch
-from tailrace.lab.nexmark.compare import same_rows
-from tailrace.lab.nexmark.config import Config
-from tailrace.lab.nexmark.generator import events
-from tailrace.lab.nexmark.json_texts import with_texts
-from tailrace.lab.nexmark.schema import EVENT_SCHEMA, TEXT, TEXT_SCHEMA
-from tailrace.lab.nexmark.workloads import AS_TEXTS, FEED, PREFIX, TEXT_VERSIONS
+from tailrace.lab import registry
 from tailrace.lab.registry import OURS, Settings
+from tailrace.lab.workloads import all as workloads
+from tailrace.lab.workloads.events import write_batch
+from tailrace.lab.workloads.nexmark.compare import same_rows
+from tailrace.lab.workloads.nexmark.events.config import Config
+from tailrace.lab.workloads.nexmark.events.generator import events
+from tailrace.lab.workloads.nexmark.events.json_texts import with_texts
+from tailrace.lab.workloads.nexmark.events.schema import EVENT_SCHEMA, TEXT, TEXT_SCHEMA
+from tailrace.lab.workloads.nexmark.workloads import AS_TEXTS, FEED, PREFIX, TEXT_VERSIONS
 from tailrace.plan.physical import plan_relation
-from tailrace.spark.hint_plan import HintPlan
+from tailrace.spark.hints.plan import HintPlan
 
 assert workloads.ALL
 QUERIES = tuple(TEXT_VERSIONS[OURS])

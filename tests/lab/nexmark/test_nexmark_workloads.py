@@ -17,19 +17,22 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli import app
-from tailrace.lab import measure, record, registry, workloads
-from tailrace.lab.bench_nexmark import NexmarkOptions
-from tailrace.lab.events import write_batch
-from tailrace.lab.nexmark.answers import ANSWERS
-from tailrace.lab.nexmark.bench_check import check_further_rows
-from tailrace.lab.nexmark.config import Config
-from tailrace.lab.nexmark.generator import events as make_events
-from tailrace.lab.nexmark.queries.registry import SPARK, TAILRACE
-from tailrace.lab.nexmark.queries.version import Impossible, Version
-from tailrace.lab.nexmark.schema import Kind
-from tailrace.lab.nexmark.workloads import FEED, PREFIX, VERSIONS, params_of, watermark_ms
+from tailrace.lab import registry
+from tailrace.lab.bench import measure
+from tailrace.lab.bench.nexmark import NexmarkOptions
+from tailrace.lab.records import record
 from tailrace.lab.registry import Settings, UnknownNameError
 from tailrace.lab.run_check import WrongAnswerError
+from tailrace.lab.workloads import all as workloads
+from tailrace.lab.workloads.events import write_batch
+from tailrace.lab.workloads.nexmark.answers import ANSWERS
+from tailrace.lab.workloads.nexmark.bench_check import check_further_rows
+from tailrace.lab.workloads.nexmark.events.config import Config
+from tailrace.lab.workloads.nexmark.events.generator import events as make_events
+from tailrace.lab.workloads.nexmark.events.schema import Kind
+from tailrace.lab.workloads.nexmark.queries.registry import SPARK, TAILRACE
+from tailrace.lab.workloads.nexmark.queries.version import Impossible, Version
+from tailrace.lab.workloads.nexmark.workloads import FEED, PREFIX, VERSIONS, params_of, watermark_ms
 
 assert workloads.ALL
 

@@ -15,19 +15,19 @@ from support.simulation.disk import SimDisk
 from support.simulation.store import SimStore
 from tailrace.commit import controller as controllers
 from tailrace.commit import manifest as manifests
+from tailrace.commit.compaction.max_pane import MaxPane, is_dead
+from tailrace.commit.compaction.shard_snapshot import Whole
 from tailrace.commit.controller import Controller
-from tailrace.commit.decisions import put_decisions
-from tailrace.commit.landing import Landing
+from tailrace.commit.epoch_config import put_epoch_config
 from tailrace.commit.log import CommitLog
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.phases import Phases
-from tailrace.commit.reach import Reach, is_dead
-from tailrace.commit.renewal import Whole
+from tailrace.commit.recovery_point import RecoveryPoint
 from tailrace.ids import NO_EPOCH, Attempt
 from tailrace.log import filenames
-from tailrace.server.engine import Engine
-from tailrace.server.sealing import Sealed, Sealing
-from tailrace.spark.commits import Commits
+from tailrace.server.checkpoint.deltas import Sealed, Sealing
+from tailrace.server.epoch.engine import Engine
+from tailrace.spark.commit.commits import Commits
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -90,9 +90,9 @@ def not_behind_the_fence(patch: pytest.MonkeyPatch) -> None:
 def commits_moved_first(patch: pytest.MonkeyPatch) -> None:
     land = controllers.land
 
-    def backwards(*args: Any) -> Landing:
-        landing = land(*args)
-        return replace(landing, rewind=landing.rewind[::-1])
+    def backwards(*args: Any) -> RecoveryPoint:
+        recovery_point = land(*args)
+        return replace(recovery_point, rewind=recovery_point.rewind[::-1])
 
     patch.setattr(controllers, "land", backwards)
 
@@ -126,7 +126,7 @@ def sealed_too_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Engine, "_seal", open_still)
 
 
-def renewed_as_before(patch: pytest.MonkeyPatch) -> None:
+def snapshotted_as_before(patch: pytest.MonkeyPatch) -> None:
     """Shards are given as they were an epoch before."""
     whole = Sealing._whole
 
@@ -146,13 +146,13 @@ class _Now(Mapping[str, Any]):
         self._at = at
 
     def __getitem__(self, name: str) -> Any:
-        return self._engine._seats[name].operator.delta(self._at.epoch)
+        return self._engine._runners[name].operator.delta(self._at.epoch)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._engine._seats)
+        return iter(self._engine._runners)
 
     def __len__(self) -> int:
-        return len(self._engine._seats)
+        return len(self._engine._runners)
 
 
 def applied_twice(patch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def old_record_overlooked(patch: pytest.MonkeyPatch) -> None:
     """What an earlier run has recorded is read for epochs that are replayed, not for one that a rewind took back."""
 
     def recorded(self: Commits, epoch: int) -> Any:
-        return self._controller.decided(epoch) if epoch <= self._controller.landing.planned else None
+        return self._controller.decided(epoch) if epoch <= self._controller.recovery_point.planned else None
 
     patch.setattr(Commits, "recorded", recorded)
     patch.setattr(Commits, "record", _record_if_other)
@@ -186,15 +186,15 @@ def old_record_overlooked(patch: pytest.MonkeyPatch) -> None:
 def record_put_by_a_sleeper(patch: pytest.MonkeyPatch) -> None:
     """A run records what an epoch goes by, and does not look whether it was replaced."""
 
-    def put(self: Controller, epoch: int, decisions: Any, before: Any) -> Any:
-        return decisions if decisions == before else put_decisions(self._store, epoch, decisions)
+    def put(self: Controller, epoch: int, epoch_config: Any, before: Any) -> Any:
+        return epoch_config if epoch_config == before else put_epoch_config(self._store, epoch, epoch_config)
 
     patch.setattr(Controller, "decide", put)
 
 
-def _record_if_other(self: Commits, epoch: int, decisions: Any, before: Any) -> None:
+def _record_if_other(self: Commits, epoch: int, epoch_config: Any, before: Any) -> None:
     if self.after_sink:
-        self._recorded = self._recorder.submit(self._record, epoch, dict(decisions), dict(before))
+        self._recorded = self._recorder.submit(self._record, epoch, dict(epoch_config), dict(before))
 
 
 def objects_deleted_first(patch: pytest.MonkeyPatch) -> None:
@@ -214,8 +214,8 @@ def objects_deleted_first(patch: pytest.MonkeyPatch) -> None:
 def closed_too_early(patch: pytest.MonkeyPatch) -> None:
     """An object leaves the manifest while rows of its last pane may still come."""
 
-    def sooner(reach: Reach | None, horizons: Mapping[str, int]) -> bool:
-        return is_dead(reach, {operator: horizon + 1 for operator, horizon in horizons.items()})
+    def sooner(max_pane: MaxPane | None, horizons: Mapping[str, int]) -> bool:
+        return is_dead(max_pane, {operator: horizon + 1 for operator, horizon in horizons.items()})
 
     patch.setattr(manifests, "is_dead", sooner)
 

@@ -24,12 +24,12 @@ from support.simulation.rows import OPERATOR, STATES, State, emitted, left_by, r
 from support.simulation.scheduler import Violation
 from support.simulation.spark import COMMITS, OFFSETS, Batch
 from tailrace.api.options import CommitMode
-from tailrace.commit import ranges
-from tailrace.commit.landing import Landing, decide
+from tailrace.commit.compaction import shard_ranges as ranges
 from tailrace.commit.log import Damaged, Entry, Fence, History, _entry
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.objects import ObjectRef, open_object
-from tailrace.env.store import StoredObject
+from tailrace.commit.recovery_point import RecoveryPoint, decide
+from tailrace.env.stores.object_store import StoredObject
 from tailrace.errors import CheckpointError, CorruptionError
 from tailrace.log import filenames
 from tailrace.log.format import decode_entry
@@ -84,12 +84,14 @@ class Checks:
         self._acknowledged = max(self._acknowledged, manifest.epoch)
         self.recoverable()
 
-    def landed(self, landing: Landing, fleet: SimFleet) -> None:
-        self._acknowledged = max(self._acknowledged, landing.epoch)
-        wanted = STATES[self._end(landing.epoch)]
+    def recovered(self, recovery_point: RecoveryPoint, fleet: SimFleet) -> None:
+        self._acknowledged = max(self._acknowledged, recovery_point.epoch)
+        wanted = STATES[self._end(recovery_point.epoch)]
         found = fleet.state()
         if found != wanted:
-            raise self._failed(f"a start lands on epoch {landing.epoch} with other sums: {_difference(found, wanted)}")
+            raise self._failed(
+                f"a start lands on epoch {recovery_point.epoch} with other sums: {_difference(found, wanted)}"
+            )
 
     def released(self, batch: Batch, rows: Sunk, mode: CommitMode) -> None:
         """The sink gets an epoch's rows."""

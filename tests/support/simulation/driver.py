@@ -13,10 +13,10 @@ from support.simulation.spark import Batch, Spark, SparkFailed
 from tailrace.api.options import CommitMode
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
-from tailrace.commit.spark_folder import SparkFolder
+from tailrace.commit.spark_logs import SparkFolder
 from tailrace.env.randomness import new_run_id
 from tailrace.errors import CheckpointError, QueryStopped, ReplayError, RewindNeeded, StateServerError
-from tailrace.spark.commits import Commits, Order
+from tailrace.spark.commit.commits import Commits, Order
 
 if TYPE_CHECKING:
     from support.simulation.world import World
@@ -43,10 +43,10 @@ class Driver:
         )
         fleet = self.fleet = SimFleet(world, controller.run, draw.choice((1, 1, 2, 3)))
         try:
-            fleet.open(controller.landing.manifest, TRIES)
-            world.checks.landed(controller.landing, fleet)
+            fleet.open(controller.recovery_point.manifest, TRIES)
+            world.checks.recovered(controller.recovery_point, fleet)
             mode = draw.choice(world.modes)
-            world.scheduler.note(f"lands on {controller.landing.epoch}, mode {mode}")
+            world.scheduler.note(f"lands on {controller.recovery_point.epoch}, mode {mode}")
             self.commits = Commits(controller, fleet, mode, timeout_s=COMMIT_TIMEOUT_S)  # type: ignore[arg-type]
             run = _Run(world, controller, fleet, self.commits, mode)
             spark = Spark(world.scheduler, world.disk, CHECKPOINT, world.rows, world.spark_keeps)
@@ -70,16 +70,16 @@ class _Run:
     def __init__(
         self, world: World, controller: Controller, fleet: SimFleet, commits: Commits, mode: CommitMode
     ) -> None:
-        landing = controller.landing
+        recovery_point = controller.recovery_point
         self._world = world
         self._controller = controller
         self._fleet = fleet
         self._commits = commits
         self._mode = mode
-        self._last = landing.epoch
-        self._planned = landing.planned
-        self._replay: Manifest | None = landing.replay
-        self._went_by: Mapping[str, Any] = landing.manifest.decisions
+        self._last = recovery_point.epoch
+        self._planned = recovery_point.planned
+        self._replay: Manifest | None = recovery_point.replay
+        self._epoch_config: Mapping[str, Any] = recovery_point.manifest.epoch_config
 
     def epoch(self, batch: Batch) -> None:
         if batch.epoch != self._last + 1:
@@ -101,9 +101,9 @@ class _Run:
     def _way(self, epoch: int) -> int:
         """A decision that changes what the sink gets: as recorded, where a sink may have seen the epoch."""
         if self._replay is not None and self._replay.epoch == epoch:
-            return int(self._replay.decisions["way"])
+            return int(self._replay.epoch_config["way"])
         draw = self._world.scheduler.random
-        before = int(self._went_by.get("way", 0))
+        before = int(self._epoch_config.get("way", 0))
         way = before if draw.random() < 0.5 else draw.randrange(1, 1000)
         recorded = self._commits.recorded(epoch)
         if recorded is None and epoch <= self._planned:
@@ -119,13 +119,13 @@ class _Run:
         recorded = self._controller.counted(epoch) if replay is None else replay.rows["input"]
         if recorded is not None and recorded != rows:
             raise ReplayError(f"epoch {epoch} is replayed with {rows} rows and had {recorded}")
-        winners = self._fleet.stage(epoch, try_, batch.start, batch.end)
+        committed_attempts = self._fleet.stage(epoch, try_, batch.start, batch.end)
         self._fleet.each(
-            lambda client, number: client.prepare(epoch, try_, [each for each in (winners[number],) if each])
+            lambda client, number: client.prepare(epoch, try_, [each for each in (committed_attempts[number],) if each])
         )
         at_once = self._mode is CommitMode.SYNC and self._world.scheduler.random.random() < 0.5
         done = self._fleet.each(lambda client, _: client.run_epoch(epoch, try_, way, horizon_after(batch.end), at_once))
-        order = Order(epoch, try_, watermarks={}, rows={"input": rows}, decisions={"way": way})
+        order = Order(epoch, try_, watermarks={}, rows={"input": rows}, epoch_config={"way": way})
         self._commits.begin(order, [each.committed for each in done] if at_once else None)
         self._commits.gate(epoch)
         self._world.scheduler.point("sink")
@@ -133,4 +133,4 @@ class _Run:
         self._world.checks.released(batch, records, self._mode)
         self._world.scheduler.point("sink is done")
         self._commits.finished()
-        self._last, self._replay, self._went_by = epoch, None, order.decisions
+        self._last, self._replay, self._epoch_config = epoch, None, order.epoch_config

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from support.simulation.rows import OPERATOR, SHARDS, SOURCE, Rows, State, Sums, fold, records_of, shard_of
+from support.simulation.rows import OPERATOR, SHARDS, SOURCE, Rows, State, Sums, compact, records_of, shard_of
 from support.simulation.scheduler import Process
 from support.simulation.tasks import SimCall, SimClock
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.objects import ObjectRef
-from tailrace.env.store import ObjectStore
+from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import StateServerError
-from tailrace.server.checkpoint import StoreCheckpoint
-from tailrace.server.engine import Engine
-from tailrace.server.protocol import CommitResult, Request, StageKey, Uploaded, Winner
-from tailrace.server.staging import Staging
+from tailrace.server.checkpoint.checkpoint import StoreCheckpoint
+from tailrace.server.epoch.engine import Engine
+from tailrace.server.epoch.staging import Staging
+from tailrace.server.transport.protocol import CommitResult, CommittedAttempt, Request, StageKey, Uploaded
 
 if TYPE_CHECKING:
     from support.simulation.world import World
@@ -50,7 +50,9 @@ class Server:
                 pid=0,
                 operators={OPERATOR: Sums},
                 staging=Staging(self._run, "", 1 << 20, lambda _, frame: frame),
-                checkpoint=StoreCheckpoint(self._store(), self._run, self.name, fold, renewal=self._world.renewal),
+                checkpoint=StoreCheckpoint(
+                    self._store(), self._run, self.name, compact, shard_snapshot=self._world.shard_snapshot
+                ),
                 memory_bytes=1 << 20,
                 clock=SimClock(self._world.scheduler),
             )
@@ -61,7 +63,7 @@ class Server:
 
     @property
     def operator(self) -> Sums:
-        operator = self.engine._seats[OPERATOR].operator
+        operator = self.engine._runners[OPERATOR].operator
         assert isinstance(operator, Sums)
         return operator
 
@@ -111,20 +113,20 @@ class Client:
         request = self._request(epoch=epoch, try_=try_, shards=tuple(shards), refs=tuple(refs), horizons=horizons)
         self.server.ask("open", lambda: self.server.engine.assign(request))
 
-    def stage(self, epoch: int, try_: int, attempt: int, rows: Sequence[tuple[int, int]]) -> Winner:
-        def stage() -> Winner:
+    def stage(self, epoch: int, try_: int, attempt: int, rows: Sequence[tuple[int, int]]) -> CommittedAttempt:
+        def stage() -> CommittedAttempt:
             staging = self.server.engine.staging
             frame: Any = Rows(tuple(rows))
             made = staging.open(StageKey(self.run, OPERATOR, epoch, try_, attempt, 0))
             staging.add(made, frame)
             receipt = staging.finish(made, made.receipt)
-            return Winner(0, attempt, receipt.rows, receipt.checksum)
+            return CommittedAttempt(0, attempt, receipt.rows, receipt.checksum)
 
-        winner: Winner = self.server.ask("stage", stage)
-        return winner
+        committed_attempt: CommittedAttempt = self.server.ask("stage", stage)
+        return committed_attempt
 
-    def prepare(self, epoch: int, try_: int, winners: Sequence[Winner]) -> None:
-        request = self._request(epoch=epoch, try_=try_, winners=tuple(winners))
+    def prepare(self, epoch: int, try_: int, committed_attempts: Sequence[CommittedAttempt]) -> None:
+        request = self._request(epoch=epoch, try_=try_, committed_attempts=tuple(committed_attempts))
         self.server.ask("prepare", lambda: self.server.engine.prepare(request))
 
     def run_epoch(self, epoch: int, try_: int, way: int, horizon: int, commit: bool) -> Done:
@@ -152,9 +154,9 @@ class Client:
         answer: Uploaded = self.server.ask("upload", lambda: self.server.engine.upload(request))
         return answer
 
-    def fold(self, objects: Iterable[ObjectRef], epoch: int, horizons: Mapping[str, int]) -> None:
+    def compact(self, objects: Iterable[ObjectRef], epoch: int, horizons: Mapping[str, int]) -> None:
         request = self._request(epoch=epoch, refs=tuple(objects), horizons=horizons)
-        self.server.ask("fold", lambda: self.server.engine.fold(request))
+        self.server.ask("compact", lambda: self.server.engine.compact(request))
 
     def forget(self, epoch: int) -> None:
         self.server.ask("forget", lambda: self.server.engine.forget(self._request(epoch=epoch)))
@@ -209,12 +211,12 @@ class SimFleet:
         count = len(self.servers)
         return [range(SHARDS * each // count, SHARDS * (each + 1) // count) for each in range(count)]
 
-    def stage(self, epoch: int, try_: int, start: int, end: int) -> list[Winner | None]:
+    def stage(self, epoch: int, try_: int, start: int, end: int) -> list[CommittedAttempt | None]:
         """The ingest job: the stretch's rows, each with its owner; None where a server has none."""
         attempt = self.world.next_attempt()
         ranges = self.ranges()
 
-        def stage(client: Client, number: int) -> Winner | None:
+        def stage(client: Client, number: int) -> CommittedAttempt | None:
             mine = [row for row in SOURCE[start:end] if shard_of(row[0]) in ranges[number]]
             return client.stage(epoch, try_, attempt, mine) if mine else None
 

@@ -100,7 +100,7 @@ def records_of(batch: pa.RecordBatch) -> State:
     return dict(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
 
 
-def fold(operator: str, batches: Sequence[pa.RecordBatch], horizon: int, complete: bool) -> pa.RecordBatch:
+def compact(operator: str, batches: Sequence[pa.RecordBatch], horizon: int, complete: bool) -> pa.RecordBatch:
     """Newest wins."""
     found: State = {}
     for batch in batches:

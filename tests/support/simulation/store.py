@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from support.simulation.scheduler import Killed, Scheduler
-from tailrace.env.store import StoredObject
+from tailrace.env.stores.object_store import StoredObject
 from tailrace.errors import CheckpointError
 
 _Answer = TypeVar("_Answer")

@@ -30,15 +30,16 @@ from support.simulation.store import SimStore
 from support.simulation.tasks import SimClock, SimTasks
 from tailrace.api.options import CommitMode
 from tailrace.commit import controller as controllers
-from tailrace.commit import fold as folds
 from tailrace.commit import log as logs
+from tailrace.commit.compaction import compaction as compactions
+from tailrace.commit.compaction.shard_snapshot import SnapshotRule
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
-from tailrace.commit.renewal import RenewalRule
-from tailrace.env import clock, local_store, randomness, tasks
-from tailrace.env.local_copy import CopiedStore
-from tailrace.env.local_store import LocalStore
-from tailrace.env.store import ObjectStore
+from tailrace.env import clock, randomness, tasks
+from tailrace.env.stores import local_store
+from tailrace.env.stores.local_copy import CopiedStore
+from tailrace.env.stores.local_store import LocalStore
+from tailrace.env.stores.object_store import ObjectStore
 
 LIMIT_S = 3600.0
 STARTS_MAX = 60
@@ -78,7 +79,7 @@ class World:
             )
         self.copies = draw.random() < 0.7
         # Half of the worlds fold only: their epochs never change enough.
-        self.renewal = RenewalRule(chain=draw.choice((1, 3)), least_bytes=draw.choice((1, 1 << 30)))
+        self.shard_snapshot = SnapshotRule(chain=draw.choice((1, 3)), least_bytes=draw.choice((1, 1 << 30)))
         self.machines = [SimDisk(self.scheduler) for _ in range(draw.choice((1, 2)))]
         self.controller_class = _watched(self.checks)
         self.drivers: list[Driver] = []
@@ -322,8 +323,8 @@ def simulated() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for module, name, value in (
             (controllers, "QueryLock", _NoLock),
-            (folds, "FAN_IN", 3),
-            (folds, "GROWTH", 1),
+            (compactions, "FAN_IN", 3),
+            (compactions, "GROWTH", 1),
             (logs, "process_id", lambda: 1),
             (logs, "host_name", lambda: "sim"),
             (local_store, "process_id", lambda: 1),

@@ -14,7 +14,7 @@ from tailrace.api.relations import Join, OutputMode, ValidTo, Within
 from tailrace.api.stream import Stream
 from tailrace.api.windows import Window, session_window, window
 from tailrace.errors import AnalysisError
-from tailrace.operators.specs.join import SPAN_MAX
+from tailrace.operators.join.spec import SPAN_MAX
 from tailrace.types import DataType, Field
 
 SECOND = 1_000_000

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tailrace.cache.frequency_sketch import BITS, FrequencySketch, SketchSize
+from tailrace.state.cache.frequency_sketch import BITS, FrequencySketch, SketchSize
 
 _KEYS = st.lists(st.integers(0, 40), max_size=400)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.cache.policies import NEVER, POLICIES, policy_of
+from tailrace.state.cache.policies import NEVER, POLICIES, policy_of
 
 
 class Model:

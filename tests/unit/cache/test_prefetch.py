@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.cache.prefetch import Prefetcher
+from tailrace.state.cache.prefetch import Prefetcher
 
 
 class Backend:
@@ -270,17 +270,17 @@ def test_what_is_being_put_away_is_not_taken_over() -> None:
     class Slow(Backend):
         def __init__(self) -> None:
             super().__init__()
-            self.landing, self.land = threading.Event(), threading.Event()
+            self.recovery_point, self.land = threading.Event(), threading.Event()
 
         def keep(self, ids: np.ndarray, found: list[int], times: np.ndarray, wanted: np.ndarray) -> None:
-            self.landing.set()
+            self.recovery_point.set()
             assert self.land.wait(10)
             super().keep(ids, found, times, wanted)
 
     backend = Slow()
     with prefetcher(backend, ask=backend.ask, threads=1) as made:
         made.hint(ids(1), ids(0))
-        assert backend.landing.wait(10)
+        assert backend.recovery_point.wait(10)
         assert not made.take_over(ids(1))[0].any()
         backend.land.set()
         made.wait_for(ids(1))

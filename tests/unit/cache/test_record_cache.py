@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.cache.policies import POLICIES
+from tailrace.state.cache.policies import POLICIES
+from tailrace.state.cache.record_blocks import BLOCKS_MOST
+from tailrace.state.cache.record_cache import RecordCache
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import Merge, record_layout
-from tailrace.state.record_blocks import BLOCKS_MOST
-from tailrace.state.record_cache import RecordCache
-from tailrace.state.sections import RowsBuilder
-from tailrace.state.table import Rows
+from tailrace.state.sections.sections import RowsBuilder
 from tailrace.types import BIGINT, DataType, Field
 
 LAYOUT = record_layout([Field("k", BIGINT)], [(Merge.ADD, BIGINT), (Merge.MAX, DataType("string"))], ansi=False)

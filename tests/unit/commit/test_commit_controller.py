@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from support.commit_model import State, fold_newest, sections, state_of
+from support.commit_model import State, compact_newest, sections, state_of
 from support.spark_logs import spark_logs
+from tailrace.commit.compaction.compaction import compact_objects
 from tailrace.commit.controller import Controller
-from tailrace.commit.fold import fold_objects
 from tailrace.commit.manifest import EMPTY
 from tailrace.commit.objects import ObjectRef, write_object
-from tailrace.env.local_store import LocalStore
-from tailrace.env.store import ObjectStore
+from tailrace.env.stores.local_store import LocalStore
+from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import CheckpointError, CorruptionError, FencedError, LockedError
 
 PLAN = {"shards": 4, "operators": ["op"]}
@@ -56,7 +56,7 @@ def delta(controller: Controller, store: ObjectStore, epoch: int, try_: int = 0)
 
 def commit(controller: Controller, store: ObjectStore, epoch: int, try_: int = 0, **more):
     ref = delta(controller, store, epoch, try_)
-    return controller.commit(epoch, try_, [ref], rows={"input": epoch}, decisions={"tasks": epoch}, **more)
+    return controller.commit(epoch, try_, [ref], rows={"input": epoch}, epoch_config={"tasks": epoch}, **more)
 
 
 def names(store: ObjectStore, prefix: str) -> list[str]:
@@ -65,15 +65,15 @@ def names(store: ObjectStore, prefix: str) -> list[str]:
 
 def test_a_restart_continues(store) -> None:
     first = start(store, -1)
-    assert first.landing.manifest == EMPTY and first.landing.replay is None
+    assert first.recovery_point.manifest == EMPTY and first.recovery_point.replay is None
     for epoch in range(5):
         commit(first, store, epoch, watermarks={"op": epoch})
         first.clean()
     first.close()
     again = start(store, 4)
-    assert again.landing.epoch == 4 and again.landing.replay is None
-    assert again.landing.manifest.watermarks == {"op": 4}
-    assert state_of(store, again.landing.manifest, 4, 2) == expected(4)
+    assert again.recovery_point.epoch == 4 and again.recovery_point.replay is None
+    assert again.recovery_point.manifest.watermarks == {"op": 4}
+    assert state_of(store, again.recovery_point.manifest, 4, 2) == expected(4)
     again.close()
 
 
@@ -82,19 +82,19 @@ def test_a_crash_between_our_entry_and_sparks_lands_one_back(store) -> None:
     commit(first, store, 0)
     first.close()
     again = start(store, -1, 0)
-    assert again.landing.manifest == EMPTY
-    assert again.landing.replay is not None and again.landing.replay.rows == {"input": 0}
+    assert again.recovery_point.manifest == EMPTY
+    assert again.recovery_point.replay is not None and again.recovery_point.replay.rows == {"input": 0}
     for epoch in range(4):
         commit(again, store, epoch)
         again.clean()
     again.close()
     third = start(store, 2, 3)
-    assert third.landing.epoch == 2
-    assert state_of(store, third.landing.manifest, 4, 1) == expected(2)
-    assert third.landing.replay is not None and third.landing.replay.decisions == {"tasks": 3}
+    assert third.recovery_point.epoch == 2
+    assert state_of(store, third.recovery_point.manifest, 4, 1) == expected(2)
+    assert third.recovery_point.replay is not None and third.recovery_point.replay.epoch_config == {"tasks": 3}
     third.close()
     fourth = start(store, 2, 3)  # and once more, nothing having been committed in between
-    assert state_of(store, fourth.landing.manifest, 4, 1) == expected(2)
+    assert state_of(store, fourth.recovery_point.manifest, 4, 1) == expected(2)
     commit(fourth, store, 3)
     fourth.clean()
     assert fourth.manifest(3).run == fourth.run and fourth.manifest(2).epoch == 2
@@ -120,8 +120,8 @@ def test_an_object_of_closed_windows_is_kept_as_long_as_a_start_may_need_it(stor
     controller.clean()
     controller.close()
     behind = start(store, 0, 1)
-    assert behind.landing.manifest.objects == (old,)
-    assert state_of(store, behind.landing.manifest, 4, 1) == expected(0)
+    assert behind.recovery_point.manifest.objects == (old,)
+    assert state_of(store, behind.recovery_point.manifest, 4, 1) == expected(0)
     behind.commit(1, 0, horizons={"op": 1})
     behind.clean()
     assert names(store, "objects/") == [old.name]
@@ -130,7 +130,7 @@ def test_an_object_of_closed_windows_is_kept_as_long_as_a_start_may_need_it(stor
     assert names(store, "objects/") == []
     behind.close()
     last = start(store, 2)
-    assert state_of(store, last.landing.manifest, 4, 1) == {}
+    assert state_of(store, last.recovery_point.manifest, 4, 1) == {}
     last.close()
 
 
@@ -153,11 +153,11 @@ def test_a_new_try_starts_from_the_epoch_before(store) -> None:
 def test_cleaning_keeps_what_the_retained_epochs_need_and_nothing_else(store) -> None:
     controller = start(store, -1, retain=3)
     for epoch in range(10):
-        folds = []
+        compactions = []
         if epoch % 3 == 2:
             refs = controller.manifest(epoch - 1).objects
-            folds = [fold_objects(store, refs, range(4), fold_newest, run=controller.run, server=0)]
-        commit(controller, store, epoch, folds=folds)
+            compactions = [compact_objects(store, refs, range(4), compact_newest, run=controller.run, server=0)]
+        commit(controller, store, epoch, compactions=compactions)
         controller.clean()
         kept = [controller.manifest(each) for each in range(max(0, epoch - 2), epoch + 1)]
         assert names(store, "objects/") == sorted({ref.name for each in kept for ref in each.objects})
@@ -188,7 +188,7 @@ def test_orphans_of_earlier_runs_are_deleted_at_start(store, tmp_path) -> None:
     first.close()
     again = start(store, 2)
     assert orphan.name not in names(store, "objects/") and not leftover.exists()
-    assert state_of(store, again.landing.manifest, 4, 2) == expected(2)
+    assert state_of(store, again.recovery_point.manifest, 4, 2) == expected(2)
     again.close()
 
 
@@ -342,11 +342,11 @@ def test_a_damaged_newest_entry(store, tmp_path) -> None:
     with pytest.raises(CorruptionError, match=path.name):
         start(store, 2)
     fallback = start(store, 1, 2)  # Spark has committed epoch 1: the entry before the damaged one is exactly that
-    assert state_of(store, fallback.landing.manifest, 4, 2) == expected(1)
+    assert state_of(store, fallback.recovery_point.manifest, 4, 2) == expected(1)
     commit(fallback, store, 2)
     fallback.close()
     again = start(store, 2)
-    assert state_of(store, again.landing.manifest, 4, 2) == expected(2)
+    assert state_of(store, again.recovery_point.manifest, 4, 2) == expected(2)
     again.close()
 
 
@@ -357,7 +357,7 @@ def test_damaged_objects_of_the_replayed_epoch_do_not_matter(store, tmp_path) ->
     first.close()
     (tmp_path / "state" / newest.objects[-1].name).write_bytes(b"nonsense")
     again = start(store, 1, 2)
-    assert state_of(store, again.landing.manifest, 4, 2) == expected(1)
+    assert state_of(store, again.recovery_point.manifest, 4, 2) == expected(1)
     again.close()
 
 

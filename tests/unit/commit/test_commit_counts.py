@@ -8,13 +8,13 @@ import pytest
 
 from support.spark_logs import spark_logs
 from tailrace.commit.controller import Controller
-from tailrace.commit.counts import put_counts, read_counts
-from tailrace.env.local_store import LocalStore
+from tailrace.commit.row_counts import put_counts, read_counts
+from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import CorruptionError
 from tailrace.log.filenames import counts_name
 
 
-def landed(store: LocalStore, commits: int, offsets: int) -> Controller:
+def recovered(store: LocalStore, commits: int, offsets: int) -> Controller:
     return Controller.start(store, {"q": 1}, spark_logs(range(commits + 1), range(offsets + 1)))
 
 
@@ -26,7 +26,7 @@ def durable_up_to(store: LocalStore, epoch: int) -> None:
 
 
 def test_the_newest_two_are_kept(tmp_path: Path) -> None:
-    controller = landed(LocalStore(tmp_path), -1, -1)
+    controller = recovered(LocalStore(tmp_path), -1, -1)
     for epoch in range(5):
         controller.count(epoch, 10 * epoch)
     assert read_counts(LocalStore(tmp_path)) == {3: 30, 4: 40}
@@ -49,7 +49,7 @@ def test_a_start_keeps_the_count_of_the_epoch_that_is_replayed(
     durable_up_to(store, 2)
     put_counts(store, 0, {3: 33, 4: 44})
     for _ in range(2):  # a start that crashes changes nothing for the next
-        controller = landed(store, commits, offsets)
+        controller = recovered(store, commits, offsets)
         assert controller.counted(3) == kept.get(3)
         assert controller.counted(4) is None
         assert read_counts(store) == kept
@@ -62,18 +62,18 @@ def test_a_damaged_record_is_told(tmp_path: Path) -> None:
     put_counts(store, 0, {3: 33})
     store.put(counts_name(0), [store.get(counts_name(0))[:-3]])
     with pytest.raises(CorruptionError, match=r"counts/0+\.json"):
-        landed(store, 2, 3)
+        recovered(store, 2, 3)
 
 
 def test_a_replaced_run_does_not_change_what_its_successor_has_counted(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     durable_up_to(store, 2)
-    replaced = landed(store, 2, 2)
+    replaced = recovered(store, 2, 2)
     replaced.close()
-    successor = landed(store, 2, 3)
+    successor = recovered(store, 2, 3)
     successor.count(3, 33)
     successor.close()
     replaced.count(3, 44)
-    after = landed(store, 3, 3)
+    after = recovered(store, 3, 3)
     assert after.counted(3) == 33
     after.close()

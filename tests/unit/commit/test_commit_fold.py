@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.commit_model import RUN, fold_newest, section, state_of, write_delta
-from tailrace.commit.fold import FAN_IN, Folder, choose, fold_objects
-from tailrace.commit.manifest import Fold, Manifest, apply_fold
+from support.commit_model import RUN, compact_newest, section, state_of, write_delta
+from tailrace.commit.compaction.compaction import FAN_IN, Folder, choose, compact_objects
+from tailrace.commit.manifest import Compaction, Manifest, apply_compaction
 from tailrace.commit.objects import ObjectRef, open_object
-from tailrace.env.cloud_store import CloudStore
 from tailrace.env.randomness import short_id
+from tailrace.env.stores.cloud_store import CloudStore
 
 
 def memory() -> CloudStore:
@@ -56,19 +56,19 @@ def test_the_cost_is_logarithmic_and_space_is_bounded() -> None:
     """Epochs of equal size over a state of fixed size: bytes written by folds, and what a restart would read."""
     delta, state = 100_000, 50_000_000
     objects: tuple[ObjectRef, ...] = ()
-    folded = worst = 0
+    compacted = worst = 0
     for epoch in range(3000):
         objects = (*objects, ref(epoch, delta))
         if chosen := choose(objects, range(8)):
             size = min(state, sum(each.bytes for each in chosen))
             new = ObjectRef(f"fold {epoch}", chosen[0].first_epoch, chosen[-1].last_epoch, ((0, 8),), size)
-            objects = apply_fold(objects, Fold(chosen, new))
-            folded += size
+            objects = apply_compaction(objects, Compaction(chosen, new))
+            compacted += size
         if epoch > 1000:
             worst = max(worst, sum(each.bytes for each in objects))
         assert len(objects) < 50
-    print(f"folds write {folded / (3000 * delta):.2f} times what epochs write")
-    assert folded < 3 * 3000 * delta
+    print(f"folds write {compacted / (3000 * delta):.2f} times what epochs write")
+    assert compacted < 3 * 3000 * delta
     assert worst < 3.2 * state
 
 
@@ -90,10 +90,10 @@ def test_a_fold_means_what_its_objects_meant(seed: int) -> None:
         start = rng.randrange(len(objects))
         chosen = objects[start : start + rng.randint(1, 4)]
         shards = range(rng.randrange(0, 4), rng.randrange(4, 9))
-        fold = fold_objects(store, chosen, shards, fold_newest, run=RUN, server=1, horizons={"op": horizon})
-        assert fold.ref.bytes == len(store.get(fold.ref.name))
+        compact = compact_objects(store, chosen, shards, compact_newest, run=RUN, server=1, horizons={"op": horizon})
+        assert compact.ref.bytes == len(store.get(compact.ref.name))
         try:
-            objects = apply_fold(objects, fold)
+            objects = apply_compaction(objects, compact)
         except ValueError:
             continue
         after = Manifest(epoch=7, run=RUN, try_=0, objects=objects, horizons={"op": horizon})
@@ -105,11 +105,11 @@ def test_a_fold_is_made_one_shard_at_a_time() -> None:
     refs = [write_delta(store, epoch, {(shard, ("k", 0)): epoch for shard in range(8)}) for epoch in range(3)]
     seen: list[int] = []
 
-    def fold(operator, batches, horizon, complete):
+    def compact(operator, batches, horizon, complete):
         seen.append(len(batches))
-        return fold_newest(operator, batches, horizon)
+        return compact_newest(operator, batches, horizon)
 
-    result = fold_objects(store, refs, range(8), fold, run=RUN, server=0)
+    result = compact_objects(store, refs, range(8), compact, run=RUN, server=0)
     assert seen == [3] * 8
     open_object(store, result.ref).verify()
 
@@ -123,7 +123,7 @@ class Gate:
     def __call__(self, operator, batches, horizon, complete):
         self.started.set()
         assert self.open.wait(20)
-        return fold_newest(operator, batches, horizon)
+        return compact_newest(operator, batches, horizon)
 
 
 def test_folder_offers_a_fold_until_it_is_used() -> None:
@@ -138,11 +138,11 @@ def test_folder_offers_a_fold_until_it_is_used() -> None:
     folder.submit(objects, range(8), FAN_IN - 1)  # busy: nothing happens
     gate.open.set()
     folder.wait(20)
-    (fold,) = folder.finished()
-    assert fold.replaces == objects
+    (compact,) = folder.finished()
+    assert compact.replaces == objects
     folder.submit(objects, range(8), FAN_IN)  # the epoch that carried it failed: it is still on offer
-    assert folder.finished() == [fold]
-    folder.submit(apply_fold(objects, fold), range(8), FAN_IN)
+    assert folder.finished() == [compact]
+    folder.submit(apply_compaction(objects, compact), range(8), FAN_IN)
     assert folder.finished() == []
     folder.close()
 
@@ -168,11 +168,11 @@ def test_a_fold_waits_for_a_good_time_before_each_shard() -> None:
     asked: list[int] = []
     done: list[int] = []
 
-    def fold(operator, batches, horizon, complete):
+    def compact(operator, batches, horizon, complete):
         done.append(len(asked))
-        return fold_newest(operator, batches, horizon)
+        return compact_newest(operator, batches, horizon)
 
-    folder = Folder(store, fold, run=RUN, server=0, calm=lambda: asked.append(len(done)))
+    folder = Folder(store, compact, run=RUN, server=0, throttle=lambda: asked.append(len(done)))
     objects = tuple(write_delta(store, epoch, {(s, ("k", 0)): epoch for s in range(8)}) for epoch in range(FAN_IN))
     folder.submit(objects, range(8), FAN_IN - 1)
     folder.wait(20)
@@ -186,7 +186,7 @@ def test_a_failing_fold_is_kept_apart_and_tried_again(caplog) -> None:
     objects = tuple(write_delta(store, epoch, {(0, ("k", 0)): epoch}) for epoch in range(FAN_IN))
     good = store.get(objects[3].name)
     store.put(objects[3].name, [b"x" * len(good)])
-    folder = Folder(store, fold_newest, run=RUN, server=0)
+    folder = Folder(store, compact_newest, run=RUN, server=0)
     folder.submit(objects, range(8), FAN_IN)
     folder.wait(20)
     assert folder.finished() == [] and objects[3].name in str(folder.failure)
@@ -200,7 +200,7 @@ def test_a_failing_fold_is_kept_apart_and_tried_again(caplog) -> None:
 
 
 def test_objects_that_are_not_durable_are_not_folded() -> None:
-    folder = Folder(memory(), fold_newest, run=RUN, server=0)
+    folder = Folder(memory(), compact_newest, run=RUN, server=0)
     with pytest.raises(ValueError, match="beyond epoch 3"):
         folder.submit([ref(4, 10)], range(8), 3)
     assert section({}).num_rows == 0
@@ -212,11 +212,11 @@ def test_a_fold_is_complete_where_no_older_object_is_left() -> None:
     for chosen, complete in ((objects, True), (objects[1:], False)):
         said: list[bool] = []
 
-        def fold(operator, batches, horizon, all_of_them, said=said):
+        def compact(operator, batches, horizon, all_of_them, said=said):
             said.append(all_of_them)
-            return fold_newest(operator, batches, horizon)
+            return compact_newest(operator, batches, horizon)
 
-        folder = Folder(store, fold, run=RUN, server=0, choose=lambda refs, shards, chosen=chosen: chosen)
+        folder = Folder(store, compact, run=RUN, server=0, choose=lambda refs, shards, chosen=chosen: chosen)
         folder.submit(objects, range(8), 3)
         folder.wait(20)
         assert folder.failure is None

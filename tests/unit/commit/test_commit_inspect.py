@@ -11,8 +11,8 @@ from support.spark_logs import spark_logs
 from tailrace.commit.controller import Controller
 from tailrace.commit.inspect import inspect
 from tailrace.commit.objects import write_object
-from tailrace.commit.spark_folder import numbers_of, spark_epochs
-from tailrace.env.local_store import LocalStore
+from tailrace.commit.spark_logs import numbers_of, spark_epochs
+from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import TailraceError
 from tailrace.log import filenames
 
@@ -65,7 +65,7 @@ def test_what_is_said_is_what_a_start_does(
             Controller.start(store, PLAN, logs)
         return
     controller = Controller.start(store, PLAN, logs)
-    assert controller.landing.epoch == lands
+    assert controller.recovery_point.epoch == lands
     controller.close()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.commit.landing import Step, decide, land
 from tailrace.commit.log import Damaged, Fence, History
 from tailrace.commit.manifest import EMPTY, Manifest
+from tailrace.commit.recovery_point import Step, decide, land
 from tailrace.errors import CheckpointError, CorruptionError
 
 RUN = "0123456789abcdef"

@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from tailrace.commit.lock import QueryLock
-from tailrace.env.disk import FileLock
-from tailrace.env.objects import open_store
+from tailrace.env.files.disk import FileLock
 from tailrace.env.randomness import new_run_id, short_id
+from tailrace.env.stores.location import open_store
 from tailrace.errors import CheckpointError, LockedError
 
 HOLDER = """

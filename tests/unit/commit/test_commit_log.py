@@ -6,10 +6,10 @@ import pytest
 
 from tailrace.commit.log import CommitLog, Damaged, Fence
 from tailrace.commit.manifest import Manifest
-from tailrace.env.cloud_store import CloudStore
-from tailrace.env.faulty import FaultyStore
-from tailrace.env.local_store import LocalStore
 from tailrace.env.randomness import new_run_id, short_id
+from tailrace.env.stores.cloud_store import CloudStore
+from tailrace.env.stores.faulty import FaultyStore
+from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import CorruptionError, FencedError
 
 

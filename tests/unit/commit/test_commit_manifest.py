@@ -8,11 +8,11 @@ import pytest
 
 from tailrace.commit.manifest import (
     EMPTY,
-    Fold,
+    Compaction,
     Manifest,
-    StaleFold,
+    StaleCompaction,
     add_delta,
-    apply_fold,
+    apply_compaction,
     next_objects,
 )
 from tailrace.commit.objects import ObjectRef
@@ -35,7 +35,7 @@ def test_json_round_trip() -> None:
         objects=(ref("a", 0, 3), ref("b", 4, 4, (0, 2), (5, 6))),
         watermarks={"op": {"max": 7}},
         rows={"input": 3, "late": 1},
-        decisions={"combine": True},
+        epoch_config={"combine": True},
         horizons={"op": -5},
         plan="abc",
         number=9,
@@ -43,42 +43,42 @@ def test_json_round_trip() -> None:
         floor=3,
     )
     assert Manifest.from_json(json.loads(json.dumps(manifest.to_json())), 9) == manifest
-    fold = Fold((ref("x", 0, 2), ref("y", 3, 3)), ref("a", 0, 3))
-    assert Fold.from_json(json.loads(json.dumps(fold.to_json()))) == fold
+    compact = Compaction((ref("x", 0, 2), ref("y", 3, 3)), ref("a", 0, 3))
+    assert Compaction.from_json(json.loads(json.dumps(compact.to_json()))) == compact
 
 
 def test_a_fold_takes_its_shards_out_of_what_it_replaces() -> None:
     objects = (ref("a", 0, 0), ref("b", 1, 1), ref("c", 2, 2))
-    half = apply_fold(objects, Fold(objects[:2], ref("f", 0, 1, (0, 4))))
+    half = apply_compaction(objects, Compaction(objects[:2], ref("f", 0, 1, (0, 4))))
     assert {each.name: each.shards for each in half} == {
         "objects/a": ((4, 8),),
         "objects/b": ((4, 8),),
         "objects/c": ((0, 8),),
         "objects/f": ((0, 4),),
     }
-    whole = apply_fold(half, Fold(objects[:2], ref("g", 0, 1, (4, 8))))
+    whole = apply_compaction(half, Compaction(objects[:2], ref("g", 0, 1, (4, 8))))
     assert [each.name for each in whole] == ["objects/f", "objects/g", "objects/c"]
 
 
 @pytest.mark.parametrize(
-    ("fold", "why"),
+    ("compact", "why"),
     [
-        (Fold((A, B), ObjectRef("objects/f", 0, 1, (), 100)), "no shard"),
-        (Fold((A, ref("x", 0, 0)), ref("f", 0, 0)), "objects/x is not listed"),
-        (Fold((A,), ref("f", 0, 1)), "made without it"),
-        (Fold((A, B), ref("f", 0, 0)), "reaches beyond"),
-        (Fold((A, C), ref("f", 0, 2)), "made without it"),
-        (Fold((A,), ref("a", 0, 0)), "already listed"),
-        (Fold((ref("a", 0, 0, (0, 9)),), ref("f", 0, 0, (0, 9))), "folded otherwise"),
-        (Fold((), ref("f", 5, 5)), "nothing is left"),
+        (Compaction((A, B), ObjectRef("objects/f", 0, 1, (), 100)), "no shard"),
+        (Compaction((A, ref("x", 0, 0)), ref("f", 0, 0)), "objects/x is not listed"),
+        (Compaction((A,), ref("f", 0, 1)), "made without it"),
+        (Compaction((A, B), ref("f", 0, 0)), "reaches beyond"),
+        (Compaction((A, C), ref("f", 0, 2)), "made without it"),
+        (Compaction((A,), ref("a", 0, 0)), "already listed"),
+        (Compaction((ref("a", 0, 0, (0, 9)),), ref("f", 0, 0, (0, 9))), "folded otherwise"),
+        (Compaction((), ref("f", 5, 5)), "nothing is left"),
     ],
 )
-def test_a_fold_that_does_not_fit_is_refused_and_left_out(fold: Fold, why: str) -> None:
+def test_a_fold_that_does_not_fit_is_refused_and_left_out(compact: Compaction, why: str) -> None:
     objects = (A, B, C)
-    with pytest.raises(StaleFold, match=why):
-        apply_fold(objects, fold)
+    with pytest.raises(StaleCompaction, match=why):
+        apply_compaction(objects, compact)
     before = Manifest(epoch=2, run=RUN, try_=0, objects=objects)
-    assert next_objects(before, 3, [], [fold]) == (objects, ())
+    assert next_objects(before, 3, [], [compact]) == (objects, ())
 
 
 def test_deltas_must_be_of_their_epoch_and_their_own_shards() -> None:

@@ -7,7 +7,7 @@ import pytest
 from support.spark_logs import FakeSparkLogs
 from tailrace.commit.controller import Controller
 from tailrace.commit.log import CommitLog
-from tailrace.env.local_store import LocalStore
+from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import FencedError
 
 PLAN = {"query": "overtaken"}

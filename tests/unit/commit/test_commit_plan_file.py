@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.commit.plan_file import plan_digest, read_plan, refuse_other_plan, write_plan
-from tailrace.env.local_store import LocalStore
+from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import CheckpointError, CorruptionError
 
 

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.commit_model import fold_newest, section, state_of
-from tailrace.commit import ranges
-from tailrace.commit.fold import FAN_IN, Folder, fold_objects
-from tailrace.commit.manifest import Fold, Manifest, StaleFold, apply_fold, living, next_objects
+from support.commit_model import compact_newest, section, state_of
+from tailrace.commit.compaction import shard_ranges as ranges
+from tailrace.commit.compaction.compaction import FAN_IN, Folder, compact_objects
+from tailrace.commit.compaction.max_pane import MaxPane, MaxPaneTracker, grown, is_dead, is_over
+from tailrace.commit.manifest import Compaction, Manifest, StaleCompaction, apply_compaction, living, next_objects
 from tailrace.commit.objects import ObjectRef, open_object, write_object
-from tailrace.commit.reach import Reach, Reaching, grown, is_dead, is_over
-from tailrace.env.cloud_store import CloudStore
 from tailrace.env.randomness import short_id
+from tailrace.env.stores.cloud_store import CloudStore
 from tailrace.errors import CorruptionError
 from tailrace.log import format as fmt
 
@@ -33,7 +33,7 @@ EPOCHS = 30
 
 
 @pytest.mark.parametrize(
-    ("reach", "horizons", "dead"),
+    ("max_pane", "horizons", "dead"),
     [
         ((("op", 4),), {"op": 5}, True),
         ((("op", 5),), {"op": 5}, False),  # the pane of the horizon itself is the first that stays
@@ -45,12 +45,14 @@ EPOCHS = 30
         (None, {"op": 5}, False),
     ],
 )
-def test_dead_is_what_no_horizon_leaves_anything_of(reach: Reach | None, horizons: dict[str, int], dead: bool) -> None:
-    assert is_dead(reach, horizons) is dead
-    ref = ObjectRef("objects/a", 0, 0, ((0, 4),), 1, reach)
+def test_dead_is_what_no_horizon_leaves_anything_of(
+    max_pane: MaxPane | None, horizons: dict[str, int], dead: bool
+) -> None:
+    assert is_dead(max_pane, horizons) is dead
+    ref = ObjectRef("objects/a", 0, 0, ((0, 4),), 1, max_pane)
     assert living([ref], horizons) == (() if dead else (ref,))
     assert ObjectRef.from_json(ref.to_json()) == ref
-    assert not is_over(reach, "nobody", 2**62)
+    assert not is_over(max_pane, "nobody", 2**62)
 
 
 def test_horizons_only_grow() -> None:
@@ -58,7 +60,7 @@ def test_horizons_only_grow() -> None:
 
 
 def test_reach_is_the_largest_pane_where_all_records_have_one() -> None:
-    reaching = Reaching()
+    reaching = MaxPaneTracker()
     reaching.see("op", section({("k", 3): 1, ("l", -7): 1}))
     reaching.see("op", section({("k", -5): 1}))
     reaching.see("empty", section({}))
@@ -66,7 +68,7 @@ def test_reach_is_the_largest_pane_where_all_records_have_one() -> None:
     reaching.see("flat", pa.record_batch({"k0": ["k"]}))
     reaching.see("null", pa.record_batch({"__pane": pa.array([3, None], pa.int64())}))
     reaching.see("text", pa.record_batch({"__pane": ["3"]}))
-    assert reaching.reach() == (("flat", None), ("null", None), ("op", 3), ("text", None))
+    assert reaching.max_pane() == (("flat", None), ("null", None), ("op", 3), ("text", None))
 
 
 # A whole life of manifests, in a model --------------------------------------------------------------------------------
@@ -83,7 +85,7 @@ class Life:
     files: dict[str, dict[tuple[str, int], Section]] = field(default_factory=dict)
     chain: list[Manifest] = field(default_factory=lambda: [Manifest(-1, RUN, 0)])
     truth: list[dict[tuple[str, int], Section]] = field(default_factory=lambda: [{}])
-    offered: list[Fold] = field(default_factory=list)
+    offered: list[Compaction] = field(default_factory=list)
     listed: set[str] = field(default_factory=set)
     left: int = 0
     numbers: Iterator[int] = field(default_factory=count)
@@ -119,10 +121,10 @@ class Life:
                 truth.setdefault(at, {}).update(changes)
             deltas.append(self._put(f"{next(self.numbers)}", epoch, epoch, shards, content))
         for shards in owned:
-            if rng.random() < 0.5 and (made := self._fold(before, shards)):
+            if rng.random() < 0.5 and (made := self._compact(before, shards)):
                 self.offered.append(made)
-        folds = [fold for fold in self.offered if rng.random() < 0.5]
-        objects, _ = next_objects(before, epoch, deltas, folds, horizons)
+        compactions = [compact for compact in self.offered if rng.random() < 0.5]
+        objects, _ = next_objects(before, epoch, deltas, compactions, horizons)
         self.left += len({ref.name for ref in before.objects} - {ref.name for ref in objects})
         self.chain.append(Manifest(epoch, RUN, 0, objects, horizons=horizons))
         self.truth.append(truth)
@@ -144,7 +146,7 @@ class Life:
         known = self.rng.random() < 0.95  # else one of an older version
         return ObjectRef(name, first, last, shards, 1, tuple(sorted(panes.items())) if known else None)
 
-    def _fold(self, manifest: Manifest, shards: ranges.Ranges) -> Fold | None:
+    def _compact(self, manifest: Manifest, shards: ranges.Ranges) -> Compaction | None:
         """Neighbours that live, as a server of these shards would merge them."""
         mine = [ref for ref in living(manifest.objects, manifest.horizons) if ranges.common(ref.shards, shards)]
         if not mine:
@@ -167,7 +169,7 @@ class Life:
                 if kept:
                     content[operator, shard] = kept
         last = max(ref.last_epoch for ref in chosen)
-        return Fold(tuple(chosen), self._put(f"fold {next(self.numbers)}", first, last, covered, content))
+        return Compaction(tuple(chosen), self._put(f"fold {next(self.numbers)}", first, last, covered, content))
 
     def _merged(self, refs: list[ObjectRef], operator: str, shard: int, horizon: int) -> Section:
         records: Section = {}
@@ -236,8 +238,8 @@ def write(store: CloudStore, epoch: int, horizon: int = 0, rows: int = 1, **othe
 def test_manifest_and_object_agree_about_the_reach() -> None:
     store = Counting()
     ref = write(store, 3, flat=pa.record_batch({"k0": ["k"]}))
-    assert ref.reach == (("flat", None), ("op", 3))
-    assert open_object(store, ref).about["reach"] == {"flat": None, "op": 3}
+    assert ref.max_pane == (("flat", None), ("op", 3))
+    assert open_object(store, ref).about["max_pane"] == {"flat": None, "op": 3}
     other = ObjectRef(ref.name, 3, 3, ref.shards, ref.bytes, (("op", 2),))
     with pytest.raises(CorruptionError, match=r"reach .*'op': 3.*, not {'op': 2}"):
         open_object(store, other)
@@ -250,19 +252,19 @@ def test_objects_and_entries_of_the_first_version_are_read_and_never_dead(monkey
         old.setattr(fmt, "ENTRY_VERSION", 1)
         old.setattr("tailrace.commit.objects.reach_to_json", lambda _: None)
         raw = write(store, 3).to_json()
-        del raw["reach"]
+        del raw["max_pane"]
         entry = fmt.encode_entry("durable", {**Manifest(3, RUN, 0).to_json(), "objects": [raw]})
     manifest = Manifest.from_json(fmt.decode_entry(entry, "log/7")[1], 7)
     assert state_of(store, manifest, SHARDS, 2) == {(shard, ("k0", 3)): 3 for shard in range(SHARDS)}
     (ref,) = manifest.objects
-    assert ref.reach is None
+    assert ref.max_pane is None
     assert next_objects(manifest, 4, [], [], {"op": 99})[0] == (ref,)
 
 
 def test_only_operators_that_are_not_over_are_read_of_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fold of objects in which a rolling aggregate lives, beside large windows that have closed."""
     monkeypatch.setattr("tailrace.log.reader.WHOLE_BYTES_MAX", 3_000)
-    monkeypatch.setattr("tailrace.commit.fold.READ_AHEAD_BYTES", 0)
+    monkeypatch.setattr("tailrace.commit.compaction.compaction.READ_AHEAD_BYTES", 0)
     store = Counting()
     rolling = [section({("r", 0): epoch}) for epoch in range(4)]
     refs = [write(store, epoch, rows=500, rolling=rolling[epoch]) for epoch in range(4)]
@@ -270,9 +272,9 @@ def test_only_operators_that_are_not_over_are_read_of_an_object(monkeypatch: pyt
     state = state_of(store, before, SHARDS, 1), state_of(store, before, SHARDS, 1, "rolling")
     assert state[1] == {(0, ("r", 0)): 3}
     store.read.clear()
-    fold = fold_objects(store, refs, range(SHARDS), fold_newest, run=RUN, server=0, horizons=before.horizons)
+    compact = compact_objects(store, refs, range(SHARDS), compact_newest, run=RUN, server=0, horizons=before.horizons)
     assert all(store.read[ref.name] < ref.bytes / 2 for ref in refs[:3]) and store.read[refs[3].name] >= refs[3].bytes
-    after = Manifest(3, RUN, 0, apply_fold(refs, fold, before.horizons), horizons=before.horizons)
+    after = Manifest(3, RUN, 0, apply_compaction(refs, compact, before.horizons), horizons=before.horizons)
     assert len(after.objects) == 1
     assert (state_of(store, after, SHARDS, 1), state_of(store, after, SHARDS, 1, "rolling")) == state
 
@@ -281,57 +283,57 @@ def test_a_fold_outlives_some_of_what_it_was_made_of() -> None:
     """One that begins before the windows of epochs 0 and 1 close, and is done when their files have gone."""
     store = Counting()
     refs = tuple(write(store, epoch) for epoch in range(4))
-    fold = fold_objects(store, refs, range(SHARDS), fold_newest, run=RUN, server=0, horizons={"op": 0})
+    compact = compact_objects(store, refs, range(SHARDS), compact_newest, run=RUN, server=0, horizons={"op": 0})
     horizons = {"op": 2}
     objects = living(refs, horizons)
     assert objects == refs[2:]
-    with pytest.raises(StaleFold, match="is not listed"):
-        apply_fold(objects, fold)  # by these horizons it is not dead: somebody else has folded it
-    assert apply_fold(objects, fold, horizons) == (fold.ref,)
-    after = Manifest(4, RUN, 0, (fold.ref,), horizons=horizons)
+    with pytest.raises(StaleCompaction, match="is not listed"):
+        apply_compaction(objects, compact)  # by these horizons it is not dead: somebody else has folded it
+    assert apply_compaction(objects, compact, horizons) == (compact.ref,)
+    after = Manifest(4, RUN, 0, (compact.ref,), horizons=horizons)
     assert state_of(store, after, SHARDS, 1) == state_of(store, Manifest(4, RUN, 0, refs, horizons=horizons), SHARDS, 1)
-    with pytest.raises(StaleFold, match="nothing is left"):
-        apply_fold((), fold, {"op": 4})
+    with pytest.raises(StaleCompaction, match="nothing is left"):
+        apply_compaction((), compact, {"op": 4})
 
 
 def test_a_fold_that_is_dead_when_it_comes_is_listed_once_so_that_its_file_goes() -> None:
     """It stands for an object of an older version too, of which nobody knows that it is dead."""
     store = Counting()
     known, unknown = write(store, 0), ObjectRef("objects/old", 1, 1, ((0, SHARDS),), 1)
-    fold = Fold((known, unknown), ObjectRef("objects/fold", 0, 1, ((0, SHARDS),), 1, ()))
+    compact = Compaction((known, unknown), ObjectRef("objects/fold", 0, 1, ((0, SHARDS),), 1, ()))
     before = Manifest(1, RUN, 0, (known, unknown), horizons={"op": 1})
-    objects, applied = next_objects(before, 2, [], [fold], {"op": 1})
-    assert (objects, applied) == ((fold.ref,), (fold,))
+    objects, applied = next_objects(before, 2, [], [compact], {"op": 1})
+    assert (objects, applied) == ((compact.ref,), (compact,))
     after = Manifest(2, RUN, 0, objects, horizons={"op": 1})
-    assert next_objects(after, 3, [], [fold], {"op": 1}) == ((), ())
+    assert next_objects(after, 3, [], [compact], {"op": 1}) == ((), ())
 
 
 def test_a_fold_reads_nothing_more_of_an_object_that_dies_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its file goes while the fold is under way. That is neither damage nor a reason to wait before the next one."""
     monkeypatch.setattr("tailrace.log.reader.WHOLE_BYTES_MAX", 2_000)
-    monkeypatch.setattr("tailrace.commit.fold.READ_AHEAD_BYTES", 0)
+    monkeypatch.setattr("tailrace.commit.compaction.compaction.READ_AHEAD_BYTES", 0)
     monkeypatch.setattr(fmt, "PACK_BYTES", 0)  # each shard's section is read by itself
     store = Counting()
     refs = tuple(write(store, epoch, rows=100) for epoch in range(FAN_IN))
     begun: list[int] = []
 
-    def fold_first(operator: str, batches: list[pa.RecordBatch], horizon: int, complete: bool) -> pa.RecordBatch:
+    def compact_first(operator: str, batches: list[pa.RecordBatch], horizon: int, complete: bool) -> pa.RecordBatch:
         if not begun:
             folder.submit(refs[4:], range(SHARDS), FAN_IN, {"op": 4})
             store.delete([ref.name for ref in refs[:4]])
         begun.append(len(batches))
-        return fold_newest(operator, batches, horizon)
+        return compact_newest(operator, batches, horizon)
 
-    folder = Folder(store, fold_first, run=RUN, server=0)
+    folder = Folder(store, compact_first, run=RUN, server=0)
     folder.submit(refs, range(SHARDS), FAN_IN - 1, {"op": 0})
     folder.wait(20)
     assert begun == [FAN_IN, *[FAN_IN - 4] * (SHARDS - 1)]
     assert folder.failure is None
-    (fold,) = folder.finished()
+    (compact,) = folder.finished()
     objects, applied = next_objects(
         Manifest(FAN_IN, RUN, 0, refs[4:], horizons={"op": 4}), FAN_IN + 1, [], folder.finished(), {"op": 4}
     )
-    assert applied == (fold,)
+    assert applied == (compact,)
     after = Manifest(FAN_IN + 1, RUN, 0, objects, horizons={"op": 4})
     wanted = Manifest(FAN_IN + 1, RUN, 0, refs[4:], horizons={"op": 4})
     assert state_of(store, after, SHARDS, 2) == state_of(store, wanted, SHARDS, 1)
@@ -341,7 +343,7 @@ def test_a_fold_reads_nothing_more_of_an_object_that_dies_meanwhile(monkeypatch:
 def test_dead_objects_are_not_folded() -> None:
     store = Counting()
     refs = tuple(write(store, epoch) for epoch in range(FAN_IN))
-    folder = Folder(store, fold_newest, run=RUN, server=0)
+    folder = Folder(store, compact_newest, run=RUN, server=0)
     folder.submit(refs, range(SHARDS), FAN_IN, {"op": 1})  # one too few are left
     folder.wait(20)
     assert not store.read and not folder.finished()
@@ -361,12 +363,12 @@ def test_a_file_that_goes_while_it_is_read_is_no_damage() -> None:
 
     store = Going()
     refs = tuple(write(store, epoch) for epoch in range(FAN_IN + 8))
-    folder = Folder(store, fold_newest, run=RUN, server=0)
+    folder = Folder(store, compact_newest, run=RUN, server=0)
     folder.submit(refs, range(SHARDS), FAN_IN + 8, {"op": 0})
     folder.wait(20)
     assert folder.failure is None and not folder.finished()
     folder.submit(refs[3:], range(SHARDS), FAN_IN + 10, {"op": 3})  # at once, and not after a pause
     folder.wait(20)
-    (fold,) = folder.finished()
-    assert fold.replaces == refs[3:]
+    (compact,) = folder.finished()
+    assert compact.replaces == refs[3:]
     folder.close()

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tailrace.env.kept_memory import Resident, resident_bytes, server_variables, upkeep
+from tailrace.env.memory import Resident, resident_bytes, server_variables, upkeep
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be asked to keep memory")
 

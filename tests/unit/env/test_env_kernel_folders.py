@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.env import compiled, kernel_folders
+from tailrace.env.kernels import cache_folders as kernel_folders
+from tailrace.env.kernels import compile as compiled
 
 NAMES = [f"{number:016x}" for number in range(4)]
 DAY_S = 24 * 3600
@@ -193,7 +194,7 @@ def test_kernels_are_held_where_they_lie(tmp_path: Path, monkeypatch: pytest.Mon
     def one(x: int) -> int:
         return x + 1
 
-    one.__module__ = "tailrace.state.run_kernels"
+    one.__module__ = "tailrace.state.append.run_kernels"
     compiled.inlined(one)
     unused(tmp_path, NAMES[0], 99)
     os.utime(compiled.cache_folder_of(one) / ".used", (0, 0))

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.env import compiled, kernel_sources
-from tailrace.state import run_kernels
+from tailrace.env.kernels import compile as compiled
+from tailrace.env.kernels import source_digest as kernel_sources
+from tailrace.state.append import run_kernels
 
 KERNEL = "tailrace.a.loops"
 FILES = {

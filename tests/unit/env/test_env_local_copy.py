@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.env import scratch
-from tailrace.env.cloud_store import CloudStore
-from tailrace.env.local_copy import PIECE_BYTES, CopiedStore, copies_of
-from tailrace.env.local_store import LocalStore
+from tailrace.env.files import scratch
 from tailrace.env.randomness import short_id
+from tailrace.env.stores.cloud_store import CloudStore
+from tailrace.env.stores.local_copy import PIECE_BYTES, CopiedStore, copies_of
+from tailrace.env.stores.local_store import LocalStore
 
 
 @pytest.fixture

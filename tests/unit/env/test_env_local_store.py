@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.env import disk as disk_module
-from tailrace.env.disk import Disk, FileLock
-from tailrace.env.faulty import SimulatedCrash, SimulatedDisk
-from tailrace.env.local_store import LocalStore
+from tailrace.env.files import disk as disk_module
+from tailrace.env.files.disk import Disk, FileLock
+from tailrace.env.stores.faulty import SimulatedCrash, SimulatedDisk
+from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import CheckpointError
 
 

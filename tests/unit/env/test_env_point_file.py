@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tailrace.env import point_file
-from tailrace.env.point_file import BLOCK, PointFile
-from tailrace.env.scratch import ScratchFile
+from tailrace.env.files import point_file
+from tailrace.env.files.point_file import BLOCK, PointFile
+from tailrace.env.files.scratch import ScratchFile
 
 
 def open_descriptors() -> int:

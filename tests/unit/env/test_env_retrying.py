@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from tailrace.env import clock
-from tailrace.env.retrying import PAUSE_S_MAX, TOLD_S, keep_trying
+from tailrace.env.retry import PAUSE_S_MAX, TOLD_S, keep_trying
 
 
 class Hurried(clock.SystemClock):

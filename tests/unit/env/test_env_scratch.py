@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tailrace.env.scratch import ScratchFile, temporary_folder, temporary_in
+from tailrace.env.files.scratch import ScratchFile, temporary_folder, temporary_in
 
 
 def test_what_is_written_is_what_is_mapped(tmp_path: Path) -> None:

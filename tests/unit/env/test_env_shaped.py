@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tailrace.env.clock import SystemClock
-from tailrace.env.local_store import LocalStore
-from tailrace.env.objects import open_store
-from tailrace.env.shaped import ShapedStore
+from tailrace.env.stores.local_store import LocalStore
+from tailrace.env.stores.location import open_store
+from tailrace.env.stores.shaped_store import ShapedStore
 from tailrace.errors import CheckpointError
 
 

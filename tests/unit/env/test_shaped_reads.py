@@ -8,7 +8,7 @@ import pytest
 
 from support.still_clock import StillClock
 from tailrace.env import clock
-from tailrace.env.shaped_reads import ReadDevice
+from tailrace.env.files.shaped_reads import ReadDevice
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from support.commit_model import section
 from tailrace.commit.objects import ObjectRef, open_object, read_sections, write_object
-from tailrace.env.cloud_store import CloudStore
 from tailrace.env.randomness import short_id
+from tailrace.env.stores.cloud_store import CloudStore
 from tailrace.errors import CheckpointError, CorruptionError
 from tailrace.log import format as fmt
 from tailrace.log import reader as reader_module

@@ -23,16 +23,16 @@ from support import window_cases as cases
 from support.top_n_model import TopNModel
 from support.window_cases import CUSTOM, Answers, Row, Wanted, by_count, by_time, play, spec_of
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators import row_lift
-from tailrace.operators.catalogue import operator_of
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.operator import Operator
-from tailrace.operators.specs.aggregate import AggregateSpec
-from tailrace.operators.specs.best import Best, Order
-from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.base import Operator
+from tailrace.operators.ingest import rows as row_ingest
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import operator_of
+from tailrace.operators.top_n.best_spec import Best, Order
+from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.operators.warm_up import warm_up
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH
-from tailrace.state.table import Rows
 from unit.operators.test_no_python_per_row import calls
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -40,13 +40,13 @@ LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 
 @pytest.fixture(autouse=True)
 def few_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = row_lift.put_hashes
+    real = row_ingest.put_hashes
 
     def coarse(rows: Rows, program: np.ndarray) -> None:
         real(rows, program)
         rows.words[:, HASH] = rows.words[:, HASH] % 3 - 1
 
-    monkeypatch.setattr(row_lift, "put_hashes", coarse)
+    monkeypatch.setattr(row_ingest, "put_hashes", coarse)
 
 
 def best_of(rng: random.Random) -> Best:
@@ -159,7 +159,7 @@ def test_ten_times_the_keys_need_no_more_calls_of_python(slide: int | None, tmp_
         batch = cases.batch_of([(f"key {at % keys}", at, at % 7, "text") for at in range(5 * keys)])
 
         def epoch(number: int) -> None:
-            operator.apply(number, [lifter_of(spec, MIN_MICROS, False, cases.TYPES).frame([batch])])
+            operator.apply(number, [ingest_of(spec, MIN_MICROS, False, cases.TYPES).frame([batch])])
             assert operator.advance(number, MIN_MICROS, MIN_MICROS)
             operator.delta(number)
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace.errors import UserFunctionError
-from tailrace.operators.call_limit import NotReturned, set_limit, within_limit
-from tailrace.operators.user_code import called
+from tailrace.operators.user_code.call_limit import NotReturned, set_limit, within_limit
+from tailrace.operators.user_code.code import called
 
 
 @pytest.fixture(autouse=True)

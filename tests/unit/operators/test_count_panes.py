@@ -23,13 +23,14 @@ from support import window_cases as cases
 from support.window_cases import INCREMENTAL, Row, by_count, play, spec_of
 from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators import count_panes, count_steps
-from tailrace.operators.catalogue import operator_of
-from tailrace.operators.count_panes import CountPanes
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.operator import Operator
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.operators.specs.ttl import Clock, Ttl
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.base import Operator
+from tailrace.operators.count_window import sliding as count_panes
+from tailrace.operators.count_window import steps as count_steps
+from tailrace.operators.count_window.sliding import CountPanes
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import operator_of
+from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 
@@ -70,12 +71,12 @@ VALUES = {"d": DOUBLE, "e": DataType("decimal(28,2)"), "s": DataType("string"), 
 
 def every_aggregate(size: int, slide: int, store: str | None) -> AggregateSpec:
     accumulators = [
-        Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
-        Accumulator(Merge.ADD, Lift.PRESENT, "i", BIGINT),
-        Accumulator(Merge.MOMENTS, Lift.DOUBLE, "d", DOUBLE),
-        Accumulator(Merge.ADD, Lift.VALUE, "e", WIDE),
-        Accumulator(Merge.ADD, Lift.DOUBLE, "i", DOUBLE),
-        Accumulator(Merge.ADD, Lift.DOUBLE, "d", DOUBLE),
+        Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
+        Accumulator(Merge.ADD, AccumulatorInput.PRESENT, "i", BIGINT),
+        Accumulator(Merge.MOMENTS, AccumulatorInput.DOUBLE, "d", DOUBLE),
+        Accumulator(Merge.ADD, AccumulatorInput.VALUE, "e", WIDE),
+        Accumulator(Merge.ADD, AccumulatorInput.DOUBLE, "i", DOUBLE),
+        Accumulator(Merge.ADD, AccumulatorInput.DOUBLE, "d", DOUBLE),
     ]
     outputs = [
         Output("rows", Result.VALUE, (0,), BIGINT),
@@ -84,11 +85,15 @@ def every_aggregate(size: int, slide: int, store: str | None) -> AggregateSpec:
         Output("mean", Result.QUOTIENT, (4, 1), DOUBLE),
         Output("sum", Result.VALUE, (5,), DOUBLE),
     ]
-    for merge, lift in ((Merge.MIN, Lift.VALUE), (Merge.MAX, Lift.VALUE), (Merge.FIRST, Lift.TIMED)):
+    for merge, input in (
+        (Merge.MIN, AccumulatorInput.VALUE),
+        (Merge.MAX, AccumulatorInput.VALUE),
+        (Merge.FIRST, AccumulatorInput.TIMED),
+    ):
         for name, type_ in VALUES.items():
             outputs.append(Output(f"{merge}_{name}", Result.VALUE, (len(accumulators),), type_))
-            accumulators.append(Accumulator(merge, lift, name, type_))
-    accumulators.append(Accumulator(Merge.LAST, Lift.TIMED_PRESENT, "s", VALUES["s"]))
+            accumulators.append(Accumulator(merge, input, name, type_))
+    accumulators.append(Accumulator(Merge.LAST, AccumulatorInput.TIMED_PRESENT, "s", VALUES["s"]))
     outputs.append(Output("last_s", Result.VALUE, (len(accumulators) - 1,), VALUES["s"]))
     return spec_of(
         (),
@@ -130,7 +135,7 @@ def test_every_aggregate_is_what_it_is_of_the_rows(tmp_path: Path) -> None:
         }
         batch, found = pa.RecordBatch.from_pydict(columns), []
         for spec, operator in zip(specs, operators, strict=True):
-            operator.apply(epoch, [lifter_of(spec, MIN_MICROS, False, types).frame([batch])])
+            operator.apply(epoch, [ingest_of(spec, MIN_MICROS, False, types).frame([batch])])
             rows = [row for out in operator.advance(epoch, MIN_MICROS, MIN_MICROS) for row in out.to_pylist()]
             found.append({(row["k"], row["window"]): row for row in rows})
         assert found[0].keys() == found[1].keys()
@@ -155,7 +160,7 @@ def timeline(spec: AggregateSpec, rows_an_epoch: int, rows: int, folder: str) ->
     changed = windows = 0
     for epoch in range(rows // rows_an_epoch):
         made: list[Row] = [("k", epoch * rows_an_epoch + i, 1, "x") for i in range(rows_an_epoch)]
-        operator.apply(epoch, [lifter_of(spec, MIN_MICROS, False, cases.TYPES).frame([cases.batch_of(made)])])
+        operator.apply(epoch, [ingest_of(spec, MIN_MICROS, False, cases.TYPES).frame([cases.batch_of(made)])])
         windows += sum(len(batch) for batch in operator.advance(epoch, MIN_MICROS, MIN_MICROS))
         changed += sum(len(batch) for batch in operator.delta(epoch).values())
         operator.forget(epoch)
@@ -192,7 +197,7 @@ def test_nothing_is_left_of_keys_that_are_forgotten(
     size: int, slide: int, memory_bytes: int, clock: Clock, tmp_path: Path
 ) -> None:
     accumulators = list(cases.ACCUMULATORS)
-    accumulators.insert(1, Accumulator(Merge.MAX, Lift.STAMP, None, TIMESTAMP))
+    accumulators.insert(1, Accumulator(Merge.MAX, AccumulatorInput.STAMP, None, TIMESTAMP))
     spec = spec_of(
         (),
         accumulators=tuple(accumulators),
@@ -207,7 +212,7 @@ def test_nothing_is_left_of_keys_that_are_forgotten(
         operator.set_times(epoch, MIN_MICROS)
         # Keys stop at different places of a block.
         rows: list[Row] = [(f"k{key}", epoch, 1, "x") for key in range(17) if key >= epoch]
-        operator.apply(epoch, [lifter_of(spec, MIN_MICROS, False, cases.TYPES).frame([cases.batch_of(rows)])])
+        operator.apply(epoch, [ingest_of(spec, MIN_MICROS, False, cases.TYPES).frame([cases.batch_of(rows)])])
         operator.advance(epoch, MIN_MICROS, MIN_MICROS)
     left = []
     for epoch, before in ((17, 7), (18, 1000), (19, 1000)):
@@ -227,7 +232,7 @@ def test_a_sum_that_leaves_its_range_is_told_and_changes_nothing(tmp_path: Path)
 
     def told(epoch: int, values: list[int]) -> list[Any]:
         rows: list[Row] = [("k", i, value, None) for i, value in enumerate(values)]
-        operator.apply(epoch, [lifter_of(spec, MIN_MICROS, False, cases.TYPES).frame([cases.batch_of(rows)])])
+        operator.apply(epoch, [ingest_of(spec, MIN_MICROS, False, cases.TYPES).frame([cases.batch_of(rows)])])
         batches = operator.advance(epoch, MIN_MICROS, MIN_MICROS)
         return [total for batch in batches for total in batch["total"].to_pylist()]
 
@@ -245,7 +250,7 @@ def test_strings_that_a_window_takes_over_find_room(tmp_path: Path) -> None:
     operator: Any = operator_of(spec, range(spec.shards), memory_bytes=1 << 24, folder=str(tmp_path))
     texts = ["z" * 5000 + f"{200 - i:04}" for i in range(200)]
     rows: list[Row] = [("k", i, 1, text) for i, text in enumerate(texts)]
-    operator.apply(0, [lifter_of(spec, MIN_MICROS, False, cases.TYPES).frame([cases.batch_of(rows)])])
+    operator.apply(0, [ingest_of(spec, MIN_MICROS, False, cases.TYPES).frame([cases.batch_of(rows)])])
     batches = operator.advance(0, MIN_MICROS, MIN_MICROS)
     least = np.concatenate([batch["least"].to_pylist() for batch in batches])
     assert least.tolist() == texts[39:]

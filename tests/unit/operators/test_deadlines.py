@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.operators import deadlines
-from tailrace.operators.deadlines import Deadlines
+from tailrace.operators.timers import deadlines
+from tailrace.operators.timers.deadlines import Deadlines
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 SHARDS = 3

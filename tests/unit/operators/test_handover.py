@@ -7,19 +7,19 @@ import random
 import pyarrow as pa
 
 from tailrace.ids import Micros
-from tailrace.operators.handover import in_fixed_order
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.exchange import in_fixed_order
 from tailrace.operators.output import output_schema
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.operators.specs.best import Order
-from tailrace.operators.specs.top_n import TopNSpec
-from tailrace.operators.specs.window import WindowSpec
+from tailrace.operators.top_n.best_spec import Order
+from tailrace.operators.top_n.spec import TopNSpec
+from tailrace.operators.windows import WindowSpec
 from tailrace.state.layout import Merge
 from tailrace.types import DOUBLE, TIMESTAMP, DataType, Field
 
 SPEC = AggregateSpec(
     name="first",
     keys=(Field("k", DataType("string")),),
-    accumulators=(Accumulator(Merge.ADD, Lift.DOUBLE, "x", DOUBLE),),
+    accumulators=(Accumulator(Merge.ADD, AccumulatorInput.DOUBLE, "x", DOUBLE),),
     outputs=(Output("x", Result.VALUE, (0,), DOUBLE),),
     window=WindowSpec(Micros(10), Micros(10), Micros(0)),
     window_name="window",
@@ -32,7 +32,7 @@ SPEC = AggregateSpec(
 )
 
 
-def emission(rows: list[tuple[int, str | None, float]]) -> pa.RecordBatch:
+def output(rows: list[tuple[int, str | None, float]]) -> pa.RecordBatch:
     made = [{"window": {"start": start, "end": start + 10}, "k": k, "x": x} for start, k, x in rows]
     return pa.RecordBatch.from_pylist(made, schema=output_schema(SPEC))
 
@@ -46,7 +46,7 @@ def test_the_order_does_not_depend_on_how_rows_came() -> None:
     for _ in range(5):
         rng.shuffle(rows)
         cut = rng.randrange(len(rows))
-        batches = in_fixed_order([emission(rows[:cut]), emission([]), emission(rows[cut:])], SPEC)
+        batches = in_fixed_order([output(rows[:cut]), output([]), output(rows[cut:])], SPEC)
         seen.add(str([row for batch in batches for row in batch.to_pylist()]))
         assert sum(len(batch) for batch in batches) == len(rows)
     assert len(seen) == 1
@@ -84,4 +84,4 @@ def test_best_rows_of_windows_without_a_key_are_in_order_too() -> None:
 
 def test_nothing_is_nothing() -> None:
     assert in_fixed_order([], SPEC) == []
-    assert in_fixed_order([emission([])], SPEC) == []
+    assert in_fixed_order([output([])], SPEC) == []

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.cache.frequency_sketch import SketchSize
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.deduplicate_lift import DeduplicateLifter
-from tailrace.operators.hint_extractor import HASH_COLUMN, HintExtractor, hash_columns, told
-from tailrace.operators.specs.deduplicate import DeduplicateSpec
-from tailrace.operators.specs.hint import HintSpec
-from tailrace.operators.specs.window import Panes
+from tailrace.operators.dedup.ingest import DedupIngest
+from tailrace.operators.dedup.spec import DeduplicateSpec
+from tailrace.operators.ingest.hint_extractor import HASH_COLUMN, HintExtractor, hash_columns, told
+from tailrace.operators.ingest.hint_spec import HintSpec
+from tailrace.operators.windows import Panes
+from tailrace.state.cache.frequency_sketch import SketchSize
 from tailrace.state.layout import HASH
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 
@@ -97,7 +97,7 @@ def test_every_pane_that_a_key_has_rows_in(
 def test_hashes_are_those_of_the_state() -> None:
     columns = _columns([(number, "x" * (number % 5), number) for number in range(100)])
     spec = DeduplicateSpec("d", KEYS, (*KEYS, TIME), TIME, False, False, 0, False, SHARDS)  # type: ignore[arg-type]
-    frame = DeduplicateLifter(spec, MIN_MICROS, False).frame([pa.RecordBatch.from_pydict(columns)])
+    frame = DedupIngest(spec, MIN_MICROS, False).frame([pa.RecordBatch.from_pydict(columns)])
     assert sorted(hash_columns(KEYS, columns).tolist()) == sorted(frame.rows[:, HASH].tolist())
 
 

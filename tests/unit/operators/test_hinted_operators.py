@@ -21,16 +21,16 @@ from tailrace.api.options import parse_options
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.api.windows import count_window, session_window, window
-from tailrace.cache.frequency_sketch import SketchSize
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.catalogue import operator_of
-from tailrace.operators.hint_extractor import HintExtractor, told
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.operator import Hinted, Operator
-from tailrace.operators.specs.operator import OperatorSpec
-from tailrace.plan.hinting import hint_specs
+from tailrace.operators.base import Hinted, Operator
+from tailrace.operators.ingest.hint_extractor import HintExtractor, told
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import operator_of
+from tailrace.operators.spec import OperatorSpec
+from tailrace.plan.hints import hint_specs
 from tailrace.plan.physical import PhysicalPlan, plan_relation
-from tailrace.state.tuning import ColdTuning, Tuning
+from tailrace.state.cache.frequency_sketch import SketchSize
+from tailrace.state.tuning import SpillTuning, Tuning
 
 NEVER_HOT = SketchSize(threshold=254, interval=1 << 40)
 KEYS, EPOCHS = 6_000, 9
@@ -74,7 +74,7 @@ def _rows(seed: int, epoch: int) -> pa.RecordBatch:
 
 @contextmanager
 def _operator(spec: OperatorSpec, folder: Path, policy: str = "timestamp") -> Iterator[Operator]:
-    tuning = Tuning(cold=ColdTuning(policy=policy, hint_worth_s=0.0))
+    tuning = Tuning(spilled=SpillTuning(policy=policy, hint_worth_s=0.0))
     folder.mkdir()
     made = operator_of(spec, range(spec.shards), memory_bytes=MEMORY_BYTES, folder=str(folder), tuning=tuning)
     try:
@@ -84,7 +84,7 @@ def _operator(spec: OperatorSpec, folder: Path, policy: str = "timestamp") -> It
 
 
 def _apply(operator: Operator, spec: OperatorSpec, rows: pa.RecordBatch, epoch: int) -> list[str]:
-    frame = lifter_of(spec, MIN_MICROS, False, TYPES, epoch).frame([rows])
+    frame = ingest_of(spec, MIN_MICROS, False, TYPES, epoch).frame([rows])
     operator.apply(epoch, [frame])
     emitted = operator.advance(epoch, MIN_MICROS, MIN_MICROS)
     said = sorted(repr(row) for batch in emitted for row in batch.to_pylist())
@@ -150,7 +150,7 @@ def test_staged_rows_foretell_too(kind: str, tmp_path: Path) -> None:
             rows = _rows(seed, epoch)
             before = operator.metrics()
             if epoch >= FIRST:
-                operator.hint_frame(lifter_of(spec, MIN_MICROS, False, TYPES, epoch).frame([rows]), epoch)
+                operator.hint_frame(ingest_of(spec, MIN_MICROS, False, TYPES, epoch).frame([rows]), epoch)
                 _settled(operator)
             _apply(operator, spec, rows, epoch)
             after = operator.metrics()

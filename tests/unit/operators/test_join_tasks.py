@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from support.join_oracle import JoinOracle
 from tailrace.errors import AnalysisError
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.catalogue import operator_of
-from tailrace.operators.join_lift import JoinLifter
-from tailrace.operators.join_rows import JoinRows
+from tailrace.operators.join.ingest import JoinIngest
+from tailrace.operators.join.interval_join import JoinRows
+from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
+from tailrace.operators.join.window_join import WindowJoin
 from tailrace.operators.output import output_schema
-from tailrace.operators.specs.from_json import spec_from_json
-from tailrace.operators.specs.join import LEFT, RIGHT, How, JoinKind, JoinSpec
-from tailrace.operators.specs.window import WindowSpec
-from tailrace.operators.window_join import WindowJoin
+from tailrace.operators.registry import operator_of
+from tailrace.operators.spec_json import spec_from_json
+from tailrace.operators.windows import WindowSpec
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 from unit.operators.test_no_python_per_row import calls
 
@@ -34,7 +34,7 @@ WINDOW = WindowSpec(Micros(20 * SECOND), Micros(10 * SECOND), Micros(3))
 
 def spec_of(kind: JoinKind, how: How = How.INNER, **options: Any) -> JoinSpec:
     defaults: dict[str, Any] = {
-        "name": "orders",
+        "name": "instructions",
         "keys": (Field("k", BIGINT),),
         "left": (Field("a", DataType("string")), Field("until", TIMESTAMP)),
         "right": (Field("b", BIGINT),),
@@ -78,24 +78,24 @@ def test_a_task_drops_late_rows_and_tells_how_far_each_side_is(kind: str, seed: 
     oracle.watermarks.append(rng.randint(-50, 50) * SECOND + rng.choice([0, 1, 2, 3, 4]))
     times = [rng.choice([None, rng.randint(-60, 60) * SECOND + rng.randint(0, 4)]) for _ in range(rng.randint(0, 20))]
     sides = [rng.choice([LEFT, RIGHT]) for _ in times]
-    lifter = JoinLifter(spec, oracle.watermarks[-1])
+    ingest = JoinIngest(spec, oracle.watermarks[-1])
     batch = united(times, sides, [rng.randint(0, 3) for _ in times])
     cut = rng.randint(0, len(times))
-    frames = [lifter.frame([part]) for part in (batch[:cut], batch[cut:])]
+    frames = [ingest.frame([part]) for part in (batch[:cut], batch[cut:])]
     word = spec.layout().accumulators[1].word
     found = sorted(time for frame in frames for time in frame.rows[:, word].tolist())
     assert found == sorted(time for time in times if time is not None and not oracle.late(time))
     for side in (LEFT, RIGHT):
         seen = [time for time, own in zip(times, sides) if own == side and time is not None]
-        assert lifter.counts.times_max[side] == max(seen, default=MIN_MICROS)
-    counts = lifter.counts
+        assert ingest.counts.times_max[side] == max(seen, default=MIN_MICROS)
+    counts = ingest.counts
     assert counts.rows == len(times) == len(found) + counts.late_rows + counts.null_time_rows
     assert counts.null_time_rows == times.count(None)
 
 
 def test_times_that_are_none_are_refused() -> None:
     with pytest.raises(AnalysisError, match="filter them before"):
-        JoinLifter(SPECS["interval"], MIN_MICROS).frame([united([2**62 + 1], [LEFT], [1])])
+        JoinIngest(SPECS["interval"], MIN_MICROS).frame([united([2**62 + 1], [LEFT], [1])])
 
 
 def test_a_join_that_forgets_nothing_needs_no_times() -> None:
@@ -103,7 +103,7 @@ def test_a_join_that_forgets_nothing_needs_no_times() -> None:
     with tempfile.TemporaryDirectory() as folder:
         operator = operator_of(spec, range(4), memory_bytes=10**6, folder=folder)
         for epoch, side in enumerate((LEFT, RIGHT)):
-            frame = JoinLifter(spec, MIN_MICROS).frame([united([None, None], [side, side], [1, 2])])
+            frame = JoinIngest(spec, MIN_MICROS).frame([united([None, None], [side, side], [1, 2])])
             operator.apply(epoch, [frame])
             emitted = operator.advance(epoch, MIN_MICROS, MIN_MICROS)
         assert sorted(row["k"] for batch in emitted for row in batch.to_pylist()) == [1, 2]
@@ -170,7 +170,7 @@ def one_epoch(rows: int, spec: JoinSpec) -> Counter[str]:
             late, watermark = (at - 31) * SECOND, (at - 30) * SECOND if at < 2 else 30 * SECOND
             times = at * SECOND + number % 100
             batch = united(times.tolist(), (number % 2).tolist(), (number // 2).tolist())
-            operator.apply(at, [JoinLifter(spec, late).frame([batch])])
+            operator.apply(at, [JoinIngest(spec, late).frame([batch])])
             emitted += sum(map(len, operator.advance(at, late, watermark)))
             operator.delta(at)
 
@@ -199,7 +199,7 @@ def test_a_key_with_many_rows_costs_what_matches(keyed_by: int) -> None:
 
         def epoch(at: int) -> None:
             side = keyed_by if at == 0 else 1 - keyed_by
-            operator.apply(at, [JoinLifter(spec, MIN_MICROS).frame([united(times, [side] * count, [7] * count)])])
+            operator.apply(at, [JoinIngest(spec, MIN_MICROS).frame([united(times, [side] * count, [7] * count)])])
 
         epoch(0)
         counted = calls(lambda: epoch(1))

@@ -14,19 +14,19 @@ import pyarrow as pa
 import pytest
 
 from tailrace.ids import Micros
-from tailrace.operators.catalogue import operator_of
-from tailrace.operators.lift import Lifter
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.session_aggregate import SessionAggregate
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.operators.specs.best import Order
-from tailrace.operators.specs.deduplicate import DeduplicateSpec
-from tailrace.operators.specs.operator import OperatorSpec
-from tailrace.operators.specs.top_n import TopNSpec
-from tailrace.operators.specs.window import CustomSpec, WindowSpec
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.window_aggregate import WindowAggregate
+from tailrace.operators.dedup.spec import DeduplicateSpec
+from tailrace.operators.ingest.partials import PartialIngest
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import operator_of
+from tailrace.operators.session.aggregate import SessionAggregate
+from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.top_n.best_spec import Order
+from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.operators.warm_up import warm_up
-from tailrace.operators.window_aggregate import WindowAggregate
-from tailrace.plan.user_function import packed
+from tailrace.operators.windows import CustomSpec, WindowSpec
+from tailrace.plan.user_functions import packed
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field, array
 
@@ -65,11 +65,11 @@ def one_epoch(
         name="calls",
         keys=(Field("k", STRING), Field("j", BIGINT)),
         accumulators=(
-            Accumulator(Merge.MIN, Lift.VALUE, "ts", TIMESTAMP),
-            Accumulator(Merge.MAX, Lift.VALUE, "ts", TIMESTAMP),
-            Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
-            Accumulator(Merge.MAX, Lift.VALUE, "k", STRING),
-            Accumulator(Merge.LAST, Lift.TIMED, "j", BIGINT),
+            Accumulator(Merge.MIN, AccumulatorInput.VALUE, "ts", TIMESTAMP),
+            Accumulator(Merge.MAX, AccumulatorInput.VALUE, "ts", TIMESTAMP),
+            Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
+            Accumulator(Merge.MAX, AccumulatorInput.VALUE, "k", STRING),
+            Accumulator(Merge.LAST, AccumulatorInput.TIMED, "j", BIGINT),
         ),
         outputs=(Output("n", Result.VALUE, (2,), BIGINT), Output("m", Result.VALUE, (3,), STRING)),
         window=window,
@@ -95,8 +95,8 @@ def one_epoch(
     operator = made(spec, range(8), threads=1)
 
     def epoch(at: int) -> None:
-        lifter = Lifter(spec, -(2**63), True, types)
-        operator.apply(at, [lifter.frame([batch])])
+        ingest = PartialIngest(spec, -(2**63), True, types)
+        operator.apply(at, [ingest.frame([batch])])
         operator.advance(at, 0, 0 if at < 2 else 300)
         operator.delta(at)
 
@@ -173,8 +173,8 @@ def aggregate(result: Result, emit_changed: bool = False, **given: Any) -> Aggre
         "name": "calls",
         "keys": (K,),
         "accumulators": (
-            Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
-            Accumulator(Merge.LAST, Lift.TIMED, "j", BIGINT),
+            Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
+            Accumulator(Merge.LAST, AccumulatorInput.TIMED, "j", BIGINT),
         ),
         "outputs": outputs,
         "window": None,
@@ -202,8 +202,8 @@ def one_epoch_of(spec: OperatorSpec, rows: int, folder: Path) -> Counter[str]:
         times = pa.array(number % 90 + 100 * at, pa.timestamp("us", tz="UTC"))
         keys = (number // 2 * 2 + at % 2 * rows // 3).astype(str)
         batch = pa.RecordBatch.from_pydict({"k": pa.array(keys), "j": pa.array(number + at), "ts": times})
-        lifter = lifter_of(spec, 100 * at - 101, True, TYPES)
-        operator.apply(at, [lifter.frame([batch])])
+        ingest = ingest_of(spec, 100 * at - 101, True, TYPES)
+        operator.apply(at, [ingest.frame([batch])])
         operator.advance(at, 100 * at - 101, 100 * at - 1)
         operator.delta(at)
 

@@ -20,11 +20,11 @@ from support.deduplicate_model import NO_WATERMARK, DeduplicateModel
 from support.row_cluster import RowCluster
 from support.story import Scenes, play
 from tailrace.ids import Micros
-from tailrace.operators import deduplicate
-from tailrace.operators.deduplicate import Deduplicate
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
-from tailrace.state.columns import arrow_type
+from tailrace.operators.dedup import operator as deduplicate
+from tailrace.operators.dedup.operator import Deduplicate
+from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.state.rows.columns import arrow_type
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -197,7 +197,7 @@ def test_steps_may_be_as_small_as_they_like(kind: str, seed: int) -> None:
     """How many rows are worked on, and emitted, at a time decides nothing; nor how many panes there are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(deduplicate, "PIECE_ROWS", 2)
-        patch.setattr(deduplicate, "EMISSION_ROWS_MAX", 3)
+        patch.setattr(deduplicate, "OUTPUT_ROWS_MAX", 3)
         patch.setattr(deduplicate, "_PANES_MAX", 1 + seed % 3)
         told(kind, seed, epochs=6)
 
@@ -210,10 +210,10 @@ def test_a_key_that_comes_again_in_the_pane_of_its_last_time_has_one_record(tmp_
     for epoch, (time, late, watermark) in enumerate(
         [(100_000, 0, 0), (2_000, 0, 360_000), (400_000, 360_000, 360_000)]
     ):
-        lifter = lifter_of(spec, late, False, TYPES)
+        ingest = ingest_of(spec, late, False, TYPES)
         row = {"k": "a", "n": None, "ts": time, "number": epoch, "note": None, "price": None}
         schema = pa.schema([(name, arrow_type(type_)) for name, type_ in TYPES.items()])
-        operator.apply(epoch, [lifter.frame([pa.RecordBatch.from_pylist([row], schema=schema)])])
+        operator.apply(epoch, [ingest.frame([pa.RecordBatch.from_pylist([row], schema=schema)])])
         emitted += [
             number for batch in operator.advance(epoch, late, watermark) for number in batch["number"].to_pylist()
         ]

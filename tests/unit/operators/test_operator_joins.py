@@ -18,9 +18,11 @@ from support.join_cluster import JoinCluster, expected
 from support.join_oracle import NO_WATERMARK, JoinOracle, JoinRow
 from support.story import Scenes, play
 from tailrace.ids import Micros
-from tailrace.operators import join_output, join_probe, window_join
-from tailrace.operators.specs.join import LEFT, RIGHT, How, JoinKind, JoinSpec
-from tailrace.operators.specs.window import WindowSpec
+from tailrace.operators.join import output as join_output
+from tailrace.operators.join import probe as join_probe
+from tailrace.operators.join import window_join
+from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
+from tailrace.operators.windows import WindowSpec
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"

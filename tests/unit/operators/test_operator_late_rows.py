@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from support.session_cases import TYPES, batch_of
 from tailrace.ids import Micros
-from tailrace.operators.event_time import LiftCounts
-from tailrace.operators.late_rows import late_columns
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.operators.specs.join import LEFT, RIGHT, JoinKind
-from tailrace.operators.specs.operator import OperatorSpec
-from tailrace.operators.specs.window import WindowSpec
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.ingest.event_time import IngestCounts
+from tailrace.operators.ingest.late_rows import late_columns
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.join.spec import LEFT, RIGHT, JoinKind
+from tailrace.operators.spec import OperatorSpec
+from tailrace.operators.windows import WindowSpec
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 from unit.operators.test_join_tasks import SPECS, united
@@ -40,7 +40,7 @@ def aggregate(**more: Any) -> AggregateSpec:
     return AggregateSpec(
         name="a",
         keys=(Field("k", DataType("string")),),
-        accumulators=(Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),),
+        accumulators=(Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),),
         outputs=(Output("n", Result.VALUE, (0,), BIGINT),),
         window_name="window",
         window_position=0,
@@ -78,18 +78,18 @@ def test_every_row_is_lifted_or_handed_out(spec: AggregateSpec, seed: int) -> No
     times = [rng.choice([None, rng.randint(-90, 90)]) for _ in range(rng.randint(0, 30))]
     rows: list[Any] = [(rng.choice([None, "a", "ß"]), t, at, rng.choice([None, "x"])) for at, t in enumerate(times)]
     watermark = rng.randint(-60, 60)
-    taker, lifter = Taker(), lifter_of(spec, watermark, False, TYPES)
-    lifter.counts.late_taker = taker
+    taker, ingest = Taker(), ingest_of(spec, watermark, False, TYPES)
+    ingest.counts.late_taker = taker
     batch = batch_of(rows)
     cut = rng.randint(0, len(rows))
-    kept = sum(lifter.frame([part]).n for part in (batch[:cut], batch[cut:]))
+    kept = sum(ingest.frame([part]).n for part in (batch[:cut], batch[cut:]))
     reasons = ["no event time" if t is None else "late" if last_end(spec, t) <= watermark else "" for t in times]
     want = [
         {**row, "tailrace_reason": reason} for row, reason in zip(batch.to_pylist(), reasons, strict=True) if reason
     ]
     assert taker.rows() == want
     assert kept == len(rows) - len(want)
-    counts = lifter.counts
+    counts = ingest.counts
     assert (counts.late_rows, counts.null_time_rows) == (reasons.count("late"), reasons.count("no event time"))
 
 
@@ -97,10 +97,10 @@ def test_rows_of_a_join_tell_their_side() -> None:
     second = 1_000_000
     spec: OperatorSpec = SPECS["interval"]
     assert SPECS["interval"].kind is JoinKind.INTERVAL
-    taker, lifter = Taker(), lifter_of(spec, 10 * second, False, {})
-    lifter.counts.late_taker = taker
+    taker, ingest = Taker(), ingest_of(spec, 10 * second, False, {})
+    ingest.counts.late_taker = taker
     batch = united([5 * second, 15 * second, None, 9 * second], [LEFT, LEFT, RIGHT, RIGHT], [1, 2, 3, 4])
-    assert lifter.frame([batch]).n == 1
+    assert ingest.frame([batch]).n == 1
     rows = taker.rows()
     assert [(row["tailrace_side"], row["k"], row["tailrace_reason"]) for row in rows] == [
         ("left", 1, "late"),
@@ -114,8 +114,8 @@ def test_rows_of_a_join_tell_their_side() -> None:
 
 def test_nobody_is_asked_where_no_row_is_left_out() -> None:
     taker = Taker()
-    counts = LiftCounts(late_taker=taker)
-    lifter = lifter_of(WINDOWED, 0, False, TYPES)
-    lifter.counts = counts
-    assert lifter.frame([batch_of([("a", 5, 1, None)])]).n == 1
+    counts = IngestCounts(late_taker=taker)
+    ingest = ingest_of(WINDOWED, 0, False, TYPES)
+    ingest.counts = counts
+    assert ingest.frame([batch_of([("a", 5, 1, None)])]).n == 1
     assert taker.batches == []

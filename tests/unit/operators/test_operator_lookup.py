@@ -19,18 +19,18 @@ from hypothesis import strategies as st
 
 from tailrace.errors import QueryStopped, TableError
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.frame import Frame, by_shard
-from tailrace.operators.handover import in_fixed_order
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.lookup_join import LookupJoin
-from tailrace.operators.operator import Foretold, Hinted, HintedByKey
-from tailrace.operators.specs.from_json import spec_from_json
-from tailrace.operators.specs.lookup import Backend, LookupSpec, TableSpec
-from tailrace.operators.table_backend import Answer, Asker, ConnectionLost
-from tailrace.state.columns import arrow_type
+from tailrace.operators.base import Hinted, HintedByKey, HintedKeys
+from tailrace.operators.exchange import in_fixed_order
+from tailrace.operators.ingest.frame import Frame, by_shard
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.lookup.backend import Answer, Asker, ConnectionLost
+from tailrace.operators.lookup.operator import LookupJoin
+from tailrace.operators.lookup.spec import Backend, LookupSpec, TableSpec
+from tailrace.operators.spec_json import spec_from_json
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH
-from tailrace.state.table import Rows
-from tailrace.state.tuning import ColdTuning
+from tailrace.state.rows.columns import arrow_type
+from tailrace.state.tuning import SpillTuning
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -81,7 +81,7 @@ def frames(spec: LookupSpec, rows: list[Any], pool: int | None = None) -> list[F
     columns = list(zip(*rows, strict=True)) or [()] * len(fields)
     arrays = [pa.array(column, arrow_type(field.type)) for column, field in zip(columns, fields, strict=True)]
     batch = pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
-    frame = lifter_of(spec, MIN_MICROS, False, {}).frame([batch])
+    frame = ingest_of(spec, MIN_MICROS, False, {}).frame([batch])
     if pool is not None:
         words = frame.rows.copy()
         words[:, HASH] %= pool
@@ -142,7 +142,7 @@ def test_as_a_dictionary_says(
     rows = {key(n): value for n, value in table.items()}
     backend = Told(rows)
     backend.mapped = mapped
-    operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=memory, tuning=ColdTuning(policy, access))
+    operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=memory, tuning=SpillTuning(policy, access))
     assert isinstance(operator, Hinted)
     try:
         for epoch, drawn in enumerate(epochs):
@@ -159,7 +159,7 @@ def test_as_a_dictionary_says(
                     for n, f in enumerate(spec.keys)
                 ]
                 batch = pa.RecordBatch.from_arrays(columns, names=[f.name for f in spec.keys])
-                operator.hint_keys(Foretold(hashes, np.full(len(hashes), epoch), keys=batch), epoch)
+                operator.hint_keys(HintedKeys(hashes, np.full(len(hashes), epoch), keys=batch), epoch)
             if hinted[epoch] == "settled":
                 operator.settle()
             sums = [frame.checksum() for frame in staged]
@@ -298,14 +298,14 @@ def test_rows_are_handed_over_in_one_order_however_they_came() -> None:
     spec = described(outer=True)
     rng = random.Random(random.randrange(2**32))
     sent = [(rng.choice([None, "a", "b", "c"]), rng.randrange(3), rng.randrange(3)) for _ in range(60)]
-    orders = []
+    instructions = []
     for _ in range(3):
         rng.shuffle(sent)
         operator = LookupJoin(spec, range(4), Asker(spec, Told({("a",): ("x", None)})), memory_bytes=1 << 20)
         operator.apply(0, frames(spec, sent))
-        orders.append(told(in_fixed_order(operator.advance(0, 0, 0), spec)))
+        instructions.append(told(in_fixed_order(operator.advance(0, 0, 0), spec)))
         operator.close()
-    assert orders[0] == orders[1] == orders[2]
+    assert instructions[0] == instructions[1] == instructions[2]
 
 
 def test_hints_stay_off_while_the_cache_has_all_that_comes() -> None:

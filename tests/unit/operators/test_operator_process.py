@@ -23,9 +23,11 @@ from hypothesis import strategies as st
 from support.keyed_cluster import NO_TIME, KeyedCluster, Times
 from support.story import TimedScenes, few_hashes, play
 from tailrace.ids import Micros
-from tailrace.operators import process, process_call, process_lift
-from tailrace.operators.specs.process import ProcessSpec
-from tailrace.operators.specs.ttl import Clock, Ttl
+from tailrace.operators.process import call as process_call
+from tailrace.operators.process import ingest as process_ingest
+from tailrace.operators.process import operator as process
+from tailrace.operators.process.spec import ProcessSpec
+from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -241,7 +243,7 @@ def told(seed: int, epochs: int) -> KeyedCluster:
     story = Story(spec, rng)
     with (
         tempfile.TemporaryDirectory() as folder,
-        few_hashes(rng, process_lift, process_call),
+        few_hashes(rng, process_ingest, process_call),
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(process, "CALL_ROWS_MAX", rng.choice([1, 4, 1 << 16]))

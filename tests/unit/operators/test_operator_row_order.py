@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.operators.row_order import in_order, row_order
+from tailrace.operators.rows.row_order import in_order, row_order
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "bigint": (pa.int64(), st.sampled_from([-(2**63), -1, 0, 1, 2, 2**63 - 1])),

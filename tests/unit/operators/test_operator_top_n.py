@@ -18,10 +18,10 @@ from support.row_cluster import RowCluster
 from support.story import Scenes, play
 from support.top_n_model import Group, Row, TopNModel
 from tailrace.ids import Micros
-from tailrace.operators import top_n
-from tailrace.operators.specs.best import Order
-from tailrace.operators.specs.top_n import TopNSpec
-from tailrace.operators.specs.window import WindowSpec
+from tailrace.operators.top_n import operator as top_n
+from tailrace.operators.top_n.best_spec import Order
+from tailrace.operators.top_n.spec import TopNSpec
+from tailrace.operators.windows import WindowSpec
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -197,7 +197,7 @@ def test_steps_may_be_as_small_as_they_like(kind: str, seed: int) -> None:
     """How many rows are worked on, and emitted, at a time decides nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(top_n, "PIECE_ROWS", 2)
-        patch.setattr(top_n, "EMISSION_ROWS_MAX", 3)
+        patch.setattr(top_n, "OUTPUT_ROWS_MAX", 3)
         told(kind, seed, epochs=6)
 
 

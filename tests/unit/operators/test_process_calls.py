@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import pytest
 
 from tailrace.errors import UserFunctionError
-from tailrace.operators import process
-from tailrace.operators.process import Process
-from tailrace.operators.process_lift import ProcessLifter
-from tailrace.operators.specs.process import ProcessSpec
-from tailrace.operators.specs.ttl import Clock
+from tailrace.operators.process import operator as process
+from tailrace.operators.process.ingest import ProcessIngest
+from tailrace.operators.process.operator import Process
+from tailrace.operators.process.spec import ProcessSpec
+from tailrace.operators.timers.ttl import Clock
 from tailrace.operators.warm_up import warm_up
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 from unit.operators.test_no_python_per_row import calls
@@ -64,7 +64,7 @@ def made(spec: ProcessSpec, folder: Path, memory_bytes: int = 1 << 28) -> Proces
 def epoch(operator: Process, number: int, keys: Any, time: int = 0, watermark: int = NO_TIME) -> list[dict[str, Any]]:
     keys = np.asarray(keys, np.int64)
     columns = {"k": pa.array(keys), "ts": pa.array(np.full(len(keys), time), STAMP), "s": pa.array(keys.astype(str))}
-    frame = ProcessLifter(operator.spec, NO_TIME).frame([pa.RecordBatch.from_pydict(columns)])
+    frame = ProcessIngest(operator.spec, NO_TIME).frame([pa.RecordBatch.from_pydict(columns)])
     operator.apply(number, [frame])
     batches = operator.advance(number, NO_TIME, watermark)
     operator.delta(number)
@@ -232,7 +232,7 @@ def test_rows_older_than_the_watermark_are_refused_where_they_have_an_event_time
     spec = spec_of(function, outputs=(Field("k", BIGINT), Field("at", TIMESTAMP)), time_name="at")
     operator = made(spec, tmp_path)
     columns = {"k": pa.array([1]), "ts": pa.array([1000], STAMP), "s": pa.array(["x"])}
-    frame = ProcessLifter(spec, 900).frame([pa.RecordBatch.from_pydict(columns)])
+    frame = ProcessIngest(spec, 900).frame([pa.RecordBatch.from_pydict(columns)])
     operator.apply(0, [frame])
     assert len(operator.advance(0, 950, 1000)) == 1
     operator.apply(1, [frame])

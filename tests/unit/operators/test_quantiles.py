@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.operators.group_functions import quantile
-from tailrace.operators.groups import Groups
+from tailrace.operators.aggregate.holistic.functions import quantile
+from tailrace.operators.rows.groups import Groups
 
 WHOLE = st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5)
 

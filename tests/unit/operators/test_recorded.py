@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 
 from support.window_cases import INCREMENTAL, TYPES, WHOLE, spec_of
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.lab.gadget.recording import read_recording
-from tailrace.lab.gadget.trace import Operation, TraceError
-from tailrace.operators.catalogue import operator_of
-from tailrace.operators.frame import Frame
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.recorded import RecordedOperator, recording_metadata
-from tailrace.operators.specs.aggregate import AggregateSpec
-from tailrace.operators.specs.join import SIDE, TIME, How, JoinKind, JoinSpec
-from tailrace.operators.specs.pattern import Pattern
-from tailrace.operators.specs.recordable import why_not_recordable
-from tailrace.operators.specs.window import WindowSpec
-from tailrace.server.access_log import AccessLog
-from tailrace.state.columns import arrow_type
+from tailrace.lab.gadget.traces.recording import read_recording
+from tailrace.lab.gadget.traces.trace import Operation, TraceError
+from tailrace.operators.accesses.recordable import why_not_recordable
+from tailrace.operators.accesses.recorder import RecordedOperator, recording_metadata
+from tailrace.operators.aggregate.pattern import Pattern
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.join.spec import SIDE, TIME, How, JoinKind, JoinSpec
+from tailrace.operators.registry import operator_of
+from tailrace.operators.windows import WindowSpec
+from tailrace.server.epoch.access_log import AccessLog
+from tailrace.state.rows.columns import arrow_type
 from tailrace.types import BIGINT, DataType, Field
 
 TUMBLING = WindowSpec(Micros(10), Micros(10), Micros(3))
@@ -125,12 +125,12 @@ def test_accesses_are_those_of_the_model(name: str, epochs: list[Any], memory: i
             frames = []
             for rows in partitions:
                 batch, types = batch_of(spec, rows)
-                lifter = lifter_of(spec, late_before, False, types)
-                lifter.keep_arrivals = True
+                ingest = ingest_of(spec, late_before, False, types)
+                ingest.keep_arrivals = True
                 # In two frames, as tasks send them.
                 for part in (batch[: len(rows) // 2], batch[len(rows) // 2 :]):
                     if len(part):
-                        frames.append(Frame.from_batch(lifter.frame([part]).to_batch(), spec.layout().words))
+                        frames.append(Frame.from_batch(ingest.frame([part]).to_batch(), spec.layout().words))
             times = [row[1] for rows in partitions for row in rows]
             if times and spec.watermarked:
                 mark = max(mark, max(times) - DELAY)
@@ -178,7 +178,7 @@ def test_a_recording_that_breaks_off_counts_up_to_there(tmp_path: Path) -> None:
     operator: Any = RecordedOperator(operator_of(spec, range(4), memory_bytes=10**8, folder=str(tmp_path)), spec, log)
     for number in range(3):
         batch, types = batch_of(spec, [("a", number, False)] * 100)
-        operator.apply(number, [lifter_of(spec, MIN_MICROS, False, types).frame([batch])])
+        operator.apply(number, [ingest_of(spec, MIN_MICROS, False, types).frame([batch])])
         operator.advance(number, MIN_MICROS, MIN_MICROS)
     whole = log.path.read_bytes()
     assert len(read_recording(log.path)) == 600
@@ -202,5 +202,5 @@ def test_a_folder_that_cannot_be_written_ends_the_recording_and_nothing_else(tmp
     log = AccessLog(str(tmp_path / "file"), spec.name, "server", recording_metadata(spec))
     operator: Any = RecordedOperator(operator_of(spec, range(4), memory_bytes=10**8, folder=str(tmp_path)), spec, log)
     batch, types = batch_of(spec, [("a", 1, False)])
-    operator.apply(0, [lifter_of(spec, MIN_MICROS, False, types).frame([batch])])
+    operator.apply(0, [ingest_of(spec, MIN_MICROS, False, types).frame([batch])])
     assert sum(len(each) for each in operator.advance(0, MIN_MICROS, 50)) == 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tailrace.operators.event_time import LiftCounts
-from tailrace.operators.keyed import sample
+from tailrace.operators.ingest.event_time import IngestCounts
+from tailrace.operators.rows.keyed import sample
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, Merge, record_layout
-from tailrace.state.table import Rows
 from tailrace.types import BIGINT, Field
 
 LAYOUT = record_layout((Field("k", BIGINT),), [(Merge.ROW, BIGINT)], ansi=False)
@@ -25,13 +25,13 @@ def rows_of(keys: np.ndarray) -> Rows:
 @pytest.mark.parametrize("hot_key", [-1, -2, -3, -4])
 def test_a_key_with_half_of_the_rows_is_seen(hot_key: int, kept: int) -> None:
     """Whichever it is: so tasks combine, or do not, in every run alike."""
-    counts = LiftCounts()
+    counts = IngestCounts()
     sample(rows_of(np.where(np.arange(8_000) % 2, hot_key, np.arange(8_000))), LAYOUT, counts, kept)
     assert (counts.sampled_rows, counts.sampled_keys) == (8_000, 4_000 + kept)
 
 
 def test_of_very_many_rows_some_keys_are_looked_at() -> None:
-    counts = LiftCounts()
+    counts = IngestCounts()
     sample(rows_of(np.arange(200_000) % 20_000), LAYOUT, counts)
     assert 5_000 < counts.sampled_rows < 20_000
     assert counts.sampled_keys * 10 == counts.sampled_rows

@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 
 from support.session_cases import GAP, STRING, TYPES, Row, batch_of, emitted, judged, play, streams, wanted
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators import lift, open_sessions
-from tailrace.operators.lift import Lifter
-from tailrace.operators.session_aggregate import SessionAggregate
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.state import section_folds
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.ingest import partials as input
+from tailrace.operators.ingest.partials import PartialIngest
+from tailrace.operators.session import open_sessions
+from tailrace.operators.session.aggregate import SessionAggregate
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, Merge
-from tailrace.state.table import Rows
+from tailrace.state.sections import compaction as section_compaction
 from tailrace.types import BIGINT, TIMESTAMP, Field
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,12 +39,12 @@ def spec_of(emit_changed: bool) -> AggregateSpec:
         name="sessions",
         keys=(Field("k", STRING),),
         accumulators=(
-            Accumulator(Merge.MIN, Lift.VALUE, "ts", TIMESTAMP),
-            Accumulator(Merge.MAX, Lift.VALUE, "ts", TIMESTAMP),
-            Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
-            Accumulator(Merge.ADD, Lift.VALUE, "v", BIGINT),
-            Accumulator(Merge.MAX, Lift.VALUE, "s", STRING),
-            Accumulator(Merge.LAST, Lift.TIMED, "v", BIGINT),
+            Accumulator(Merge.MIN, AccumulatorInput.VALUE, "ts", TIMESTAMP),
+            Accumulator(Merge.MAX, AccumulatorInput.VALUE, "ts", TIMESTAMP),
+            Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
+            Accumulator(Merge.ADD, AccumulatorInput.VALUE, "v", BIGINT),
+            Accumulator(Merge.MAX, AccumulatorInput.VALUE, "s", STRING),
+            Accumulator(Merge.LAST, AccumulatorInput.TIMED, "v", BIGINT),
         ),
         outputs=(
             Output("n", Result.VALUE, (2,), BIGINT),
@@ -67,13 +68,13 @@ def spec_of(emit_changed: bool) -> AggregateSpec:
 @pytest.fixture(autouse=True)
 def few_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys collide all the time, in the index and in full."""
-    real = lift.put_hashes
+    real = input.put_hashes
 
     def coarse(rows: Rows, program: np.ndarray) -> None:
         real(rows, program)
         rows.words[:, HASH] = rows.words[:, HASH] % 3 - 1
 
-    monkeypatch.setattr(lift, "put_hashes", coarse)
+    monkeypatch.setattr(input, "put_hashes", coarse)
 
 
 def answer(rows: list[Row]) -> tuple[Any, ...]:
@@ -104,8 +105,8 @@ def test_equals_the_model(
     spec = spec_of(mode == "update")
     judgement = judged(epochs, mode)
 
-    def fold(sections: list[pa.RecordBatch]) -> pa.RecordBatch:
-        return section_folds.fold_records(spec.layout(), sections, MIN_MICROS)
+    def compact(sections: list[pa.RecordBatch]) -> pa.RecordBatch:
+        return section_compaction.compact_records(spec.layout(), sections, MIN_MICROS)
 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_sessions, "_PIECE_ROWS", 1 + seed % 5)
@@ -116,7 +117,7 @@ def test_equals_the_model(
         play(
             spec,
             make,
-            fold,
+            compact,
             epochs,
             judgement,
             wanted(epochs, judgement, answer),
@@ -132,7 +133,7 @@ def test_nothing_is_left_of_closed_sessions() -> None:
     emitted_rows = 0
     for epoch in range(40):
         rows: list[Row] = [(str(i), 100 * epoch + i % 7, 1, "x") for i in range(300)]
-        operator.apply(epoch, [Lifter(spec, MIN_MICROS, True, TYPES).frame([batch_of(rows)])])
+        operator.apply(epoch, [PartialIngest(spec, MIN_MICROS, True, TYPES).frame([batch_of(rows)])])
         emitted_rows += sum(len(b) for b in operator.advance(epoch, 100 * (epoch - 1), 100 * epoch))
         operator.forget(epoch - 1)
         assert operator.rows == 300
@@ -150,7 +151,7 @@ def test_a_long_session_is_one(tmp_path: Path, memory_bytes: int) -> None:
     operator = SessionAggregate(spec, range(SHARDS), threads=1, memory_bytes=memory_bytes, folder=str(tmp_path))
     times = list(range(0, 50_000, 10))
     random.Random(5).shuffle(times)
-    frame = Lifter(spec, MIN_MICROS, True, TYPES).frame([batch_of([("a", time, 1, None) for time in times])])
+    frame = PartialIngest(spec, MIN_MICROS, True, TYPES).frame([batch_of([("a", time, 1, None) for time in times])])
     operator.apply(0, [frame])
     assert operator.advance(0, MIN_MICROS, 50_000 - 1) == []
     operator.forget(0)

@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 
 from support.session_cases import GAP, STRING, Row, batch_of, emitted, judged, play, streams, wanted
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators import row_lift, session_rows
-from tailrace.operators.row_lift import RowLifter
-from tailrace.operators.session_rows import SessionRows
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.state import append_unaligned
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.ingest import rows as row_ingest
+from tailrace.operators.ingest.rows import RowIngest
+from tailrace.operators.session import holistic as session_rows
+from tailrace.operators.session.holistic import SessionRows
+from tailrace.state.append import unaligned as append_unaligned
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, Merge
-from tailrace.state.table import Rows
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, Field, array
 
 SHARDS = 3
@@ -35,7 +36,7 @@ def spec_of(emit_changed: bool) -> AggregateSpec:
     return AggregateSpec(
         name="sessions",
         keys=(Field("k", STRING),),
-        accumulators=(Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),),
+        accumulators=(Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),),
         outputs=(
             Output("n", Result.VALUE, (0,), BIGINT),
             Output("middle", Result.QUANTILE, (), DOUBLE, "v", 0.5),
@@ -65,13 +66,13 @@ def answer(rows: list[Row]) -> tuple[Any, ...]:
 @pytest.fixture(autouse=True)
 def few_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys collide all the time, in the index and in full."""
-    real = row_lift.put_hashes
+    real = row_ingest.put_hashes
 
     def coarse(rows: Rows, program: np.ndarray) -> None:
         real(rows, program)
         rows.words[:, HASH] = rows.words[:, HASH] % 3 - 1
 
-    monkeypatch.setattr(row_lift, "put_hashes", coarse)
+    monkeypatch.setattr(row_ingest, "put_hashes", coarse)
 
 
 @settings(max_examples=1000 if LONG else 80, deadline=None, print_blob=True)
@@ -80,15 +81,15 @@ def test_equals_the_model(epochs: list[list[Row]], mode: str, memory_bytes: int,
     spec = spec_of(mode == "update")
     judgement = judged(epochs, mode)
 
-    def fold(sections: list[pa.RecordBatch]) -> pa.RecordBatch:
-        return append_unaligned.fold_sections(spec.layout(), sections, MIN_MICROS)
+    def compact(sections: list[pa.RecordBatch]) -> pa.RecordBatch:
+        return append_unaligned.compact_sections(spec.layout(), sections, MIN_MICROS)
 
     with tempfile.TemporaryDirectory() as folder:
 
         def make(shards: Iterable[int]) -> SessionRows:
             return SessionRows(spec, shards, memory_bytes=memory_bytes, folder=folder, threads=1)
 
-        play(spec, make, fold, epochs, judgement, wanted(epochs, judgement, answer), combine=False, seed=seed)
+        play(spec, make, compact, epochs, judgement, wanted(epochs, judgement, answer), combine=False, seed=seed)
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
@@ -97,7 +98,7 @@ def test_sessions_are_read_some_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_p
     spec = spec_of(False)
     operator = SessionRows(spec, range(SHARDS), memory_bytes=1 << 20, folder=str(tmp_path), threads=1)
     rows: list[Row] = [(key, time, time, key) for key in "abcdef" for time in range(0, 10 * (ord(key) - 95), 5)]
-    operator.apply(0, [RowLifter(spec, MIN_MICROS).frame([batch_of(rows)])])
+    operator.apply(0, [RowIngest(spec, MIN_MICROS).frame([batch_of(rows)])])
     out = operator.advance(0, MIN_MICROS, 10_000)
     judgement = judged([rows, [("z", 10_012, None, None)]], "append")
     first, second = wanted([rows, []], judgement, answer)

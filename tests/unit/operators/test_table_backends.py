@@ -19,15 +19,15 @@ import tailrace as tr
 from tailrace.api.tables import LookupTable
 from tailrace.errors import AnalysisError, TableError
 from tailrace.ids import Micros
-from tailrace.lab.redis_server import RedisServer
-from tailrace.operators.dbapi_table import DbApiTable
-from tailrace.operators.parquet_table import ParquetTable
-from tailrace.operators.redis_connection import RedisAddress, RedisConnection
-from tailrace.operators.redis_table import RedisTable
-from tailrace.operators.specs.lookup import Backend, LookupSpec, TableSpec
-from tailrace.operators.table_backend import Asker
-from tailrace.plan.user_function import packed
-from tailrace.state.columns import arrow_type
+from tailrace.lab.servers.redis import RedisServer
+from tailrace.operators.lookup.backend import Asker
+from tailrace.operators.lookup.dbapi import DbApiTable
+from tailrace.operators.lookup.parquet import ParquetTable
+from tailrace.operators.lookup.redis.connection import RedisAddress, RedisConnection
+from tailrace.operators.lookup.redis.table import RedisTable
+from tailrace.operators.lookup.spec import Backend, LookupSpec, TableSpec
+from tailrace.plan.user_functions import packed
+from tailrace.state.rows.columns import arrow_type
 from tailrace.types import DataType, Field
 
 COLUMNS = {

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 from support.rolling_top import rolling_top
-from tailrace.commit.fold import fold_objects
+from tailrace.commit.compaction.compaction import compact_objects
 from tailrace.commit.objects import ObjectRef, read_sections, write_object
-from tailrace.env.cloud_store import CloudStore
 from tailrace.env.randomness import short_id
+from tailrace.env.stores.cloud_store import CloudStore
 from tailrace.log import format as fmt
-from tailrace.operators import catalogue
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.specs.best import Order
-from tailrace.operators.top_n import TopN
+from tailrace.operators import registry as catalogue
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.top_n.best_spec import Order
+from tailrace.operators.top_n.operator import TopN
 from tailrace.types import BIGINT, Field
 
 NO_WATERMARK = -(2**63)
@@ -29,8 +29,8 @@ SPEC = rolling_top((Field("v", BIGINT),), Order("v", True), N, shards=1)
 def run(top: TopN, epoch: int, keys: np.ndarray, numbers: range) -> dict[int, pa.RecordBatch]:
     """So many rows more of each key, better than all before. The epoch's delta."""
     batch = pa.RecordBatch.from_pydict({"k": np.repeat(keys, len(numbers)), "v": np.tile(np.array(numbers), len(keys))})
-    lifter = lifter_of(SPEC, NO_WATERMARK, False, {"k": BIGINT, "v": BIGINT})
-    top.apply(epoch, [lifter.frame([batch])])
+    ingest = ingest_of(SPEC, NO_WATERMARK, False, {"k": BIGINT, "v": BIGINT})
+    top.apply(epoch, [ingest.frame([batch])])
     top.advance(epoch, NO_WATERMARK, NO_WATERMARK)
     return top.delta(epoch)
 
@@ -66,8 +66,8 @@ def loaded(store: CloudStore, refs: list[ObjectRef], folder: Any) -> dict[int, l
     return found
 
 
-@pytest.mark.parametrize("folded", [False, True])
-def test_rows_of_a_key_stay_together(folded: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("compacted", [False, True])
+def test_rows_of_a_key_stay_together(compacted: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fmt, "SECTION_BATCH_BYTES", 1_000)
     store = CloudStore(f"memory://{short_id()}", {})
     top = TopN(SPEC, [0], memory_bytes=1 << 28, folder=str(tmp_path))
@@ -77,11 +77,11 @@ def test_rows_of_a_key_stay_together(folded: bool, tmp_path: Any, monkeypatch: p
         written(store, 2, run(top, 2, everyone[::3], range(N))),
     ]
     top.close()
-    if folded:
+    if compacted:
 
-        def fold(_: str, batches: list[pa.RecordBatch], horizon: int, complete: bool) -> pa.RecordBatch:
-            return catalogue.fold_sections(SPEC, batches, horizon, complete=complete)
+        def compact(_: str, batches: list[pa.RecordBatch], horizon: int, complete: bool) -> pa.RecordBatch:
+            return catalogue.compact_sections(SPEC, batches, horizon, complete=complete)
 
-        refs = [fold_objects(store, refs, [0], fold, run=RUN, server=0).ref]
+        refs = [compact_objects(store, refs, [0], compact, run=RUN, server=0).ref]
     wanted = {key: [-1, *(range(N - 1) if key % 3 == 0 else range(100, 99 + N))] for key in range(KEYS)}
     assert loaded(store, refs, tmp_path) == wanted

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from support.rolling_top import rolling_top
-from tailrace.operators.frame import Frame
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.specs.best import Order
-from tailrace.operators.top_n import TopN
-from tailrace.state.tuning import ColdTuning, Tuning
+from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.top_n.best_spec import Order
+from tailrace.operators.top_n.operator import TopN
+from tailrace.state.tuning import SpillTuning, Tuning
 from tailrace.types import BIGINT, DataType, Field
 
 NO_WATERMARK = -(2**63)
@@ -26,7 +26,7 @@ SPEC = rolling_top((Field("price", BIGINT), Field("note", DataType("string"))), 
 def frame(keys: np.ndarray, prices: np.ndarray) -> Frame:
     notes = [f"{key} for {price} ".ljust(200, ".") for key, price in zip(keys, prices, strict=True)]
     batch = pa.RecordBatch.from_pydict({"k": keys, "price": prices, "note": notes})
-    return lifter_of(SPEC, NO_WATERMARK, False, TYPES).frame([batch])
+    return ingest_of(SPEC, NO_WATERMARK, False, TYPES).frame([batch])
 
 
 def shown(batches: list[pa.RecordBatch]) -> dict[int, list[int]]:
@@ -37,25 +37,25 @@ def shown(batches: list[pa.RecordBatch]) -> dict[int, list[int]]:
     return found
 
 
-def filled(folder: Path, tuning: ColdTuning) -> TopN:
+def filled(folder: Path, tuning: SpillTuning) -> TopN:
     """Two rows of each key, most of them on disk."""
-    top = TopN(SPEC, range(4), memory_bytes=600_000, folder=str(folder), tuning=Tuning(cold=tuning))
+    top = TopN(SPEC, range(4), memory_bytes=600_000, folder=str(folder), tuning=Tuning(spilled=tuning))
     for epoch in (1, 2):
         top.apply(epoch, [frame(EVERYONE, np.full(KEYS, 10 * epoch))])
     top.forget(2)
-    top._store.cold.wait_for_writes()
+    top._store.spilled.wait_for_writes()
     assert top.metrics()["coldRecords"] > KEYS // 2
     return top
 
 
 @pytest.mark.parametrize("prefetch", ["off", "async-io", "on"])
 def test_a_record_is_read_once(prefetch: str, tmp_path: Path) -> None:
-    top = filled(tmp_path, ColdTuning(prefetch=prefetch, read_s=1e-6))
-    cold = top.metrics()["coldRecords"]
+    top = filled(tmp_path, SpillTuning(prefetch=prefetch, read_s=1e-6))
+    spilled = top.metrics()["coldRecords"]
     # Even keys get a better row, odd ones one that is none of their two best.
     top.apply(3, [frame(EVERYONE, np.where(EVERYONE % 2, 5, 99))])
     told = top.metrics()
-    assert told["coldHits"] + told["coldMisses"] == cold, "what is ranked need not be read again to be replaced"
+    assert told["coldHits"] + told["coldMisses"] == spilled, "what is ranked need not be read again to be replaced"
     assert shown(top.advance(3, NO_WATERMARK, NO_WATERMARK)) == {key: [99, 20] for key in range(0, KEYS, 2)}
 
     top.undo(3)
@@ -66,7 +66,7 @@ def test_a_record_is_read_once(prefetch: str, tmp_path: Path) -> None:
 
 def test_what_stays_on_disk_is_kept_near(tmp_path: Path) -> None:
     """Reads are slow, and nothing foretells them: a record that was looked at is not read again for the next row."""
-    top = filled(tmp_path, ColdTuning(policy="lru", prefetch="off", read_s=1e-6))
+    top = filled(tmp_path, SpillTuning(policy="lru", prefetch="off", read_s=1e-6))
     some, worse = EVERYONE[:: KEYS // 50], np.full(50, 5)
     top.apply(3, [frame(some, worse)])
     missed = top.metrics()["coldMisses"]

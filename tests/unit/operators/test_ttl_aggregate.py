@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from support.keyed_cluster import NO_TIME, KeyedCluster, Times
 from support.ttl_story import Row, Story, tell
 from tailrace.ids import Micros
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.operators.specs.ttl import Clock, Ttl
-from tailrace.operators.ttl_aggregate import TtlAggregate
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.ttl_aggregate import TtlAggregate
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.operators.warm_up import warm_up
-from tailrace.state.cold_segment import ColdSegment
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import Merge
-from tailrace.state.table import Table
+from tailrace.state.segments.segment import Segment
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 from unit.operators.test_no_python_per_row import calls
 
@@ -35,16 +35,16 @@ TS, V, S = Field("ts", TIMESTAMP), Field("v", BIGINT), Field("s", TEXT)
 
 
 def spec_of(clock: Clock, span: int = 10, shards: int = 3, keys: tuple[Field, ...] = KEYS) -> AggregateSpec:
-    touched = Accumulator(Merge.MAX, Lift.VALUE, "ts", TIMESTAMP)
+    touched = Accumulator(Merge.MAX, AccumulatorInput.VALUE, "ts", TIMESTAMP)
     if clock is Clock.PROCESSING:
-        touched = Accumulator(Merge.MAX, Lift.STAMP, None, TIMESTAMP)
+        touched = Accumulator(Merge.MAX, AccumulatorInput.STAMP, None, TIMESTAMP)
     return AggregateSpec(
         name="a",
         keys=keys,
         accumulators=(
             touched,
-            Accumulator(Merge.ADD, Lift.VALUE, "v", BIGINT),
-            Accumulator(Merge.MAX, Lift.VALUE, "s", TEXT),
+            Accumulator(Merge.ADD, AccumulatorInput.VALUE, "v", BIGINT),
+            Accumulator(Merge.MAX, AccumulatorInput.VALUE, "s", TEXT),
         ),
         outputs=(Output("total", Result.VALUE, (1,), BIGINT), Output("most", Result.VALUE, (2,), TEXT)),
         window=None,
@@ -131,7 +131,7 @@ class Work:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.records = 0
-        self._count(patch, ColdSegment, "copied")
+        self._count(patch, Segment, "copied")
         self._count(patch, Table, "words")
         self._count(patch, Table, "copy")
 
@@ -201,9 +201,9 @@ def run_epoch(operator: TtlAggregate, number: int, keys: np.ndarray, time: int, 
             "s": pa.array(np.full(len(keys), "text")),
         }
     )
-    lifter = lifter_of(operator.spec, NO_TIME, False, {"n": BIGINT, "ts": TIMESTAMP, "v": BIGINT, "s": TEXT})
+    ingest = ingest_of(operator.spec, NO_TIME, False, {"n": BIGINT, "ts": TIMESTAMP, "v": BIGINT, "s": TEXT})
     operator.set_times(time, forget_before)
-    operator.apply(number, [lifter.frame([batch])])
+    operator.apply(number, [ingest.frame([batch])])
     operator.advance(number, NO_TIME, NO_TIME)
     operator.delta(number)
     operator.forget(number)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from support.keyed_cluster import NO_TIME, Times
 from support.ttl_story import Row, Story, tell
 from tailrace.ids import Micros
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.operators.specs.ttl import Clock, Ttl
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, Field
 from unit.operators.test_ttl_keyed import COLUMNS, TEXT, K, N, S, V, some_row
@@ -43,10 +43,10 @@ def spec_of(
         name="c",
         keys=(K, N),
         accumulators=(
-            Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
-            Accumulator(Merge.MAX, Lift.STAMP, None, TIMESTAMP),
-            Accumulator(Merge.MAX, Lift.VALUE, "s", TEXT),
-            *([Accumulator(Merge.MAX, Lift.VALUE, "ts", TIMESTAMP)] if timed else []),
+            Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
+            Accumulator(Merge.MAX, AccumulatorInput.STAMP, None, TIMESTAMP),
+            Accumulator(Merge.MAX, AccumulatorInput.VALUE, "s", TEXT),
+            *([Accumulator(Merge.MAX, AccumulatorInput.VALUE, "ts", TIMESTAMP)] if timed else []),
         ),
         outputs=tuple(outputs),
         window=None,

@@ -19,12 +19,12 @@ from support.keyed_cluster import NO_TIME, Times
 from support.top_n_model import TopNModel
 from support.ttl_story import Row, Story, tell
 from tailrace.ids import Micros
-from tailrace.operators.catalogue import operator_of
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.specs.best import Order
-from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
-from tailrace.operators.specs.top_n import TopNSpec
-from tailrace.operators.specs.ttl import Clock, Ttl
+from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import operator_of
+from tailrace.operators.timers.ttl import Clock, Ttl
+from tailrace.operators.top_n.best_spec import Order
+from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.operators.warm_up import warm_up
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 from unit.operators.test_no_python_per_row import calls
@@ -286,9 +286,9 @@ def run_epoch(operator: Any, spec: Any, number: int, keys: np.ndarray, time: int
             "s": pa.array(np.full(len(keys), "text")),
         }
     )
-    lifter = lifter_of(spec, NO_TIME, True, {field.name: field.type for field in COLUMNS})
+    ingest = ingest_of(spec, NO_TIME, True, {field.name: field.type for field in COLUMNS})
     operator.set_times(now, forget)
-    operator.apply(number, [lifter.frame([batch])])
+    operator.apply(number, [ingest.frame([batch])])
     operator.advance(number, NO_TIME, NO_TIME)
     operator.delta(number)
     operator.forget(number)

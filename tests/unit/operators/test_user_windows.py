@@ -13,14 +13,14 @@ import pytest
 from support.window_cases import INCREMENTAL, TYPES, WHOLE, Row, assign, batch_of, spec_of
 from tailrace.errors import UserFunctionError
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.catalogue import operator_of
-from tailrace.operators.frame import Frame
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.operator import Operator
-from tailrace.operators.specs.aggregate import AggregateSpec
-from tailrace.operators.specs.window import CustomSpec
-from tailrace.operators.user_windows import Assigner
-from tailrace.plan.user_function import packed
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.base import Operator
+from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import operator_of
+from tailrace.operators.user_code.windows import Assigner
+from tailrace.operators.windows import CustomSpec
+from tailrace.plan.user_functions import packed
 from tailrace.state.tuning import USUAL, Tuning
 
 STORES = [("RMW", INCREMENTAL), ("AAR", WHOLE), ("AUR", WHOLE)]
@@ -118,9 +118,9 @@ def of_some_width(times: np.ndarray) -> Any:
 def frame_of(spec: AggregateSpec, rows: list[Row], width: int) -> Frame:
     """Rows lifted with windows so wide. The function is pickled by name here, so that it can be changed."""
     WIDTH[0] = width
-    lifter = lifter_of(spec, MIN_MICROS, False, TYPES)
-    lifter._placer._assigner._assign = of_some_width  # type: ignore[attr-defined]
-    return lifter.frame([batch_of(rows)])
+    ingest = ingest_of(spec, MIN_MICROS, False, TYPES)
+    ingest._placer._assigner._assign = of_some_width  # type: ignore[attr-defined]
+    return ingest.frame([batch_of(rows)])
 
 
 @pytest.mark.parametrize(("store", "names"), STORES, ids=[store for store, _ in STORES])
@@ -171,7 +171,7 @@ def prefetched(tmp_path: Path, trigger: Callable[..., object] | None, tuning: Tu
     operator: Any = operator_of(spec, range(spec.shards), memory_bytes=1 << 12, folder=str(tmp_path), tuning=tuning)
     for epoch in range(4):
         rows: list[Row] = [(f"{key}", 40 * key + epoch, key, "x" * 50) for key in range(60)]
-        operator.apply(epoch, [lifter_of(spec, MIN_MICROS, False, TYPES).frame([batch_of(rows)])])
+        operator.apply(epoch, [ingest_of(spec, MIN_MICROS, False, TYPES).frame([batch_of(rows)])])
         operator.advance(epoch, MIN_MICROS, MIN_MICROS)
         operator.forget(epoch)
     found = 0
@@ -204,7 +204,7 @@ def test_an_estimate_that_fails_is_told(tmp_path: Path) -> None:
     with pytest.raises(
         UserFunctionError, match="operator windows, epoch 2: function fails raised LookupError: no idea"
     ):
-        operator.apply(2, [lifter_of(spec, MIN_MICROS, False, TYPES).frame([batch_of([("a", 1, 1, "a")])])])
+        operator.apply(2, [ingest_of(spec, MIN_MICROS, False, TYPES).frame([batch_of([("a", 1, 1, "a")])])])
     operator.undo(2)
     assert operator.rows == 0
     operator.close()

@@ -14,11 +14,11 @@ import pytest
 
 from support.recovery import frames_of, set_times
 from support.recovery_kinds import KINDS, SHARDS, script_of, spec_of
-from tailrace.operators.catalogue import fold_sections, operator_of
-from tailrace.operators.operator import Operator, Renewable
+from tailrace.operators.base import Operator, ShardSnapshotSource
+from tailrace.operators.registry import compact_sections, operator_of
 
 EPOCHS = 6
-RENEWED = {
+SNAPSHOTTED = {
     "windows",
     "windows, changes",
     "rolling",
@@ -36,7 +36,7 @@ RENEWED = {
 
 
 def _gives(operator: Operator) -> bool:
-    return isinstance(operator, Renewable) and operator.in_memory
+    return isinstance(operator, ShardSnapshotSource) and operator.in_memory
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,16 +53,18 @@ def test_whole_shards_are_what_all_sections_amount_to(tmp_path: Path, kind: str)
         operator.advance(epoch, script.marks[epoch], script.marks[epoch + 1])
         for shard, batch in operator.delta(epoch).items():
             sections[shard].append(batch)
-        if not isinstance(operator, Renewable) or not operator.in_memory:
-            assert kind not in RENEWED
+        if not isinstance(operator, ShardSnapshotSource) or not operator.in_memory:
+            assert kind not in SNAPSHOTTED
             continue
-        assert kind in RENEWED
+        assert kind in SNAPSHOTTED
         chosen = sorted(random.Random(seed + epoch).sample(range(SHARDS), 5))
         whole = operator.whole(chosen)
         assert set(whole) <= set(chosen)
         for shard in chosen:
-            folded = fold_sections(spec, sections[shard], operator.horizon, complete=True) if sections[shard] else None
-            assert _rows(whole, shard) == ([] if folded is None else sorted(map(repr, folded.to_pylist())))
+            compacted = (
+                compact_sections(spec, sections[shard], operator.horizon, complete=True) if sections[shard] else None
+            )
+            assert _rows(whole, shard) == ([] if compacted is None else sorted(map(repr, compacted.to_pylist())))
     operator.close()
 
 

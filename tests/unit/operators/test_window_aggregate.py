@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.env.scratch import temporary_folder
+from tailrace.env.files.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators import lift
-from tailrace.operators.frame import Frame, split
-from tailrace.operators.lift import Lifter
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.operators.specs.window import WindowSpec
-from tailrace.operators.window_aggregate import WindowAggregate, fold_sections
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.window_aggregate import WindowAggregate, compact_sections
+from tailrace.operators.ingest import partials as input
+from tailrace.operators.ingest.frame import Frame, split
+from tailrace.operators.ingest.partials import PartialIngest
+from tailrace.operators.windows import WindowSpec
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, Merge
-from tailrace.state.table import Rows
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 
 STRING = DataType("string")
@@ -31,12 +31,12 @@ SHARDS = 4
 def spec_of(window: WindowSpec | None, emit_changed: bool) -> AggregateSpec:
     wide = DataType("decimal(30,2)")
     accumulators = (
-        Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
-        Accumulator(Merge.ADD, Lift.VALUE, "v", BIGINT),
-        Accumulator(Merge.MAX, Lift.VALUE, "s", STRING),
-        Accumulator(Merge.LAST, Lift.TIMED, "s", STRING),
-        Accumulator(Merge.ADD, Lift.VALUE, "d", wide),
-        Accumulator(Merge.MOMENTS, Lift.DOUBLE, "v", DOUBLE),
+        Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
+        Accumulator(Merge.ADD, AccumulatorInput.VALUE, "v", BIGINT),
+        Accumulator(Merge.MAX, AccumulatorInput.VALUE, "s", STRING),
+        Accumulator(Merge.LAST, AccumulatorInput.TIMED, "s", STRING),
+        Accumulator(Merge.ADD, AccumulatorInput.VALUE, "d", wide),
+        Accumulator(Merge.MOMENTS, AccumulatorInput.DOUBLE, "v", DOUBLE),
     )
     outputs = (
         Output("n", Result.VALUE, (0,), BIGINT),
@@ -79,13 +79,13 @@ rows_strategy = st.lists(
 @pytest.fixture(autouse=True)
 def few_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys collide all the time, in the index and in full."""
-    real = lift.put_hashes
+    real = input.put_hashes
 
     def coarse(rows: Rows, program: np.ndarray) -> None:
         real(rows, program)
         rows.words[:, HASH] = rows.words[:, HASH] % 3 - 1
 
-    monkeypatch.setattr(lift, "put_hashes", coarse)
+    monkeypatch.setattr(input, "put_hashes", coarse)
 
 
 def batch_of(rows: list[tuple]) -> pa.RecordBatch:
@@ -220,8 +220,8 @@ def equals_the_model(
             out = []
             cut = len(given_rows) // 2
             for part in (given_rows[:cut], given_rows[cut:]):
-                lifter = Lifter(spec, late_before, combine, TYPES)
-                out.append(lifter.frame([batch_of(part)]))
+                ingest = PartialIngest(spec, late_before, combine, TYPES)
+                out.append(ingest.frame([batch_of(part)]))
             return out
 
         whole = frames(rows)
@@ -249,7 +249,7 @@ def equals_the_model(
             servers[0] = WindowAggregate(spec, [], **budget)
             for shard in range(*ranges[0]):
                 if chance.random() < 0.5 and sections[shard]:
-                    sections[shard] = [fold_sections(spec, sections[shard], horizon)]
+                    sections[shard] = [compact_sections(spec, sections[shard], horizon)]
                 servers[0].restore(shard, sections[shard], horizon)
     for server in servers:
         server.close()
@@ -263,7 +263,7 @@ def test_equals_the_model_in_little_memory(
     monkeypatch: pytest.MonkeyPatch, window: WindowSpec | None, changed: bool, memory: int
 ) -> None:
     """Time goes on slowly here, so that windows stay open for several epochs, mostly on disk."""
-    monkeypatch.setattr("tailrace.operators.closing.PIECE_BYTES", 500)
+    monkeypatch.setattr("tailrace.operators.aggregate.closing.PIECE_BYTES", 500)
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -291,9 +291,9 @@ def test_equals_the_model_in_little_memory(
 
 def test_late_rows_are_counted() -> None:
     window = WINDOWS[1]
-    lifter = Lifter(spec_of(window, False), late_before=20, combine=False, input_types=TYPES)
-    frame = lifter.frame([batch_of([("a", 1, 9, 1, "x", 1), ("a", 1, 10, 1, "x", 1), ("a", 1, 20, 1, "x", 1)])])
-    assert (lifter.counts.late_rows, frame.n, lifter.counts.times_max) == (2, 1, [20])
+    ingest = PartialIngest(spec_of(window, False), late_before=20, combine=False, input_types=TYPES)
+    frame = ingest.frame([batch_of([("a", 1, 9, 1, "x", 1), ("a", 1, 10, 1, "x", 1), ("a", 1, 20, 1, "x", 1)])])
+    assert (ingest.counts.late_rows, frame.n, ingest.counts.times_max) == (2, 1, [20])
 
 
 def test_a_checked_sum_that_overflows_is_refused() -> None:
@@ -301,7 +301,7 @@ def test_a_checked_sum_that_overflows_is_refused() -> None:
 
     spec = spec_of(None, True)
     operator = WindowAggregate(spec, range(SHARDS))
-    frame = Lifter(spec, MIN_MICROS, False, TYPES).frame([batch_of([("a", 1, 1, 2**62, "x", 1)] * 3)])
+    frame = PartialIngest(spec, MIN_MICROS, False, TYPES).frame([batch_of([("a", 1, 1, 2**62, "x", 1)] * 3)])
     with pytest.raises(SumOverflowError, match="sum"):
         operator.apply(0, [frame])
     operator.undo(0)
@@ -312,7 +312,7 @@ def test_batches_too_large_to_be_one_are_all_lifted(monkeypatch: pytest.MonkeyPa
     """Strings of more than 2 GiB together stay in several batches; here nothing is put together at all."""
     rows = [(str(i), i, i, i, str(i) * 3, i) for i in range(10)]
     spec = spec_of(None, True)
-    want = Lifter(spec, MIN_MICROS, False, TYPES).frame([batch_of(rows)])
+    want = PartialIngest(spec, MIN_MICROS, False, TYPES).frame([batch_of(rows)])
 
     class Apart:
         def __init__(self, batches: list[pa.RecordBatch]) -> None:
@@ -328,8 +328,8 @@ def test_batches_too_large_to_be_one_are_all_lifted(monkeypatch: pytest.MonkeyPa
         def to_batches(self) -> list[pa.RecordBatch]:
             return self._batches
 
-    monkeypatch.setattr("tailrace.operators.lift.pa.Table", Apart)
-    got = Lifter(spec, MIN_MICROS, False, TYPES).frame([batch_of(rows[:3]), batch_of(rows[3:])])
+    monkeypatch.setattr("tailrace.operators.ingest.partials.pa.Table", Apart)
+    got = PartialIngest(spec, MIN_MICROS, False, TYPES).frame([batch_of(rows[:3]), batch_of(rows[3:])])
     monkeypatch.undo()
     answers = []
     for frame in (want, got):
@@ -343,6 +343,6 @@ def test_batches_too_large_to_be_one_are_all_lifted(monkeypatch: pytest.MonkeyPa
 def test_event_times_at_the_edge_of_64_bits_are_refused() -> None:
     from tailrace.errors import AnalysisError
 
-    lifter = Lifter(spec_of(WINDOWS[1], True), MIN_MICROS, False, TYPES)
+    ingest = PartialIngest(spec_of(WINDOWS[1], True), MIN_MICROS, False, TYPES)
     with pytest.raises(AnalysisError, match="ts"):
-        lifter.frame([batch_of([("a", 1, 2**63 - 2, 1, "x", 1)])])
+        ingest.frame([batch_of([("a", 1, 2**63 - 2, 1, "x", 1)])])

@@ -20,13 +20,14 @@ from support import session_cases, window_cases
 from support.window_cases import CUSTOM, STRING, Row, batch_of, by_count, by_slide, by_time, spec_of
 from tailrace.errors import UserFunctionError
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators import row_counts, session_rows
-from tailrace.operators.catalogue import fold_sections, operator_of
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.operator import Operator
-from tailrace.operators.specs.aggregate import AggregateSpec, Output, Result
-from tailrace.operators.specs.window import WindowSpec
-from tailrace.plan.user_function import packed
+from tailrace.operators.aggregate.spec import AggregateSpec, Output, Result
+from tailrace.operators.base import Operator
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import compact_sections, operator_of
+from tailrace.operators.rows import row_index as row_counts
+from tailrace.operators.session import holistic as session_rows
+from tailrace.operators.windows import WindowSpec
+from tailrace.plan.user_functions import packed
 from tailrace.types import BIGINT
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -132,12 +133,12 @@ def test_sessions(epochs: list[list[session_cases.Row]], mode: str, at_once: int
         values = [row[2] for row in rows if row[2] is not None]
         return rows[0][0], len(rows), sum(values) if values else None
 
-    def fold(sections: list[pa.RecordBatch]) -> pa.RecordBatch:
-        return fold_sections(spec, sections, MIN_MICROS, complete=False)
+    def compact(sections: list[pa.RecordBatch]) -> pa.RecordBatch:
+        return compact_sections(spec, sections, MIN_MICROS, complete=False)
 
     wanted = session_cases.wanted(epochs, judgement, answer)
     with reading(at_once, 1 << 12, spec) as make:
-        session_cases.play(spec, make, fold, epochs, judgement, wanted, combine=False, seed=seed)
+        session_cases.play(spec, make, compact, epochs, judgement, wanted, combine=False, seed=seed)
 
 
 # What goes wrong -----------------------------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ def test_a_function_that_fails_names_operator_and_epoch(
 ) -> None:
     spec = function_spec(function, count_size=5, watermarked=False)
     operator = operator_of(spec, range(spec.shards), memory_bytes=1 << 20, folder=str(tmp_path))
-    operator.apply(3, [lifter_of(spec, MIN_MICROS, False, window_cases.TYPES).frame([batch_of(ROWS)])])
+    operator.apply(3, [ingest_of(spec, MIN_MICROS, False, window_cases.TYPES).frame([batch_of(ROWS)])])
     with pytest.raises(UserFunctionError, match=f"operator windows, epoch 3: function {message}"):
         operator.advance(3, MIN_MICROS, MIN_MICROS)
     operator.undo(3)

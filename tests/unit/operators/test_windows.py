@@ -21,15 +21,18 @@ from support import values
 from support import window_cases as cases
 from support.window_cases import CUSTOM, INCREMENTAL, WHOLE, Row, by_count, by_time, over_all_time, play, spec_of
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators import lift, row_counts, row_lift, sliding_lists
-from tailrace.operators.catalogue import operator_of
-from tailrace.operators.lifters import lifter_of
-from tailrace.operators.operator import Operator
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.operators.specs.pattern import Pattern
-from tailrace.operators.specs.window import WindowSpec
+from tailrace.operators.aggregate.holistic import sliding_windows as sliding_lists
+from tailrace.operators.aggregate.pattern import Pattern
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.base import Operator
+from tailrace.operators.ingest import partials as input
+from tailrace.operators.ingest import rows as row_ingest
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import operator_of
+from tailrace.operators.rows import row_index as row_counts
+from tailrace.operators.windows import WindowSpec
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, Merge
-from tailrace.state.table import Rows
 from tailrace.types import BIGINT, DataType, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -43,15 +46,15 @@ STORES = st.sampled_from(KEPT)
 @pytest.fixture(autouse=True)
 def few_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys collide all the time, in the index and in full: but for AAR in update mode, which emits by hash."""
-    real = row_lift.put_hashes
+    real = row_ingest.put_hashes
 
     def coarse(rows: Rows, program: np.ndarray) -> None:
         real(rows, program)
         if COLLIDING[0]:
             rows.words[:, HASH] = rows.words[:, HASH] % 3 - 1
 
-    monkeypatch.setattr(row_lift, "put_hashes", coarse)
-    monkeypatch.setattr(lift, "put_hashes", coarse)
+    monkeypatch.setattr(row_ingest, "put_hashes", coarse)
+    monkeypatch.setattr(input, "put_hashes", coarse)
 
 
 def played(
@@ -191,9 +194,9 @@ def test_rows_of_every_type_fill_the_same_windows_in_whatever_order_they_come(tm
         (),
         keys=(),
         accumulators=(
-            Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
-            Accumulator(Merge.MIN, Lift.VALUE, "v", type_),
-            Accumulator(Merge.MAX, Lift.VALUE, "v", type_),
+            Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
+            Accumulator(Merge.MIN, AccumulatorInput.VALUE, "v", type_),
+            Accumulator(Merge.MAX, AccumulatorInput.VALUE, "v", type_),
         ),
         outputs=(Output("low", Result.VALUE, (1,), type_), Output("high", Result.VALUE, (2,), type_)),
         window_position=0,
@@ -207,8 +210,8 @@ def test_rows_of_every_type_fill_the_same_windows_in_whatever_order_they_come(tm
         rng.shuffle(column)
         operator = operator_of(spec, range(spec.shards), memory_bytes=1 << 20, folder=str(tmp_path))
         batch = pa.RecordBatch.from_pydict({"v": values.array(type_name, column)})
-        lifters = [lifter_of(spec, MIN_MICROS, False, {"v": type_}) for _ in range(2)]
-        operator.apply(0, [lifters[0].frame([batch.slice(0, 25)]), lifters[1].frame([batch.slice(25)])])
+        ingests = [ingest_of(spec, MIN_MICROS, False, {"v": type_}) for _ in range(2)]
+        operator.apply(0, [ingests[0].frame([batch.slice(0, 25)]), ingests[1].frame([batch.slice(25)])])
         rows = [row for made in operator.advance(0, MIN_MICROS, MIN_MICROS) for row in made.to_pylist()]
         found.append(sorted(repr(row).replace("-0.0", "0.0") for row in rows))
         operator.close()
@@ -242,7 +245,7 @@ def test_nothing_is_left_of_windows_that_are_over(
     operator: Any = operator_of(spec, range(spec.shards), memory_bytes=1 << 24, folder=str(tmp_path))
     for epoch in range(10):
         rows: list[Row] = [(key, 20 * epoch + at, at, "text") for key in "abcde" for at in range(10)]
-        operator.apply(epoch, [lifter_of(spec, MIN_MICROS, False, cases.TYPES).frame([cases.batch_of(rows)])])
+        operator.apply(epoch, [ingest_of(spec, MIN_MICROS, False, cases.TYPES).frame([cases.batch_of(rows)])])
         operator.advance(epoch, 20 * epoch - 20, 20 * epoch)
     operator.apply(10, [])
     operator.advance(10, 180, 1000)
@@ -267,7 +270,7 @@ def test_keys_that_share_a_hash_by_their_nulls_do_not_change_together(tmp_path: 
     for epoch, pair in enumerate([("x", None), (None, "x")]):
         batch = cases.batch_of([(pair[0], 3, 1, "text")]).append_column("j", pa.array([pair[1]], pa.string()))
         types = cases.TYPES | {"j": cases.STRING}
-        operator.apply(epoch, [lifter_of(spec, MIN_MICROS, False, types).frame([batch])])
+        operator.apply(epoch, [ingest_of(spec, MIN_MICROS, False, types).frame([batch])])
         rows = [row for out in operator.advance(epoch, MIN_MICROS, MIN_MICROS) for row in out.to_pylist()]
         emitted.append([(row["k"], row["j"]) for row in rows])
     assert emitted == [[("x", None)], [(None, "x")]]

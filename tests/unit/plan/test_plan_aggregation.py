@@ -6,8 +6,8 @@ from tailrace.api.options import Options, WatermarkRule
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import window
 from tailrace.errors import AnalysisError
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Merge, Result
-from tailrace.operators.specs.window import WindowSpec
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Merge, Result
+from tailrace.operators.windows import WindowSpec
 from tailrace.plan.physical import plan_relation
 from tailrace.types import BIGINT, DOUBLE, DataType
 
@@ -50,30 +50,36 @@ def test_result_types_are_sparks(aggregate, type_):
 @pytest.mark.parametrize(
     ("aggregate", "accumulators", "result"),
     [
-        (tr.count(), [(Merge.ADD, Lift.ONE, None, "bigint")], Result.VALUE),
-        (tr.count("price"), [(Merge.ADD, Lift.PRESENT, "price", "bigint")], Result.VALUE),
-        (tr.sum("price"), [(Merge.ADD, Lift.VALUE, "price", "bigint")], Result.VALUE),
-        (tr.sum("ratio"), [(Merge.ADD, Lift.DOUBLE, "ratio", "double")], Result.VALUE),
-        (tr.sum("cost"), [(Merge.ADD, Lift.VALUE, "cost", "decimal(20,2)")], Result.VALUE),
+        (tr.count(), [(Merge.ADD, AccumulatorInput.ONE, None, "bigint")], Result.VALUE),
+        (tr.count("price"), [(Merge.ADD, AccumulatorInput.PRESENT, "price", "bigint")], Result.VALUE),
+        (tr.sum("price"), [(Merge.ADD, AccumulatorInput.VALUE, "price", "bigint")], Result.VALUE),
+        (tr.sum("ratio"), [(Merge.ADD, AccumulatorInput.DOUBLE, "ratio", "double")], Result.VALUE),
+        (tr.sum("cost"), [(Merge.ADD, AccumulatorInput.VALUE, "cost", "decimal(20,2)")], Result.VALUE),
         (
             tr.avg("price"),
-            [(Merge.ADD, Lift.DOUBLE, "price", "double"), (Merge.ADD, Lift.PRESENT, "price", "bigint")],
+            [
+                (Merge.ADD, AccumulatorInput.DOUBLE, "price", "double"),
+                (Merge.ADD, AccumulatorInput.PRESENT, "price", "bigint"),
+            ],
             Result.QUOTIENT,
         ),
         (
             tr.avg("cost"),
-            [(Merge.ADD, Lift.VALUE, "cost", "decimal(20,2)"), (Merge.ADD, Lift.PRESENT, "cost", "bigint")],
+            [
+                (Merge.ADD, AccumulatorInput.VALUE, "cost", "decimal(20,2)"),
+                (Merge.ADD, AccumulatorInput.PRESENT, "cost", "bigint"),
+            ],
             Result.QUOTIENT,
         ),
-        (tr.stddev("cost"), [(Merge.MOMENTS, Lift.DOUBLE, "cost", "double")], Result.STDDEV),
-        (tr.min("channel"), [(Merge.MIN, Lift.VALUE, "channel", "string")], Result.VALUE),
-        (tr.first("price"), [(Merge.FIRST, Lift.TIMED, "price", "int")], Result.VALUE),
-        (tr.last("price", True), [(Merge.LAST, Lift.TIMED_PRESENT, "price", "int")], Result.VALUE),
+        (tr.stddev("cost"), [(Merge.MOMENTS, AccumulatorInput.DOUBLE, "cost", "double")], Result.STDDEV),
+        (tr.min("channel"), [(Merge.MIN, AccumulatorInput.VALUE, "channel", "string")], Result.VALUE),
+        (tr.first("price"), [(Merge.FIRST, AccumulatorInput.TIMED, "price", "int")], Result.VALUE),
+        (tr.last("price", True), [(Merge.LAST, AccumulatorInput.TIMED_PRESENT, "price", "int")], Result.VALUE),
     ],
 )
 def test_what_each_aggregate_keeps(aggregate, accumulators, result):
     spec = operator(aggregate)
-    assert spec.accumulators == tuple(Accumulator(m, lift, c, DataType(t)) for m, lift, c, t in accumulators)
+    assert spec.accumulators == tuple(Accumulator(m, input, c, DataType(t)) for m, input, c, t in accumulators)
     assert spec.outputs[0].result is result
     assert spec.outputs[0].accumulators == tuple(range(len(accumulators)))
 
@@ -81,8 +87,8 @@ def test_what_each_aggregate_keeps(aggregate, accumulators, result):
 def test_equal_values_are_kept_once():
     spec = operator(tr.avg("score"), tr.sum("score"), tr.count("score"), tr.sum("score").alias("again"))
     assert spec.accumulators == (
-        Accumulator(Merge.ADD, Lift.DOUBLE, "score", DOUBLE),
-        Accumulator(Merge.ADD, Lift.PRESENT, "score", BIGINT),
+        Accumulator(Merge.ADD, AccumulatorInput.DOUBLE, "score", DOUBLE),
+        Accumulator(Merge.ADD, AccumulatorInput.PRESENT, "score", BIGINT),
     )
     assert [output.accumulators for output in spec.outputs] == [(0, 1), (0,), (1,), (0,)]
 

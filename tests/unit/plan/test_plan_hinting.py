@@ -9,14 +9,14 @@ import pytest
 
 from support.bids import SCHEMA, RecordingRuntime
 from tailrace.api import aggregates as tr
-from tailrace.api.options import Ahead, HintTuning, Options, Sketch, parse_options
+from tailrace.api.options import HintSource, HintTuning, Options, Sketch, parse_options
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.api.windows import count_window, session_window, window
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
-from tailrace.operators.specs.window import Panes
-from tailrace.plan.hinting import hint_specs
+from tailrace.operators.windows import Panes
+from tailrace.plan.hints import hint_specs
 from tailrace.plan.physical import plan_relation
 from tailrace.types import Field
 
@@ -98,7 +98,7 @@ def test_panes_are_those_of_the_state() -> None:
 def test_options_of_hints() -> None:
     given = {"lookahead": "staging", "hintMargin": "5 milliseconds", "hintWaste": "0.25", "sketchBits": "4"}
     found = parse_options({**given, "sketchRows": "2", "sketchWidth": "100", "sketchInterval": "1000"}).hints
-    assert found == HintTuning(Ahead.STAGING, Sketch(2, 100, 4, 14, 1000), 5000, 0.25)  # type: ignore[arg-type]
+    assert found == HintTuning(HintSource.STAGING, Sketch(2, 100, 4, 14, 1000), 5000, 0.25)  # type: ignore[arg-type]
     assert parse_options({}).hints == HintTuning() and HintTuning().worth == 20_000
     assert parse_options({"hintWorth": "0 seconds"}).hints.worth == 0
     for name, wrong in [("sketchBits", "3"), ("sketchThreshold", "255"), ("hintWaste", "2"), ("lookahead", "source")]:

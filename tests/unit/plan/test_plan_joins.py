@@ -11,7 +11,7 @@ from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.api.windows import session_window, window
 from tailrace.errors import AnalysisError
-from tailrace.operators.specs.join import How, JoinKind
+from tailrace.operators.join.spec import How, JoinKind
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import plan_relation

@@ -14,10 +14,10 @@ from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.api.windows import count_window, custom_window, session_window, window
 from tailrace.errors import AnalysisError
-from tailrace.operators.specs.aggregate import AggregateSpec
-from tailrace.operators.specs.deduplicate import DeduplicateSpec, Memory
-from tailrace.operators.specs.from_json import spec_from_json
-from tailrace.operators.specs.top_n import TopNSpec
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
+from tailrace.operators.spec_json import spec_from_json
+from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import PhysicalPlan, plan_relation

@@ -16,8 +16,8 @@ from tailrace.api.relations import OutputMode
 from tailrace.api.tables import LookupTable
 from tailrace.api.windows import window
 from tailrace.errors import AnalysisError
-from tailrace.operators.specs.deduplicate import DeduplicateSpec
-from tailrace.operators.specs.lookup import LookupSpec
+from tailrace.operators.dedup.spec import DeduplicateSpec
+from tailrace.operators.lookup.spec import LookupSpec
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import PhysicalPlan, plan_relation

@@ -11,8 +11,8 @@ from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.api.windows import window
 from tailrace.errors import AnalysisError
-from tailrace.operators.specs.from_json import spec_from_json
-from tailrace.operators.specs.ttl import Clock
+from tailrace.operators.spec_json import spec_from_json
+from tailrace.operators.timers.ttl import Clock
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import plan_relation

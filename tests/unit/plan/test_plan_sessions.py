@@ -12,7 +12,7 @@ from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import session_window, window
 from tailrace.errors import AnalysisError
-from tailrace.operators.specs.aggregate import AggregateSpec, Merge
+from tailrace.operators.aggregate.spec import AggregateSpec, Merge
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import plan_relation

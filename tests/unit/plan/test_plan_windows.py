@@ -19,8 +19,8 @@ from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.api.windows import count_window, custom_window, session_window, window
 from tailrace.errors import AnalysisError
-from tailrace.operators.specs.aggregate import AggregateSpec, Lift, Merge
-from tailrace.operators.specs.from_json import spec_from_json
+from tailrace.operators.aggregate.spec import AccumulatorInput, AggregateSpec, Merge
+from tailrace.operators.spec_json import spec_from_json
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import plan_relation
@@ -127,7 +127,11 @@ def test_keys_of_windows_by_count_may_be_forgotten():
         spec = plan.operator
         assert spec.watermarked is spec.expires is watermarked and not spec.in_time
         # The key's last update is not the largest time of a window's rows, whatever the clock.
-        assert [one.lift for one in spec.accumulators] == [Lift.ONE, Lift.STAMP, Lift.VALUE]
+        assert [one.input for one in spec.accumulators] == [
+            AccumulatorInput.ONE,
+            AccumulatorInput.STAMP,
+            AccumulatorInput.VALUE,
+        ]
         assert spec.outputs[0].accumulators == (2,)
         assert "the open window of a key that is forgotten is never given" in explain(plan)
         assert "time-to-live 1 hour in" in explain(plan)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tailrace.commit.manifest import Fold
+from tailrace.commit.compaction.shard_snapshot import Whole
+from tailrace.commit.manifest import Compaction
 from tailrace.commit.objects import ObjectRef
-from tailrace.commit.renewal import Whole
 from tailrace.errors import SumOverflowError
 from tailrace.ids import Attempt
-from tailrace.server.engine import Engine
-from tailrace.server.protocol import NOTHING_STAGED, Request, StageKey, StageReceipt, Winner
-from tailrace.server.staging import Staging
+from tailrace.server.epoch.engine import Engine
+from tailrace.server.epoch.staging import Staging
+from tailrace.server.transport.protocol import NOTHING_STAGED, CommittedAttempt, Request, StageKey, StageReceipt
 
 RUN = "00112233445566aa"
 OPERATOR = "counts"
@@ -136,10 +136,10 @@ class FakeCheckpoint:
         self.kept: list[str] = []
         self.written: list[Attempt] = []
         self.stored: dict[str, pa.RecordBatch] = {}
-        self.ready: list[Fold] = []
+        self.ready: list[Compaction] = []
         self.wanted: tuple[int, ...] | None = None  # shards to be given whole
         self.asked: list[tuple[int, int]] = []  # bytes changed and held, whenever somebody asked
-        self.renewed: list[tuple[int, Whole | None]] = []  # by epoch, what came whole
+        self.snapshotted: list[tuple[int, Whole | None]] = []  # by epoch, what came whole
 
     def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None:
         self.asked.append((changed_bytes, state_bytes))
@@ -171,7 +171,7 @@ class FakeCheckpoint:
         for shard in shards:
             yield shard, [self.stored[ref.name] for ref in refs] if shard == 0 else [], 0
 
-    def fold(
+    def compact(
         self,
         refs: Sequence[ObjectRef],
         shards: Iterable[int],
@@ -179,12 +179,12 @@ class FakeCheckpoint:
         horizons: Mapping[str, int],
         whole: Whole | None = None,
     ) -> None:
-        self.renewed.append((epoch, whole))
+        self.snapshotted.append((epoch, whole))
 
-    def folds(self) -> list[Fold]:
+    def compactions(self) -> list[Compaction]:
         return self.ready
 
-    def folding(self) -> tuple[float, float] | None:
+    def compacting(self) -> tuple[float, float] | None:
         return None
 
     def close(self) -> None:
@@ -206,14 +206,14 @@ class Bench:
 
     def stage(
         self, epoch: int, try_: int, attempt: int, partition: int, *frames: tuple[int, ...], operator: str = OPERATOR
-    ) -> Winner:
+    ) -> CommittedAttempt:
         """Stage frames to the end; returns what the driver would name."""
         return stage(self.staging, epoch, try_, attempt, partition, *frames, operator=operator)
 
-    def run(self, epoch: int, try_: int, *winners: Winner, commit: bool = False) -> list[int]:
+    def run(self, epoch: int, try_: int, *committed_attempts: CommittedAttempt, commit: bool = False) -> list[int]:
         """A whole epoch; returns what it emits."""
         _, batches = self.engine.run_epoch(
-            request(epoch, try_, winners=tuple(winners), commit=commit, inline_bytes=1 << 20)
+            request(epoch, try_, committed_attempts=tuple(committed_attempts), commit=commit, inline_bytes=1 << 20)
         )
         return [number for batch in batches for number in batch.column(0).to_pylist()]
 
@@ -265,9 +265,9 @@ def stage(
     partition: int,
     *frames: tuple[int, ...],
     operator: str = OPERATOR,
-) -> Winner:
+) -> CommittedAttempt:
     opened = staging.open(key(epoch, try_, attempt, partition, operator))
     for numbers in frames:
         staging.add(opened, FakeFrame(numbers).to_batch())
     receipt = staging.finish(opened, receipt_of(*frames))
-    return Winner(partition, attempt, receipt.rows, receipt.checksum)
+    return CommittedAttempt(partition, attempt, receipt.rows, receipt.checksum)

@@ -14,12 +14,12 @@ import pyarrow as pa
 from tailrace.env import processes
 from tailrace.env.randomness import new_run_id
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.frame import Frame
-from tailrace.operators.lift import Lifter
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
-from tailrace.server.client import StateClient
-from tailrace.server.launch import ensure_server
-from tailrace.server.protocol import ServerAddress, ServerConfig, StageKey, Winner
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.ingest.partials import PartialIngest
+from tailrace.server.process.launch import ensure_server
+from tailrace.server.transport.client import StateClient
+from tailrace.server.transport.protocol import CommittedAttempt, ServerAddress, ServerConfig, StageKey
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, Field
 
@@ -28,8 +28,8 @@ SPEC = AggregateSpec(
     name="counts",
     keys=(Field("k", BIGINT),),
     accumulators=(
-        Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),
-        Accumulator(Merge.ADD, Lift.VALUE, "v", BIGINT),
+        Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
+        Accumulator(Merge.ADD, AccumulatorInput.VALUE, "v", BIGINT),
     ),
     outputs=(Output("n", Result.VALUE, (0,), BIGINT), Output("sum", Result.VALUE, (1,), BIGINT)),
     window=None,
@@ -50,7 +50,7 @@ def frame(keys: list[int], values: list[int] | None = None) -> Frame:
             "v": pa.array(values or keys, pa.int64()),
         }
     )
-    return Lifter(SPEC, MIN_MICROS, False, {"k": BIGINT, "v": BIGINT}).frame([batch])
+    return PartialIngest(SPEC, MIN_MICROS, False, {"k": BIGINT, "v": BIGINT}).frame([batch])
 
 
 def config(store: Path, **more: object) -> ServerConfig:
@@ -89,12 +89,14 @@ def start(
     return ensure_server(server_config, host=host, executor=executor.facts, temporary=str(temporary), suspects=suspects)
 
 
-def stage(client: StateClient, run: str, epoch: int, try_: int, attempt: int, partition: int, *frames: Frame) -> Winner:
+def stage(
+    client: StateClient, run: str, epoch: int, try_: int, attempt: int, partition: int, *frames: Frame
+) -> CommittedAttempt:
     with client.stage(StageKey(run, SPEC.name, epoch, try_, attempt, partition)) as writer:
         for each in frames:
             writer.write(each)
         receipt = writer.finish()
-    return Winner(partition, attempt, receipt.rows, receipt.checksum)
+    return CommittedAttempt(partition, attempt, receipt.rows, receipt.checksum)
 
 
 def rows(batches: list[pa.RecordBatch] | None) -> dict[int, tuple[int, int]]:

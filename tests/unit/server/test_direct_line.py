@@ -19,14 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.env import clock
-from tailrace.env.scratch import private_files
+from tailrace.env.files.scratch import private_files
 from tailrace.errors import FencedError
-from tailrace.server.client import StateClient
-from tailrace.server.direct_call import DirectCaller, Refused, WrongToken
-from tailrace.server.direct_line import DirectLine
-from tailrace.server.direct_message import ANSWER, CALL, TOKEN, BrokenLine, receive, send
-from tailrace.server.folder import ServerFolder
-from tailrace.server.protocol import UNIX_SCHEME, Access, ServerAddress
+from tailrace.server.process.local_rpc import LocalRpcServer
+from tailrace.server.transport.client import StateClient
+from tailrace.server.transport.folder import ServerFolder
+from tailrace.server.transport.local_call import LocalRpcClient, Refused, WrongToken
+from tailrace.server.transport.local_message import ANSWER, CALL, TOKEN, BrokenLine, receive, send
+from tailrace.server.transport.protocol import UNIX_SCHEME, Access, ServerAddress
 
 SECRET = "the token"
 
@@ -63,20 +63,20 @@ def service() -> Service:
 def path(short_path: Path, service: Service) -> Iterator[str]:
     path = str(short_path / "d1")
     with private_files():
-        line = DirectLine(path, SECRET, service.act)
+        line = LocalRpcServer(path, SECRET, service.act)
     yield path
     line.close()
     assert not os.path.exists(path), "the socket goes with the server"
 
 
 @pytest.fixture
-def caller(path: str) -> Iterator[DirectCaller]:
-    made = DirectCaller(path, SECRET)
+def caller(path: str) -> Iterator[LocalRpcClient]:
+    made = LocalRpcClient(path, SECRET)
     yield made
     made.close()
 
 
-def test_a_call_and_its_answer(caller: DirectCaller, service: Service) -> None:
+def test_a_call_and_its_answer(caller: LocalRpcClient, service: Service) -> None:
     assert caller.call("echo", b"abc", 10) == [b"abc", b"", b"abc"]
     assert caller.call("nothing", b"", 10) == []
     assert service.heard == [("echo", b"abc"), ("nothing", b"")]
@@ -107,7 +107,7 @@ def test_a_message_that_breaks_off(path: str) -> None:
             receive(there)
 
 
-def test_errors_are_told_by_their_kind(caller: DirectCaller) -> None:
+def test_errors_are_told_by_their_kind(caller: LocalRpcClient) -> None:
     with pytest.raises(Refused) as refused:
         caller.call("fenced", b"", 10)
     assert isinstance(refused.value.refusal.error("server 1"), FencedError)
@@ -117,7 +117,7 @@ def test_errors_are_told_by_their_kind(caller: DirectCaller) -> None:
     assert caller.call("echo", b"x", 10)[0] == b"x", "the connection is as good as before"
 
 
-def test_calls_at_once(caller: DirectCaller, service: Service) -> None:
+def test_calls_at_once(caller: LocalRpcClient, service: Service) -> None:
     """One that takes its time holds up nobody else."""
     with ThreadPoolExecutor(1) as other:
         slow = other.submit(caller.call, "slow", b"", 20)
@@ -128,14 +128,14 @@ def test_calls_at_once(caller: DirectCaller, service: Service) -> None:
         assert slow.result(20) == []
 
 
-def test_an_answer_that_comes_too_late_is_no_answer_to_the_next_call(caller: DirectCaller, service: Service) -> None:
+def test_an_answer_that_comes_too_late_is_no_answer_to_the_next_call(caller: LocalRpcClient, service: Service) -> None:
     with pytest.raises(TimeoutError):
         caller.call("slow", b"", 0.05)
     service.go_on.set()
     assert caller.call("echo", b"next", 10)[0] == b"next"
 
 
-def test_what_is_told_is_waited_for_later(caller: DirectCaller, service: Service) -> None:
+def test_what_is_told_is_waited_for_later(caller: LocalRpcClient, service: Service) -> None:
     names = ["broken", "fenced", "slow"]
     for name in names:
         caller.tell(name, b"x", 10)
@@ -147,7 +147,7 @@ def test_what_is_told_is_waited_for_later(caller: DirectCaller, service: Service
     caller.heard(10)
 
 
-def test_much_that_is_told(caller: DirectCaller, service: Service) -> None:
+def test_much_that_is_told(caller: LocalRpcClient, service: Service) -> None:
     """More than a socket takes in answers that nobody reads."""
     count = 5_000
     for number in range(count):
@@ -156,7 +156,7 @@ def test_much_that_is_told(caller: DirectCaller, service: Service) -> None:
     assert [int(body[500:]) for _, body in service.heard] == list(range(count))
 
 
-def test_what_was_told_and_never_heard(caller: DirectCaller, service: Service) -> None:
+def test_what_was_told_and_never_heard(caller: LocalRpcClient, service: Service) -> None:
     caller.tell("slow", b"", 10)
     with pytest.raises(TimeoutError):
         caller.heard(0.05)
@@ -171,7 +171,7 @@ def test_only_this_user_and_only_with_the_token(path: str, service: Service) -> 
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     for wrong in ("", "another", SECRET + "x"):
         with pytest.raises(WrongToken):
-            DirectCaller(path, wrong).call("echo", b"x", 10)
+            LocalRpcClient(path, wrong).call("echo", b"x", 10)
     assert not service.heard
 
 
@@ -200,13 +200,13 @@ def test_who_says_what_nobody_understands_is_left(
         except ConnectionResetError:
             pass
     assert not service.heard
-    assert DirectCaller(path, SECRET).call("echo", b"x", 10)[0] == b"x", "others are served as before"
+    assert LocalRpcClient(path, SECRET).call("echo", b"x", 10)[0] == b"x", "others are served as before"
 
 
 def test_a_server_that_is_gone(short_path: Path, service: Service) -> None:
     path = str(short_path / "d2")
-    line = DirectLine(path, SECRET, service.act)
-    caller = DirectCaller(path, SECRET)
+    line = LocalRpcServer(path, SECRET, service.act)
+    caller = LocalRpcClient(path, SECRET)
     caller.call("echo", b"", 10)
     caller.tell("told", b"", 10)
     line.close()
@@ -216,14 +216,14 @@ def test_a_server_that_is_gone(short_path: Path, service: Service) -> None:
         for _ in range(100):  # the first may still find room in the socket
             caller.tell("told", b"", 10)
     with pytest.raises(OSError):
-        DirectCaller(path, SECRET).call("echo", b"", 10)
+        LocalRpcClient(path, SECRET).call("echo", b"", 10)
 
 
 def test_a_call_under_way_is_answered_before_the_line_closes(short_path: Path, service: Service) -> None:
     """As the call that tells a server to end."""
     path = str(short_path / "d3")
-    line = DirectLine(path, SECRET, service.act)
-    caller, idle = DirectCaller(path, SECRET), DirectCaller(path, SECRET)
+    line = LocalRpcServer(path, SECRET, service.act)
+    caller, idle = LocalRpcClient(path, SECRET), LocalRpcClient(path, SECRET)
     idle.call("echo", b"", 10)
     with ThreadPoolExecutor(2) as other:
         slow = other.submit(caller.call, "slow", b"", 20)
@@ -252,11 +252,11 @@ def test_a_server_out_of_descriptors_goes_on_when_it_has_some(path: str, monkeyp
         return taken
 
     monkeypatch.setattr(socket.socket, "accept", fails_once)
-    DirectCaller(path, SECRET).call("echo", b"", 10)  # the thread was already in the accept of old
+    LocalRpcClient(path, SECRET).call("echo", b"", 10)  # the thread was already in the accept of old
     with pytest.raises(OSError):
-        DirectCaller(path, SECRET).call("echo", b"", 10)
+        LocalRpcClient(path, SECRET).call("echo", b"", 10)
     assert failed.is_set()
-    assert DirectCaller(path, SECRET).call("echo", b"x", 10)[0] == b"x"
+    assert LocalRpcClient(path, SECRET).call("echo", b"x", 10)[0] == b"x"
 
 
 def test_who_comes_when_many_wait_waits_too(short_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_who_comes_when_many_wait_waits_too(short_path: Path) -> None:
             each.setblocking(False)
             each.connect_ex(path)
         with pytest.raises(TimeoutError):
-            DirectCaller(path, SECRET).call("echo", b"", 0.1)
+            LocalRpcClient(path, SECRET).call("echo", b"", 0.1)
         for each in waiting:
             each.close()
 
@@ -307,21 +307,21 @@ def test_what_somebody_wanted_who_has_left_is_not_begun(
         return taken
 
     monkeypatch.setattr(socket.socket, "accept", late)
-    DirectCaller(path, SECRET).call("echo", b"", 10)  # the thread was already in the accept of old
+    LocalRpcClient(path, SECRET).call("echo", b"", 10)  # the thread was already in the accept of old
     with pytest.raises(TimeoutError):
-        DirectCaller(path, SECRET).call("told", b"", 0.05)
+        LocalRpcClient(path, SECRET).call("told", b"", 0.05)
     go_on.set()
-    assert DirectCaller(path, SECRET).call("echo", b"x", 10)[0] == b"x"
+    assert LocalRpcClient(path, SECRET).call("echo", b"x", 10)[0] == b"x"
     assert not service.told.wait(0.2)
 
 
 def test_an_error_that_no_text_can_hold_is_told(path: str, monkeypatch: pytest.MonkeyPatch, service: Service) -> None:
     monkeypatch.setattr(service, "heard", _Unwilling())
     monkeypatch.setattr(
-        logging.getLogger("tailrace.server.refusal"), "disabled", True
+        logging.getLogger("tailrace.server.transport.refusal"), "disabled", True
     )  # no report could hold it either
     with pytest.raises(Refused, match="no such file"):
-        DirectCaller(path, SECRET).call("echo", b"", 10)
+        LocalRpcClient(path, SECRET).call("echo", b"", 10)
 
 
 class _Unwilling:
@@ -332,7 +332,7 @@ class _Unwilling:
 def test_a_client_next_to_its_server_calls_directly(short_path: Path, service: Service) -> None:
     """No gRPC is there to be called: what answers is the direct line."""
     folder = ServerFolder(str(short_path))
-    line = DirectLine(folder.direct_line("7"), SECRET, lambda name, body: [b"7"])
+    line = LocalRpcServer(folder.local_rpc("7"), SECRET, lambda name, body: [b"7"])
     try:
         address = ServerAddress("7", f"{UNIX_SCHEME}{folder.socket('7')}", "here", 1, 1, folder.log)
         client = StateClient(address, Access("run", SECRET))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tailrace.errors import StateServerError
 from tailrace.ids import Attempt
-from tailrace.server.emissions import Emissions
+from tailrace.server.epoch.outputs import Outputs
 
 NAME = "aggregate"
 LATER = 30.0
@@ -28,8 +28,8 @@ def numbers(found: list[pa.RecordBatch]) -> list[int]:
 
 
 @pytest.fixture
-def emissions() -> Iterator[Emissions]:
-    made = Emissions()
+def outputs() -> Iterator[Outputs]:
+    made = Outputs()
     made.begin(Attempt(0, 0))
     yield made
     made.close()
@@ -41,67 +41,67 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield made
 
 
-def reading(pool: ThreadPoolExecutor, emissions: Emissions, at: Attempt) -> Future[list[pa.RecordBatch]]:
+def reading(pool: ThreadPoolExecutor, outputs: Outputs, at: Attempt) -> Future[list[pa.RecordBatch]]:
     """A reader that waits."""
-    reader = pool.submit(emissions.read, NAME, at)
+    reader = pool.submit(outputs.read, NAME, at)
     with pytest.raises(NotYet):
         reader.result(0.05)
     return reader
 
 
 @pytest.mark.parametrize("at", [Attempt(0, 0), Attempt(0, 1), Attempt(1, 0)], ids=["under way", "next try", "next"])
-def test_a_reader_that_comes_first_waits(emissions: Emissions, pool: ThreadPoolExecutor, at: Attempt) -> None:
-    reader = reading(pool, emissions, at)
-    emissions.begin(at)
-    emissions.put("another", at, batches(7))
+def test_a_reader_that_comes_first_waits(outputs: Outputs, pool: ThreadPoolExecutor, at: Attempt) -> None:
+    reader = reading(pool, outputs, at)
+    outputs.begin(at)
+    outputs.put("another", at, batches(7))
     with pytest.raises(NotYet):
         reader.result(0.05)
-    emissions.put(NAME, at, batches(1, 2))
+    outputs.put(NAME, at, batches(1, 2))
     assert numbers(reader.result(LATER)) == [1, 2]
-    assert numbers(emissions.read(NAME, at)) == [1, 2], "any number of times"
+    assert numbers(outputs.read(NAME, at)) == [1, 2], "any number of times"
 
 
-def test_who_waits_for_a_try_that_fails_is_told(emissions: Emissions, pool: ThreadPoolExecutor) -> None:
-    reader = reading(pool, emissions, Attempt(0, 0))
-    emissions.fail(Attempt(0, 0), "the sum is too large")
+def test_who_waits_for_a_try_that_fails_is_told(outputs: Outputs, pool: ThreadPoolExecutor) -> None:
+    reader = reading(pool, outputs, Attempt(0, 0))
+    outputs.fail(Attempt(0, 0), "the sum is too large")
     with pytest.raises(StateServerError, match="will not come: the sum is too large"):
         reader.result(LATER)
-    emissions.begin(Attempt(0, 1))
-    reader = reading(pool, emissions, Attempt(0, 1))
-    emissions.fail(Attempt(0, 0), "a call that came late")
+    outputs.begin(Attempt(0, 1))
+    reader = reading(pool, outputs, Attempt(0, 1))
+    outputs.fail(Attempt(0, 0), "a call that came late")
     with pytest.raises(NotYet):
         reader.result(0.05)
-    emissions.put(NAME, Attempt(0, 1), batches(3))
+    outputs.put(NAME, Attempt(0, 1), batches(3))
     assert numbers(reader.result(LATER)) == [3]
 
 
-def test_who_waits_for_a_try_that_is_over_is_told(emissions: Emissions, pool: ThreadPoolExecutor) -> None:
-    reader = reading(pool, emissions, Attempt(0, 0))
-    emissions.begin(Attempt(0, 1))
+def test_who_waits_for_a_try_that_is_over_is_told(outputs: Outputs, pool: ThreadPoolExecutor) -> None:
+    reader = reading(pool, outputs, Attempt(0, 0))
+    outputs.begin(Attempt(0, 1))
     with pytest.raises(StateServerError, match="is gone"):
         reader.result(LATER)
 
 
-def test_who_waits_is_told_when_the_server_ends(emissions: Emissions, pool: ThreadPoolExecutor) -> None:
-    reader = reading(pool, emissions, Attempt(5, 0))
-    emissions.close()
+def test_who_waits_is_told_when_the_server_ends(outputs: Outputs, pool: ThreadPoolExecutor) -> None:
+    reader = reading(pool, outputs, Attempt(5, 0))
+    outputs.close()
     with pytest.raises(StateServerError, match="the server ends"):
         reader.result(LATER)
 
 
-def test_the_one_before_is_held_until_the_next_is_made(emissions: Emissions) -> None:
-    emissions.put(NAME, Attempt(0, 0), batches(1))
-    emissions.begin(Attempt(1, 0))
-    assert numbers(emissions.read(NAME, Attempt(0, 0))) == [1]
-    emissions.drop(NAME)
+def test_the_one_before_is_held_until_the_next_is_made(outputs: Outputs) -> None:
+    outputs.put(NAME, Attempt(0, 0), batches(1))
+    outputs.begin(Attempt(1, 0))
+    assert numbers(outputs.read(NAME, Attempt(0, 0))) == [1]
+    outputs.drop(NAME)
     with pytest.raises(StateServerError, match="is gone"):
-        emissions.read(NAME, Attempt(0, 0))
+        outputs.read(NAME, Attempt(0, 0))
 
 
 @given(st.integers(0, 40), st.integers(1, 12))
 def test_parts_are_the_whole_in_order(count: int, parts: int) -> None:
-    emissions = Emissions()
-    emissions.put(NAME, Attempt(0, 0), batches(*range(count)))
-    cut = [numbers(emissions.read(NAME, Attempt(0, 0), part, parts)) for part in range(parts)]
+    outputs = Outputs()
+    outputs.put(NAME, Attempt(0, 0), batches(*range(count)))
+    cut = [numbers(outputs.read(NAME, Attempt(0, 0), part, parts)) for part in range(parts)]
     assert [number for part in cut for number in part] == list(range(count))
     assert max(map(len, cut)) - min(map(len, cut)) <= 1

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 
 from support.still_clock import StillClock
-from tailrace.server.calm import Calm
+from tailrace.server.epoch.background_throttle import BackgroundThrottle
 
 
-def _waiter(calm: Calm) -> tuple[threading.Thread, threading.Event]:
+def _waiter(throttle: BackgroundThrottle) -> tuple[threading.Thread, threading.Event]:
     through = threading.Event()
 
     def run() -> None:
-        calm.wait()
+        throttle.wait()
         through.set()
 
     thread = threading.Thread(target=run, daemon=True)
@@ -21,39 +21,39 @@ def _waiter(calm: Calm) -> tuple[threading.Thread, threading.Event]:
 
 
 def test_without_a_rush_nobody_waits() -> None:
-    calm = Calm(StillClock())
-    calm.wait()
-    calm.rush()
-    calm.over()
-    calm.wait()
+    throttle = BackgroundThrottle(StillClock())
+    throttle.wait()
+    throttle.mark_busy()
+    throttle.over()
+    throttle.wait()
 
 
 def test_a_rush_is_waited_for_until_it_is_over() -> None:
-    calm = Calm(StillClock())  # at whose time nobody waits too long
-    calm.rush()
-    thread, through = _waiter(calm)
+    throttle = BackgroundThrottle(StillClock())  # at whose time nobody waits too long
+    throttle.mark_busy()
+    thread, through = _waiter(throttle)
     assert not through.wait(0.05)
-    calm.over()
+    throttle.over()
     thread.join(10)
     assert through.is_set()
 
 
 def test_a_rush_without_an_end_counts_no_more_after_a_while() -> None:
     clock = StillClock()
-    calm = Calm(clock)
-    calm.rush()
+    throttle = BackgroundThrottle(clock)
+    throttle.mark_busy()
     clock.at += 60
-    calm.wait()
+    throttle.wait()
 
 
 def test_nobody_waits_for_long_however_often_there_is_a_rush() -> None:
     clock = StillClock()
-    calm = Calm(clock)
-    calm.rush()
-    thread, through = _waiter(calm)
+    throttle = BackgroundThrottle(clock)
+    throttle.mark_busy()
+    thread, through = _waiter(throttle)
     for _ in range(1000):
         clock.at += 0.01
-        calm.rush()
+        throttle.mark_busy()
         if through.wait(0.01):
             break
     thread.join(10)

@@ -10,7 +10,7 @@ from fakes import OPERATOR, RUN, Bench, bench, request
 
 from tailrace.errors import FencedError, StateServerError, SumOverflowError
 from tailrace.ids import Attempt
-from tailrace.server.protocol import EmissionTicket, Request, Winner
+from tailrace.server.transport.protocol import CommittedAttempt, OutputTicket, Request
 
 
 @pytest.fixture
@@ -19,14 +19,14 @@ def server(tmp_path: Path) -> Bench:
 
 
 def emitted(server: Bench, epoch: int, try_: int, part: int = 0, parts: int = 1) -> list[int]:
-    batches = server.engine.emission(EmissionTicket(RUN, OPERATOR, epoch, try_, part, parts))
+    batches = server.engine.output(OutputTicket(RUN, OPERATOR, epoch, try_, part, parts))
     return [number for batch in batches for number in batch.column(0).to_pylist()]
 
 
 def test_steps_one_by_one(server: Bench) -> None:
     engine = server.engine
-    winners = (server.stage(0, 0, 8, 1, (3,)), server.stage(0, 0, 7, 0, (1, 2)))
-    engine.prepare(request(0, 0, winners=winners))
+    committed_attempts = (server.stage(0, 0, 8, 1, (3,)), server.stage(0, 0, 7, 0, (1, 2)))
+    engine.prepare(request(0, 0, committed_attempts=committed_attempts))
     applied = engine.apply(request(0, 0))
     assert (applied.rows, applied.updated) == (3, 3)
     info = engine.advance(request(0, 0))
@@ -41,23 +41,23 @@ def test_steps_one_by_one(server: Bench) -> None:
 
 def test_every_step_happens_once_however_often_it_is_asked_for(server: Bench) -> None:
     engine = server.engine
-    winners = (server.stage(0, 0, 7, 0, (1, 2)),)
+    committed_attempts = (server.stage(0, 0, 7, 0, (1, 2)),)
     for _ in range(2):
-        engine.prepare(request(0, 0, winners=winners))
+        engine.prepare(request(0, 0, committed_attempts=committed_attempts))
     assert engine.apply(request(0, 0)) == engine.apply(request(0, 0))
     assert engine.advance(request(0, 0)) == engine.advance(request(0, 0))
-    engine.prepare(request(0, 0, winners=winners))
+    engine.prepare(request(0, 0, committed_attempts=committed_attempts))
     assert engine.commit(request(0, 0)) == engine.commit(request(0, 0))
-    assert server.run(0, 0, *winners, commit=True) == [1, 2]
+    assert server.run(0, 0, *committed_attempts, commit=True) == [1, 2]
     assert server.operator.applied == [0]
     assert server.operator.numbers == [1, 2]
     assert server.checkpoint.written == [Attempt(0, 0)]
 
 
 def test_other_winners_for_a_prepared_try_are_refused(server: Bench) -> None:
-    server.engine.prepare(request(0, 0, winners=(server.stage(0, 0, 7, 0, (1,)),)))
+    server.engine.prepare(request(0, 0, committed_attempts=(server.stage(0, 0, 7, 0, (1,)),)))
     with pytest.raises(StateServerError, match="other winners"):
-        server.engine.prepare(request(0, 0, winners=(Winner(0, 8, 1, 1),)))
+        server.engine.prepare(request(0, 0, committed_attempts=(CommittedAttempt(0, 8, 1, 1),)))
 
 
 def test_steps_out_of_order_are_refused(server: Bench) -> None:
@@ -68,7 +68,7 @@ def test_steps_out_of_order_are_refused(server: Bench) -> None:
     with pytest.raises(StateServerError, match="cannot be committed"):
         server.engine.commit(request(0, 0))
     with pytest.raises(StateServerError, match="cannot follow"):
-        server.engine.prepare(request(2, 0, winners=()))
+        server.engine.prepare(request(2, 0, committed_attempts=()))
 
 
 def test_a_new_try_first_undoes_the_old_one(server: Bench) -> None:
@@ -99,7 +99,7 @@ def test_a_new_try_keeps_nothing_staged_by_the_old_one(server: Bench) -> None:
 
 
 def test_a_prepared_try_lets_go_of_its_rows_when_undone(server: Bench) -> None:
-    server.engine.prepare(request(0, 0, winners=(server.stage(0, 0, 7, 0, (1,)),)))
+    server.engine.prepare(request(0, 0, committed_attempts=(server.stage(0, 0, 7, 0, (1,)),)))
     server.engine.undo(request(0, 1))
     assert server.staging.staged_bytes == 0
 
@@ -108,7 +108,11 @@ def test_fences_by_run_epoch_and_try(server: Bench) -> None:
     server.run(0, 0, server.stage(0, 0, 7, 0, (1,)), commit=True)
     server.engine.forget(request(0, 0))
     server.run(1, 2, server.stage(1, 2, 8, 0, (2,)))
-    for old in (request(1, 1, winners=()), request(0, 0, winners=()), request(0, 9, winners=())):
+    for old in (
+        request(1, 1, committed_attempts=()),
+        request(0, 0, committed_attempts=()),
+        request(0, 9, committed_attempts=()),
+    ):
         for step in (server.engine.prepare, server.engine.apply, server.engine.advance, server.engine.commit):
             with pytest.raises(FencedError, match="is over"):
                 step(old)
@@ -121,7 +125,7 @@ def test_fences_by_run_epoch_and_try(server: Bench) -> None:
         server.engine.forget,
         server.engine.assign,
         server.engine.status,
-        server.engine.fold,
+        server.engine.compact,
     ):
         with pytest.raises(FencedError, match="belongs to run"):
             step(other)
@@ -142,7 +146,7 @@ def test_a_forgotten_epoch_is_over(server: Bench) -> None:
 
 def test_an_emission_stays_until_the_next_advance(server: Bench) -> None:
     server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
-    server.engine.prepare(request(1, 0, winners=(server.stage(1, 0, 8, 0, (2,)),)))
+    server.engine.prepare(request(1, 0, committed_attempts=(server.stage(1, 0, 8, 0, (2,)),)))
     server.engine.apply(request(1, 0))
     assert emitted(server, 0, 0) == [1]
     server.engine.advance(request(1, 0))
@@ -152,8 +156,8 @@ def test_an_emission_stays_until_the_next_advance(server: Bench) -> None:
 
 
 def test_a_large_emission_is_not_inlined(server: Bench) -> None:
-    winner = server.stage(0, 0, 7, 0, (1, 2))
-    result, batches = server.engine.run_epoch(request(0, 0, winners=(winner,), inline_bytes=8))
+    committed_attempt = server.stage(0, 0, 7, 0, (1, 2))
+    result, batches = server.engine.run_epoch(request(0, 0, committed_attempts=(committed_attempt,), inline_bytes=8))
     assert (result.inline, batches) == (False, [])
     assert emitted(server, 0, 0) == [1, 2]
 
@@ -161,7 +165,7 @@ def test_a_large_emission_is_not_inlined(server: Bench) -> None:
 def test_an_epoch_without_rows_writes_no_object(server: Bench) -> None:
     assert server.run(0, 0, commit=True) == []
     assert server.checkpoint.written == []
-    assert server.run(1, 0, Winner(0, 5, 0, 0), commit=True) == []
+    assert server.run(1, 0, CommittedAttempt(0, 5, 0, 0), commit=True) == []
 
 
 @pytest.mark.parametrize("where", ["fail_apply", "fail_advance"])
@@ -316,8 +320,8 @@ def test_status_does_not_wait_for_a_step(server: Bench) -> None:
 
     server.operator.apply = slow  # type: ignore[method-assign]
     assert not server.engine.status(request(0, 0)).busy
-    winner = server.stage(1, 0, 8, 0, (2,))
-    step = threading.Thread(target=server.run, args=(1, 0, winner))
+    committed_attempt = server.stage(1, 0, 8, 0, (2,))
+    step = threading.Thread(target=server.run, args=(1, 0, committed_attempt))
     step.start()
     assert begun.wait(10)
     status = server.engine.status(request(0, 0))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.env import handed_file
-from tailrace.server import file_emission
-from tailrace.server.file_emission import handed, taken
+from tailrace.env.files import shared_file as shared_file
+from tailrace.server.transport import file_output as file_output
+from tailrace.server.transport.file_output import handed, taken
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("window", pa.struct([("start", pa.int64())]))])
 _rows = st.lists(
@@ -50,7 +50,7 @@ def test_a_shorter_emission_after_a_longer_one_is_all_that_is_read(tmp_path: Pat
 def test_what_is_too_large_or_nothing_goes_as_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = batch_of([(1, "a", 0)])
     assert handed([], str(tmp_path), 0) is None
-    monkeypatch.setattr(file_emission, "MOST_BYTES", one.nbytes)
+    monkeypatch.setattr(file_output, "MOST_BYTES", one.nbytes)
     assert handed([one, one], str(tmp_path), 0) is None
     assert not list(tmp_path.iterdir())
     assert handed([one], str(tmp_path), 0) is not None
@@ -60,9 +60,9 @@ def test_a_file_outlives_the_forgetting_of_its_epoch_and_no_more(tmp_path: Path)
     name = handed([batch_of([(1, "a", 0)])], str(tmp_path), 5)
     assert name is not None
     for forgotten in (4, 5, 6):  # a sink may still read it
-        handed_file.sweep(str(tmp_path), forgotten)
+        shared_file.sweep(str(tmp_path), forgotten)
     assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
-    handed_file.sweep(str(tmp_path), 7)
+    shared_file.sweep(str(tmp_path), 7)
     assert not list(tmp_path.iterdir())
     with pytest.raises(FileNotFoundError):
         list(taken(str(tmp_path), name))
@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatc
     def full(self: object, batches: object) -> None:
         raise OSError(28, "no space left on device")
 
-    monkeypatch.setattr(handed_file.HandedFile, "write_batches", full)
+    monkeypatch.setattr(shared_file.SharedFile, "write_batches", full)
     with pytest.raises(OSError, match="no space"):
         handed([batch_of([(1, "a", 0)])], str(tmp_path), 0)
     assert not list(tmp_path.iterdir())

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.env import handed_file
-from tailrace.env.handed_file import HandedFile
-from tailrace.operators.frame import Frame
-from tailrace.server.file_stage import FileStageWriter, StagedFile, StagedPart, frames_in
-from tailrace.server.protocol import StageKey
+from tailrace.env.files import shared_file as shared_file
+from tailrace.env.files.shared_file import SharedFile
+from tailrace.operators.ingest.frame import Frame
+from tailrace.server.transport.file_stage import FileStageWriter, StagedFile, StagedPart, frames_in
+from tailrace.server.transport.protocol import StageKey
 
 WORDS = 3
 
@@ -116,17 +116,17 @@ def test_a_file_is_private_and_goes_with_a_sender_that_gives_up(server: Server) 
 
 def test_files_of_dead_senders_are_swept_once_their_epoch_is_over(server: Server) -> None:
     for epoch in (3, 4):
-        HandedFile(str(server.folder), epoch).close()
-    handed_file.sweep(str(server.folder), 3)
+        SharedFile(str(server.folder), epoch).close()
+    shared_file.sweep(str(server.folder), 3)
     (left,) = server.files()
     assert left.startswith("handed-4-")
-    handed_file.sweep(str(server.folder), 4)
+    shared_file.sweep(str(server.folder), 4)
 
 
 @pytest.mark.parametrize("name", ["../handed-1-x", "handed-1/../../x", "log", "/etc/passwd"])
 def test_no_other_file_is_taken(server: Server, name: str) -> None:
     with pytest.raises(ValueError, match="not the name"):
-        handed_file.take(str(server.folder), name)
+        shared_file.take(str(server.folder), name)
 
 
 def test_a_file_that_is_shorter_than_told_is_refused(server: Server) -> None:
@@ -169,21 +169,21 @@ def test_the_next_task_writes_into_the_pages_of_the_one_before(server: Server) -
 def test_spare_files_are_bounded_and_do_not_stay_for_ever(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     together = [server.receive(frame_of(1000, b"")) for _ in range(4)]
     size = sum(path.stat().st_size for path in server.folder.iterdir()) // 4
-    monkeypatch.setattr(handed_file, "SPARE_BYTES_MAX", 2 * size)
+    monkeypatch.setattr(shared_file, "SPARE_BYTES_MAX", 2 * size)
     together.clear()
     assert len(server.inodes()) == 2
-    handed_file.sweep(str(server.folder), 11)
+    shared_file.sweep(str(server.folder), 11)
     assert len(server.inodes()) == 2
-    handed_file.sweep(str(server.folder), 12)
+    shared_file.sweep(str(server.folder), 12)
     assert not server.inodes()
 
 
 def test_a_file_that_a_dead_receiver_took_goes_after_a_while_and_a_living_one_keeps_its_bytes(server: Server) -> None:
     sent = frame_of(100, b"abc")
     frames = server.receive(sent, epoch=4)
-    handed_file.sweep(str(server.folder), 11)
+    shared_file.sweep(str(server.folder), 11)
     assert len(server.files()) == 1
-    handed_file.sweep(str(server.folder), 12)
+    shared_file.sweep(str(server.folder), 12)
     assert not server.files()
     assert frames[0].checksum() == sent.checksum()
     frames.clear()

@@ -14,14 +14,14 @@ from pyarrow import flight
 
 from support.still_clock import StillClock
 from tailrace.ids import Attempt
-from tailrace.operators.hint_extractor import HASH_COLUMN, PANE_COLUMN, hash_columns
-from tailrace.operators.operator import Foretold
-from tailrace.server.client import StateClient
-from tailrace.server.hint_message import HintMessage
-from tailrace.server.hint_receiver import HintReceiver
-from tailrace.server.protocol import Access, ServerAddress, StageKey
-from tailrace.server.service import LateEngine, StateService
-from tailrace.server.slack import STAGING_POINT, SlackMeter
+from tailrace.operators.base import HintedKeys
+from tailrace.operators.ingest.hint_extractor import HASH_COLUMN, PANE_COLUMN, hash_columns
+from tailrace.server.hints.receiver import HintReceiver
+from tailrace.server.hints.slack import STAGING_POINT, SlackMeter
+from tailrace.server.process.flight_service import LateEngine, StateService
+from tailrace.server.transport.client import StateClient
+from tailrace.server.transport.hint_message import HintMessage
+from tailrace.server.transport.protocol import Access, ServerAddress, StageKey
 from tailrace.types import BIGINT, Field
 
 KEYS = (Field("k", BIGINT),)
@@ -35,7 +35,7 @@ class Told:
         self.heard: list[tuple[list[int], list[int], pa.RecordBatch | None]] = []
         self.panes: list[list[int] | None] = []
 
-    def hint_keys(self, operator: str, epoch: int, told: Foretold) -> None:
+    def hint_keys(self, operator: str, epoch: int, told: HintedKeys) -> None:
         assert operator == "op"
         self.heard.append((told.hashes.tolist(), told.times.tolist(), told.keys))
         self.panes.append(None if told.panes is None else told.panes.tolist())

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from real import eventually
 
-from tailrace.env import processes, scratch
+from tailrace.env import processes
+from tailrace.env.files import scratch
 
 
 @pytest.fixture

@@ -19,11 +19,12 @@ import psutil
 import pytest
 from real import SHARDS, StandIn, config, eventually, frame, left_over, rows, running, stage, start
 
-from tailrace.env import processes, scratch
+from tailrace.env import processes
+from tailrace.env.files import scratch
 from tailrace.errors import CheckpointError, StateServerError
-from tailrace.server.client import StateClient, connect, disconnect
-from tailrace.server.launch import _host, end_unheard, sweep
-from tailrace.server.protocol import ProcessConfig, ServerAddress, ServerConfig
+from tailrace.server.process.launch import _host, end_unheard, sweep
+from tailrace.server.transport.client import StateClient, connect, disconnect
+from tailrace.server.transport.protocol import ProcessConfig, ServerAddress, ServerConfig
 
 _NEW_CERTIFICATE = (
     "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
@@ -63,7 +64,7 @@ def test_a_wrong_token_opens_nothing(address: ServerAddress, common: ServerConfi
         lambda stranger: stranger.status(),
         lambda stranger: stranger.open(range(SHARDS)),
         lambda stranger: stage(stranger, common.run, 0, 0, 7, 0, frame([1])),
-        lambda stranger: list(stranger.emission(0, 0)),
+        lambda stranger: list(stranger.output(0, 0)),
     ]
     for token in ("", "secret-tokem", "secret-token2"):
         stranger = StateClient(address, replace(common.access, token=token))

@@ -20,10 +20,10 @@ def server(tmp_path: Path) -> Iterator[Bench]:
     made.engine.close()
 
 
-def renewed(server: Bench, epoch: int) -> list[int] | None:
+def snapshotted(server: Bench, epoch: int) -> list[int] | None:
     """What came whole with a durable epoch."""
-    server.engine.fold(request(epoch, 0))
-    (told, whole) = server.checkpoint.renewed[-1]
+    server.engine.compact(request(epoch, 0))
+    (told, whole) = server.checkpoint.snapshotted[-1]
     assert told == epoch
     if whole is None:
         return None
@@ -36,9 +36,9 @@ def test_what_is_given_whole_is_the_state_after_its_epoch(server: Bench) -> None
     server.engine.commit(request(0, 0))
     server.run(1, 0, server.stage(1, 0, 8, 0, (2, 3)))
     server.run(2, 0, server.stage(2, 0, 9, 0, (4,)))  # seals epoch 1
-    assert renewed(server, 1) == [1, 2, 3]
-    assert renewed(server, 1) is None, "handed out once"
-    assert renewed(server, 0) is None, "nobody needs an older one"
+    assert snapshotted(server, 1) == [1, 2, 3]
+    assert snapshotted(server, 1) is None, "handed out once"
+    assert snapshotted(server, 0) is None, "nobody needs an older one"
 
 
 def test_what_an_epoch_changes_is_compared_with_what_is_held(server: Bench) -> None:
@@ -56,21 +56,21 @@ def test_an_epoch_that_is_tried_again_gives_what_its_last_try_made(server: Bench
     server.engine.commit(request(0, 0))
     server.run(0, 1, server.stage(0, 1, 8, 0, (5,)))
     server.engine.commit(request(0, 1))
-    assert renewed(server, 0) == [5]
+    assert snapshotted(server, 0) == [5]
 
 
 def test_nothing_is_given_of_an_epoch_that_was_undone(server: Bench) -> None:
     server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
     server.engine.commit(request(0, 0))
     server.engine.undo(request(0, 1))
-    assert renewed(server, 0) is None
+    assert snapshotted(server, 0) is None
 
 
 def test_nothing_is_given_after_shards_were_assigned_anew(server: Bench) -> None:
     server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
     server.engine.commit(request(0, 0))
     server.engine.assign(request(0, 0, shards=(0, 1, 2, 3)))
-    assert renewed(server, 0) is None
+    assert snapshotted(server, 0) is None
 
 
 @pytest.mark.parametrize("case", ["on disk", "does not pay"])
@@ -82,7 +82,7 @@ def test_nothing_is_given_where_that_is_no_way(server: Bench, case: str) -> None
         server.checkpoint.wanted = None
     server.run(1, 0, server.stage(1, 0, 8, 0, (2,)))
     server.engine.commit(request(1, 0))
-    assert renewed(server, 1) is None
+    assert snapshotted(server, 1) is None
 
 
 def test_an_epoch_does_not_fail_where_memory_is_too_short_for_a_copy(
@@ -94,7 +94,7 @@ def test_an_epoch_does_not_fail_where_memory_is_too_short_for_a_copy(
     monkeypatch.setattr(server.operator, "whole", no_room)
     server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
     assert server.engine.commit(request(0, 0)).delta is not None
-    assert renewed(server, 0) is None
+    assert snapshotted(server, 0) is None
 
 
 def test_a_forgotten_epoch_is_not_kept(server: Bench) -> None:
@@ -103,4 +103,4 @@ def test_a_forgotten_epoch_is_not_kept(server: Bench) -> None:
     server.engine.forget(request(0, 0))
     with pytest.raises(FencedError):
         server.engine.commit(request(0, 0))
-    assert renewed(server, 0) is None
+    assert snapshotted(server, 0) is None

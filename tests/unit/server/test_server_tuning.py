@@ -9,19 +9,19 @@ import pytest
 
 from support.window_cases import CUSTOM, INCREMENTAL, WHOLE, spec_of
 from tailrace.ids import Micros
-from tailrace.operators.recorded import RecordedOperator
-from tailrace.operators.specs.aggregate import AggregateSpec
-from tailrace.operators.specs.window import WindowSpec
-from tailrace.operators.window_aggregate import WindowAggregate
-from tailrace.server.assembly import build_engine
-from tailrace.server.protocol import ProcessConfig, ServerConfig
+from tailrace.operators.accesses.recorder import RecordedOperator
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.aggregate.window_aggregate import WindowAggregate
+from tailrace.operators.windows import WindowSpec
+from tailrace.server.epoch.assembly import build_engine
+from tailrace.server.transport.protocol import ProcessConfig, ServerConfig
 
 
 def built(tmp_path: Path, spec: AggregateSpec, **given: Any) -> Any:
     config = ServerConfig("run", "token", (spec.to_json(),), str(tmp_path / "store"), memory_bytes=1 << 22, **given)
     process = ProcessConfig("server", str(tmp_path), "host", 1, "", config)
     engine = build_engine(ProcessConfig.from_json(process.to_json()))
-    return engine._seats[spec.name].operator
+    return engine._runners[spec.name].operator
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_lists(tmp_path: Path, spec: AggregateSpec) -> None:
 def test_records(tmp_path: Path, given: dict[str, Any]) -> None:
     (tmp_path / "store").mkdir()
     operator = built(tmp_path, spec_of(INCREMENTAL, **given), max_space_amplification=3.0)
-    assert operator._store.cold._amplification_max == 3.0
+    assert operator._store.spilled._amplification_max == 3.0
 
 
 def test_accesses_are_recorded_where_asked_for_and_else_the_operator_is_used_as_it_is(tmp_path: Path) -> None:

@@ -11,17 +11,24 @@ import pytest
 from real import SHARDS, SPEC, config, eventually, frame, rows, stage
 
 from tailrace.errors import CorruptionError, FencedError, StateServerError, SumOverflowError
-from tailrace.operators.frame import Frame
-from tailrace.server.assembly import build_engine
-from tailrace.server.calm import Calm
-from tailrace.server.client import StateClient
-from tailrace.server.direct_line import DirectLine
-from tailrace.server.engine import Engine
-from tailrace.server.file_stage import FileStageWriter
-from tailrace.server.folder import ServerFolder
-from tailrace.server.protocol import ProcessConfig, Request, ServerAddress, ServerConfig, StageKey, Winner
-from tailrace.server.service import LateEngine, StateService
-from tailrace.server.stream_stage import StageWriter
+from tailrace.operators.ingest.frame import Frame
+from tailrace.server.epoch.assembly import build_engine
+from tailrace.server.epoch.background_throttle import BackgroundThrottle
+from tailrace.server.epoch.engine import Engine
+from tailrace.server.process.flight_service import LateEngine, StateService
+from tailrace.server.process.local_rpc import LocalRpcServer
+from tailrace.server.transport.client import StateClient
+from tailrace.server.transport.file_stage import FileStageWriter
+from tailrace.server.transport.folder import ServerFolder
+from tailrace.server.transport.protocol import (
+    CommittedAttempt,
+    ProcessConfig,
+    Request,
+    ServerAddress,
+    ServerConfig,
+    StageKey,
+)
+from tailrace.server.transport.stream_stage import StageWriter
 
 
 @pytest.fixture
@@ -48,7 +55,7 @@ def client(request: pytest.FixtureRequest, common: ServerConfig, short_path: Pat
     address = ServerAddress("s0", uri, "here", 0, 0, "")
     line = None
     if "direct" in request.param:
-        line = DirectLine(ServerFolder(str(short_path)).direct_line("s0"), common.token, service.act)
+        line = LocalRpcServer(ServerFolder(str(short_path)).local_rpc("s0"), common.token, service.act)
     opened = StateClient(address, common.access)
     opened.open(range(SHARDS))
     yield opened
@@ -61,11 +68,14 @@ def client(request: pytest.FixtureRequest, common: ServerConfig, short_path: Pat
 
 def test_an_epoch_over_the_wire(client: StateClient, common: ServerConfig) -> None:
     run = common.run
-    winners = [stage(client, run, 0, 0, 9, 1, frame([1, 2]), frame([3])), stage(client, run, 0, 0, 8, 0, frame([1]))]
-    done = client.run_epoch(0, 0, winners, 0, 0, commit=True)
+    committed_attempts = [
+        stage(client, run, 0, 0, 9, 1, frame([1, 2]), frame([3])),
+        stage(client, run, 0, 0, 8, 0, frame([1])),
+    ]
+    done = client.run_epoch(0, 0, committed_attempts, 0, 0, commit=True)
     assert rows(done.batches) == {1: (2, 2), 2: (1, 2), 3: (1, 3)}
     assert done.applied.rows == 4
-    assert rows(list(client.emission(0, 0))) == rows(list(client.emission(0, 0, part=0, parts=1))) == rows(done.batches)
+    assert rows(list(client.output(0, 0))) == rows(list(client.output(0, 0, part=0, parts=1))) == rows(done.batches)
     assert done.committed is not None and done.committed.delta is not None
     assert done.committed.delta.last_epoch == 0
 
@@ -93,9 +103,9 @@ def test_an_epoch_is_forgotten_when_there_is_time(
 ) -> None:
     """Not while rows come: the engine would be at it when their keys are told."""
     order: list[str] = []
-    wait, forget = Calm.wait, Engine.forget
+    wait, forget = BackgroundThrottle.wait, Engine.forget
 
-    def waited(self: Calm) -> None:
+    def waited(self: BackgroundThrottle) -> None:
         order.append("waited")
         wait(self)
 
@@ -104,15 +114,15 @@ def test_an_epoch_is_forgotten_when_there_is_time(
         forget(self, request)
 
     client.run_epoch(0, 0, [stage(client, common.run, 0, 0, 8, 0, frame([1]))], 0, 0, commit=False)
-    monkeypatch.setattr(Calm, "wait", waited)
+    monkeypatch.setattr(BackgroundThrottle, "wait", waited)
     monkeypatch.setattr(Engine, "forget", forgot)
     client.forget(0)
     assert order == ["waited", "forgot"]
 
 
 def test_a_refused_stream_tells_its_task_why(client: StateClient, common: ServerConfig) -> None:
-    winner = stage(client, common.run, 0, 0, 8, 0, frame([1]))
-    client.prepare(0, 0, [winner])
+    committed_attempt = stage(client, common.run, 0, 0, 8, 0, frame([1]))
+    client.prepare(0, 0, [committed_attempt])
     with pytest.raises(FencedError, match="has its winners"):
         stage(client, common.run, 0, 0, 9, 0, frame([1]))
     with pytest.raises(FencedError, match="belongs to run"):
@@ -139,13 +149,13 @@ def test_a_stream_that_breaks_off_leaves_nothing(client: StateClient, common: Se
     writer.abort()
     assert eventually(lambda: client.status().staged_bytes == 0)
     with pytest.raises(StateServerError, match="1 rows missing"):
-        client.prepare(0, 0, [Winner(0, 7, 1, sent.checksum())])
+        client.prepare(0, 0, [CommittedAttempt(0, 7, 1, sent.checksum())])
 
 
 def test_a_stream_without_rows_needs_no_server(client: StateClient, common: ServerConfig) -> None:
-    winner = stage(client, common.run, 0, 0, 7, 0)
-    assert (winner.rows, winner.checksum) == (0, 0)
-    assert client.run_epoch(0, 0, [winner], 0, 0, commit=True).batches == []
+    committed_attempt = stage(client, common.run, 0, 0, 7, 0)
+    assert (committed_attempt.rows, committed_attempt.checksum) == (0, 0)
+    assert client.run_epoch(0, 0, [committed_attempt], 0, 0, commit=True).batches == []
 
 
 def test_errors_keep_their_type(client: StateClient, common: ServerConfig, tmp_path: Path) -> None:
@@ -171,29 +181,29 @@ def test_large_frames_pass_and_spill(client: StateClient, common: ServerConfig) 
     large = Frame(np.tile(one.rows, (repeat, 1)), one.heap, one.bounds * repeat)
     large = Frame(np.ascontiguousarray(np.repeat(one.rows, repeat, axis=0)), one.heap, one.bounds * repeat)
     assert large.nbytes > 64 << 20
-    winner = stage(client, common.run, 0, 0, 7, 0, large, one)
+    committed_attempt = stage(client, common.run, 0, 0, 7, 0, large, one)
     status = client.status()
     assert status.spilled_bytes == large.nbytes
     assert status.staged_bytes == large.nbytes + one.nbytes
-    done = client.run_epoch(0, 0, [winner], 0, 0, commit=False)
+    done = client.run_epoch(0, 0, [committed_attempt], 0, 0, commit=False)
     assert done.applied.rows == 1000 * (repeat + 1)
     assert rows(done.batches)[7] == (repeat + 1, 7 * (repeat + 1))
     assert client.status().staged_bytes == 0
 
 
 def test_two_threads_stage_at_once(client: StateClient, common: ServerConfig) -> None:
-    winners: list[Winner] = []
+    committed_attempts: list[CommittedAttempt] = []
 
     def work(partition: int) -> None:
         frames = [frame(list(range(at, at + 100))) for at in range(0, 1000, 100)]
-        winners.append(stage(client, common.run, 0, 0, 50 + partition, partition, *frames))
+        committed_attempts.append(stage(client, common.run, 0, 0, 50 + partition, partition, *frames))
 
     threads = [threading.Thread(target=work, args=(partition,)) for partition in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    done = client.run_epoch(0, 0, winners, 0, 0, commit=False)
+    done = client.run_epoch(0, 0, committed_attempts, 0, 0, commit=False)
     assert rows(done.batches) == {key: (4, 4 * key) for key in range(1000)}
 
 
@@ -213,9 +223,9 @@ def test_frames_that_come_in_parts_count_when_their_task_has_sent_all(
     first, second = parted(8, 0, frame([1, 2]), frame([3])), parted(9, 1, frame([1]))
     second.write(frame([4]))
     receipts = [first.finish(), second.finish()]
-    winners = [Winner(n, 8 + n, each.rows, each.checksum) for n, each in enumerate(receipts)]
+    committed_attempts = [CommittedAttempt(n, 8 + n, each.rows, each.checksum) for n, each in enumerate(receipts)]
     assert [each.rows for each in receipts] == [3, 2]
-    done = client.run_epoch(0, 0, winners, 0, 0, commit=False)
+    done = client.run_epoch(0, 0, committed_attempts, 0, 0, commit=False)
     assert done.batches is not None
     counts = {row["k"]: row["n"] for batch in done.batches for row in batch.to_pylist()}
     assert counts == {1: 2, 2: 1, 3: 1, 4: 1}

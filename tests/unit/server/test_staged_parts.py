@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from tailrace.errors import StateServerError
-from tailrace.server.protocol import StageKey
-from tailrace.server.staged_parts import StagedParts
+from tailrace.server.epoch.staged_parts import StagedParts
+from tailrace.server.transport.protocol import StageKey
 
 
 def key(epoch: int, attempt: int = 7) -> StageKey:

@@ -14,21 +14,21 @@ from tailrace.api import aggregates as tr
 from tailrace.api.options import HintTuning, Options
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
-from tailrace.cache.frequency_sketch import SketchSize
 from tailrace.ids import Micros
-from tailrace.operators.hint_extractor import HASH_COLUMN, hash_columns
-from tailrace.operators.specs.hint import HintSpec
+from tailrace.operators.ingest.hint_extractor import HASH_COLUMN, hash_columns
+from tailrace.operators.ingest.hint_spec import HintSpec
 from tailrace.plan.physical import PhysicalPlan, plan_relation
-from tailrace.server.client import EpochDone
-from tailrace.server.hint_message import HintMessage
-from tailrace.server.protocol import Access, OperatorStatus, ServerAddress
-from tailrace.spark import hint_sender
-from tailrace.spark.basis import FRAME_ROWS_MAX
-from tailrace.spark.hint_control import HintControl
-from tailrace.spark.hint_plan import HintPlan
-from tailrace.spark.hint_points import RULES_CONF
-from tailrace.spark.hint_sender import HintOrder, HintOrders, HintPoint, HintSender, hints_property
-from tailrace.spark.lookahead import STAGING
+from tailrace.server.transport.client import EpochDone
+from tailrace.server.transport.hint_message import HintMessage
+from tailrace.server.transport.protocol import Access, OperatorStatus, ServerAddress
+from tailrace.spark.epoch.epoch_config import FRAME_ROWS_MAX
+from tailrace.spark.hints import sender as hint_sender
+from tailrace.spark.hints.control import HintControl
+from tailrace.spark.hints.lookahead import STAGING
+from tailrace.spark.hints.plan import HintPlan
+from tailrace.spark.hints.points import RULES_CONF
+from tailrace.spark.hints.sender import HintInstructions, HintOrder, HintPoint, HintSender, hints_property
+from tailrace.state.cache.frequency_sketch import SketchSize
 from tailrace.types import BIGINT, DataType, Field
 
 KEY = Field("k", BIGINT)
@@ -72,9 +72,9 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     return made
 
 
-def _sender(*orders: HintOrder) -> HintSender:
-    asked = HintOrders(7, 2, orders, SERVERS)
-    assert HintOrders.from_json(asked.to_json()) == asked
+def _sender(*instructions: HintOrder) -> HintSender:
+    asked = HintInstructions(7, 2, instructions, SERVERS)
+    assert HintInstructions.from_json(asked.to_json()) == asked
     return HintSender(HintPoint("source", SPECS, SketchSize(threshold=254)), ACCESS, asked)
 
 
@@ -131,7 +131,7 @@ def test_long_keys_are_sent_where_they_are_needed(wire: Wire) -> None:
     """A server is asked by hashes first, and says that it needs each third."""
     text = Field("s", DataType("string"))
     spec = HintSpec("first", (text,), None, True, 8)
-    asked = HintOrders(7, 2, (HintOrder("first", "source", False),), SERVERS)
+    asked = HintInstructions(7, 2, (HintOrder("first", "source", False),), SERVERS)
     sender = HintSender(HintPoint("source", (spec.to_json(),), SketchSize(threshold=254)), ACCESS, asked)
     columns = {"s": pa.array([f"key {number}" for number in range(100)])}
     sender.rows(columns, 100)
@@ -227,8 +227,8 @@ def test_the_controller_moves_plan_and_orders() -> None:
         session.conf.values[RULES_CONF].startswith("theirs,org.apache.spark")
         and "OptimizeRand" in session.conf.values[RULES_CONF]
     )
-    orders = HintOrders.from_json(session.properties[key] or "")
-    assert orders.orders == (HintOrder("aggregate", "source", True),) and orders.servers == SERVERS
+    instructions = HintInstructions.from_json(session.properties[key] or "")
+    assert instructions.instructions == (HintOrder("aggregate", "source", True),) and instructions.servers == SERVERS
 
     for number in (1, 2):  # all are measured twice
         told = epoch(
@@ -242,8 +242,8 @@ def test_the_controller_moves_plan_and_orders() -> None:
     assert told["numHints"] == 200 and told["hintBytes"] == 1600
     assert told["slackMsP99"] == {"source": 90.0, "ingest": 60.0, STAGING: 5.0}
     assert session.conf.values[RULES_CONF] == "theirs", "the ingest task needs no filter in the plan"
-    orders = HintOrders.from_json(session.properties[key] or "")
-    assert orders.orders == (HintOrder("aggregate", "ingest", False),)
+    instructions = HintInstructions.from_json(session.properties[key] or "")
+    assert instructions.instructions == (HintOrder("aggregate", "ingest", False),)
 
     totals = [30.0, 100.0, 200.0, 0.0, 0.0, 10.0]
     for _ in range(4):  # what is fetched is left over: by what is gone and by what is still there alike
@@ -261,9 +261,9 @@ def test_tasks_send_smaller_frames_where_rows_have_waited() -> None:
 
     waited, missed, hit = 0.0, 0, 0
 
-    def epoch(wait_ms: float, task_rows: int, cold: int = 5) -> tuple[int, str]:
+    def epoch(wait_ms: float, task_rows: int, spilled: int = 5) -> tuple[int, str]:
         nonlocal waited, missed, hit
-        waited, missed, hit = waited + wait_ms, missed + bool(wait_ms) * cold, hit + (not wait_ms) * cold
+        waited, missed, hit = waited + wait_ms, missed + bool(wait_ms) * spilled, hit + (not wait_ms) * spilled
         status = _status(missed, hit, 0, 0, 0, 1.0)
         told = replace(status, metrics={**status.metrics, "coldWaitMs": waited})
         control.after([[told]], session, task_rows)

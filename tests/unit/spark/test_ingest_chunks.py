@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.spark import ingest
-from tailrace.spark.basis import FRAME_ROWS_MAX
-from tailrace.spark.ingest import chunks
+from tailrace.spark.epoch import ingest
+from tailrace.spark.epoch.epoch_config import FRAME_ROWS_MAX
+from tailrace.spark.epoch.ingest import chunks
 
 
 @given(st.lists(st.integers(0, 12), max_size=8), st.integers(1, 20), st.integers(1, 6))

@@ -9,8 +9,17 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.spark.framing import FRAMES, Framing, FramingRule
-from tailrace.spark.lookahead import STAGING, Lookahead, Rule, Sample, Seen, latest_with, low_percentile, told_lines
+from tailrace.spark.epoch.framing import FRAMES, Framing, FramingRule
+from tailrace.spark.hints.lookahead import (
+    STAGING,
+    Lookahead,
+    Rule,
+    Sample,
+    Seen,
+    latest_with,
+    low_percentile,
+    told_lines,
+)
 
 NAMES = ("source", "transform 1", "transform 2", "ingest", STAGING)
 
@@ -31,7 +40,7 @@ def _plainly(
         was_on, on = on, seen.wanted and (on or waited)
         past = epochs[: now + 1]
         idle = 0
-        while idle <= now and past[now - idle].cold == 0:
+        while idle <= now and past[now - idle].spilled == 0:
             idle += 1
         dearer = 0
         if framing is not None and framed is not None:
@@ -51,14 +60,14 @@ def _plainly(
                 used, wasted = sum(each.used for each in counted), sum(each.wasted for each in counted)
                 if wasted > rule.waste_max * (used + wasted):
                     gone = candidates.index(current) + 1
-                cold = misses = 0
+                spilled = misses = 0
                 for at in range(now, moved_at + rule.epochs_settling - 1, -1):  # back to where it was not early enough
                     then = epochs[: at + 1]
                     known = _known(then[-rule.epochs_kept :], (current,))
                     if current not in known or known[current] < _fetch(then) + rule.margin_ms:
                         break
-                    cold, misses = cold + epochs[at].cold, misses + epochs[at].misses
-                if misses > rule.misses_max * cold:
+                    spilled, misses = spilled + epochs[at].spilled, misses + epochs[at].misses
+                if misses > rule.misses_max * spilled:
                     gone = candidates.index(current) + 1
                 sent, moved = sum(each.hint_bytes for each in counted), sum(each.row_bytes for each in counted)
                 if gone <= candidates.index(current) and counted and moved and sent / moved > 0.1:
@@ -194,7 +203,7 @@ class _World:
     def __init__(self) -> None:
         self.slack_ms = {"source": 60.0, "transform 1": 40.0, "transform 2": 20.0, STAGING: 3.0}
         self.fetch_ms = 1.0
-        self.cold = 0
+        self.spilled = 0
         self.agrees = 0
         self.names = tuple(self.slack_ms)
         self.lookahead = Lookahead(self.names, Rule(margin_ms=2.0, epochs_kept=8, epochs_idle=8))
@@ -208,18 +217,18 @@ class _World:
             at = self.names.index(decision.candidate)
             in_time = self.slack_ms[decision.candidate] >= self.fetch_ms
             right = at >= self.agrees or decision.candidate == STAGING
-            hits = self.cold if in_time and right else 0
+            hits = self.spilled if in_time and right else 0
             upstream = decision.candidate != STAGING
             measured = self.names if decision.measured else (decision.candidate, STAGING)
-            self.misses.append(self.cold - hits)
+            self.misses.append(self.spilled - hits)
             self.lookahead = self.lookahead.after(
                 Seen(
-                    cold=self.cold,
-                    misses=self.cold - hits,
-                    fetch_ms_p99=self.fetch_ms if self.cold else 0.0,
+                    spilled=self.spilled,
+                    misses=self.spilled - hits,
+                    fetch_ms_p99=self.fetch_ms if self.spilled else 0.0,
                     slack={name: [(self.slack_ms[name], 1000), (self.slack_ms[name] + 50, 9000)] for name in measured},
                     used=hits if upstream else 0,
-                    wasted=0 if right or not upstream else self.cold,
+                    wasted=0 if right or not upstream else self.spilled,
                 )
             )
         return sent
@@ -229,7 +238,7 @@ def test_the_lookahead_moves_as_the_world_changes() -> None:
     """State in memory, then cold; keys that change behind the source; a backend that gets faster, slower, and idle."""
     world = _World()
     assert set(world.epochs(5)) == {STAGING}, "nothing is cold"
-    world.cold, world.fetch_ms = 100, 30.0
+    world.spilled, world.fetch_ms = 100, 30.0
     sent = world.epochs(10)
     assert sent[:3] == [STAGING, "source", "transform 1"], "the first, until all are measured; then the latest in time"
     assert set(sent[2:]) == {"transform 1"} and not any(world.misses[-8:])
@@ -246,7 +255,7 @@ def test_the_lookahead_moves_as_the_world_changes() -> None:
     assert world.epochs(3)[-1] == STAGING and world.misses[-1] == 0, "staging has time enough, and costs nothing"
     world.fetch_ms = 15.0
     assert world.epochs(3)[-1] == "transform 2" and world.misses[-1] == 0
-    world.cold = 0
+    world.spilled = 0
     assert world.epochs(12)[-1] == STAGING
     assert "no cold state was asked for" in world.lookahead.decision.reason
 
@@ -254,12 +263,12 @@ def test_the_lookahead_moves_as_the_world_changes() -> None:
 def test_hints_at_keys_that_do_not_exist_are_seen_by_what_is_missed() -> None:
     """Nothing is fetched for them, so that nothing goes unused: but with slack enough nothing would be waited for."""
     world = _World()
-    world.cold, world.fetch_ms = 100, 10.0  # staging has too little, the others enough
+    world.spilled, world.fetch_ms = 100, 10.0  # staging has too little, the others enough
     assert world.epochs(6)[-1] == "transform 2"
     lookahead = world.lookahead
     slack = {name: [(ms, 1000)] for name, ms in world.slack_ms.items()}
     for _ in range(12):
-        lookahead = lookahead.after(Seen(cold=100, misses=90, fetch_ms_p99=10.0, slack=slack))
+        lookahead = lookahead.after(Seen(spilled=100, misses=90, fetch_ms_p99=10.0, slack=slack))
     assert lookahead.kept == (STAGING,) and "other keys: source, transform 1, transform 2" in lookahead.decision.reason
 
 
@@ -270,11 +279,13 @@ def test_the_discarded_may_try_again_less_and_less_often() -> None:
         ahead = lookahead.decision.candidate == "ingest"
         if ahead and (not tried or tried[-1] < number - 10):
             tried.append(number)
-        lookahead = lookahead.after(Seen(cold=100, late=90, fetch_ms_p99=10.0, slack=slack, wasted=1 if ahead else 0))
+        lookahead = lookahead.after(
+            Seen(spilled=100, late=90, fetch_ms_p99=10.0, slack=slack, wasted=1 if ahead else 0)
+        )
     waits = [after - before for before, after in pairwise(tried)]
     assert waits[0] >= 64 and all(after > 1.5 * before for before, after in pairwise(waits)), tried
     for _ in range(800):  # by then what it hints at is asked for
-        lookahead = lookahead.after(Seen(cold=100, late=90, fetch_ms_p99=10.0, slack=slack, used=100))
+        lookahead = lookahead.after(Seen(spilled=100, late=90, fetch_ms_p99=10.0, slack=slack, used=100))
     assert lookahead.decision.candidate == "ingest" and not lookahead.discarded
 
 
@@ -284,19 +295,19 @@ def test_one_hiccup_does_not_decide_which_has_most_slack() -> None:
     for number in range(12):
         ingest = 4.0 if number == 8 else 20.0
         slack = {"ingest": [(ingest, 1.0)], STAGING: [(4.0 if number == 8 else 8.0, 1.0)]}
-        lookahead = lookahead.after(Seen(cold=100, late=90, fetch_ms_p99=60.0, slack=slack))
+        lookahead = lookahead.after(Seen(spilled=100, late=90, fetch_ms_p99=60.0, slack=slack))
     assert lookahead.decision.candidate == "ingest", lookahead.decision
 
 
 def test_an_operator_without_an_earlier_point_is_left_alone() -> None:
-    lookahead = Lookahead((STAGING,)).after(Seen(cold=9, misses=9, fetch_ms_p99=100.0))
+    lookahead = Lookahead((STAGING,)).after(Seen(spilled=9, misses=9, fetch_ms_p99=100.0))
     assert lookahead.decision.candidate == STAGING and not lookahead.decision.measured
     assert "no earlier point" in lookahead.decision.reason
 
 
 def test_a_user_is_told_where_hints_come_from() -> None:
     world = _World()
-    world.cold, world.fetch_ms = 100, 10.0
+    world.spilled, world.fetch_ms = 100, 10.0
     world.epochs(6)
     first, second = told_lines({"aggregate": world.lookahead, "alone": Lookahead((STAGING,))})
     assert first.startswith("Lookahead of aggregate: transform 2: the latest with enough slack: 20.0 ms")
@@ -308,12 +319,12 @@ def test_waiting_for_what_was_foretold_too_late_turns_hints_on() -> None:
     """Every record was foretold, and all rows waited: staging told too late, and an earlier point is tried."""
     lookahead = Lookahead(("ingest", STAGING))
     for _ in range(4):
-        lookahead = lookahead.after(Seen(cold=100, fetch_ms_p99=50.0, slack={STAGING: [(20.0, 1.0)]}))
+        lookahead = lookahead.after(Seen(spilled=100, fetch_ms_p99=50.0, slack={STAGING: [(20.0, 1.0)]}))
     assert lookahead.decision.candidate == STAGING
-    lookahead = lookahead.after(Seen(cold=100, late=30, fetch_ms_p99=50.0, slack={STAGING: [(20.0, 1.0)]}))
+    lookahead = lookahead.after(Seen(spilled=100, late=30, fetch_ms_p99=50.0, slack={STAGING: [(20.0, 1.0)]}))
     assert lookahead.decision.candidate == "ingest"
     for _ in range(6):  # what comes late was foretold: no reason to think that the point sees other keys
-        seen = Seen(cold=100, late=90, fetch_ms_p99=5.0, slack={"ingest": [(40.0, 1.0)], STAGING: [(1.0, 1.0)]})
+        seen = Seen(spilled=100, late=90, fetch_ms_p99=5.0, slack={"ingest": [(40.0, 1.0)], STAGING: [(1.0, 1.0)]})
         lookahead = lookahead.after(seen)
     assert lookahead.decision.candidate == "ingest"
 
@@ -324,16 +335,16 @@ def test_points_of_the_plan_must_be_worth_what_they_cost() -> None:
     def after(lookahead: Lookahead, epochs: int, wait_ms: float) -> Lookahead:
         for _ in range(epochs):
             late = 30 if wait_ms else 0
-            lookahead = lookahead.after(Seen(cold=100, late=late, wait_ms=wait_ms, slack={STAGING: [(20.0, 1.0)]}))
+            lookahead = lookahead.after(Seen(spilled=100, late=late, wait_ms=wait_ms, slack={STAGING: [(20.0, 1.0)]}))
         return lookahead
 
     def framing(lookahead: Lookahead) -> Framing:
         assert lookahead.framing is not None
         return lookahead.framing
 
-    calm = after(Lookahead(NAMES, framing=Framing(), in_plan=3), 3, 0.0)
-    assert framing(calm).frames == 1 and "no cold state was waited for" in calm.decision.reason
-    once = after(calm, 1, 3.0)
+    throttle = after(Lookahead(NAMES, framing=Framing(), in_plan=3), 3, 0.0)
+    assert framing(throttle).frames == 1 and "no cold state was waited for" in throttle.decision.reason
+    once = after(throttle, 1, 3.0)
     assert framing(once).frames == 1 and once.kept == (STAGING,) and once.decision.candidate == STAGING
     assert once.decision.reason.endswith("rows wait for less than these cost: source, transform 1, transform 2, ingest")
     assert framing(after(once, 40, 0.5)).frames == 1, "a frame costs more"
@@ -359,7 +370,7 @@ def test_where_none_has_slack_enough_hints_must_bring_more_than_a_little() -> No
         lookahead = Lookahead(("ingest", STAGING))
         for _ in range(5):
             slack = {"ingest": [(33.0, 1.0)], STAGING: [(staging, 1.0)]}
-            lookahead = lookahead.after(Seen(cold=100, late=90, fetch_ms_p99=90.0, slack=slack))
+            lookahead = lookahead.after(Seen(spilled=100, late=90, fetch_ms_p99=90.0, slack=slack))
         assert lookahead.decision.candidate == wanted, lookahead.decision
 
 
@@ -369,7 +380,7 @@ def test_hints_that_are_many_bytes_must_bring_much_slack() -> None:
         for _ in range(12):
             ahead = lookahead.decision.candidate != STAGING
             slack = {"source": [(33.5, 1.0)], "ingest": [(33.0, 1.0)], STAGING: [(staging, 1.0)]}
-            seen = Seen(cold=100, late=90, fetch_ms_p99=90.0, slack=slack)
+            seen = Seen(spilled=100, late=90, fetch_ms_p99=90.0, slack=slack)
             lookahead = lookahead.after(replace(seen, hint_bytes=sent if ahead else 0, row_bytes=10_000))
             assert not lookahead.discarded
         found = lookahead.decision
@@ -383,38 +394,40 @@ def test_rows_that_have_waited_for_fetches_move_hints_to_where_there_is_most_tim
     slack = {name: [(ms, 1.0)] for name, ms in zip(NAMES, (9.6, 9.8, 10.0, 9.9, 9.5), strict=True)}
     lookahead = Lookahead(NAMES)
     for _ in range(4):
-        lookahead = lookahead.after(Seen(cold=5, misses=1, fetch_ms_p99=1.0, slack=slack))
+        lookahead = lookahead.after(Seen(spilled=5, misses=1, fetch_ms_p99=1.0, slack=slack))
     assert lookahead.decision.candidate == STAGING, "the latest with enough slack"
-    lookahead = lookahead.after(Seen(cold=5, late=1, fetch_ms_p99=1.0, slack=slack))
+    lookahead = lookahead.after(Seen(spilled=5, late=1, fetch_ms_p99=1.0, slack=slack))
     assert lookahead.decision.candidate == "transform 2"
     assert "rows have waited for fetches" in lookahead.decision.reason
     for epoch in range(Rule().epochs_wary):
         assert lookahead.decision.candidate == "transform 2", epoch
-        lookahead = lookahead.after(Seen(cold=5, fetch_ms_p99=1.0, slack=slack))
+        lookahead = lookahead.after(Seen(spilled=5, fetch_ms_p99=1.0, slack=slack))
     assert lookahead.decision.candidate == STAGING, "that is long ago"
 
-    lookahead = lookahead.after(Seen(cold=5, late=1, fetch_ms_p99=3.0, slack=slack))
+    lookahead = lookahead.after(Seen(spilled=5, late=1, fetch_ms_p99=3.0, slack=slack))
     assert lookahead.decision.candidate == "transform 2"
-    assert lookahead.after(Seen(cold=5, fetch_ms_p99=1.5, slack=slack)).decision.candidate == "transform 2"
-    assert lookahead.after(Seen(cold=5, fetch_ms_p99=1.4, slack=slack)).decision.candidate == STAGING, "it is quick now"
+    assert lookahead.after(Seen(spilled=5, fetch_ms_p99=1.5, slack=slack)).decision.candidate == "transform 2"
+    assert lookahead.after(Seen(spilled=5, fetch_ms_p99=1.4, slack=slack)).decision.candidate == STAGING, (
+        "it is quick now"
+    )
     for _ in range(5 * Rule().epochs_wary):
-        lookahead = lookahead.after(Seen(cold=5, fetch_ms_p99=1.0, slack=slack))
+        lookahead = lookahead.after(Seen(spilled=5, fetch_ms_p99=1.0, slack=slack))
 
     def epochs_until_staging(now: Lookahead) -> int:
         for epoch in range(10_000):
             if now.decision.candidate == STAGING:
                 return epoch
-            now = now.after(Seen(cold=5, fetch_ms_p99=1.0, slack=slack))
+            now = now.after(Seen(spilled=5, fetch_ms_p99=1.0, slack=slack))
         raise AssertionError("never")
 
-    waited = Seen(cold=5, late=1, fetch_ms_p99=1.0, slack=slack)
+    waited = Seen(spilled=5, late=1, fetch_ms_p99=1.0, slack=slack)
     lengths = []
     for _ in range(9):
         lookahead = lookahead.after(waited)
         lengths.append(epochs_until_staging(lookahead))
         for _ in range(lengths[-1]):
-            lookahead = lookahead.after(Seen(cold=5, fetch_ms_p99=1.0, slack=slack))
+            lookahead = lookahead.after(Seen(spilled=5, fetch_ms_p99=1.0, slack=slack))
     assert lengths == [16, 32, 64, 128, 256, 512, 1024, 1024, 1024], "ever longer, while it comes back at once"
     for _ in range(2000):
-        lookahead = lookahead.after(Seen(cold=5, fetch_ms_p99=1.0, slack=slack))
+        lookahead = lookahead.after(Seen(spilled=5, fetch_ms_p99=1.0, slack=slack))
     assert epochs_until_staging(lookahead.after(waited)) == Rule().epochs_wary, "long after, as at first"

@@ -13,10 +13,10 @@ from support.spark_logs import spark_logs
 from tailrace.api.options import CommitMode
 from tailrace.commit.controller import Controller
 from tailrace.commit.objects import ObjectRef
-from tailrace.env.local_store import LocalStore
+from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import CheckpointError, RewindNeeded, StateServerError
-from tailrace.server.protocol import CommitResult, Uploaded
-from tailrace.spark.commits import Commits, Order
+from tailrace.server.transport.protocol import CommitResult, Uploaded
+from tailrace.spark.commit.commits import Commits, Order
 
 EVERY = list(CommitMode)
 
@@ -61,7 +61,7 @@ class Fleet:
         self.uploaded |= set(names)
         return Uploaded(tuple(names), ("upload", 0.0, 1.0))
 
-    def fold(self, objects: object, epoch: int, horizons: object) -> None:
+    def compact(self, objects: object, epoch: int, horizons: object) -> None:
         self.asked.append(f"fold {epoch}")
 
     def forget(self, epoch: int) -> None:
@@ -98,7 +98,7 @@ def test_all_is_durable_at_the_end_and_cleaned_behind(controller: Controller, fl
         assert controller.durable >= (number if mode is CommitMode.SYNC else number - 1), "the gate"
     assert commits.close() is None
     assert controller.durable == 3
-    assert fleet.asked == [f"{what} {number}" for number in range(4) for what in ("fold", "forget")]
+    assert fleet.asked == [f"{what} {number}" for number in range(4) for what in ("compact", "forget")]
 
 
 @pytest.mark.parametrize("mode", EVERY)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tailrace.commit.manifest import Manifest
-from tailrace.server.protocol import Access, ServerAddress, ServerConfig
-from tailrace.spark import fleet as fleet_module
-from tailrace.spark.fleet import Fleet
+from tailrace.server.transport.protocol import Access, ServerAddress, ServerConfig
+from tailrace.spark.servers import fleet as fleet_module
+from tailrace.spark.servers.fleet import Fleet
 
 SHARDS = 8
 

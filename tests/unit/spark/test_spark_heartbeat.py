@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace.env import processes
-from tailrace.env.disk import host_name
-from tailrace.server.protocol import ServerAddress
-from tailrace.spark.heartbeat import Heartbeat
+from tailrace.env.files.disk import host_name
+from tailrace.server.transport.protocol import ServerAddress
+from tailrace.spark.servers.heartbeat import Heartbeat
 
 TIMEOUT_S = 0.25
 

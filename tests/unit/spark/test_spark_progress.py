@@ -14,8 +14,8 @@ from tailrace.api.windows import session_window, window
 from tailrace.operators.metrics import with_ratios
 from tailrace.plan.describe import kind_name
 from tailrace.plan.physical import PhysicalPlan, plan_relation
-from tailrace.server.protocol import OperatorStatus
-from tailrace.spark.progress import Durations, EpochProgress, OperatorProgress, QueryIdentity
+from tailrace.server.transport.protocol import OperatorStatus
+from tailrace.spark.query.progress import Durations, EpochProgress, OperatorProgress, QueryIdentity
 
 # Of Spark 4's StateOperatorProgress; the two that say when records are removed one by one have no meaning here.
 SPARKS_KEYS = {

@@ -8,19 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.spilled_keys import LAYOUT, NO_HORIZON, SUM, SpilledKeys, records
 
-from support.cold_keys import LAYOUT, NO_HORIZON, SUM, ColdKeys, records
-from tailrace.env.point_file import PointFile
-from tailrace.env.scratch import temporary_folder
-from tailrace.state import cold_rewrite, cold_segment, point_rows
-from tailrace.state.cold_segment import ColdSegment
-from tailrace.state.runs import take
-from tailrace.state.segment_writer import DiskWriter
+from tailrace.env.files.point_file import PointFile
+from tailrace.env.files.scratch import temporary_folder
+from tailrace.state.append.runs import take
+from tailrace.state.segments import compaction as compaction
+from tailrace.state.segments import point_reads as point_rows
+from tailrace.state.segments import segment as segment_module
+from tailrace.state.segments.segment import Segment
+from tailrace.state.segments.writer import DiskWriter
 
 
-def filled(folder: str, count: int, segments: int, panes: int = 1) -> ColdKeys:
+def filled(folder: str, count: int, segments: int, panes: int = 1) -> SpilledKeys:
     """Segments of so many records together."""
-    store = ColdKeys(folder, panes=panes)
+    store = SpilledKeys(folder, panes=panes)
     for number in range(segments):
         store.put(np.arange(number, count, segments))
     return store
@@ -33,59 +35,59 @@ def settling_bytes(count: int, panes: int) -> int:
         store = filled(folder, count, 8, panes)
         before, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
-        store.cold.settle(NO_HORIZON)
+        store.spilled.settle(NO_HORIZON)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert (store.cold.compactions, len(store.cold._segments)) == (1, 1)
+        assert (store.spilled.compactions, len(store.spilled._segments)) == (1, 1)
         assert (store.read() == np.arange(count)).all()
-        store.cold.close()
+        store.spilled.close()
         return peak - before
 
 
 @pytest.mark.parametrize("panes", [1, 100])
 def test_rewriting_takes_no_memory_in_proportion_to_the_records(monkeypatch: pytest.MonkeyPatch, panes: int) -> None:
-    monkeypatch.setattr(cold_rewrite, "PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr(compaction, "PIECE_BYTES", 1 << 20)
     settling_bytes(10_000, panes)  # what is compiled and imported at the first time
     few, many = (settling_bytes(count, panes) for count in (30_000, 240_000))
     assert many < few * 1.3 < 1 << 20
 
 
 def test_taken_records_are_followed_through_pieces_and_the_others_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cold_rewrite, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(compaction, "PIECE_BYTES", 20_000)
     with temporary_folder() as folder:
         store = filled(folder, 5_000, 3, panes=3)
         gone = np.arange(0, 5_000, 3)
         taken = np.setdiff1d(np.arange(1, 5_000, 7), gone)
         assert (store.take(0, gone), store.take(1, taken)) == (len(gone), len(taken))
-        store.cold.forget(0)
-        store.cold._rewrite(list(store.cold._segments))
+        store.spilled.forget(0)
+        store.spilled._rewrite(list(store.spilled._segments))
         left = np.setdiff1d(np.arange(5_000), gone)
         assert (store.read() == np.setdiff1d(left, taken)).all()
-        (segment,) = store.cold._segments
-        assert len(segment.tags) == len(left)
-        store.cold.undo(1)
+        (segment,) = store.spilled._segments
+        assert len(segment.fingerprints) == len(left)
+        store.spilled.undo(1)
         assert (store.read() == left).all()
         assert (store.found(np.arange(5_000)) == left).all()
-        assert store.cold.rows(NO_HORIZON) == len(left)
-        store.cold.close()
+        assert store.spilled.rows(NO_HORIZON) == len(left)
+        store.spilled.close()
 
 
 def test_ranges_of_tags_are_all_records_once() -> None:
     with temporary_folder() as folder:
         store = filled(folder, 3_000, 2)
         store.take(0, np.arange(0, 3_000, 4))
-        edges = np.linspace(0, cold_segment.TAGS, 8).astype(np.int64)
+        edges = np.linspace(0, segment_module.FINGERPRINTS, 8).astype(np.int64)
         panes = np.zeros(1, np.int64)
         for shard in range(store.shards):
-            parts = [store.cold.rows_of(shard, panes, int(a), int(b)) for a, b in itertools.pairwise(edges)]
+            parts = [store.spilled.rows_of(shard, panes, int(a), int(b)) for a, b in itertools.pairwise(edges)]
             assert all(len(part) for part in parts)
             got = np.sort(np.concatenate([part.words[:, SUM] for part in parts]))
             want = np.setdiff1d(np.arange(shard, 3_000, store.shards), np.arange(0, 3_000, 4))
             assert (got == want).all()
-        store.cold.close()
+        store.spilled.close()
 
 
-def segment_of(folder: str, count: int, direct: bool) -> ColdSegment:
+def segment_of(folder: str, count: int, direct: bool) -> Segment:
     writer = DiskWriter(LAYOUT, folder, direct=direct)
     writer.add(0, [(records(np.arange(count)), np.arange(count), np.zeros(count, bool))])
     segment = writer.finish()

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from tailrace.env import clock
-from tailrace.env.scratch import ScratchFile
-from tailrace.state import cold_reads
-from tailrace.state.cold_reads import ColdReads
+from tailrace.env.files.scratch import ScratchFile
+from tailrace.state.cache.record_cache import RecordCache
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import Merge, record_layout
-from tailrace.state.point_rows import PointRows
-from tailrace.state.record_cache import RecordCache
-from tailrace.state.table import Rows
-from tailrace.state.tuning import ColdTuning
+from tailrace.state.segments import reader as reader
+from tailrace.state.segments.point_reads import PointRows
+from tailrace.state.segments.reader import SegmentReader
+from tailrace.state.tuning import SpillTuning
 from tailrace.types import BIGINT, Field
 
 LAYOUT = record_layout([Field("k", BIGINT)], [(Merge.ADD, BIGINT)], ansi=False)
@@ -30,7 +30,7 @@ class Time:
         monkeypatch.setattr(clock, "monotonic", lambda: self.now)
         for name, takes_s in (("get", 100.0), ("put", 1_000.0)):
             monkeypatch.setattr(RecordCache, name, self._taking(getattr(RecordCache, name), takes_s))
-        monkeypatch.setattr(cold_reads, "read_records", self._taking(cold_reads.read_records, 1.0))
+        monkeypatch.setattr(reader, "read_records", self._taking(reader.read_records, 1.0))
 
     def _taking(self, done: Any, takes_s: float) -> Any:
         def slowly(*given: Any, **named: Any) -> Any:
@@ -60,7 +60,7 @@ class Segment:
 
 def test_only_reading_counts_as_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Time(monkeypatch)
-    segment, reads = Segment(tmp_path), ColdReads(LAYOUT, 1 << 20, ColdTuning(prefetch="off", reads="direct"))
+    segment, reads = Segment(tmp_path), SegmentReader(LAYOUT, 1 << 20, SpillTuning(prefetch="off", reads="direct"))
     first = reads.read(segment, np.array([1, 2, 3]), keep=True)
     assert (first.words == segment.rows.words[1:4]).all()
     assert reads.metrics()["coldWaitMs"] == 1e3, "what it takes to keep a copy is no waiting"

@@ -15,17 +15,28 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tailrace.cache.policies import POLICIES
-from tailrace.env.scratch import ScratchFile, temporary_folder
-from tailrace.state import cold_rewrite, cold_segment, lanes, point_rows
-from tailrace.state.cold import ColdRecords
-from tailrace.state.cold_segment import SegmentClosedError
+from tailrace.env.files.scratch import ScratchFile, temporary_folder
+from tailrace.state.cache.policies import POLICIES
+from tailrace.state.hash_table.table import Rows, Table, concat_rows
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
 from tailrace.state.read_modify_write import ReadModifyWriteStore
-from tailrace.state.section_folds import fold_records
-from tailrace.state.sections import RowsBuilder, to_section
-from tailrace.state.table import Rows, Table, concat_rows
-from tailrace.state.tuning import COLD_READS, PREFETCH_MODES, ColdTuning
+from tailrace.state.sections.compaction import compact_records
+from tailrace.state.sections.sections import RowsBuilder, to_section
+from tailrace.state.segments import (
+    compaction as compaction,
+)
+from tailrace.state.segments import (
+    compaction_groups as compaction_groups,
+)
+from tailrace.state.segments import (
+    point_reads as point_rows,
+)
+from tailrace.state.segments import (
+    segment as segment_module,
+)
+from tailrace.state.segments.segment import SegmentClosedError
+from tailrace.state.segments.spilled_records import SpilledRecords
+from tailrace.state.tuning import COLD_READS, PREFETCH_MODES, SpillTuning
 from tailrace.types import BIGINT, DataType, Field
 
 STRING = DataType("string")
@@ -80,8 +91,8 @@ def content(store: ReadModifyWriteStore) -> dict[Key, Value]:
     parts = []
     for shard, table in store.tables():
         hot = table.copy(table.rows_of(table.panes(FOREVER)))
-        panes = store.cold.panes(shard, store.horizon, FOREVER)
-        parts += [hot, store.cold.rows_of(shard, panes)]
+        panes = store.spilled.panes(shard, store.horizon, FOREVER)
+        parts += [hot, store.spilled.rows_of(shard, panes)]
     return as_dict(to_section(concat_rows(parts, LAYOUT), LAYOUT))
 
 
@@ -111,11 +122,11 @@ class Machine(RuleBasedStateMachine):
         """``cut``: what is read and rewritten at a time is small enough for several pieces of a pane."""
         self.patches = pytest.MonkeyPatch()
         if cut:
-            self.patches.setattr(cold_rewrite, "PIECE_BYTES", 5_000)
-            self.patches.setattr(cold_segment, "READ_BYTES", 500)
+            self.patches.setattr(compaction, "PIECE_BYTES", 5_000)
+            self.patches.setattr(segment_module, "READ_BYTES", 500)
             self.patches.setattr(point_rows, "READ_BYTES", 50_000)
-            self.patches.setattr(lanes, "LANE_BYTES", 4_000)
-        self.tuning = ColdTuning(
+            self.patches.setattr(compaction_groups, "COMPACTION_GROUP_BYTES", 4_000)
+        self.tuning = SpillTuning(
             policy=policy, prefetch=prefetch, reads=reads, read_s=1e-6 if slow else 0.0, hint_worth_s=0.0
         )
         self.folder = temporary_folder()
@@ -146,7 +157,7 @@ class Machine(RuleBasedStateMachine):
         if self.store.hinted:
             self.store.hint(*frame([row for row in rows if row[1] >= self.horizon], self.hashes), self.epoch + 1)
             if wait:
-                self.store.cold.reads.settle()
+                self.store.spilled.reads.settle()
 
     @rule(rows=st.one_of(partials, sweeps), more=partials, close_to=st.sampled_from([0, 0, 0, 0, 1, 2]))
     def run_epoch(self, rows: list[tuple], more: list[tuple], close_to: int) -> None:
@@ -186,12 +197,12 @@ class Machine(RuleBasedStateMachine):
         self.past = [] if all_ else self.past[1:]
 
     @precondition(lambda self: not self.past)
-    @rule(fold=st.booleans())
-    def restore(self, fold: bool) -> None:
+    @rule(compact=st.booleans())
+    def restore(self, compact: bool) -> None:
         self.store.close()
         self.store = self.fresh([])
         for shard in range(SHARDS):
-            self.store.restore(shard, self.sections_of(shard, fold), self.horizon)
+            self.store.restore(shard, self.sections_of(shard, compact), self.horizon)
 
     @precondition(lambda self: not self.past)
     @rule(shard=st.integers(0, SHARDS - 1))
@@ -200,9 +211,9 @@ class Machine(RuleBasedStateMachine):
         assert content(self.store) == {k: v for k, v in self.model.items() if k[0] % SHARDS != shard}
         self.store.restore(shard, self.sections_of(shard, False), self.horizon)
 
-    def sections_of(self, shard: int, fold: bool) -> list[pa.RecordBatch]:
+    def sections_of(self, shard: int, compact: bool) -> list[pa.RecordBatch]:
         batches = [delta[shard] for _, delta in self.sections if shard in delta]
-        return [fold_records(LAYOUT, batches, self.horizon)] if fold and batches else batches
+        return [compact_records(LAYOUT, batches, self.horizon)] if compact and batches else batches
 
     @invariant()
     def equals_the_model(self) -> None:
@@ -252,8 +263,8 @@ def fill(store: ReadModifyWriteStore, numbers: range, epoch: int, pane: int = 0)
 def test_a_cold_record_costs_four_bytes_and_its_share_of_cells() -> None:
     with store_of(0) as store:
         fill(store, range(190), 0)
-        cold = store.cold.index_bytes
-        assert cold == 190 * 4 + SHARDS * 40
+        spilled = store.spilled.index_bytes
+        assert spilled == 190 * 4 + SHARDS * 40
         assert sum(table.rows for _, table in store.tables()) == 0
         assert store.disk_bytes >= 190 * LAYOUT.words * 8
 
@@ -294,7 +305,7 @@ def test_a_closed_pane_takes_its_cold_records_along() -> None:
         store.merge(9, [])
         store.evict(4)
         store.forget(9)
-        assert (store.rows, store.disk_bytes, store.cold.nbytes) == (0, 0, 0)
+        assert (store.rows, store.disk_bytes, store.spilled.nbytes) == (0, 0, 0)
 
 
 def test_what_an_epoch_took_can_be_undone_after_its_segment_was_rewritten() -> None:
@@ -303,9 +314,9 @@ def test_what_an_epoch_took_can_be_undone_after_its_segment_was_rewritten() -> N
         store.merge(1, [frame([(number, 0, 1, None) for number in range(0, 190, 2)], 1 << 20)])
         want = content(store)
         store.merge(2, [frame([(number, 0, 5, None) for number in range(1, 190, 4)], 1 << 20)])
-        (first,) = store.cold._segments
+        (first,) = store.spilled._segments
         store.forget(1)  # half of the records are dead for good; a quarter may come back
-        assert first not in store.cold._segments
+        assert first not in store.spilled._segments
         store.undo(2)
         assert content(store) == want
         store.merge(2, [frame([(number, 0, 5, None) for number in range(1, 190, 4)], 1 << 20)])
@@ -408,7 +419,7 @@ def test_a_full_disk_is_told_by_the_next_batch(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(ScratchFile, "write", full)
         store.forget(1)
         assert content(store) == want
-        store.cold.wait_for_writes()
+        store.spilled.wait_for_writes()
         with pytest.raises(OSError, match="no space"):
             store.merge(2, [frame([(150, 0, 1, None)], 1 << 20)])
         monkeypatch.undo()
@@ -423,10 +434,10 @@ def test_a_budget_needs_a_folder() -> None:
 
 @pytest.mark.parametrize("reads", COLD_READS)
 def test_a_segment_that_is_closed_while_it_is_read_ahead_gives_nothing_and_harms_nobody(reads: str) -> None:
-    with store_of(0, tuning=ColdTuning(reads=reads, hint_worth_s=0.0)) as store:
+    with store_of(0, tuning=SpillTuning(reads=reads, hint_worth_s=0.0)) as store:
         fill(store, range(100), 0)
-        store.cold.wait_for_writes()
-        (segment,) = store.cold._segments
+        store.spilled.wait_for_writes()
+        (segment,) = store.spilled._segments
         segment.close()
         with pytest.raises((SegmentClosedError, OSError)):
             segment.copied(np.arange(100, dtype=np.int64))
@@ -436,22 +447,22 @@ def test_a_segment_that_is_closed_while_it_is_read_ahead_gives_nothing_and_harms
 def test_foretold_records_of_the_eviction_buffer_need_not_be_read_when_it_is_written(
     monkeypatch: pytest.MonkeyPatch, prefetch: str
 ) -> None:
-    monkeypatch.setattr(ColdRecords, "write_buffer", lambda self: None)  # not before it must be
-    with store_of(30_000, tuning=ColdTuning(prefetch=prefetch, hint_worth_s=0.0)) as store:
+    monkeypatch.setattr(SpilledRecords, "write_buffer", lambda self: None)  # not before it must be
+    with store_of(30_000, tuning=SpillTuning(prefetch=prefetch, hint_worth_s=0.0)) as store:
         fill(store, range(190), 0)
         rows, bounds = frame([(number, 0, 1, None) for number in range(190)], 1 << 20)
-        assert store.cold.buffered_bytes
-        cold = np.flatnonzero(store.cold.may_hold(rows, bounds, 0))[:10]
-        ends = np.searchsorted(cold, bounds)
-        some = Rows(rows.words[cold], rows.heap)
-        store.cold.hint(some, ends, 0, 1)
+        assert store.spilled.buffered_bytes
+        spilled = np.flatnonzero(store.spilled.may_hold(rows, bounds, 0))[:10]
+        ends = np.searchsorted(spilled, bounds)
+        some = Rows(rows.words[spilled], rows.heap)
+        store.spilled.hint(some, ends, 0, 1)
         if prefetch == "async-io":
-            assert store.cold.reads.nbytes == 0, "who reads at once needs no copy"
+            assert store.spilled.reads.nbytes == 0, "who reads at once needs no copy"
             return
-        store.cold._finish_writing()
-        assert store.disk_bytes and not store.cold.buffered_bytes
+        store.spilled._finish_writing()
+        assert store.disk_bytes and not store.spilled.buffered_bytes
         store.merge(1, [(some, ends)])
-        told = store.cold.reads.metrics()
+        told = store.spilled.reads.metrics()
         assert (told["coldHits"], told["coldMisses"], told["coldWaitMs"]) == (10, 0, 0)
         assert (told["hintsReceived"], told["hintsWasted"], told["hintsPending"]) == (0, 0, 0)
 
@@ -467,27 +478,27 @@ def test_what_was_fetched_ahead_is_not_read_again_when_its_segment_is_rewritten(
         if foretold == "meanwhile" and pauses == 2:
             hint()
 
-    with store_of(30_000, tuning=ColdTuning(hint_worth_s=0.0, pause=pause)) as store:
+    with store_of(30_000, tuning=SpillTuning(hint_worth_s=0.0, pause=pause)) as store:
         for epoch in range(3):
             fill(store, range(190), epoch, epoch)
         store.forget(2)
-        store.cold.wait_for_writes()
+        store.spilled.wait_for_writes()
         rows, bounds = frame([(number, 0, 1, None) for number in range(190)], 1 << 20)
-        cold = np.flatnonzero(store.cold.may_hold(rows, bounds, 0))[:20]
-        ends, some = np.searchsorted(cold, bounds), Rows(rows.words[cold], rows.heap)
+        spilled = np.flatnonzero(store.spilled.may_hold(rows, bounds, 0))[:20]
+        ends, some = np.searchsorted(spilled, bounds), Rows(rows.words[spilled], rows.heap)
 
         def hint() -> None:
-            store.cold.hint(some, ends, 0, 9)
-            store.cold.reads.settle()
+            store.spilled.hint(some, ends, 0, 9)
+            store.spilled.reads.settle()
 
         if foretold == "before":
             hint()
         want = content(store)
-        old = list(store.cold._segments)
-        store.cold._rewrite(old)
-        store.cold.reads.keep_only([segment.uid for segment in store.cold._segments])
-        assert pauses >= 2 and not set(old) & set(store.cold._segments) and content(store) == want
+        old = list(store.spilled._segments)
+        store.spilled._rewrite(old)
+        store.spilled.reads.keep_only([segment.uid for segment in store.spilled._segments])
+        assert pauses >= 2 and not set(old) & set(store.spilled._segments) and content(store) == want
         store.merge(9, [(some, ends)])
-        told = store.cold.reads.metrics()
+        told = store.spilled.reads.metrics()
         assert (told["coldHits"], told["coldMisses"], told["coldLate"]) == (20, 0, 0)
         assert told["hintsWasted"] == told["hintsPending"] == 0

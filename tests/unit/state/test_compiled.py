@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tailrace.env.compiled import KERNELS
-from tailrace.operators.frame import Frame
-from tailrace.operators.lift import Lifter
-from tailrace.operators.specs.aggregate import Accumulator, AggregateSpec, Lift, Output, Result
+from tailrace.env.kernels.compile import KERNELS
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.window_aggregate import WindowAggregate
+from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.warm_up import warm_up
-from tailrace.operators.window_aggregate import WindowAggregate
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DataType, Field
 
@@ -26,7 +26,7 @@ def test_frames_off_the_wire_need_no_second_compilation() -> None:
     spec = AggregateSpec(
         name="other",
         keys=(Field("k", BIGINT),),
-        accumulators=(Accumulator(Merge.ADD, Lift.ONE, None, BIGINT),),
+        accumulators=(Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),),
         outputs=(Output("n", Result.VALUE, (0,), BIGINT),),
         window=None,
         window_name="",
@@ -38,7 +38,7 @@ def test_frames_off_the_wire_need_no_second_compilation() -> None:
         shards=1,
     )
     batch = pa.RecordBatch.from_pydict({"k": pa.array([7])})
-    frame = Lifter(spec, 0, False, {"k": DataType("bigint")}).frame([batch])
+    frame = PartialIngest(spec, 0, False, {"k": DataType("bigint")}).frame([batch])
     # An odd start makes every buffer unaligned, as those off a socket can be.
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, frame.to_batch().schema) as writer:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.spilled_keys import LAYOUT, NO_HORIZON, SpilledKeys
 
-from support.cold_keys import LAYOUT, NO_HORIZON, ColdKeys
-from tailrace.env.scratch import temporary_folder
-from tailrace.state.cold_segment import TAGS
+from tailrace.env.files.scratch import temporary_folder
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, PANE
-from tailrace.state.likely_places import IndexAt, likely_places
-from tailrace.state.table import Rows
+from tailrace.state.segments.fingerprint_index import IndexAt, candidate_positions
+from tailrace.state.segments.segment import FINGERPRINTS
 
 SHARDS, PANES = 3, 3
 _PLACES = st.sampled_from(
-    [(0, 0, 0), (0, 0, 5), (0, 0, TAGS - 1), (0, 2, 5), (1, 0, 5), (2, 1, 77_777), (2, 1, 77_778), (2, 2, 0)]
+    [(0, 0, 0), (0, 0, 5), (0, 0, FINGERPRINTS - 1), (0, 2, 5), (1, 0, 5), (2, 1, 77_777), (2, 1, 77_778), (2, 2, 0)]
 )
 _RECORDS = st.lists(st.tuples(_PLACES, st.booleans()).map(lambda drawn: (*drawn[0], drawn[1])), max_size=12)
 _ROWS = st.lists(_PLACES | st.tuples(st.integers(0, SHARDS - 1), st.integers(-1, PANES), st.just(5)), max_size=6)
@@ -32,15 +32,17 @@ class Segment:
         places = [[at for at, record in enumerate(self.records) if record[:2] == cell] for cell in cells]
         columns = [[*cell, own[0], own[-1] + 1] for cell, own in zip(cells, places, strict=True)]
         shards, panes, lo, hi = np.array(columns, np.int64).reshape(-1, 4).T.copy()
-        tags = np.array([tag | (TAGS if dead else 0) for _, _, tag, dead in self.records], np.uint32)
-        self.index_at = IndexAt.of(shards, panes, lo, hi, tags)
+        fingerprints = np.array(
+            [fingerprint | (FINGERPRINTS if dead else 0) for _, _, fingerprint, dead in self.records], np.uint32
+        )
+        self.index_at = IndexAt.of(shards, panes, lo, hi, fingerprints)
 
 
 def rows_of(wanted: list[tuple[int, int, int]]) -> tuple[Rows, np.ndarray]:
     """Rows (shard, pane, tag), ascending, and bounds."""
     words = np.zeros((len(wanted), LAYOUT.words), np.int64)
-    tags = np.array([tag for _, _, tag in wanted], np.uint64)
-    words[:, HASH] = ((tags << np.uint64(33) | np.uint64(12_345)) ^ np.uint64(1 << 63)).view(np.int64)
+    fingerprints = np.array([fingerprint for _, _, fingerprint in wanted], np.uint64)
+    words[:, HASH] = ((fingerprints << np.uint64(33) | np.uint64(12_345)) ^ np.uint64(1 << 63)).view(np.int64)
     words[:, PANE] = [pane for _, pane, _ in wanted]
     bounds = np.searchsorted([shard for shard, _, _ in wanted], np.arange(SHARDS + 1))
     return Rows(words, np.empty(0, np.uint8)), bounds
@@ -56,8 +58,8 @@ def looked_through(
         found += [
             (which, at, row)
             for at, (*place, dead) in enumerate(sorted(records))
-            for row, (shard, pane, tag) in enumerate(wanted)
-            if not dead and place == [shard, pane, tag] and pane >= horizon and row not in known
+            for row, (shard, pane, fingerprint) in enumerate(wanted)
+            if not dead and place == [shard, pane, fingerprint] and pane >= horizon and row not in known
         ]
     return sorted(found)
 
@@ -67,7 +69,7 @@ def looked_through(
 def test_places_are_those_of_all_live_records_with_the_tag(
     records: list[list[Record]], wanted: list[tuple[int, int, int]], horizon: int, once: bool
 ) -> None:
-    got = likely_places([Segment(own) for own in records], *rows_of(wanted), horizon, once=once)
+    got = candidate_positions([Segment(own) for own in records], *rows_of(wanted), horizon, once=once)
     want = looked_through(records, wanted, horizon, once)
     if len(want) > 64:  # there may be no room for all
         return
@@ -80,10 +82,10 @@ def test_where_too_many_share_a_tag_it_is_told_and_a_hint_leaves_that_segment_ou
     crowded: list[Record] = [(0, 0, 7, False)] * 50 + [(0, 0, 8, False)] * 50
     few: list[Record] = [(0, 0, 7, False), (0, 0, 8, False), (0, 0, 9, False)]
     segments, wanted = [Segment(few[2:]), Segment(crowded), Segment(few)], [(0, 0, 7), (0, 0, 8), (0, 0, 9)]
-    all_ = likely_places(segments, *rows_of(wanted), NO_HORIZON)
+    all_ = candidate_positions(segments, *rows_of(wanted), NO_HORIZON)
     assert all_.rows is None
     assert all_.any.tolist() == [True, True, True]
-    hinted = likely_places(segments, *rows_of(wanted), NO_HORIZON, once=True)
+    hinted = candidate_positions(segments, *rows_of(wanted), NO_HORIZON, once=True)
     assert hinted.rows is not None
     found = list(zip(hinted.which.tolist(), hinted.at.tolist(), hinted.rows.tolist(), strict=True))
     assert found == [(0, 0, 2), (2, 0, 0), (2, 1, 1)]
@@ -91,25 +93,25 @@ def test_where_too_many_share_a_tag_it_is_told_and_a_hint_leaves_that_segment_ou
 
 def test_records_of_a_shard_that_is_gone_are_not_found_again() -> None:
     with temporary_folder() as folder:
-        store = ColdKeys(folder, shards=2)
+        store = SpilledKeys(folder, shards=2)
         store.put(np.arange(10))
         assert store.found(np.arange(10)).tolist() == list(range(10))
-        store.cold.drop_shard(0)
+        store.spilled.drop_shard(0)
         assert store.found(np.arange(10)).tolist() == [1, 3, 5, 7, 9]
-        store.cold.close()
+        store.spilled.close()
 
 
 def test_records_that_are_taken_after_a_rewriting_are_not_found_again() -> None:
     """While it is rewritten, copies are followed by tags that lie elsewhere afterwards."""
     with temporary_folder() as folder:
-        store = ColdKeys(folder, shards=2)
+        store = SpilledKeys(folder, shards=2)
         for first in (0, 10):
             store.put(np.arange(first, first + 10))
-        store.cold.reads.slow = True  # copies are kept, for which there is room
-        store.cold.reads._cache.resize(1 << 20)
+        store.spilled.reads.slow = True  # copies are kept, for which there is room
+        store.spilled.reads._cache.resize(1 << 20)
         assert len(store.found(np.arange(20))) == 20
-        store.cold._rewrite(list(store.cold._segments))
+        store.spilled._rewrite(list(store.spilled._segments))
         assert store.take(0, np.arange(5)) == 5
         assert store.found(np.arange(20)).tolist() == list(range(5, 20))
         assert store.take(1, np.arange(20)) == 15
-        store.cold.close()
+        store.spilled.close()

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.env.scratch import ScratchFile
-from tailrace.state import row_room
+from tailrace.env.files.scratch import ScratchFile
+from tailrace.state.append.runs import take
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import VALID, Merge, record_layout
-from tailrace.state.point_rows import PointRows, read_records
-from tailrace.state.row_room import RowRoom
-from tailrace.state.runs import take
-from tailrace.state.sections import RowsBuilder
-from tailrace.state.table import Rows
+from tailrace.state.sections.sections import RowsBuilder
+from tailrace.state.segments import row_buffer as row_buffer
+from tailrace.state.segments.point_reads import PointRows, read_records
+from tailrace.state.segments.row_buffer import RowBuffer
 from tailrace.types import BIGINT, DataType, Field
 
 STRING = DataType("string")
@@ -82,7 +82,7 @@ def test_copies_are_what_was_written(
 
 
 def copied(points: PointRows, at: np.ndarray) -> Rows:
-    room = RowRoom(LAYOUT, len(at), points.heap_bytes(len(at)))
+    room = RowBuffer(LAYOUT, len(at), points.heap_bytes(len(at)))
     read_records([(points, at)], room)
     return room.rows()
 
@@ -93,7 +93,7 @@ def test_parts_lie_behind_each_other(tmp_path: Path, direct: tuple[bool, ...]) -
     made = [rows_of([(length, None, 2)] * 20) for length in (5, 300, 3000, 0)]
     files = [written(tmp_path, rows) for rows in made[:3]]
     points = [PointRows(LAYOUT, *each, direct=own) for each, own in zip(files, direct, strict=True)]
-    room, at = RowRoom(LAYOUT, 40), [np.arange(3, 18), np.empty(0, np.int64), np.array([0, 1, 5, 19])]
+    room, at = RowBuffer(LAYOUT, 40), [np.arange(3, 18), np.empty(0, np.int64), np.array([0, 1, 5, 19])]
     read_records(list(zip(points, at, strict=True)), room)
     room.add(take(made[3], np.arange(10), LAYOUT))
     wanted = [take(rows, own, LAYOUT) for rows, own in zip(made, [*at, np.arange(10)], strict=True)]
@@ -117,7 +117,7 @@ def test_a_file_that_ends_too_early_is_told(tmp_path: Path) -> None:
 
 
 def test_one_long_string_does_not_make_room_for_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_room, "_HEAP_BYTES", 10_000)
+    monkeypatch.setattr(row_buffer, "_HEAP_BYTES", 10_000)
     rows = rows_of([(100_000, None, None), *[(3, None, None)] * 500])
     points = PointRows(LAYOUT, *written(tmp_path, rows), direct=False)
     copied(points, np.array([0]))

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tailrace.state.hash_table.table import Rows, Table
 from tailrace.state.layout import HASH, Merge, record_layout
 from tailrace.state.read_modify_write import ReadModifyWriteStore
-from tailrace.state.table import Rows, Table
 from tailrace.types import BIGINT, Field
 
 LAYOUT = record_layout([Field("k", BIGINT)], [(Merge.ADD, BIGINT)], ansi=False)
@@ -28,8 +28,8 @@ def frame(rows: int) -> tuple[Rows, np.ndarray]:
 def totals(store: ReadModifyWriteStore) -> dict[int, int]:
     found: dict[int, int] = {}
     for shard, table in store.tables():
-        cold = store.cold.rows_of(shard, store.cold.panes(shard, -1, 1))
-        for rows in (table.copy(table.rows_of(table.panes(2**62))), cold):
+        spilled = store.spilled.rows_of(shard, store.spilled.panes(shard, -1, 1))
+        for rows in (table.copy(table.rows_of(table.panes(2**62))), spilled):
             assert found.keys().isdisjoint(rows.words[:, 3].tolist())
             found.update(zip(rows.words[:, 3].tolist(), rows.words[:, 4].tolist(), strict=True))
     return found

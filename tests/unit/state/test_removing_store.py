@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.ids import MIN_MICROS
+from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
 from tailrace.state.read_modify_write import ReadModifyWriteStore
-from tailrace.state.section_folds import fold_records
-from tailrace.state.sections import RowsBuilder, to_section
-from tailrace.state.table import Rows
+from tailrace.state.sections.compaction import compact_records
+from tailrace.state.sections.sections import RowsBuilder, to_section
 from tailrace.types import BIGINT, DataType, Field
 
 STRING = DataType("string")
@@ -80,25 +80,25 @@ def merge(model: Model, partials: list[tuple[Key, int, str | None]]) -> Model:
     return model
 
 
-def restored(deltas: list[dict[int, pa.RecordBatch]], horizon: int, folds: list[int]) -> ReadModifyWriteStore:
+def restored(deltas: list[dict[int, pa.RecordBatch]], horizon: int, compactions: list[int]) -> ReadModifyWriteStore:
     """From the deltas, after folding adjacent ones as cut by ``folds``."""
     store = ReadModifyWriteStore(LAYOUT, range(SHARDS), removes=True)
-    cuts = sorted({0, len(deltas), *(cut % (len(deltas) + 1) for cut in folds)})
+    cuts = sorted({0, len(deltas), *(cut % (len(deltas) + 1) for cut in compactions)})
     for shard in range(SHARDS):
         batches = []
         for low, high in itertools.pairwise(cuts):
             some = [delta[shard] for delta in deltas[low:high] if shard in delta]
             # What begins with the first delta has nothing older: there, tombstones can go.
-            folded = fold_records(LAYOUT, some, MIN_MICROS, bury=low == 0)
-            assert low > 0 or folded["a0"].null_count == 0
-            batches.append(folded)
+            compacted = compact_records(LAYOUT, some, MIN_MICROS, bury=low == 0)
+            assert low > 0 or compacted["a0"].null_count == 0
+            batches.append(compacted)
         store.restore(shard, batches, horizon)
     return store
 
 
 @settings(max_examples=120, deadline=None, print_blob=True)
 @given(st.lists(epoch_steps, min_size=1, max_size=9), st.lists(st.integers(0, 20), max_size=3))
-def test_equals_a_dictionary(epochs: list[tuple], folds: list[int]) -> None:
+def test_equals_a_dictionary(epochs: list[tuple], compactions: list[int]) -> None:
     store = ReadModifyWriteStore(LAYOUT, range(SHARDS), threads=1, removes=True)
     models: list[tuple[Model, int]] = [({}, MIN_MICROS)]  # after each epoch: content, horizon
     deltas: list[dict[int, pa.RecordBatch]] = []
@@ -134,7 +134,7 @@ def test_equals_a_dictionary(epochs: list[tuple], folds: list[int]) -> None:
             undoable = 0
             assert content(store) == models[-1][0]
             assert store.horizon == models[-1][1]
-        again = restored(deltas, models[-1][1], folds)
+        again = restored(deltas, models[-1][1], compactions)
         assert content(again) == models[-1][0]
     store.close()
 

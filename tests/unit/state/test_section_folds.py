@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.state.layout import Merge, record_layout
-from tailrace.state.section_folds import fold_lists, fold_records
-from tailrace.state.sections import section_schema
+from tailrace.state.sections.compaction import compact_lists, compact_records
+from tailrace.state.sections.sections import section_schema
 from tailrace.types import BIGINT, DataType, Field
 
 LAYOUT = record_layout(
@@ -59,7 +59,7 @@ def test_the_newest_rows_of_each_key_stay(
         batches.append(section(told, hashes))
     gone = [(None, None)]
     wanted = {key: rows for key, rows in model.items() if key[1] >= horizon and not (removes and bury and rows == gone)}
-    assert rows_of(fold_lists(LAYOUT, batches, horizon, removes=removes, bury=bury)) == wanted
+    assert rows_of(compact_lists(LAYOUT, batches, horizon, removes=removes, bury=bury)) == wanted
 
 
 @pytest.mark.parametrize("bury", [False, True])
@@ -73,4 +73,4 @@ def test_the_newest_record_of_each_key_stays(
         batches.append(section([(*key, *row) for key, rows in epoch.items() for row in rows], hashes))
         model.update({key: rows[-1:] for key, rows in epoch.items() if rows})
     wanted = {key: rows for key, rows in model.items() if key[1] >= horizon and not (bury and rows == [(None, None)])}
-    assert rows_of(fold_records(LAYOUT, batches, horizon, bury=bury)) == wanted
+    assert rows_of(compact_records(LAYOUT, batches, horizon, bury=bury)) == wanted

@@ -9,10 +9,10 @@ from typing import NoReturn
 
 import numpy as np
 import pytest
+from support.spilled_keys import LAYOUT, records
 
-from support.cold_keys import LAYOUT, records
-from tailrace.state import segment_writer
-from tailrace.state.segment_writer import DiskWriter
+from tailrace.state.segments import writer as segment_writer
+from tailrace.state.segments.writer import DiskWriter
 
 
 def test_no_descriptor_stays_open_where_the_files_cannot_be_mapped(

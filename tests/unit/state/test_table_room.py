@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from tailrace.state.hash_table.table import Rows, Table
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
-from tailrace.state.sections import RowsBuilder
-from tailrace.state.table import Rows, Table
+from tailrace.state.sections.sections import RowsBuilder
 from tailrace.types import DataType, Field
 
 STRING = DataType("string")

@@ -14,7 +14,7 @@ from typing import Any
 from tailrace.lab.gadget.analysis.miss_ratio import MissRatios, miss_ratios
 from tailrace.lab.gadget.analysis.store_cost import StoreCosts, store_costs
 from tailrace.lab.gadget.analysis.working_set import active_keys
-from tailrace.lab.gadget.trace import Trace
+from tailrace.lab.gadget.traces.trace import Trace
 
 HIT_SHARE = 0.99
 """Of the hits of an unlimited cache, how many the advised one shall have."""

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.lab.gadget import distributions, event_files
-from tailrace.lab.gadget.config import Config, FileInput, Input, Settings, StandInInput
-from tailrace.lab.gadget.driver import PIECE, pieces
-from tailrace.lab.gadget.source import Kind, Stream, Synthetic, woven
-from tailrace.lab.gadget.stand_ins import LABEL, stand_in
-from tailrace.lab.gadget.trace import Events, Trace, joined
+from tailrace.lab.gadget.events import distributions, event_files
+from tailrace.lab.gadget.events.source import Kind, Stream, Synthetic, woven
+from tailrace.lab.gadget.events.stand_ins import LABEL, stand_in
+from tailrace.lab.gadget.operators.driver import PIECE, pieces
+from tailrace.lab.gadget.settings.config import Config, FileInput, Input, Settings, StandInInput
+from tailrace.lab.gadget.traces.trace import Events, Trace, joined
 from tailrace.lab.gadget.workloads import WORKLOADS
 
 

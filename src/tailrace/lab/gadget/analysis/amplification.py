@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.lab.gadget.analysis.numbering import numbered
-from tailrace.lab.gadget.trace import Trace
+from tailrace.lab.gadget.traces.trace import Trace
 
 
 def event_amplification(trace: Trace) -> float | None:

@@ -9,7 +9,7 @@ from tailrace.lab.gadget.analysis.composition import composition
 from tailrace.lab.gadget.analysis.key_distance import KolmogorovSmirnov, kolmogorov_smirnov, wasserstein
 from tailrace.lab.gadget.analysis.numbering import numbered
 from tailrace.lab.gadget.analysis.summary import SEED, OrderMetrics, order_metrics
-from tailrace.lab.gadget.trace import Trace
+from tailrace.lab.gadget.traces.trace import Trace
 
 REJECTED_BELOW = 0.001
 """A p-value below this says that the keys are not of one distribution."""

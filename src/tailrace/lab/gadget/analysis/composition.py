@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.lab.gadget.trace import Operation, Trace
+from tailrace.lab.gadget.traces.trace import Operation, Trace
 
 
 def composition(trace: Trace) -> dict[str, float]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailrace.lab.gadget.analysis.numbering import numbered
-from tailrace.lab.gadget.trace import Trace
+from tailrace.lab.gadget.traces.trace import Trace
 
 _TERMS = 101
 """Of the series for the p-value: its terms fall faster than those of a geometric one."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailrace.lab.gadget.analysis.stack_distance import cache_depths
-from tailrace.lab.gadget.trace import Trace
+from tailrace.lab.gadget.traces.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tailrace.lab.gadget.analysis import kernels
 from tailrace.lab.gadget.analysis.numbering import numbered
-from tailrace.lab.gadget.trace import Operation, Trace
+from tailrace.lab.gadget.traces.trace import Operation, Trace
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tailrace.lab.gadget.analysis.amplification import event_amplification, key_
 from tailrace.lab.gadget.analysis.composition import composition
 from tailrace.lab.gadget.analysis.numbering import numbered
 from tailrace.lab.gadget.analysis.popularity import hottest_share, single_access_share
-from tailrace.lab.gadget.trace import Trace
+from tailrace.lab.gadget.traces.trace import Trace
 
 SEED = 1
 _POINTS_MAX = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tailrace.lab.gadget.machines import NEVER, assign, delete, get, machine_at, merge, put, watermark
+from tailrace.lab.gadget.operators.machines import NEVER, assign, delete, get, machine_at, merge, put, watermark
 
 LEFT, RIGHT = 0, 1
 ADD, END = 1, 2

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tailrace.lab.gadget.machines import (
+from tailrace.lab.gadget.operators.machines import (
     NEVER,
     NOTHING,
     assign,

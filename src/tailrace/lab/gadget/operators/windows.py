@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tailrace.lab.gadget.machines import assign, compiled, delete, get, machine_at, merge, put, watermark
+from tailrace.lab.gadget.operators.machines import assign, compiled, delete, get, machine_at, merge, put, watermark
 
 
 @compiled

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tailrace.errors import TailraceError
-from tailrace.lab.gadget.trace import Operation
+from tailrace.lab.gadget.traces.trace import Operation
 
 MEMORY_BYTES = 256 << 20
 BUILT = "`scripts/gadget_stores.sh` builds it, which takes a C compiler"

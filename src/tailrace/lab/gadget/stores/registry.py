@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from tailrace.errors import TailraceError
-from tailrace.lab.gadget.stores.berkeleydb_store import BerkeleyStore
+from tailrace.lab.gadget.stores.berkeleydb import BerkeleyStore
 from tailrace.lab.gadget.stores.contract import Store
-from tailrace.lab.gadget.stores.hash_log import HashLogStore
-from tailrace.lab.gadget.stores.lmdb_store import LmdbStore
+from tailrace.lab.gadget.stores.hash_log.store import HashLogStore
+from tailrace.lab.gadget.stores.lmdb import LmdbStore
 from tailrace.lab.gadget.stores.plain import DictionaryStore
-from tailrace.lab.gadget.stores.redis_store import RedisStore
-from tailrace.lab.gadget.stores.rocksdb_store import DeleteTriggeredStore, RocksStore
-from tailrace.lab.gadget.stores.spark_stores import SparkMemoryStore, SparkRocksStore
-from tailrace.lab.gadget.stores.sqlite_store import SqliteStore
-from tailrace.lab.gadget.stores.tailrace_stores import (
-    AlignedConnector,
-    ReadModifyWriteConnector,
-    UnalignedConnector,
-)
-from tailrace.lab.gadget.stores.wiredtiger_store import WiredTigerStore
+from tailrace.lab.gadget.stores.redis import RedisStore
+from tailrace.lab.gadget.stores.rocksdb.store import DeleteTriggeredStore, RocksStore
+from tailrace.lab.gadget.stores.spark.stores import SparkMemoryStore, SparkRocksStore
+from tailrace.lab.gadget.stores.sqlite import SqliteStore
+from tailrace.lab.gadget.stores.tailrace import AlignedConnector, ReadModifyWriteConnector, UnalignedConnector
+from tailrace.lab.gadget.stores.wiredtiger import WiredTigerStore
 
 TAILRACE: tuple[type[Store], ...] = (ReadModifyWriteConnector, AlignedConnector, UnalignedConnector)
 _ALL: tuple[type[Store], ...] = (

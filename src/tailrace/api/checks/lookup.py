@@ -1,0 +1,96 @@
+"""Checks what a user asks of a join with a lookup table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tailrace.api.checks.join import JoinInput
+from tailrace.api.columns import check_key, check_names, resolve, unquoted
+from tailrace.api.relations import Lookup
+from tailrace.api.tables import LookupTable
+from tailrace.api.windows import AnyWindow, CountWindow
+from tailrace.errors import AnalysisError
+from tailrace.types import DataType, Field
+
+_HOW = {"inner": False, "left": True, "leftouter": True, "left_outer": True}
+_NO_TEXT = ("timestamp", "timestamp_ntz")
+
+
+def looked_up(
+    stream: JoinInput,
+    brought_window: AnyWindow | None,
+    table: LookupTable,
+    told: tuple[Field, ...],
+    on: Sequence[str],
+    how: object,
+) -> Lookup:
+    """``told``: the table's columns as its schema, or its files, tell them; the keys may be among them."""
+    outer = _HOW.get(how.strip().lower()) if isinstance(how, str) else None
+    if outer is None:
+        raise AnalysisError(f"join: with a lookup table, how must be 'inner' or 'left_outer', but is {how!r}")
+    if brought_window is not None and not isinstance(brought_window, CountWindow):
+        raise AnalysisError(
+            f"join: these rows come with a window, {brought_window.name!r}, which cannot be kept beside a row: join "
+            f"the table before you group, or in foreachBatch"
+        )
+    keys = tuple(resolve(name, stream.schema, "join: on, in the stream") for name in on)
+    table_keys = {unquoted(name).lower() for name in table.keys}
+    if {key.name.lower() for key in keys} != table_keys or len(keys) != len(table.keys):
+        raise AnalysisError(
+            f"join: a lookup table is asked by its key, which is {', '.join(table.keys)}, but on is "
+            f"{', '.join(on)}: give the columns of the stream these names before tailrace.stream(...)"
+        )
+    by_name = {key.name.lower(): key for key in keys}
+    keys = tuple(by_name[unquoted(name).lower()] for name in table.keys)
+    for key in keys:
+        check_key(key, "join", "a key")
+        if table.backend == "redis" and key.type.name in _NO_TEXT:
+            raise AnalysisError(
+                f"join: key {key.name!r} is a {key.type}, which has no one text to be a Redis key: make it a string "
+                f"before tailrace.stream(...), for example with F.date_format"
+            )
+    values = _values(table, told, keys)
+    rest = tuple(field for field in stream.schema if field not in keys)
+    for field in (*rest, *values):
+        if field.type.kind is None:
+            raise AnalysisError(
+                f"join: column {field.name!r} is a {field.type}, which cannot be passed on: leave it out or cast it "
+                f"before tailrace.stream(...), for example with F.to_json(...)"
+            )
+    check_names([field.name for field in (*keys, *rest, *values)])
+    return Lookup(stream.source, stream.schema, stream.watermark, keys, rest, values, table, outer)
+
+
+def _values(table: LookupTable, told: tuple[Field, ...], keys: tuple[Field, ...]) -> tuple[Field, ...]:
+    """The table's columns beside its keys, those that are wanted, in order."""
+    by_name = {key.name.lower(): key for key in keys}
+    for field in told:
+        key = by_name.get(field.name.lower())
+        if key is not None and not _comparable(field.type, key.type):
+            raise AnalysisError(
+                f"join: key {key.name!r} is a {key.type} in the stream and a {field.type} in the table: cast it before "
+                f"tailrace.stream(...)"
+            )
+    missing = [key.name for key in keys if key.name.lower() not in {field.name.lower() for field in told}]
+    if missing and table.backend == "parquet":
+        raise AnalysisError(
+            f"join: {table.shown} has no column {missing[0]!r}, which is to be its key; its columns are: "
+            f"{', '.join(field.name for field in told)}"
+        )
+    values = tuple(field for field in told if field.name.lower() not in by_name)
+    if table.columns is not None:
+        wanted = dict.fromkeys(resolve(name, told, "table.parquet: columns") for name in table.columns)
+        values = tuple(field for field in wanted if field in values)
+    if not values:
+        raise AnalysisError(f"join: {table.shown} has no column beside its key, so there is nothing to look up")
+    if table.backend == "redis" and table.options["layout"] == "string" and len(values) > 1:
+        raise AnalysisError(
+            f"table.redis: with layout 'string' a value is the text of one column, and the schema has {len(values)}: "
+            f"use layout='hash'"
+        )
+    return values
+
+
+def _comparable(table: DataType, stream: DataType) -> bool:
+    """Whether keys of the table can be brought to the stream's type without becoming other ones."""
+    return table == stream or (table.is_integer and stream.is_integer)

@@ -1,0 +1,53 @@
+"""What an epoch goes by, recorded before its rows reach a sink.
+
+A replay must give the sink the same rows. The rows follow from the source, the state before, and these decisions:
+whether tasks combine, the route, the epoch's time, the delays of watermarks. Where an epoch's manifest is durable
+before its sink they are in it. In the asynchronous modes the sink comes first, so they have an object of their own, put
+only if absent: whoever runs the epoch again goes by what was put first. Where an epoch goes by what the manifest before
+it says, it needs none, unless an earlier run may have begun the same epoch (``spark.commits``).
+
+Functions here hold no state: safe from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tailrace.env.stores.object_store import ObjectStore, locate
+from tailrace.errors import CorruptionError
+from tailrace.log import filenames
+from tailrace.log.format import damaged, decode_entry, encode_entry
+
+_KIND = "epoch_config"
+
+
+def read_epoch_config(store: ObjectStore, epoch: int) -> dict[str, Any] | None:
+    """What was put for the epoch, or None. A damaged object is refused: what a sink has seen cannot be known then."""
+    name = filenames.epoch_config_name(epoch)
+    where = locate(store, name)
+    try:
+        kind, body = decode_entry(store.get(name), where)
+    except FileNotFoundError:
+        return None
+    if kind != _KIND or body.get("epoch") != epoch:
+        raise CorruptionError(damaged(where, f"it is not the record of what epoch {epoch} goes by"))
+    decided: dict[str, Any] = body["epoch_config"]
+    return decided
+
+
+def put_epoch_config(store: ObjectStore, epoch: int, epoch_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Record them unless that was done before; returns what the epoch must go by."""
+    body = {"epoch": epoch, "epoch_config": dict(epoch_config)}
+    if store.put_if_absent(filenames.epoch_config_name(epoch), encode_entry(_KIND, body)):
+        return dict(epoch_config)
+    found = read_epoch_config(store, epoch)
+    return dict(epoch_config) if found is None else found
+
+
+def forget_epoch_configs(store: ObjectStore, before: int) -> None:
+    """Delete those of epochs below ``before``. Lists: for a start, not for every epoch."""
+    names = [each.name for each in store.list(filenames.EPOCH_CONFIG_PREFIX)]
+    store.delete(
+        [name for name in names if (epoch := filenames.epoch_config_epoch(name)) is not None and epoch < before]
+    )

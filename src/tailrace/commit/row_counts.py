@@ -1,0 +1,56 @@
+"""How many rows the newest epochs had, recorded as soon as they were ingested, so that a replay can be compared.
+
+An epoch whose manifest is durable has its count there. In the asynchronous modes an epoch may be in its sink, and in
+Spark's log, without one. Its count then is in one small object of the run, which every epoch replaces, behind its back:
+nobody waits for it, and where it was lost with a crash nothing is compared.
+
+Only an epoch that Spark replays with the same offsets may be compared: the first one after a landing. One behind it is
+planned afresh, with other rows. So a start keeps the count of that one, and drops all others before Spark runs.
+The object is named by its run's fence, and the newest one counts: a run that was replaced cannot change what its
+successor goes by.
+
+Functions here hold no state: safe from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tailrace.env.stores.object_store import ObjectStore, locate
+from tailrace.errors import CorruptionError
+from tailrace.log import filenames
+from tailrace.log.format import damaged, decode_entry, encode_entry
+
+_KIND = "counts"
+
+
+def take_counts(store: ObjectStore, fence: int, kept: Callable[[int], bool]) -> dict[int, int]:
+    """Rows by epoch as the newest run has counted them, of epochs that are ``kept``: from now on those of this run."""
+    names = [each.name for each in store.list(filenames.COUNTS_PREFIX)]
+    found = _read(store, max(names)) if names else {}
+    counts = {epoch: rows for epoch, rows in found.items() if kept(epoch)}
+    put_counts(store, fence, counts)
+    store.delete([name for name in names if name < filenames.counts_name(fence)])
+    return counts
+
+
+def read_counts(store: ObjectStore) -> dict[int, int]:
+    """Rows by epoch, as the newest run has counted them."""
+    names = [each.name for each in store.list(filenames.COUNTS_PREFIX)]
+    return _read(store, max(names)) if names else {}
+
+
+def _read(store: ObjectStore, name: str) -> dict[int, int]:
+    where = locate(store, name)
+    try:
+        kind, body = decode_entry(store.get(name), where)
+    except FileNotFoundError:  # deleted by a newer run
+        return {}
+    if kind != _KIND:
+        raise CorruptionError(damaged(where, "it is not the record of how many rows epochs had"))
+    return {int(epoch): int(rows) for epoch, rows in body["rows"].items()}
+
+
+def put_counts(store: ObjectStore, fence: int, counts: Mapping[int, int]) -> None:
+    data = encode_entry(_KIND, {"rows": {str(epoch): n for epoch, n in counts.items()}})
+    store.put(filenames.counts_name(fence), [data])

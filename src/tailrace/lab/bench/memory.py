@@ -1,0 +1,155 @@
+"""``tailrace bench memory``: what a query pays whose state is ten times its memory, and whether that grows with state.
+
+Three runs of ``keyed-sums`` take turns, all Tailrace: *hot*, with memory for everything; *tenth*, the same keys with a
+tenth of the memory that they take; *large*, ten times the keys and ten times that memory. Batches are of one size and
+name keys at random, so that nine in ten of a cold one's are on disk. A batch of *large* should cost what one of *tenth*
+does: then ten times the state with ten times the input costs ten times as much. The servers' largest resident memory
+is read from the system, and compared with what docs/stores.md states; answers are checked for every key.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tailrace.lab.bench import measure
+from tailrace.lab.bench.rmw import ONE_PIECE_A_CORE, Report, check_answers
+from tailrace.lab.bench.turns import in_turns
+from tailrace.lab.engines.process import EngineProcess
+from tailrace.lab.registry import OURS
+from tailrace.lab.workloads import keyed_sums
+from tailrace.lab.workloads.events import KeyedEvents, write_batch
+
+HOT, TENTH, LARGE = "hot", "tenth", "large"
+TIMES = 10
+_KEY_BYTES = 90
+"""What a key takes in a table, about: its record, its place in the index."""
+_SERVER = "tailrace.server.process.main"
+STATED_BYTES = 576 << 20
+"""What docs/stores.md states for a server beyond its budget, with such epochs and keys, whatever the budget is."""
+
+
+@dataclass(frozen=True)
+class MemoryOptions:
+    keys: int = 1_000_000
+    rows: int = 100_000
+    batches: int = 12
+    warmup: int = 4
+    seed: int = 1
+    check: bool = True
+    commit: str = "async"
+    turn: int = 3
+
+    @property
+    def budgets(self) -> dict[str, int]:
+        """Bytes of memory by run."""
+        state = self.keys * _KEY_BYTES
+        return {HOT: 4 * state + (64 << 20), TENTH: max(1 << 20, state // TIMES), LARGE: max(1 << 20, state)}
+
+    def keys_of(self, run: str) -> int:
+        return self.keys * TIMES if run == LARGE else self.keys
+
+
+@contextmanager
+def _running(options: MemoryOptions, work: Path) -> Iterator[dict[str, EngineProcess]]:
+    running: dict[str, EngineProcess] = {}
+    try:
+        for name, memory in options.budgets.items():
+            writer = {"commit": options.commit, "memory": f"{memory}B"}
+            running[name] = EngineProcess(keyed_sums.NAME, OURS, work, ONE_PIECE_A_CORE, None, writer, name=name)
+        for engine in running.values():
+            engine.wait_ready()
+        for engine in running.values():
+            engine.ask("start", sink="noop", out=str(engine.work / "rows"))
+        yield running
+    except BaseException:
+        for engine in running.values():
+            engine.kill()
+        raise
+    finally:
+        for engine in running.values():
+            engine.close()
+
+
+def run_memory(options: MemoryOptions, work: Path, report: Report) -> dict[str, Any]:
+    runs = tuple(options.budgets)
+    fill = 5 * options.rows  # filling is no part of what is measured
+    streams = {name: KeyedEvents(options.keys_of(name), options.rows, options.seed) for name in runs}
+    fills = {name: KeyedEvents(options.keys_of(name), fill, options.seed) for name in runs}
+    files: dict[str, list[Path]] = {name: [] for name in runs}
+    timings: dict[str, list[dict[str, Any]]] = {name: [] for name in runs}
+    warm, measured = -(-options.warmup // options.turn), -(-options.batches // max(1, options.turn - 1))
+    steps = sum(each.prefill_batches for each in fills.values()) + warm + measured + options.check
+
+    def make(name: str, table: Any) -> Path:
+        files[name].append(write_batch(table, work / "events" / name, f"{len(files[name]):06d}", measure.cores()))
+        return files[name][-1]
+
+    done = 0
+    report("starting the engines", 0, steps)
+    with _running(options, work) as engines:
+        for name in runs:
+            for number in range(fills[name].prefill_batches):
+                report(f"filling the state of {name}", done, steps)
+                engines[name].ask("batch", file=str(make(name, fills[name].prefill(number))))
+                done += 1
+        for number in range(warm + measured):
+            report("warming up" if number < warm else "measuring", done + number, steps)
+            for name in in_turns(runs, number):
+                paths = [make(name, streams[name].batch(number * options.turn + i)) for i in range(options.turn)]
+                os.sync()
+                series = [engines[name].ask("batch", file=str(path)) for path in paths]
+                if number >= warm:
+                    timings[name] += series[-max(1, options.turn - 1) :]
+        peaks = {name: engine.peak_memory_bytes(_SERVER) for name, engine in engines.items()}
+        if options.check:
+            report("checking every key", steps - 1, steps)
+            for name in runs:
+                make(name, streams[name].every_key())
+                check_answers({name: engines[name]}, files[name], work)
+    report("done", steps, steps)
+    return _result(options, timings, peaks)
+
+
+def _result(
+    options: MemoryOptions, timings: dict[str, list[dict[str, Any]]], peaks: dict[str, int | None]
+) -> dict[str, Any]:
+    medians = {name: measure.median([batch["ms"] for batch in series]) for name, series in timings.items()}
+    last = {name: series[-1] for name, series in timings.items()}
+    budgets = options.budgets
+    return {
+        "bench": "memory",
+        "slow_down": measure.ratio(medians[TENTH], medians[HOT]),
+        "ten_times_larger": measure.ratio(medians[LARGE], medians[TENTH]),
+        "median_ms": medians,
+        "spread": {name: measure.spread([batch["ms"] for batch in series]) for name, series in timings.items()},
+        "series_ms": {name: [batch["ms"] for batch in series] for name, series in timings.items()},
+        "memory_bytes": budgets,
+        "state_rows": {name: batch["state_rows"] for name, batch in last.items()},
+        "state_over_memory": {
+            name: round(options.keys_of(name) * _KEY_BYTES / budget, 2) for name, budget in budgets.items()
+        },
+        "server_peak_bytes": peaks,
+        "beyond_budget_bytes": {name: None if peak is None else peak - budgets[name] for name, peak in peaks.items()},
+        "stated_bytes": STATED_BYTES,
+        "within_stated": _within(peaks, budgets),
+        "keys": options.keys,
+        "rows": options.rows,
+        "batches": len(timings[HOT]),
+        "warmup": options.warmup,
+        "seed": options.seed,
+        "commit": options.commit,
+        "answers_equal": True if options.check else None,
+        "machine": measure.machine(),
+        "versions": measure.versions(),
+    }
+
+
+def _within(peaks: dict[str, int | None], budgets: dict[str, int]) -> bool | None:
+    """Whether no server took more beyond its budget than is stated; None where the system does not tell."""
+    known = [peak - budgets[name] for name, peak in peaks.items() if peak is not None]
+    return max(known) <= STATED_BYTES if len(known) == len(peaks) else None

@@ -1,0 +1,46 @@
+"""A store whose library wants an object for each key and value: a micro-batch is combined, then read and written so."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from tailrace.lab.gadget.stores.combine import kernels as ck
+from tailrace.lab.gadget.stores.combine.combine import Combiner, columns_of, list_of
+from tailrace.lab.gadget.stores.contract import Batch, Store, Values
+
+
+class CombinedStore(Store):
+    """``append_many`` is of stores that append without reading; others leave ``appends`` at False, and what is merged
+    is read with the rest and put back whole."""
+
+    appends = False
+
+    @abstractmethod
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]: ...
+
+    @abstractmethod
+    def write_many(
+        self, puts: Sequence[tuple[bytes, bytes]], merges: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]
+    ) -> None:
+        """No key is named twice."""
+
+    def run(self, batch: Batch) -> Values:
+        if not hasattr(self, "_combiner"):
+            self._combiner = Combiner()
+        plan = self._combiner.plan(batch)
+        names = [batch.names[key] for key in plan.names.tolist()]
+        read = plan.to_read(and_merged=not self.appends)
+        found = self.get_many([names[number] for number in read.tolist()])
+        answers = plan.answers(read, columns_of(found))
+        puts, merges, deletes = (np.flatnonzero(plan.writes == kind) for kind in (ck.PUT, ck.MERGE, ck.DELETE))
+        put = [(names[number], value) for number, value in zip(puts.tolist(), list_of(plan.written(puts)))]
+        merge = [(names[number], value) for number, value in zip(merges.tolist(), list_of(plan.written(merges)))]
+        if not self.appends and merge:
+            held = dict(zip(read.tolist(), found))
+            put += [(key, (held[n] or b"") + value) for n, (key, value) in zip(merges.tolist(), merge)]
+            merge = []
+        self.write_many(put, merge, [names[number] for number in deletes.tolist()])
+        return answers

@@ -1,0 +1,35 @@
+"""A bench's result as a record: which of its numbers is a ratio, a parameter, a series."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.lab import registry
+from tailrace.lab.bench import ratios as benches
+from tailrace.lab.records.record import Record, Recording
+
+assert benches  # imported so that every bench is registered
+
+_SERIES = "series_"
+_OF_THE_RECORD = ("bench", "machine", "versions", "confs")
+
+
+def end_bench(recording: Recording, result: dict[str, Any]) -> Record:
+    """Known ratios go to the summary's ``ratios``, ``series_ms`` becomes every engine's series ``ms``; what else is a
+    plain value is a parameter, and what else has a value for each engine belongs to the summary."""
+    known = registry.bench(recording.name)
+    ratios = [ratio.name for ratio in known.ratios] if known else []
+    parameters: dict[str, Any] = {}
+    summary: dict[str, Any] = {"ratios": {name: result[name] for name in ratios if name in result}}
+    series: dict[str, dict[str, list[float | None]]] = {}
+    for name, value in result.items():
+        if name in _OF_THE_RECORD or name in ratios:
+            continue
+        if name.startswith(_SERIES):
+            for engine, values in value.items():
+                series.setdefault(engine, {})[name.removeprefix(_SERIES)] = values
+        elif isinstance(value, dict) or name == "answers_equal":
+            summary[name] = value
+        else:
+            parameters[name] = value
+    return recording.end(parameters, summary, series, result.get("confs"))

@@ -1,0 +1,48 @@
+"""The stream of wide events, and the three kinds of rows in it under their own names."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.lab.workloads.nexmark.events.files import Format
+from tailrace.lab.workloads.nexmark.events.schema import SCHEMAS, Kind, spark_schema, wide_name
+from tailrace.lab.workloads.nexmark.params import Params
+
+
+def read_events(
+    spark: SparkSession, folder: str, format: Format = Format.PARQUET, files_per_batch: int | None = 1
+) -> DataFrame:
+    """A stream over a folder that ``files.write_files`` made, or is making."""
+    reader = spark.readStream.schema(spark_schema()).format(format.value)
+    if files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", files_per_batch)
+    return reader.load(folder)
+
+
+def of_kind(events: DataFrame, kind: Kind) -> DataFrame:
+    """The rows of one kind: its own columns, and ``number``. Columns that a query does not name are never read."""
+    columns = [F.col(wide_name(kind, name)).alias(name) for name in SCHEMAS[kind].names]
+    return events.where(F.col("event_type") == int(kind)).select("number", *columns)
+
+
+def persons(events: DataFrame) -> DataFrame:
+    return of_kind(events, Kind.PERSON)
+
+
+def auctions(events: DataFrame) -> DataFrame:
+    return of_kind(events, Kind.AUCTION)
+
+
+def bids(events: DataFrame) -> DataFrame:
+    return of_kind(events, Kind.BID)
+
+
+def millis(value: int) -> str:
+    """A duration as Spark reads it."""
+    return f"{value} milliseconds"
+
+
+def on_time(rows: DataFrame, params: Params) -> DataFrame:
+    """With the watermark that windows close by."""
+    return rows.withWatermark("dateTime", millis(params.watermark_delay_ms))

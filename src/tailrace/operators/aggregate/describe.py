@@ -1,0 +1,120 @@
+"""An aggregation in a user's words, for ``explain`` and for the refusal of a changed query."""
+
+from __future__ import annotations
+
+from tailrace.api.duration import format_duration
+from tailrace.operators.aggregate.pattern import Pattern
+from tailrace.operators.aggregate.spec import (
+    HOLISTIC,
+    Accumulator,
+    AccumulatorInput,
+    AggregateSpec,
+    Merge,
+    Output,
+    Result,
+)
+from tailrace.operators.process.describe import ttl_clock_text, ttl_lines
+from tailrace.operators.top_n.describe import best_line, best_parts
+from tailrace.operators.windows import CustomSpec
+from tailrace.plan.words import field_text, fields_text, window_text
+
+
+def aggregate_lines(operator: AggregateSpec) -> list[str]:
+    lines = [f"group by {fields_text(operator.keys, 'nothing: one group')}"]
+    if operator.count_size is not None:
+        order = "" if operator.time_column is None else f"by {operator.time_column.name}, then "
+        lines.append(f"window {windows_text(operator)}, its number in column {operator.window_name}")
+        lines.append(f"rows of an epoch count {order}by {fields_text(operator.rows, 'nothing: all are alike')}")
+        if operator.ttl is not None:
+            lines.append("the open window of a key that is forgotten is never given; the key's next one is number 0")
+    elif operator.windowed:
+        assert operator.time_column is not None, "a window without event time"
+        time = operator.time_column.name
+        lines.append(f"window {windows_text(operator)}, over {time}, in column {operator.window_name}")
+        lines.append(f"panes of {_panes(operator)}" if operator.custom is None else _expected(operator.custom))
+    if operator.best is not None:
+        lines.append(best_line(operator.best, operator))
+    outputs = [f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs]
+    return [*lines, *outputs, *ttl_lines(operator.ttl)]
+
+
+def aggregate_parts(operator: AggregateSpec) -> dict[str, str]:
+    if operator.best is not None:
+        return best_parts(operator, operator.best, windows_text(operator))
+    return {
+        "group columns": fields_text(operator.keys),
+        "window": windows_text(operator),
+        "event time column": field_text(operator.time_column),
+        "output mode": "update" if operator.emit_changed else "append",
+        "store": operator.pattern.value,
+        "time-to-live": ttl_clock_text(operator.ttl),
+    }
+
+
+def aggregate_outputs(operator: AggregateSpec) -> dict[str, str]:
+    return {output.name: output_text(operator, output) for output in operator.outputs}
+
+
+def aggregate_kept(operator: AggregateSpec) -> str:
+    if operator.pattern is not Pattern.RMW:
+        return f"all rows ({fields_text(operator.rows)})"
+    return ", ".join(f"{accumulator_text(one)} {one.type}" for one in operator.accumulators)
+
+
+def _panes(operator: AggregateSpec) -> str:
+    if operator.session_gap is not None:
+        width = format_duration(operator.session_gap)
+        return f"{width}; a row is kept in one pane, sessions are made of panes"
+    window = operator.window
+    assert window is not None
+    width, count = format_duration(window.pane), window.size // window.pane
+    if count == 1:
+        return f"{width}, one a window"
+    return f"{width}, {count} a window; a row is kept in one pane, windows are made of panes"
+
+
+def _expected(custom: CustomSpec) -> str:
+    return f"a window is expected to be read {'at its end' if custom.trigger is None else 'as your estimate says'}"
+
+
+def windows_text(operator: AggregateSpec) -> str:
+    """The windows of an operator, or its sessions."""
+    if operator.session_gap is not None:
+        return f"sessions of rows at most {format_duration(operator.session_gap)} apart"
+    if operator.count_size is not None:
+        size, slide = operator.count_size, operator.count_slide
+        return f"every {size} rows of a key" if slide is None else f"{size} rows of a key, one every {slide}"
+    if operator.custom is not None:
+        return "of your function"
+    return window_text(operator.window)
+
+
+def accumulator_text(accumulator: Accumulator) -> str:
+    if accumulator.input is AccumulatorInput.ONE:
+        return "count(*)"
+    if accumulator.input is AccumulatorInput.STAMP:
+        return "time of the last update"
+    if accumulator.input is AccumulatorInput.PRESENT:
+        return f"count({accumulator.column})"
+    name = {Merge.ADD: "sum", Merge.MOMENTS: "moments"}.get(accumulator.merge, accumulator.merge.value)
+    return f"{name}({accumulator.column}{_how(accumulator)})"
+
+
+def _how(accumulator: Accumulator) -> str:
+    if accumulator.input is AccumulatorInput.TIMED_PRESENT:
+        return " ignoring nulls"
+    if accumulator.input is AccumulatorInput.DOUBLE and accumulator.merge is Merge.ADD:
+        return " as double"
+    return ""
+
+
+def output_text(operator: AggregateSpec, output: Output) -> str:
+    """An output without its name: its type, and what it is made of."""
+    if output.result is Result.FUNCTION:
+        return f"{output.type} from the function"
+    if output.result in HOLISTIC:
+        argument = "" if output.argument is None else f", {output.argument:g}"
+        return f"{output.type} from {output.result.value}({output.column}{argument}) of all rows"
+    parts = [accumulator_text(operator.accumulators[index]) for index in output.accumulators]
+    made = {Result.QUOTIENT: " / ".join(parts), Result.STDDEV: f"stddev of {parts[0]}"}.get(output.result, parts[0])
+    return f"{output.type} from {made}"

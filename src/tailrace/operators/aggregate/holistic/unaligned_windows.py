@@ -1,0 +1,259 @@
+"""Functions of whole groups over a user's own windows, over tumbling ones and over all time, on the append store for
+unaligned windows (AUR).
+
+Invariants
+- A row is appended once, to the list of its key and window. Which lists there are, and how long, ``row_counts`` knows.
+  Without windows every key has one list, in pane 0, which never ends.
+- A list is expected to be read at its window's end, or when the user's estimate says: that is what the store reads
+  ahead by.
+- Append: windows with an end in (late_before, watermark] are emitted, and go. Update: lists that the epoch appended to
+  are read whole, and results of those keys emitted; a user's function gets whole windows, every key of them.
+- Lists are read back some at a time: what is read together has a bound that only a single list can pass.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import SumOverflowError
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.aggregate.closing import closed_records, first_open_pane, records_in
+from tailrace.operators.aggregate.finish import window_column
+from tailrace.operators.aggregate.holistic.results import GroupResults
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.rows.groups import Groups
+from tailrace.operators.rows.row_index import RowCounts, pieces
+from tailrace.operators.user_code.window_function import UserFunction
+from tailrace.operators.user_code.windows import KnownWindows, Trigger
+from tailrace.state.append import list_sections
+from tailrace.state.append.list_instance import Stats
+from tailrace.state.append.unaligned import AppendUnalignedStore
+from tailrace.state.hash_table.table import Rows, concat_rows
+from tailrace.state.layout import HASH, PANE
+from tailrace.state.metrics import Metrics, added
+from tailrace.state.sections.sections import to_section
+from tailrace.state.tuning import USUAL, Tuning
+
+_INDEX_SHARE = 4
+"""Of the memory budget, the lists get all but one part in so many: the rest is for the records about them."""
+
+
+class WindowLists:
+    on_close: Callable[[np.ndarray, np.ndarray], None] | None = None
+    """Where accesses are recorded, in append mode: told the hashes of keys whose windows close, and their starts."""
+
+    def __init__(
+        self,
+        spec: AggregateSpec,
+        shards: Iterable[int],
+        *,
+        memory_bytes: int,
+        folder: str,
+        threads: int = 2,
+        tuning: Tuning = USUAL,
+    ) -> None:
+        self.spec = spec
+        self._window = spec.pane_windows
+        self._layout = spec.layout()
+        self._results = GroupResults(spec)
+        self._function = None if spec.function is None else UserFunction(spec)
+        self._known = None if spec.custom is None else KnownWindows(spec.name, self._layout)
+        self._trigger = Trigger(spec)
+        shards = tuple(shards)
+        share = memory_bytes // _INDEX_SHARE
+        self._index = RowCounts(
+            spec.kept_keys,
+            self._layout,
+            shards,
+            memory_bytes=share,
+            folder=folder,
+            threads=threads,
+            tuning=tuning,
+        )
+        self._lists = AppendUnalignedStore(
+            self._layout,
+            shards,
+            shard_count=spec.shards,
+            memory_bytes=memory_bytes - share,
+            folder=folder,
+            threads=threads,
+            read_batch_ratio=tuning.read_batch_ratio,
+            max_space_amplification=tuning.max_space_amplification,
+        )
+        self._appended = 0
+
+    @property
+    def shards(self) -> frozenset[int]:
+        return self._lists.shards
+
+    @property
+    def horizon(self) -> int:
+        return self._lists.horizon
+
+    @property
+    def rows(self) -> int:
+        return self._lists.rows
+
+    @property
+    def nbytes(self) -> int:
+        return self._lists.nbytes + self._index.store.nbytes
+
+    @property
+    def disk_bytes(self) -> int:
+        return self._lists.disk_bytes + self._index.store.disk_bytes
+
+    def list_stats(self) -> Stats:
+        """What the store of its lists has done."""
+        return self._lists.stats()
+
+    def metrics(self) -> Metrics:
+        return added(self._lists.metrics(), self._index.store.metrics())
+
+    def updated(self, epoch: int) -> int:
+        self._check_newest(epoch)
+        return self._appended
+
+    # One epoch -------------------------------------------------------------------------------------------------------
+
+    def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
+        """Keep the rows of the winning attempts."""
+        if self._known is not None:
+            self._known.see(epoch, [frame.rows for frame in frames], self.horizon)
+        triggers = [self._triggers(frame, epoch) for frame in frames] if self._window is not None else None
+        parts = [frame.parts() for frame in frames]
+        self._lists.append(epoch, parts, triggers)
+        self._index.merge(epoch, parts)
+        self._appended = sum(frame.n for frame in frames)
+
+    def _triggers(self, frame: Frame, epoch: int) -> np.ndarray:
+        """When the lists of these rows are expected to be read."""
+        assert self._window is not None and self.spec.time_column is not None
+        ends = frame.rows[:, PANE] + self._window.length
+        if self._known is None:
+            return ends
+        starts = frame.rows[:, self._layout.keys[-1].word]
+        times = [row.name for row in self.spec.rows].index(self.spec.time_column.name)
+        return self._trigger.times(starts, ends, frame.rows[:, self._layout.accumulators[times].word], epoch)
+
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        """Emit the windows that changed, or that close by ``watermark``; then drop what no later row can reach."""
+        self._check_newest(epoch)
+        closing = self.spec.watermarked and watermark > MIN_MICROS
+        try:
+            emitted = list(self._emitted(epoch, late_before, watermark, closing))
+        except SumOverflowError as error:
+            raise SumOverflowError(
+                f"operator {self.spec.name}, epoch {epoch}: {error}. Nothing of the epoch was kept. Cast the column to "
+                "decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
+            ) from error
+        if closing and self._window is not None:
+            horizon = first_open_pane(self._window, watermark)
+            self._lists.evict(horizon)
+            self._index.store.evict(horizon)
+        return emitted
+
+    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
+        self._check_newest(epoch)
+        return self._lists.delta()
+
+    def undo(self, epoch: int) -> None:
+        self._appended = 0
+        self._lists.undo(epoch)
+        self._index.store.undo(epoch)
+
+    def forget(self, epoch: int) -> None:
+        self._lists.forget(epoch)
+        self._index.store.forget(epoch)
+
+    # Shards ----------------------------------------------------------------------------------------------------------
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        batches = list(batches)
+        left = list_sections.applied(self._layout, batches, horizon, keep_tombstones=False)
+        if self._known is not None:
+            self._known.restore(batches)
+        self._index.restore(shard, left.rows, horizon)
+        self._lists.restore(shard, batches, horizon)
+
+    def drop_shard(self, shard: int) -> None:
+        self._lists.drop_shard(shard)
+        self._index.store.drop_shard(shard)
+
+    def close(self) -> None:
+        self._lists.close()
+        self._index.store.close()
+
+    def _check_newest(self, epoch: int) -> None:
+        if self._lists.newest_epoch != epoch:
+            raise ValueError(f"epoch {epoch} is not the one last applied ({self._lists.newest_epoch})")
+
+    # Emission --------------------------------------------------------------------------------------------------------
+
+    def _emitted(self, epoch: int, late_before: int, watermark: int, closing: bool) -> Iterator[pa.RecordBatch]:
+        if self.spec.emit_changed:
+            yield from self._output(epoch, self._changed(), remove=False)
+        else:
+            assert self._window is not None
+            closed = closed_records(self._index.store, self._window, late_before, watermark) if closing else ()
+            yield from self._output(epoch, self._told(closed), remove=True)
+
+    def _changed(self) -> Iterator[Rows]:
+        """Records of lists to read in update mode."""
+        if self._function is None:
+            yield from self._index.changed()
+            return
+        changed = [self._windows_of(records) for records in self._index.changed()]
+        if not changed:
+            return
+        wanted = np.unique(np.concatenate(changed), axis=0)
+        for records in records_in(self._index.store, lambda panes: np.flatnonzero(np.isin(panes, wanted[:, 0]))):
+            _, numbers = np.unique(np.concatenate([wanted, self._windows_of(records)]), axis=0, return_inverse=True)
+            numbers = numbers.reshape(-1)
+            chosen = np.isin(numbers[len(wanted) :], numbers[: len(wanted)])
+            yield Rows(records.words[chosen], records.heap)
+
+    def _told(self, found: Iterable[Rows]) -> Iterator[Rows]:
+        """Records of windows that close."""
+        for records in found:
+            if self.on_close is not None:
+                self.on_close(records.words[:, HASH], records.words[:, PANE])
+            yield records
+
+    def _windows_of(self, records: Rows) -> np.ndarray:
+        """Pane and start of records, which name their windows."""
+        starts = self._index.layout.keys[-1].word if self._known is not None else PANE
+        return np.ascontiguousarray(records.words[:, (PANE, starts)])
+
+    def _output(self, epoch: int, found: Iterable[Rows], *, remove: bool) -> Iterator[pa.RecordBatch]:
+        if self._function is None:
+            for records in found:
+                yield from self._read(epoch, records, None, remove=remove)
+            return
+        # A function gets a window's keys together: window by window, and in an order that depends on keys alone.
+        every = concat_rows([Rows(part.words.copy(), part.heap) for part in found if len(part)], self._index.layout)
+        hashes, windows = every.words[:, HASH], self._windows_of(every)
+        order = np.lexsort((hashes, hashes % self.spec.shards, windows[:, 1], windows[:, 0]))
+        windows = windows[order]
+        edges = np.flatnonzero((windows[1:] != windows[:-1]).any(axis=1)) + 1
+        yield from self._read(epoch, Rows(every.words[order], every.heap), edges, remove=remove)
+
+    def _read(self, epoch: int, records: Rows, edges: np.ndarray | None, *, remove: bool) -> Iterator[pa.RecordBatch]:
+        names = [field.name for field in (*self.spec.kept_keys, *self.spec.rows)]
+        for part in pieces(self._index.counts(records), edges):
+            some = Rows(records.words[part], records.heap)
+            rows, offsets = self._lists.read(self._index.targets(some), remove=remove)
+            section = to_section(rows, self._layout)
+            groups = Groups(dict(zip(names, section.columns[2:], strict=True)), offsets)
+            windows = window_column(some, self.spec, self._layout) if self.spec.windowed else None
+            if self._function is None:
+                yield self._results.batch(groups, windows)
+            else:
+                assert windows is not None
+                starts, ends = (np.asarray(edge.cast(pa.int64())) for edge in windows.flatten())
+                yield from self._function.by_window(groups, starts, ends, epoch)

@@ -1,0 +1,210 @@
+"""Aggregates to accumulators: which mergeable values a state record keeps, and how they become output columns.
+
+Accumulators are shared: two aggregates that need the same value of the same column keep it once. The order of
+accumulators follows the query, so that the same query always gives the same state layout.
+"""
+
+from __future__ import annotations
+
+from tailrace.api.aggregates import Aggregate, Function
+from tailrace.api.relations import Aggregation, OutputMode
+from tailrace.api.windows import CountWindow, CustomWindow, SessionWindow, Window
+from tailrace.errors import AnalysisError
+from tailrace.operators.aggregate.pattern import Pattern
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Merge, Output, Result
+from tailrace.operators.process.planning import plan_ttl
+from tailrace.operators.spec import VALUES_MAX
+from tailrace.operators.windows import CustomSpec, WindowSpec
+from tailrace.plan.user_functions import packed
+from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field, array, decimal
+
+_ORDERED = {
+    Function.MIN: Merge.MIN,
+    Function.MAX: Merge.MAX,
+    Function.FIRST: Merge.FIRST,
+    Function.LAST: Merge.LAST,
+}
+_ROWS = Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT)
+_STAMP = Accumulator(Merge.MAX, AccumulatorInput.STAMP, None, TIMESTAMP)
+
+
+def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, name: str) -> AggregateSpec:
+    """The operator that a state server runs for this aggregation."""
+    window = stream.window
+    accumulators: list[Accumulator] = []
+    if isinstance(window, SessionWindow):
+        accumulators = _session_bounds(stream)
+    elif isinstance(window, CountWindow):
+        # Rows come first: they say how full a window is. The last update is the key's, not of a window's rows.
+        accumulators = [_ROWS] if stream.state_ttl is None else [_ROWS, _STAMP]
+    elif stream.state_ttl is not None:
+        accumulators = [_last_update(stream)]
+    outputs: list[Output] = []
+    for aggregate in stream.aggregates:
+        if aggregate.holistic:
+            outputs.append(_holistic(aggregate, stream))
+            continue
+        needed, result, type_ = _decompose(aggregate, stream)
+        outputs.append(Output(aggregate.name, result, tuple(_share(one, accumulators) for one in needed), type_))
+    function = stream.function
+    if function is not None:
+        outputs = [Output(field.name, Result.FUNCTION, (), field.type) for field in function.fields]
+    keeps_rows = function is not None or any(aggregate.holistic for aggregate in stream.aggregates)
+    keeps_rows |= isinstance(window, CountWindow) or stream.store not in (None, Pattern.RMW)
+    rows = _kept_rows(stream) if keeps_rows else ()
+    _check_width(stream, accumulators, rows)
+    return AggregateSpec(
+        name=name,
+        keys=stream.keys,
+        accumulators=tuple(accumulators),
+        outputs=tuple(outputs),
+        window=_window_spec(window) if isinstance(window, Window) else None,
+        window_name="" if window is None else window.name,
+        window_position=stream.window_position,
+        time_column=stream.time_column,
+        emit_changed=output_mode is OutputMode.UPDATE,
+        watermarked=_watermarked(stream),
+        ansi=stream.ansi,
+        shards=shards,
+        rows=rows,
+        function=None if function is None else packed(function.function),
+        session_gap=window.gap if isinstance(window, SessionWindow) else None,
+        count_size=window.size if isinstance(window, CountWindow) else None,
+        count_slide=window.slide if isinstance(window, CountWindow) and window.slide < window.size else None,
+        custom=custom_spec(window) if isinstance(window, CustomWindow) else None,
+        store=stream.store,
+        ttl=plan_ttl(stream.state_ttl),
+        in_time=stream.state_ttl is not None and isinstance(window, CountWindow) and window.event_time is not None,
+    )
+
+
+def _watermarked(stream: Aggregation) -> bool:
+    """Without a window nothing ever closes and no row is late, whatever the watermark: as in Spark.
+
+    Windows by count close when they are full; rows are late only where what comes out has to be in time for others.
+    """
+    forgets = stream.state_ttl is not None and not stream.state_ttl.processing
+    if isinstance(stream.window, CountWindow):
+        return forgets or stream.window.event_time is not None
+    if stream.state_ttl is not None:
+        return forgets
+    return stream.watermark is not None and stream.window is not None
+
+
+def custom_spec(window: CustomWindow) -> CustomSpec:
+    return CustomSpec(packed(window.assign), None if window.trigger is None else packed(window.trigger))
+
+
+def _window_spec(window: Window) -> WindowSpec:
+    return WindowSpec(window.size, window.slide, window.offset, window.lasts)
+
+
+def _session_bounds(stream: Aggregation) -> list[Accumulator]:
+    """The first and the last event time of a record, by which sessions are put together. They come before all else."""
+    time = stream.time_column
+    assert time is not None
+    return [Accumulator(merge, AccumulatorInput.VALUE, time.name, time.type) for merge in (Merge.MIN, Merge.MAX)]
+
+
+def _last_update(stream: Aggregation) -> Accumulator:
+    """When a record was last updated, by the clock of the time-to-live. It comes before all else."""
+    assert stream.state_ttl is not None
+    keeping = [one.name for one in stream.aggregates if one.holistic]
+    if keeping or stream.store not in (None, Pattern.RMW):
+        what = f"{keeping[0]} keeps" if keeping else f"store {stream.store} keeps"
+        raise AnalysisError(
+            f"withStateTtl forgets records that are updated in place, and {what} every row: remove it, or add a "
+            f"window, which ends, to groupBy"
+        )
+    if stream.state_ttl.processing:
+        return _STAMP
+    time = stream.time_column
+    assert time is not None
+    return Accumulator(Merge.MAX, AccumulatorInput.VALUE, time.name, time.type)
+
+
+def _holistic(aggregate: Aggregate, stream: Aggregation) -> Output:
+    """The output of an aggregate that is made of all rows of a group."""
+    assert aggregate.column is not None
+    type_ = stream.field(aggregate.column).type
+    made = {
+        Function.QUANTILE: (Result.QUANTILE, DOUBLE),
+        Function.COUNT_DISTINCT: (Result.COUNT_DISTINCT, BIGINT),
+        Function.COLLECT_LIST: (Result.COLLECT_LIST, array(type_)),
+        Function.TOP_K: (Result.TOP_K, array(type_)),
+    }
+    result, output = made[aggregate.function]
+    return Output(aggregate.name, result, (), output, aggregate.column, aggregate.argument)
+
+
+def _kept_rows(stream: Aggregation) -> tuple[Field, ...]:
+    """The columns that are kept of every row: event time and all that is aggregated."""
+    names = {aggregate.column for aggregate in stream.aggregates if aggregate.column is not None}
+    if stream.function is not None:
+        names |= {field.name for field in stream.function.columns}
+    if stream.time_column is not None:
+        names.add(stream.time_column.name)
+    return tuple(field for field in stream.schema if field.name in names)
+
+
+def _decompose(aggregate: Aggregate, stream: Aggregation) -> tuple[list[Accumulator], Result, DataType]:
+    """What one aggregate needs, how its output is made of it, and the output's type (Spark's own)."""
+    column = aggregate.column
+    if column is None:
+        return [_ROWS], Result.VALUE, BIGINT
+    type_ = stream.field(column).type
+    match aggregate.function:
+        case Function.COUNT:
+            return [_present(column)], Result.VALUE, BIGINT
+        case Function.SUM:
+            total = _total(column, type_)
+            return [total], Result.VALUE, total.type
+        case Function.AVG if type_.is_decimal:
+            mean = decimal(type_.precision + 4, type_.scale + 4)
+            return [_total(column, type_), _present(column)], Result.QUOTIENT, mean
+        case Function.AVG:
+            total = Accumulator(Merge.ADD, AccumulatorInput.DOUBLE, column, DOUBLE)
+            return [total, _present(column)], Result.QUOTIENT, DOUBLE
+        case Function.STDDEV:
+            return [Accumulator(Merge.MOMENTS, AccumulatorInput.DOUBLE, column, DOUBLE)], Result.STDDEV, DOUBLE
+        case Function.MIN | Function.MAX:
+            return (
+                [Accumulator(_ORDERED[aggregate.function], AccumulatorInput.VALUE, column, type_)],
+                Result.VALUE,
+                type_,
+            )
+        case Function.FIRST | Function.LAST:
+            input = AccumulatorInput.TIMED_PRESENT if aggregate.ignore_nulls else AccumulatorInput.TIMED
+            return [Accumulator(_ORDERED[aggregate.function], input, column, type_)], Result.VALUE, type_
+    raise AssertionError(f"{aggregate.function} is not made of accumulators")
+
+
+def _present(column: str) -> Accumulator:
+    return Accumulator(Merge.ADD, AccumulatorInput.PRESENT, column, BIGINT)
+
+
+def _total(column: str, type_: DataType) -> Accumulator:
+    if type_.is_float:
+        return Accumulator(Merge.ADD, AccumulatorInput.DOUBLE, column, DOUBLE)
+    if type_.is_decimal:
+        return Accumulator(Merge.ADD, AccumulatorInput.VALUE, column, decimal(type_.precision + 10, type_.scale))
+    return Accumulator(Merge.ADD, AccumulatorInput.VALUE, column, BIGINT)
+
+
+def _share(wanted: Accumulator, accumulators: list[Accumulator]) -> int:
+    """The index of an accumulator equal to ``wanted``, added where there is none."""
+    if wanted not in accumulators:
+        accumulators.append(wanted)
+    return accumulators.index(wanted)
+
+
+def _check_width(stream: Aggregation, accumulators: list[Accumulator], rows: tuple[Field, ...]) -> None:
+    width = len(stream.keys) + isinstance(stream.window, CustomWindow)
+    width += max(len(rows), sum(one.valid_bits for one in accumulators))
+    if width > VALUES_MAX:
+        raise AnalysisError(
+            f"the query keeps {width} values in each state record ({len(stream.keys)} group columns, "
+            f"{len(accumulators)} aggregated values; first, last and sums of wide decimals count twice), and at most "
+            f"{VALUES_MAX} are possible: split the aggregates over two queries, or group by one column that "
+            "stands for several"
+        )

@@ -1,0 +1,69 @@
+"""Which operator runs an aggregation, by its store and its windows, and how its sections fold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from tailrace.operators.aggregate.holistic.aligned_windows import WindowRows
+from tailrace.operators.aggregate.holistic.sliding_windows import SlidingLists
+from tailrace.operators.aggregate.holistic.unaligned_windows import WindowLists
+from tailrace.operators.aggregate.pattern import Pattern, WindowKind
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.aggregate.ttl_aggregate import TtlAggregate
+from tailrace.operators.aggregate.window_aggregate import WindowAggregate
+from tailrace.operators.base import Operator
+from tailrace.operators.count_window import sections as count_sections
+from tailrace.operators.count_window.holistic import CountRows
+from tailrace.operators.count_window.sliding import CountPanes
+from tailrace.operators.count_window.tumbling import CountAggregate
+from tailrace.operators.session.aggregate import SessionAggregate
+from tailrace.operators.session.holistic import SessionRows
+from tailrace.state.append import aligned as append_aligned
+from tailrace.state.append import unaligned as append_unaligned
+from tailrace.state.sections import compaction as section_compaction
+from tailrace.state.tuning import Tuning
+
+
+def aggregate_operator(
+    spec: AggregateSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, tuning: Tuning
+) -> Operator:
+    match spec.pattern, spec.window_kind:
+        case Pattern.RMW, WindowKind.SESSION:
+            return SessionAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        case Pattern.RMW, WindowKind.COUNT if spec.count_slide is not None:
+            return CountPanes(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        case Pattern.RMW, WindowKind.COUNT:
+            return CountAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        case Pattern.RMW, WindowKind.GLOBAL if spec.ttl is not None:
+            return TtlAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        case Pattern.RMW, _:
+            return WindowAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        case Pattern.AAR, _:
+            return WindowRows(spec, shards, memory_bytes=memory_bytes, folder=folder)
+        case Pattern.AUR, WindowKind.SESSION:
+            return SessionRows(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        case Pattern.AUR, WindowKind.COUNT:
+            return CountRows(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        case Pattern.AUR, WindowKind.SLIDING:
+            return SlidingLists(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        case Pattern.AUR, _:
+            return WindowLists(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+    raise AssertionError(f"no operator for {spec!r}")
+
+
+def compact_aggregate(
+    spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: int, *, complete: bool
+) -> pa.RecordBatch:
+    match spec.pattern, spec.window_kind:
+        case Pattern.RMW, kind:
+            bury = complete and (kind is WindowKind.SESSION or spec.ttl is not None)
+            return section_compaction.compact_records(spec.record_layout(), batches, horizon, bury=bury)
+        case Pattern.AAR, _:
+            return append_aligned.compact_sections(spec.layout(), batches, horizon)
+        case Pattern.AUR, WindowKind.COUNT:
+            return count_sections.compact(spec, batches, horizon, complete=complete)
+        case Pattern.AUR, _:
+            return append_unaligned.compact_sections(spec.layout(), batches, horizon, complete=complete)
+    raise AssertionError(f"no sections of {spec!r}")

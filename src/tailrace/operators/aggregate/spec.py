@@ -1,0 +1,290 @@
+"""What tasks and servers need to know to run an aggregation: plain data that travels as JSON.
+
+Nothing here touches Spark or Arrow.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+
+from tailrace.ids import Micros
+from tailrace.operators.aggregate.pattern import Pattern, WindowKind
+from tailrace.operators.timers.ttl import Clock, Ttl
+from tailrace.operators.top_n.best_spec import Best
+from tailrace.operators.windows import BY_END, CustomSpec, WindowSpec
+from tailrace.state.layout import Merge, RecordLayout, bits_of, record_layout
+from tailrace.types import BIGINT, DataType, Field, Kind, window_of
+
+INT = DataType("int")
+START = "__start"
+"""Part of the key of records that lie by their windows' ends: where the window starts."""
+
+
+class AccumulatorInput(StrEnum):
+    """What one row contributes to an accumulator."""
+
+    ONE = "one"  # 1
+    PRESENT = "present"  # 1 where the input is not null, else 0
+    VALUE = "value"  # the input; null contributes nothing
+    DOUBLE = "double"  # the input as a double; null contributes nothing
+    TIMED = "timed"  # (event time, input); a null input is a value
+    TIMED_PRESENT = "timed_present"  # (event time, input); null contributes nothing
+    STAMP = "stamp"  # nothing: the server puts the time of the epoch there
+
+
+class Result(StrEnum):
+    """How accumulators become an output column."""
+
+    VALUE = "value"  # the accumulator as it is
+    QUOTIENT = "quotient"  # accumulator 0 / accumulator 1, null where that is 0 (avg)
+    STDDEV = "stddev"  # sample standard deviation, null below two rows
+    # Of all rows of a group, which are kept for it:
+    QUANTILE = "quantile"  # of ``column``, at the share ``argument``
+    COUNT_DISTINCT = "count_distinct"
+    COLLECT_LIST = "collect_list"  # by event time, then by value
+    TOP_K = "top_k"  # the ``argument`` largest values, largest first
+    FUNCTION = "function"  # a column of the user's function
+
+
+HOLISTIC = frozenset({Result.QUANTILE, Result.COUNT_DISTINCT, Result.COLLECT_LIST, Result.TOP_K, Result.FUNCTION})
+"""Results that are made of all rows of a group, and not of accumulators."""
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """One mergeable value of a state record. ``type`` is the type of the value kept."""
+
+    merge: Merge
+    input: AccumulatorInput
+    column: str | None  # the input column; None for Lift.ONE
+    type: DataType
+
+    @property
+    def kind(self) -> Kind:
+        kind = self.type.kind
+        assert kind is not None, self.type
+        return kind
+
+    @property
+    def valid_bits(self) -> int:
+        return bits_of(self.merge, self.type)
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output column. ``accumulators`` are indexes into ``AggregateSpec.accumulators``."""
+
+    name: str
+    result: Result
+    accumulators: tuple[int, ...]
+    type: DataType
+    column: str | None = None  # of results of whole groups, as is ``argument``
+    argument: float | None = None
+
+
+@dataclass(frozen=True)
+class AggregateSpec:
+    name: str
+    keys: tuple[Field, ...]
+    accumulators: tuple[Accumulator, ...]
+    outputs: tuple[Output, ...]
+    window: WindowSpec | None
+    window_name: str  # name of the output struct column (start, end) and, with keys, where it stands:
+    window_position: int  # before keys[window_position]
+    time_column: Field | None  # event time; None without a watermark and without a window
+    emit_changed: bool  # True: rows that changed (update); False: closed windows (append)
+    watermarked: bool  # False: windows never close
+    ansi: bool  # integer and decimal sums raise on overflow instead of wrapping (decimals: null)
+    shards: int
+    rows: tuple[Field, ...] = ()  # columns of every row that are sent, where accumulators do not suffice
+    function: str | None = None  # the user's, of the rows of a window: cloudpickle in base64
+    session_gap: Micros | None = None  # in place of ``window``: a session's rows are at most this far apart
+    count_size: int | None = None  # in place of ``window``: so many rows of a key are a window
+    count_slide: int | None = None  # a window by count begins every so many rows; None: when the one before is full
+    custom: CustomSpec | None = None  # in place of ``window``: the user's own
+    store: str | None = None  # the store that the user has chosen, a Pattern; None: the usual one
+    # Of records without a window: then the first accumulator is when a record was last updated. Of windows by count, of
+    # keys with their open windows: then it is the second one.
+    ttl: Ttl | None = None
+    best: Best | None = None  # in place of ``outputs``: rows of each group, chosen of all that it has
+    in_time: bool = False  # of windows by count with a time-to-live: rows before the watermark are late all the same
+    panes: bool = True  # of overlapping windows by count: partials are kept where these suffice; False: rows, as once
+
+    @property
+    def windowed(self) -> bool:
+        """Whether the output has a column of windows, ``window_name``."""
+        return self.window_kind is not WindowKind.GLOBAL
+
+    @property
+    def window_kind(self) -> WindowKind:
+        if self.session_gap is not None:
+            return WindowKind.SESSION
+        if self.count_size is not None:
+            return WindowKind.COUNT
+        if self.custom is not None:
+            return WindowKind.CUSTOM
+        if self.window is None:
+            return WindowKind.GLOBAL
+        return WindowKind.TUMBLING if self.window.tumbling else WindowKind.SLIDING
+
+    @property
+    def pane_windows(self) -> WindowSpec | None:
+        """Windows that end by the watermark for all keys alike, as their records lie in panes; None: there are none."""
+        return BY_END if self.custom is not None else self.window
+
+    @property
+    def expires(self) -> bool:
+        """Whether rows are late whose key, had it no others, would be forgotten already."""
+        return self.ttl is not None and self.ttl.clock is Clock.EVENT and not self.in_time
+
+    @property
+    def own_windows(self) -> bool:
+        """Whether each key has windows of its own, so that a user's function must see which row is in which."""
+        return self.session_gap is not None or self.count_size is not None
+
+    @property
+    def holistic(self) -> bool:
+        """Whether some output needs all rows of a group."""
+        return self.best is not None or any(out.result in HOLISTIC for out in self.outputs)
+
+    @property
+    def usual_pattern(self) -> Pattern:
+        """The store that semantics ask for."""
+        if not self.holistic and (self.count_slide is None or self.panes):
+            return Pattern.RMW
+        return Pattern.AAR if self.window is not None else Pattern.AUR
+
+    @property
+    def pattern(self) -> Pattern:
+        return self.usual_pattern if self.store is None else Pattern(self.store)
+
+    @property
+    def kept_keys(self) -> tuple[Field, ...]:
+        """What tells records apart, beside their pane. Hashes are of ``keys`` alone."""
+        if self.custom is None:
+            return self.keys
+        assert self.time_column is not None
+        return (*self.keys, Field(START, self.time_column.type))
+
+    @property
+    def window_type(self) -> DataType:
+        """Of the output column of windows: their bounds, or of windows by count their number."""
+        if self.count_size is not None:
+            return BIGINT
+        assert self.time_column is not None, "a window without event time"
+        return window_of(self.time_column.type)
+
+    @property
+    def shown_keys(self) -> tuple[Field, ...]:
+        """The group columns that are in the output: a user's function gives those that it wants itself."""
+        return self.keys if self.function is None else ()
+
+    @property
+    def keeps_rows(self) -> bool:
+        return self.holistic or self.pattern is not Pattern.RMW or self.count_size is not None
+
+    def layout(self) -> RecordLayout:
+        """Of what is sent: rows as they are, or records of accumulators. It is also kept so, but for windows by count
+        on the read-modify-write store.
+        """
+        if self.keeps_rows:
+            return record_layout(self.kept_keys, [(Merge.ROW, row.type) for row in self.rows], self.ansi)
+        return self.record_layout()
+
+    def record_layout(self) -> RecordLayout:
+        """Of records of accumulators."""
+        return record_layout(self.kept_keys, [(a.merge, a.type) for a in self.accumulators], self.ansi)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        names = [key.name for key in self.keys] + [row.name for row in self.rows]
+        names += [one.column for one in self.accumulators if one.column is not None]
+        names += [] if self.time_column is None else [self.time_column.name]
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def takes_window_start(self) -> bool:
+        return self.window is not None and self.window.lasts is not None
+
+    @property
+    def emits(self) -> tuple[Field, ...]:
+        groups = list(self.shown_keys)
+        if self.windowed:
+            groups.insert(self.window_position, Field(self.window_name, self.window_type))
+        if self.best is not None:
+            by_name = {row.name: row for row in self.rows}
+            shown = (*(by_name[name] for name in self.best.shown), Field(self.best.rank, INT))
+            if self.best.time is None:
+                return (*groups, *shown)
+            assert self.time_column is not None
+            return (*groups, *shown, Field(self.best.time, self.time_column.type))
+        return (*groups, *(Field(out.name, out.type) for out in self.outputs))
+
+    @property
+    def distinguishing(self) -> tuple[str, ...]:
+        named = (self.window_name,) if self.windowed else ()
+        return named if self.best is None else (*named, self.best.rank)
+
+    @property
+    def output_delay(self) -> Micros:
+        return Micros(0)  # a window that is still open ends after the watermark
+
+    def without_code(self) -> AggregateSpec:
+        custom = None if self.custom is None else CustomSpec("", None if self.custom.trigger is None else "")
+        return replace(self, function=None if self.function is None else "", custom=custom)
+
+    def for_tasks(self) -> AggregateSpec:
+        """With the one function that tasks call: that of the user's windows."""
+        custom = None if self.custom is None else replace(self.custom, trigger=None)
+        return replace(self.without_code(), custom=custom)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> AggregateSpec:
+        raw = json.loads(text)
+
+        def field(part: dict) -> Field:
+            return Field(part["name"], DataType(part["type"]["name"]))
+
+        return cls(
+            name=raw["name"],
+            keys=tuple(field(key) for key in raw["keys"]),
+            accumulators=tuple(
+                Accumulator(Merge(a["merge"]), AccumulatorInput(a["input"]), a["column"], DataType(a["type"]["name"]))
+                for a in raw["accumulators"]
+            ),
+            outputs=tuple(
+                Output(
+                    o["name"],
+                    Result(o["result"]),
+                    tuple(o["accumulators"]),
+                    DataType(o["type"]["name"]),
+                    o.get("column"),
+                    o.get("argument"),
+                )
+                for o in raw["outputs"]
+            ),
+            window=WindowSpec(**raw["window"]) if raw["window"] else None,
+            window_name=raw["window_name"],
+            window_position=raw["window_position"],
+            time_column=field(raw["time_column"]) if raw["time_column"] else None,
+            emit_changed=raw["emit_changed"],
+            watermarked=raw["watermarked"],
+            ansi=raw["ansi"],
+            shards=raw["shards"],
+            rows=tuple(field(row) for row in raw.get("rows", ())),
+            function=raw.get("function"),
+            session_gap=raw.get("session_gap"),
+            count_size=raw.get("count_size"),
+            count_slide=raw.get("count_slide"),
+            custom=CustomSpec(**raw["custom"]) if raw.get("custom") else None,
+            store=raw.get("store"),
+            ttl=Ttl.from_json(raw.get("ttl")),
+            in_time=raw.get("in_time", False),
+            panes=raw.get("panes", False),
+            best=Best.from_json(raw.get("best")),
+        )

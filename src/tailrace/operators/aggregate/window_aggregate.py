@@ -1,0 +1,242 @@
+"""Keyed aggregation over windows (tumbling, sliding, a user's own) or over all time, on the read-modify-write store.
+
+Invariants
+- One record per (key, pane); a pane is the widest span that no window edge cuts, so a row is written once however many
+  windows overlap. Without windows every key lives in pane 0 and never closes.
+- A window closes at the first epoch whose watermark reaches its end. A pane goes when the last window that holds it has
+  closed; ``horizon`` is the start of the first pane that stays.
+- What is emitted depends only on state and watermarks, never on timing, nor on which records are in memory and which
+  on disk: the panes of a window are merged in their order. A replayed epoch emits the same rows.
+- Windows of a user's own lie in panes that are their ends, and their starts are part of the key: so they close and go
+  as tumbling ones do, in the order of their panes, whatever their starts.
+- Records on disk are read in pieces (see ``closing``), and stay there.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import SumOverflowError
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.aggregate.closing import closed_records, fingerprint_ranges, first_open_pane, windows_of
+from tailrace.operators.aggregate.finish import finish
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots
+from tailrace.operators.user_code.windows import KnownWindows
+from tailrace.operators.windows import WindowSpec
+from tailrace.state.hash_table.table import Rows, Table, concat_rows
+from tailrace.state.layout import HASH, PANE, VALID
+from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.sections.compaction import compact_records
+from tailrace.state.segments.segment import fingerprints_of
+from tailrace.state.tuning import USUAL, Tuning
+
+OUTPUT_ROWS_MAX = 1 << 16
+_LOOKUPS_MAX = 1 << 20
+"""Panes looked up at once when changed windows are put together: bounds the memory for it."""
+
+
+class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
+    on_close: Callable[[np.ndarray, np.ndarray], None] | None = None
+    """Where accesses are recorded: told the hashes of keys whose windows close, and where these start."""
+
+    def __init__(
+        self,
+        spec: AggregateSpec,
+        shards: Iterable[int],
+        threads: int = 2,
+        *,
+        memory_bytes: int | None = None,
+        folder: str | None = None,
+        tuning: Tuning = USUAL,
+        noted_word: int | None = None,
+    ) -> None:
+        """``noted_word``: for operators that remove single records, see the store."""
+        self.spec = spec
+        self._layout = spec.layout()
+        self._known = None if spec.custom is None else KnownWindows(spec.name, self._layout)
+        super().__init__(
+            ReadModifyWriteStore(
+                self._layout,
+                shards,
+                threads,
+                removes=noted_word is not None,
+                noted_word=noted_word,
+                memory_bytes=memory_bytes,
+                folder=folder,
+                max_space_amplification=tuning.max_space_amplification,
+                tuning=tuning.spilled,
+            )
+        )
+
+    def updated(self, epoch: int) -> int:
+        self._check_newest(epoch)
+        return sum(len(rows) for _, _, rows in self._store.changed())
+
+    # One epoch -------------------------------------------------------------------------------------------------------
+
+    def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
+        """Merge the frames of the winning attempts, in partition order."""
+        if self._known is not None:
+            self._known.see(epoch, [frame.rows for frame in frames], self.horizon)
+        self._store.open(epoch)
+        self._merge(epoch, frames)
+
+    def _merge(self, epoch: int, frames: Sequence[Frame]) -> None:
+        try:
+            self._store.merge_more([frame.parts() for frame in frames])
+        except SumOverflowError as error:
+            sums = ", ".join(out.name for out in self.spec.outputs if out.type.is_integer or out.type.is_decimal)
+            raise SumOverflowError(
+                f"operator {self.spec.name}, epoch {epoch}: {error} (one of: {sums}). Nothing of the epoch was kept. "
+                "Cast the column to decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
+            ) from error
+
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        """Emit what changed, or what closes by ``watermark``; then drop what no later row can reach.
+
+        ``late_before`` is the watermark that rows of this epoch were judged by.
+        """
+        self._check_newest(epoch)
+        window = self.spec.pane_windows
+        if self.spec.emit_changed:
+            emitted = self._changed(window, late_before)
+            if self.on_close is not None and window is not None and self.spec.watermarked:
+                self._closed(window, late_before, watermark)  # only to be told
+        else:
+            assert window is not None
+            emitted = self._closed(window, late_before, watermark)
+        if window is not None and self.spec.watermarked and watermark > MIN_MICROS:
+            self._store.evict(first_open_pane(window, watermark))
+        return emitted
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        batches = list(batches)
+        if self._known is not None:
+            self._known.restore(batches)
+        super().restore(shard, batches, horizon)
+
+    # Emission --------------------------------------------------------------------------------------------------------
+
+    def _changed(self, window: WindowSpec | None, late_before: int) -> list[pa.RecordBatch]:
+        if window is None or window.tumbling:
+            return self._finish(self._store.changed_rows().rows)
+        return self._merged(self._changed_partials(window, late_before))
+
+    def _changed_partials(self, window: WindowSpec, late_before: int) -> Iterator[Rows]:
+        for shard, table, rows in self._store.changed():
+            at, windows = windows_of(table.pane_starts(rows), window, late_before)
+            targets = self._distinct_keys(table, rows[at], windows)
+            step = max(1, _LOOKUPS_MAX * window.pane // window.size)
+            for low in range(0, len(targets), step):
+                some = Rows(targets.words[low : low + step], targets.heap)
+                found, found_windows = table.rows_in_windows(some, window.size, window.pane)
+                hot = table.copy(found, found_windows)
+                if self._store.spilled:
+                    yield from self._with_spilled(hot, table.pane_starts(found), shard, table, some, window)
+                else:
+                    yield hot
+
+    def _with_spilled(
+        self, hot: Rows, hot_panes: np.ndarray, shard: int, table: Table, targets: Rows, window: WindowSpec
+    ) -> Iterator[Rows]:
+        """Records found in memory, and those on disk of the same targets: keys whose pane is a window's start."""
+        panes = window.size // window.pane
+        wanted = Rows(np.repeat(targets.words, panes, axis=0), targets.heap)
+        windows = wanted.words[:, PANE].copy()
+        wanted.words[:, PANE] += np.tile(np.arange(panes) * window.pane, len(targets))
+        chosen = table.missing(wanted.words, wanted.heap, 0, len(wanted))
+        spilled, numbers = self._store.spilled.lookup(shard, wanted, chosen, self._store.horizon)
+        spilled_panes = wanted.words[numbers, PANE]
+        spilled.words[:, PANE] = windows[numbers]
+        yield self._by_pane([hot, spilled], [hot_panes, spilled_panes])
+
+    def _by_pane(self, parts: list[Rows], panes: list[np.ndarray]) -> Rows:
+        """Partials in the order of the panes they were: sums of doubles must not depend on where records were."""
+        both = concat_rows(parts, self._layout)
+        return Rows(both.words[np.argsort(np.concatenate(panes), kind="stable")], both.heap)
+
+    def _distinct_keys(self, table: Table, rows: np.ndarray, windows: np.ndarray) -> Rows:
+        """The distinct (key, window) pairs, without accumulators."""
+        keys = table.copy(rows, windows)
+        keys.words[:, VALID] &= self._layout.key_mask
+        distinct = Table(self._layout, rows_expected=len(keys))
+        distinct.begin(len(keys))
+        distinct.merge(keys.words, keys.heap, 0, len(keys), replace=True)
+        return distinct.copy(distinct.changed_rows())
+
+    def _closed(self, window: WindowSpec, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        """Windows with an end in (late_before, watermark]."""
+        if watermark <= late_before:
+            return []
+        if window.tumbling:
+            closed = self._told(closed_records(self._store, window, late_before, watermark))
+            return [batch for rows in closed for batch in self._finish(rows)]
+        return self._merged(self._told(self._closed_partials(window, late_before, watermark)))
+
+    def _told(self, pieces: Iterator[Rows]) -> Iterator[Rows]:
+        """Records whose pane is the start of a window that closes. A piece holds all of its keys and windows."""
+        for rows in pieces:
+            if self.on_close is not None and len(rows):
+                pairs = np.unique(rows.words[:, (HASH, PANE)], axis=0)
+                self.on_close(pairs[:, 0], pairs[:, 1])
+            yield rows
+
+    def _closed_partials(self, window: WindowSpec, late_before: int, watermark: int) -> Iterator[Rows]:
+        spilled = self._store.spilled
+        for shard, table in self._store.tables():
+            panes = table.panes(watermark)
+            if not len(panes) and not spilled:
+                continue
+            at, windows = windows_of(panes[:, 0], window, late_before, watermark)
+            chosen = panes[at]
+            rows, windows = table.rows_of(chosen), np.repeat(windows, chosen[:, 2])
+            spilled_panes = spilled.panes(shard, self._store.horizon, watermark) if spilled else panes[:0, 0]
+            spilled_panes = spilled_panes[np.unique(windows_of(spilled_panes, window, late_before, watermark)[0])]
+            if not len(spilled_panes):
+                if len(rows):
+                    yield table.copy(rows, windows)
+                continue
+            fingerprints = fingerprints_of(table.word(rows, HASH))
+            size = spilled.bytes_of(shard, spilled_panes) * -(-window.size // window.slide)
+            for first, end in fingerprint_ranges(size):
+                here = (fingerprints >= first) & (fingerprints < end)
+                hot = table.copy(rows[here], windows[here])
+                from_disk = spilled.rows_of(shard, spilled_panes, first, end)
+                starts = from_disk.words[:, PANE].copy()
+                again, spilled_windows = windows_of(starts, window, late_before, watermark)
+                words = from_disk.words[again]
+                words[:, PANE] = spilled_windows
+                yield self._by_pane([hot, Rows(words, from_disk.heap)], [table.pane_starts(rows[here]), starts[again]])
+
+    def _merged(self, pieces: Iterable[Rows]) -> list[pa.RecordBatch]:
+        """Panes put together to windows: partials whose pane is now their window's start, merged once more.
+
+        A piece holds all partials of its keys and windows.
+        """
+        out: list[Rows] = []
+        for partials in pieces:
+            if not len(partials):
+                continue
+            merged = Table(self._layout, rows_expected=len(partials))
+            merged.begin(len(partials))
+            merged.merge(partials.words, partials.heap, 0, len(partials))
+            out.append(merged.copy(merged.changed_rows()))
+        return self._finish(concat_rows(out, self._layout))
+
+    def _finish(self, rows: Rows) -> list[pa.RecordBatch]:
+        # Cut before Arrow is made of it: the strings of one batch must stay below 2 GiB.
+        cuts = range(0, len(rows), OUTPUT_ROWS_MAX)
+        parts = (Rows(rows.words[at : at + OUTPUT_ROWS_MAX], rows.heap) for at in cuts)
+        return [finish(part, self.spec, self._layout) for part in parts]
+
+
+def compact_sections(spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
+    """One section that stands for several, oldest first."""
+    return compact_records(spec.layout(), batches, horizon)

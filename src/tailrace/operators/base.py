@@ -1,0 +1,104 @@
+"""What a state server needs of an operator of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+
+class Operator(Protocol):
+    """One call at a time. Steps of an epoch: ``apply``, ``advance``, ``delta``; ``undo`` goes back to before it."""
+
+    def apply(self, epoch: int, frames: Sequence[Any]) -> None: ...
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]: ...
+    def delta(self, epoch: int) -> Mapping[int, pa.RecordBatch]: ...
+    def undo(self, epoch: int) -> None: ...
+    def forget(self, epoch: int) -> None: ...
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None: ...
+    def drop_shard(self, shard: int) -> None: ...
+    def updated(self, epoch: int) -> int: ...
+    def close(self) -> None: ...
+    @property
+    def horizon(self) -> int: ...
+    @property
+    def shards(self) -> frozenset[int]: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def disk_bytes(self) -> int: ...
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """An operator that goes by the epoch's own time, or forgets what was not updated for long."""
+
+    def set_times(self, now: int, forget_before: int) -> None:
+        """Before ``apply``: when the epoch began, and up to which last update records are forgotten by it."""
+
+
+@runtime_checkable
+class Patient(Protocol):
+    """An operator that may wait for something outside of the engine."""
+
+    def give_up(self) -> None:
+        """Wait for nothing any more: the query is being stopped. Any thread, beside a step."""
+
+
+@runtime_checkable
+class ShardSnapshotSource(Protocol):
+    """An operator that can give shards whole, out of memory. See ``commit.renewal``."""
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it can now."""
+
+    def whole(self, shards: Sequence[int]) -> Mapping[int, pa.RecordBatch]:
+        """A section of each of these shards that has records: all that the shard's sections so far amount to."""
+
+
+@dataclass(frozen=True)
+class HintedKeys:
+    """Keys on their way, by their hashes, each with its event time.
+
+    ``panes``: of the records that are meant, where a key has several. ``keys``: the key columns, where a spec asks.
+    """
+
+    hashes: np.ndarray
+    times: np.ndarray
+    panes: np.ndarray | None = None
+    keys: pa.RecordBatch | None = None
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+
+@runtime_checkable
+class Hinted(Protocol):
+    """An operator whose state may be cold, and that fetches what it is told will be asked for.
+
+    Hints may be dropped and change no answer. Called between steps, as all else, or by a step that rewrites what lies
+    on disk and pauses (``ColdTuning.pause``): they change nothing but what is fetched. ``wants_hints`` at any time.
+    """
+
+    def wants_hints(self) -> bool:
+        """Whether any state is cold: else hints cost and bring nothing."""
+
+    def hint_frame(self, frame: Any, epoch: int) -> None:
+        """A staged frame of the operator's, that this epoch will apply."""
+
+    def hint_keys(self, told: HintedKeys, epoch: int) -> None:
+        """Keys that are on their way, and will be applied in this epoch."""
+
+
+@runtime_checkable
+class HintedByKey(Hinted, Protocol):
+    """One that needs the keys themselves, and says by their hashes which of them."""
+
+    def lacking(self, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """Of keys that are on their way, which it would fetch. Any thread, beside a step."""

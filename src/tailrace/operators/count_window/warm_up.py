@@ -1,0 +1,46 @@
+"""Run every kernel of windows by count that overlap once (see ``warm_up``)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tailrace.env.files.scratch import temporary_folder
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.count_window.sliding import CountPanes
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.state.layout import Merge
+from tailrace.types import BIGINT, DataType, Field
+
+_TEXT = DataType("string")
+_SPEC = AggregateSpec(
+    name="warm-up",
+    keys=(Field("k", _TEXT),),
+    accumulators=(
+        Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
+        Accumulator(Merge.MAX, AccumulatorInput.VALUE, "s", _TEXT),
+    ),
+    outputs=(Output("max", Result.VALUE, (1,), _TEXT),),
+    window=None,
+    window_name="window",
+    window_position=0,
+    time_column=None,
+    emit_changed=False,
+    watermarked=False,
+    ansi=True,
+    shards=1,
+    rows=(Field("s", _TEXT),),
+    count_size=7,
+    count_slide=2,
+)
+
+
+def warm_up_count() -> None:
+    texts = pa.array([str(i) for i in range(30)])
+    batch = pa.RecordBatch.from_pydict({"k": pa.array(["k"] * len(texts)), "s": texts})
+    with temporary_folder() as folder:
+        operator = CountPanes(_SPEC, [0], threads=1, memory_bytes=0, folder=folder)
+        for epoch in range(2):
+            operator.apply(epoch, [ingest_of(_SPEC, MIN_MICROS, False, {"k": _TEXT, "s": _TEXT}).frame([batch])])
+            operator.advance(epoch, MIN_MICROS, MIN_MICROS)
+        operator.close()

@@ -1,0 +1,49 @@
+"""Dropping duplicates in a user's words, for ``explain`` and for the refusal of a changed query."""
+
+from __future__ import annotations
+
+from tailrace.api.duration import format_duration
+from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
+from tailrace.plan.words import field_text, fields_text
+
+
+def deduplicate_lines(operator: DeduplicateSpec) -> list[str]:
+    return [
+        f"the first row of each {fields_text(operator.keys)}: the one with the smallest event time of its epoch"
+        if operator.time_column is not None
+        else f"the first row of each {fields_text(operator.keys)}",
+        f"output {fields_text(operator.columns)}",
+        f"a key is remembered {_memory(operator)}",
+    ]
+
+
+def deduplicate_parts(operator: DeduplicateSpec) -> dict[str, str]:
+    return {
+        "keys": fields_text(operator.keys),
+        "columns": fields_text(operator.columns),
+        "event time column": field_text(operator.time_column),
+        "memory of keys": operator.memory.value,
+    }
+
+
+def _memory(operator: DeduplicateSpec) -> str:
+    time = operator.time_column
+    match operator.memory:
+        case Memory.WITHIN:
+            delay = format_duration(operator.delay)
+            return f"until the watermark reaches the event time of its row and {delay}; then it may come again"
+        case Memory.SINCE:
+            assert operator.ttl is not None
+            span = format_duration(operator.ttl.span)
+            return f"until an epoch begins {span} after the one in which its row was given; then it may come again"
+        case Memory.KEY_TIME:
+            assert time is not None
+            return f"until the watermark reaches its {time.name}; rows that come later are late"
+        case Memory.FOREVER:
+            if not operator.watermarked:
+                return "for ever: there is no watermark"
+            assert time is not None
+            return (
+                f"for ever: {time.name} is not among the keys; add it, or use dropDuplicatesWithinWatermark, to let "
+                f"the watermark bound the state"
+            )

@@ -1,0 +1,137 @@
+"""What tasks and servers need to know to drop duplicates: plain data that travels as JSON.
+
+The first row of a key is emitted, whole, in the epoch in which it comes; those that come while the key is remembered
+are not. Of several in one epoch, the first is the one with the smallest event time, then the first by partition and
+order; one without an event time comes after those with one.
+
+With a time-to-live in processing time a key is remembered until an epoch begins so long after the one that has emitted
+its row. In event time that is what ``within`` and ``delay`` say.
+
+A row is late, and does not come, where its time is at or before the watermark of the epoch before, as in Spark. Rows
+that another operator hands over may have that very time: then they are late only below it, and all that the watermark
+decides is decided a microsecond later.
+
+Nothing here touches Spark or Arrow.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from tailrace.ids import MIN_MICROS, Micros
+from tailrace.operators.timers.ttl import Ttl
+from tailrace.state.layout import Merge, RecordLayout, record_layout
+from tailrace.types import TIMESTAMP, DataType, Field
+
+KIND = "deduplicate"
+_SECOND = 1_000_000
+
+
+class Memory(StrEnum):
+    """How long a key is remembered."""
+
+    FOREVER = "forever"
+    KEY_TIME = "key_time"  # until the watermark reaches the event time, which is one of the keys
+    WITHIN = "within"  # until it reaches the event time of the row that was emitted, and the delay
+    SINCE = "since"  # until an epoch begins the time-to-live after the one that has emitted its row
+
+
+@dataclass(frozen=True)
+class DeduplicateSpec:
+    name: str
+    keys: tuple[Field, ...]
+    columns: tuple[Field, ...]  # all that are emitted, keys included, in order
+    time_column: Field | None
+    watermarked: bool
+    within: bool  # remember a key for the watermark's delay after its row's event time
+    delay: Micros  # of the watermark; 0 without one
+    handed_over: bool  # rows come from another operator
+    shards: int
+    ttl: Ttl | None = None  # in processing time
+    kind: str = KIND
+
+    @property
+    def memory(self) -> Memory:
+        if self.ttl is not None:
+            return Memory.SINCE
+        if not self.watermarked:
+            return Memory.FOREVER
+        if self.within:
+            return Memory.WITHIN
+        return Memory.KEY_TIME if self.time_column in self.keys else Memory.FOREVER
+
+    @property
+    def rows(self) -> tuple[Field, ...]:
+        """The columns that are sent beside the keys."""
+        return tuple(column for column in self.columns if column not in self.keys)
+
+    def mark(self, watermark: int) -> int:
+        """The watermark as it is compared with event times: rows at or before it are late, keys go."""
+        return watermark - 1 if self.handed_over and watermark > MIN_MICROS else watermark
+
+    @property
+    def pane(self) -> Micros:
+        """Keys that are forgotten about the same time lie in one pane, and go together: at most so much too late."""
+        if self.ttl is not None:
+            return Micros(max(_SECOND, self.ttl.span // 4))
+        return Micros(max(_SECOND, self.delay // (4 if self.within else 8)))
+
+    def layout(self) -> RecordLayout:
+        """Of what is sent: whole rows."""
+        return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], ansi=False)
+
+    def kept_layout(self) -> RecordLayout:
+        """Of what is kept: the keys and, where only the record can tell it, until when, or since when."""
+        timed = self.memory in (Memory.WITHIN, Memory.SINCE)
+        return record_layout(self.keys, [(Merge.MAX, TIMESTAMP)] if timed else [], ansi=False)
+
+    # As every operator ----------------------------------------------------------------------------------------------
+
+    @property
+    def emit_changed(self) -> bool:
+        return False
+
+    @property
+    def keeps_rows(self) -> bool:
+        return False  # tasks drop duplicates too
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def takes_window_start(self) -> bool:
+        return False
+
+    @property
+    def emits(self) -> tuple[Field, ...]:
+        return self.columns
+
+    @property
+    def distinguishing(self) -> tuple[str, ...]:
+        return tuple(row.name for row in self.rows)  # of keys with one hash; a key is emitted once in an epoch
+
+    @property
+    def output_delay(self) -> Micros:
+        return Micros(0)  # a row is emitted when it comes, and then it was not late
+
+    def without_code(self) -> DeduplicateSpec:
+        return self
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> DeduplicateSpec:
+        raw: dict[str, Any] = json.loads(text)
+
+        def field(part: dict[str, Any]) -> Field:
+            return Field(part["name"], DataType(part["type"]["name"]))
+
+        raw |= {name: tuple(field(part) for part in raw[name]) for name in ("keys", "columns")}
+        raw["time_column"] = field(raw["time_column"]) if raw["time_column"] else None
+        raw["ttl"] = Ttl.from_json(raw.get("ttl"))
+        return cls(**raw)

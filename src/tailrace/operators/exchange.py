@@ -1,0 +1,82 @@
+"""What one operator emits as what the next one takes: column by column, whole batches.
+
+The window that a row comes from becomes its event time: the window's start where the next operator groups by that same
+window, else the last moment that belongs to it (Spark's ``window_time``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.operators.ingest.key_hash import hash_program, put_hashes
+from tailrace.operators.rows.row_order import row_order
+from tailrace.operators.spec import OperatorSpec
+from tailrace.state.layout import HASH, record_layout
+from tailrace.state.rows.columns import arrow_type
+from tailrace.state.sections.sections import RowsBuilder
+from tailrace.types import DataType, Field
+
+_ROWS_MAX = 1 << 17
+
+
+def output_types(spec: OperatorSpec) -> dict[str, DataType]:
+    """The columns of an operator's output, by name; a window as the event time that is made of it."""
+    return {field.name: field.type.bounds or field.type for field in spec.emits}
+
+
+def handed_over(batch: pa.RecordBatch, spec: OperatorSpec) -> pa.RecordBatch:
+    """The columns of an emission that operator ``spec`` reads, as it reads them."""
+    columns = {name: batch.column(name) for name in spec.reads}
+    for name, column in columns.items():
+        if pa.types.is_struct(column.type):
+            assert spec.time_column is not None and name == spec.time_column.name, "a window is read as event time only"
+            columns[name] = _times(column, spec.time_column.type, spec.takes_window_start)
+    if not columns:
+        return pa.RecordBatch.from_arrays([pa.nulls(len(batch))], names=["nothing"])
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _times(windows: pa.Array, type_: DataType, start: bool) -> pa.Array:
+    if start:
+        return windows.field("start")
+    ends = np.asarray(windows.field("end").cast(pa.int64()))
+    return pa.array(ends - 1).cast(arrow_type(type_))
+
+
+def in_fixed_order(batches: Sequence[pa.RecordBatch], spec: OperatorSpec) -> list[pa.RecordBatch]:
+    """The rows that operator ``spec`` emitted, by shard, then by hash of their keys, then by what tells them apart."""
+    whole = [batch for batch in batches if len(batch)]
+    # By type too: a user's function may give a column of its own the name of a key.
+    keys = tuple(key for key in spec.keys if key in spec.emits)
+    if not whole or len(keys) < len(spec.keys):
+        return whole
+    table = pa.Table.from_batches(whole)
+    hashes = _hashes(table, keys)
+    order = row_order([pa.array(hashes % spec.shards), pa.array(hashes), pa.array(_rest(table, spec))], len(table))
+    cuts = range(0, len(order), _ROWS_MAX)
+    parts = (table.take(pa.array(order[at : at + _ROWS_MAX])).combine_chunks().to_batches() for at in cuts)
+    return [batch for part in parts for batch in part]
+
+
+def _rest(table: pa.Table, spec: OperatorSpec) -> np.ndarray:
+    """A number by which rows of one key follow each other."""
+    fields = [field for field in spec.emits if field.name in spec.distinguishing]
+    windows = [table.column(field.name).combine_chunks() for field in fields if field.type.bounds is not None]
+    starts = [np.asarray(window.field("start").cast(pa.int64())) for window in windows]
+    others = tuple(field for field in fields if field.type.kind is not None)
+    if not others:
+        return starts[0] if starts else np.zeros(len(table), np.int64)
+    return sum(starts, _hashes(table, others))
+
+
+def _hashes(table: pa.Table, fields: tuple[Field, ...]) -> np.ndarray:
+    layout = record_layout(fields, [], ansi=False)
+    builder = RowsBuilder(len(table), layout)
+    for field, place in zip(fields, layout.keys, strict=True):
+        builder.put(table.column(field.name).combine_chunks(), field.type, place.word, place.bit)
+    rows = builder.finish()
+    put_hashes(rows, hash_program(layout))
+    return np.ascontiguousarray(rows.words[:, HASH])

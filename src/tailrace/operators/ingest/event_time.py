@@ -1,0 +1,113 @@
+"""Event times of a task's rows: panes, lateness, and what was seen. Whole Arrow batches at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.errors import AnalysisError
+from tailrace.ids import MIN_MICROS, Micros
+from tailrace.operators.ingest.late_rows import LateTaker, late_batch
+from tailrace.operators.windows import Panes, WindowSpec
+from tailrace.state.rows import columns
+from tailrace.types import TIMESTAMP
+
+TIME_MAX = 2**62
+"""Windows are computed in 64 bits: times this far from 1970 (146,000 years) leave room for any window."""
+
+
+@dataclass
+class IngestCounts:
+    """What a task saw. ``times_max``: by input, late rows too; MIN_MICROS where no row had an event time."""
+
+    rows: int = 0
+    late_rows: int = 0
+    null_time_rows: int = 0
+    partials: int = 0
+    sampled_rows: int = 0
+    sampled_keys: int = 0
+    times_max: list[int] = field(default_factory=lambda: [MIN_MICROS])
+    late_taker: LateTaker | None = None  # who gets the rows that are left out
+
+    def saw(self, input_: int, first: int, last: int, name: str) -> None:
+        """Event times from ``first`` to ``last`` of one input."""
+        if max(last, -first) > TIME_MAX:
+            raise AnalysisError(
+                f"{name} holds an event time more than {TIME_MAX} microseconds from 1970 ({first} to {last}): such "
+                "rows are not event times; filter them before tr.stream()"
+            )
+        self.times_max[input_] = max(self.times_max[input_], last)
+
+    def leave_out(self, batch: pa.RecordBatch, late: np.ndarray, missing: np.ndarray) -> None:
+        """Rows that go no further: those that are late, and those whose event time is missing."""
+        late_rows, missing_rows = int(late.sum()), int(missing.sum())
+        self.late_rows += late_rows
+        self.null_time_rows += missing_rows
+        if self.late_taker is not None and late_rows + missing_rows:
+            self.late_taker.take(late_batch(batch, late, missing))
+
+
+def living(
+    batch: pa.RecordBatch, name: str, late_before: int, counts: IngestCounts
+) -> tuple[pa.RecordBatch, np.ndarray]:
+    """For records that are forgotten by event time: rows that would make one which is forgotten already are late.
+
+    The batch without these and without rows that have no time; their times.
+    """
+    times, known = times_of(batch, name, counts)
+    late = known & (times <= late_before)
+    counts.leave_out(batch, late, ~known)
+    chosen = np.flatnonzero(known & ~late)
+    return batch.take(pa.array(chosen)), times[chosen]
+
+
+def times_of(batch: pa.RecordBatch, name: str, counts: IngestCounts) -> tuple[np.ndarray, np.ndarray]:
+    """Event times, and which of them are known."""
+    array = batch.column(name)
+    valid = columns.valid_mask(array)
+    times = columns.fixed_words(array, TIMESTAMP, None)
+    known = np.ones(len(batch), bool) if valid is None else valid
+    if known.any():
+        counts.saw(0, int(times[known].min()), int(times[known].max()), f"column {name}")
+    return times, known
+
+
+def in_time(
+    batch: pa.RecordBatch,
+    name: str,
+    window: WindowSpec | None,
+    late_before: int,
+    counts: IngestCounts,
+    session_gap: int | None = None,
+) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray | None]:
+    """The batch without rows that are late, or of no window for want of a time; their times; their panes.
+
+    Of sessions, as in Spark, a row is late where the session that it would make alone has ended: whether it belongs to
+    one that is still open, only the state could tell.
+    """
+    array = batch.column(name)
+    valid = columns.valid_mask(array)
+    times = columns.fixed_words(array, TIMESTAMP, None)
+    known = times if valid is None else times[valid]
+    if len(known):
+        counts.saw(0, int(known.min()), int(known.max()), f"column {name}")
+    if window is None and session_gap is None:
+        return batch, times if valid is None else np.where(valid, times, MIN_MICROS), None
+    keep = np.ones(len(batch), bool) if valid is None else valid
+    if session_gap is not None:
+        last_end = times + session_gap
+        panes = Panes(Micros(session_gap)).of(times)
+    else:
+        assert window is not None
+        last_end = window.offset + (times - window.offset) // window.slide * window.slide + window.length
+        # Where the slide leaves gaps no gap is possible: slide <= size, so every time has a window.
+        panes = window.panes.of(times)
+    late = keep & (last_end <= late_before)
+    counts.leave_out(batch, late, ~keep)
+    keep = keep & ~late
+    if keep.all():
+        return batch, times, panes
+    chosen = np.flatnonzero(keep)
+    return batch.take(pa.array(chosen)), times[chosen], panes[chosen]

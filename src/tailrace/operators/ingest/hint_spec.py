@@ -1,0 +1,58 @@
+"""What it takes to foretell, from rows on their way, which state an operator will ask for: plain data, as JSON.
+
+Nothing here touches Spark or Arrow.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from tailrace.operators.windows import Panes
+from tailrace.types import DataType, Field, Kind
+
+
+@dataclass(frozen=True)
+class HintSpec:
+    """``keys``: the operator's, which the source's rows have under the same names, in the operator's order.
+
+    ``panes``: a key has a record for each of these panes of the time column; None: it has one.
+    """
+
+    operator: str
+    keys: tuple[Field, ...]
+    time: Field | None  # event time; the epoch's number stands for it where there is none
+    whole_keys: bool  # the operator needs the key columns themselves, and not only their hashes
+    shards: int
+    panes: Panes | None = None
+
+    @property
+    def long_keys(self) -> bool:
+        """Whether keys are so long that it pays to ask, by their hashes, which of them are needed."""
+        return self.whole_keys and (len(self.keys) > 1 or self.keys[0].type.kind is Kind.BYTES)
+
+    @property
+    def found_by(self) -> tuple[Field, ...]:
+        """What tells which record a row will ask for."""
+        return self.keys if self.panes is None or self.time is None else (*self.keys, self.time)
+
+    @property
+    def columns(self) -> tuple[Field, ...]:
+        """What is read of a row."""
+        time = () if self.time is None or self.time in self.keys else (self.time,)
+        return (*self.keys, *time)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> HintSpec:
+        raw = json.loads(text)
+        raw["keys"] = tuple(_field(each) for each in raw["keys"])
+        raw["time"] = raw["time"] and _field(raw["time"])
+        raw["panes"] = raw["panes"] and Panes(**raw["panes"])
+        return cls(**raw)
+
+
+def _field(raw: dict[str, dict[str, str]]) -> Field:
+    return Field(str(raw["name"]), DataType(raw["type"]["name"]))

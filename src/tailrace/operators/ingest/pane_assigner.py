@@ -1,0 +1,82 @@
+"""Where a task's rows belong: their panes, and where windows are a user's own, also where these start.
+
+Rows that are late, or of no window for want of a time, are left out here and counted. Whole Arrow batches at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.ingest.event_time import IngestCounts, in_time, living, times_of
+from tailrace.operators.user_code.windows import Assigner
+from tailrace.state.layout import PANE, RecordLayout
+from tailrace.state.sections.sections import RowsBuilder
+from tailrace.types import Field
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Rows that stay; their times, panes and starts of windows, where they have such."""
+
+    batch: pa.RecordBatch
+    times: np.ndarray | None = None
+    panes: np.ndarray | None = None
+    starts: np.ndarray | None = None
+
+    def put(self, builder: RowsBuilder, keys: Sequence[Field], layout: RecordLayout) -> None:
+        """The panes and the keys."""
+        if self.panes is not None:
+            builder.words[:, PANE] = self.panes
+        for key, place in zip(keys, layout.keys, strict=False):
+            builder.put(self.batch.column(key.name), key.type, place.word, place.bit)
+        if self.starts is not None:
+            place = layout.keys[-1]
+            builder.words[:, place.word] = self.starts
+            builder.set_bit(place.bit, None)
+
+
+class Placer:
+    """``late_before``: a row whose last window ended at or before it is late. ``epoch``: for what is said of errors."""
+
+    def __init__(self, spec: AggregateSpec, late_before: int, epoch: int | None, counts: IngestCounts) -> None:
+        self._spec = spec
+        self._late_before = late_before
+        self._counts = counts
+        self._assigner = None if spec.custom is None else Assigner(spec, epoch)
+
+    def placed(self, batch: pa.RecordBatch) -> Placed:
+        spec = self._spec
+        if spec.time_column is None:
+            return Placed(batch)
+        name = spec.time_column.name
+        if self._assigner is not None:
+            return self._assigned(batch, name, self._assigner)
+        if spec.count_size is not None and spec.watermarked and not spec.expires:
+            return self._counted(batch, name)
+        if spec.expires:
+            return Placed(*living(batch, name, self._late_before, self._counts))
+        return Placed(*in_time(batch, name, spec.window, self._late_before, self._counts, spec.session_gap))
+
+    def _assigned(self, batch: pa.RecordBatch, name: str, assigner: Assigner) -> Placed:
+        """Rows by the user's windows: late where their own has ended."""
+        times, known = times_of(batch, name, self._counts)
+        starts, ends = np.zeros(len(batch), np.int64), np.zeros(len(batch), np.int64)
+        starts[known], ends[known] = assigner.windows(times[known])
+        late = known & (ends <= self._late_before)
+        chosen = self._stay(batch, late, known)
+        return Placed(batch.take(pa.array(chosen)), times[chosen], ends[chosen], starts[chosen])
+
+    def _counted(self, batch: pa.RecordBatch, name: str) -> Placed:
+        """Windows by count with an event time: rows before the watermark would make windows too old for others."""
+        times, known = times_of(batch, name, self._counts)
+        chosen = self._stay(batch, known & (times < self._late_before), known)
+        return Placed(batch.take(pa.array(chosen)), times[chosen])
+
+    def _stay(self, batch: pa.RecordBatch, late: np.ndarray, known: np.ndarray) -> np.ndarray:
+        self._counts.leave_out(batch, late, ~known)
+        return np.flatnonzero(known & ~late)

@@ -1,0 +1,88 @@
+"""Rows as they are, in the task: for operators that keep rows. The counterpart of ``lift``.
+
+Threads: a lifter belongs to one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.ingest.event_time import IngestCounts
+from tailrace.operators.ingest.frame import Frame, by_shard
+from tailrace.operators.ingest.key_hash import hash_program, put_hashes
+from tailrace.operators.ingest.pane_assigner import Placed, Placer
+from tailrace.state.hash_table.table import Rows, concat_rows
+from tailrace.state.layout import RecordLayout
+from tailrace.state.sections.sections import RowsBuilder
+from tailrace.types import Field
+
+
+class RowsSent(Protocol):
+    """The description of an operator that is sent rows: its keys, then the columns ``rows``."""
+
+    @property
+    def keys(self) -> tuple[Field, ...]: ...
+    @property
+    def rows(self) -> tuple[Field, ...]: ...
+    @property
+    def shards(self) -> int: ...
+    def layout(self) -> RecordLayout: ...
+
+
+class RowIngestBase:
+    """Turns the batches of one task into frames of rows. Which rows are late, and which are sent, others say."""
+
+    def __init__(self, sent: RowsSent) -> None:
+        self._sent = sent
+        self._layout = sent.layout()
+        self._hash_program = hash_program(self._layout, len(sent.keys))
+        self.counts = IngestCounts()
+        self.keep_arrivals = False
+
+    def _in_time(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray | None]:
+        """The rows that are not late, and their panes."""
+        raise NotImplementedError
+
+    def _chosen(self, rows: Rows) -> Rows:
+        """What of a chunk's rows is sent."""
+        return rows
+
+    def frame(self, batches: Sequence[pa.RecordBatch]) -> Frame:
+        """The rows of these batches, sorted by shard."""
+        # One batch, but for strings of more than 2 GiB together.
+        whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        rows = self._chosen(concat_rows([self._ingest_batch(batch) for batch in whole], self._layout))
+        self.counts.partials += len(rows)
+        return by_shard(rows, self._sent.shards, keep_arrivals=self.keep_arrivals)
+
+    def _ingest_batch(self, batch: pa.RecordBatch) -> Rows:
+        self.counts.rows += len(batch)
+        batch, panes = self._in_time(batch)
+        return self._built(Placed(batch, panes=panes))
+
+    def _built(self, placed: Placed) -> Rows:
+        layout = self._layout
+        builder = RowsBuilder(len(placed.batch), layout)
+        placed.put(builder, self._sent.keys, layout)
+        for row, value in zip(self._sent.rows, layout.accumulators, strict=True):
+            builder.put(placed.batch.column(row.name), row.type, value.word, value.bit)
+        rows = builder.finish()
+        put_hashes(rows, self._hash_program)
+        return rows
+
+
+class RowIngest(RowIngestBase):
+    """For operators that keep every row of a window. Rows are late as they are for a ``Lifter``."""
+
+    def __init__(self, spec: AggregateSpec, late_before: int, epoch: int | None = None) -> None:
+        super().__init__(spec)
+        self._placer = Placer(spec, late_before, epoch, self.counts)
+
+    def _ingest_batch(self, batch: pa.RecordBatch) -> Rows:
+        self.counts.rows += len(batch)
+        return self._built(self._placer.placed(batch))

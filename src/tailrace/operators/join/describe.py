@@ -1,0 +1,84 @@
+"""A join in a user's words, for ``explain`` and for the refusal of a changed query."""
+
+from __future__ import annotations
+
+from tailrace.api.duration import format_duration
+from tailrace.ids import Micros
+from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
+from tailrace.plan.words import fields_text, window_text
+
+_FOR_EVER = "for ever"
+
+
+def join_lines(join: JoinSpec) -> list[str]:
+    return [
+        f"{'left outer' if join.how is How.LEFT_OUTER else 'inner'} join on {fields_text(join.keys)}",
+        f"rows meet {condition_text(join)}",
+        f"left: {fields_text(join.left, 'only keys')}",
+        f"right: {fields_text(join.right, 'only keys')}",
+        *_lives(join),
+    ]
+
+
+def join_parts(join: JoinSpec) -> dict[str, str]:
+    return {
+        "keys": fields_text(join.keys),
+        "left columns": fields_text(join.left),
+        "right columns": fields_text(join.right),
+        "how": join.how.value,
+        "condition": condition_text(join),
+        "ttl": "none" if join.ttl is None else format_duration(join.ttl),
+        "event time": "none" if join.times is None else f"{' and '.join(join.times)} {join.time_type}",
+    }
+
+
+def condition_text(join: JoinSpec) -> str:
+    match join.kind:
+        case JoinKind.INTERVAL:
+            return f"where right time - left time is {_bounds(join.lower, join.upper)}"
+        case JoinKind.WINDOW:
+            return f"in a window: {window_text(join.window)}, in column {join.window_name}"
+        case JoinKind.CONTINUOUS:
+            side = "left" if join.valid_side == LEFT else "right"
+            return f"while the {side} one is valid, from its event time until {join.valid_to}"
+        case JoinKind.TTL:
+            return "whenever their keys are equal"
+
+
+def _bounds(lower: Micros | None, upper: Micros | None) -> str:
+    if lower is None or upper is None:
+        return f"at least {_span(lower)}" if upper is None else f"at most {_span(upper)}"
+    return f"from {_span(lower)} to {_span(upper)}"
+
+
+def _span(span: Micros | None) -> str:
+    assert span is not None
+    return format_duration(span)
+
+
+def _lives(join: JoinSpec) -> list[str]:
+    """How long rows are kept."""
+    if not join.watermarked:
+        return ["a row is kept for ever: there is no watermark"]
+    if join.window is not None:
+        return ["a row is kept until its last window ends"]
+    left, right = (_life(join, side) for side in (LEFT, RIGHT))
+    if left == right == _FOR_EVER:
+        return [f"a row is kept {left}: give the join a ttl, or a condition in time"]
+    if left == right:
+        return [f"a row is kept {left}"]
+    return [f"a left row is kept {left}", f"a right row is kept {right}"]
+
+
+def _life(join: JoinSpec, side: int) -> str:
+    life = join.life(side)
+    if join.kind is JoinKind.CONTINUOUS and side == join.valid_side:
+        most = "" if life is None else f", at most until the watermark is {format_duration(life)} after its time"
+        return f"while it is valid{most}"
+    if life is None:
+        return _FOR_EVER
+    if life <= 0:
+        return (
+            f"until the watermark is {format_duration(Micros(-life))} before its time" if life else "until it is late"
+        )
+    return f"until the watermark is {format_duration(life)} after its time"

@@ -1,0 +1,105 @@
+"""Joins of two streams by key and window (tumbling, sliding), on the append store for aligned windows (AAR).
+
+Invariants
+- Every row of both sides is kept once, in its pane. A window is read when it closes, in bounded pieces that hold whole
+  keys; then each left row of a key meets each right row of it. So a pair is emitted once for each window that both lie
+  in, and nothing is emitted before.
+- In an outer join a left row without a right one in the window is emitted with nulls, once for each such window.
+- Panes go as in ``window_aggregate``: with the last window that holds them.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.aggregate.window_aggregate import first_open_pane, windows_of
+from tailrace.operators.ingest.frame import Frame, by_shard
+from tailrace.operators.join.output import PAIRS_MAX, JoinOutput, counted, has_keys
+from tailrace.operators.join.spec import LEFT, JoinSpec
+from tailrace.operators.store_operator import OverStore
+from tailrace.state.append.aligned import AppendAlignedStore
+from tailrace.state.append.runs import key_offsets
+from tailrace.state.hash_table.table import Rows
+from tailrace.state.layout import HASH, PANE
+
+
+class WindowJoin(OverStore[AppendAlignedStore]):
+    on_close: Callable[[np.ndarray, int], None] | None = None
+    """Where accesses are recorded: told the hashes of keys whose windows close, and where these start."""
+
+    def __init__(
+        self, spec: JoinSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
+    ) -> None:
+        assert spec.window is not None
+        self.spec = spec
+        self._window = spec.window
+        self._layout = spec.kept_layout()
+        self._output = JoinOutput(spec, self._layout)
+        self._side, self._time = (self._layout.accumulators[i].word for i in (0, 1))
+        super().__init__(
+            AppendAlignedStore(
+                self._layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder, threads=threads
+            )
+        )
+        self._arrived = 0
+
+    def updated(self, epoch: int) -> int:
+        self._check_newest(epoch)
+        return self._arrived
+
+    # One epoch -------------------------------------------------------------------------------------------------------
+
+    def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
+        """Keep the rows of the winning attempts, but those that can never be emitted."""
+        self._store.append(epoch, [by_shard(self._kept(frame), self.spec.shards).parts() for frame in frames])
+        self._arrived = sum(frame.n for frame in frames)
+
+    def _kept(self, frame: Frame) -> Rows:
+        rows = Rows(frame.rows, frame.heap)
+        keep = has_keys(rows, self._layout)
+        if self.spec.outer:
+            keep = keep | (frame.rows[:, self._side] == LEFT)
+        words = frame.rows[keep]
+        window = self._window
+        words[:, PANE] = window.offset + (words[:, self._time] - window.offset) // window.pane * window.pane
+        return Rows(words, frame.heap)
+
+    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        """Emit the windows that close by ``watermark``; then drop what no later row can reach."""
+        self._check_newest(epoch)
+        if not self.spec.watermarked or watermark == MIN_MICROS:
+            return []
+        _, starts = windows_of(self._store.panes(watermark), self._window, late_before, watermark)
+        emitted: list[pa.RecordBatch] = []
+        for start in np.unique(starts).tolist():
+            for piece in self._store.read(start, start + self._window.size):
+                if self.on_close is not None:
+                    self.on_close(piece.words[key_offsets(piece, self._layout)[:-1], HASH], start)
+                emitted += self._joined(piece, start)
+        self._store.evict(first_open_pane(self._window, watermark))
+        return emitted
+
+    def _joined(self, rows: Rows, window: int) -> Iterator[pa.RecordBatch]:
+        """The pairs of whole keys in one window."""
+        edges = key_offsets(rows, self._layout)
+        key = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
+        is_left = rows.words[:, self._side] == LEFT
+        # The rows of a key lie together: its right ones, numbered through all keys, do so too.
+        rights = np.flatnonzero(~is_left)
+        before = np.searchsorted(rights, edges)
+        lefts = np.flatnonzero(is_left)
+        counts = np.diff(before)[key[lefts]]  # 0 for null keys: right rows that have one are not kept
+        for item, right in counted(before[key[lefts]], counts, PAIRS_MAX):
+            yield from self._output.pairs(rows, lefts[item], rows, rights[right], window)
+        if self.spec.outer:
+            yield from self._output.unmatched(rows, lefts[counts == 0], window)
+
+    def undo(self, epoch: int) -> None:
+        self._arrived = 0
+        super().undo(epoch)

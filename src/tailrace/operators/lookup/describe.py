@@ -1,0 +1,30 @@
+"""A join with a lookup table in a user's words, for ``explain`` and for the refusal of a changed query."""
+
+from __future__ import annotations
+
+from tailrace.api.duration import format_duration
+from tailrace.operators.lookup.spec import LookupSpec
+from tailrace.plan.words import field_text, fields_text
+
+
+def lookup_lines(operator: LookupSpec) -> list[str]:
+    unmatched = "are given nulls" if operator.outer else "are left out"
+    loss = (
+        f"waited for, at most {format_duration(operator.table.retry)}" if operator.table.retry else "an error at once"
+    )
+    return [
+        f"asks {operator.table.shown} for each {fields_text(operator.keys)}; rows that it does not have {unmatched}",
+        f"output {fields_text(operator.emits)}",
+        f"a lost connection is {loss}",
+    ]
+
+
+def lookup_parts(operator: LookupSpec) -> dict[str, str]:
+    """The table itself may move: no state depends on it."""
+    return {
+        "keys": fields_text(operator.keys),
+        "columns": fields_text(operator.rows),
+        "columns of the table": fields_text(operator.values),
+        "join": "left outer" if operator.outer else "inner",
+        "event time column": field_text(operator.time_column),
+    }

@@ -1,0 +1,35 @@
+"""Which backend reads a table's description."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from tailrace.env.files.shaped_reads import ReadDevice
+from tailrace.operators.lookup.backend import Asker
+from tailrace.operators.lookup.backend import Backend as AnyBackend
+from tailrace.operators.lookup.dbapi import DbApiTable
+from tailrace.operators.lookup.operator import LookupJoin
+from tailrace.operators.lookup.parquet import ParquetTable
+from tailrace.operators.lookup.redis.table import RedisTable
+from tailrace.operators.lookup.spec import Backend, LookupSpec
+from tailrace.state.tuning import DEFAULT_SPILL, SpillTuning
+
+
+def lookup_operator(
+    spec: LookupSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, tuning: SpillTuning = DEFAULT_SPILL
+) -> LookupJoin:
+    """``folder``: where a backend keeps what it has put in order."""
+    asker = Asker(spec, _backend(spec, folder), ReadDevice(tuning.read_s, tuning.depth))
+    return LookupJoin(spec, shards, asker, memory_bytes=memory_bytes, tuning=tuning)
+
+
+def _backend(spec: LookupSpec, folder: str) -> AnyBackend:
+    options = json.loads(spec.table.options)
+    match spec.table.backend:
+        case Backend.REDIS:
+            return RedisTable(spec, options)
+        case Backend.PARQUET:
+            return ParquetTable(spec, options, folder)
+        case Backend.DBAPI:
+            return DbApiTable(spec, options)

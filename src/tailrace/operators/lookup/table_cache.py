@@ -1,0 +1,272 @@
+"""What a lookup table says of keys: copies in a cache, fetched ahead where they were foretold, asked for where not.
+
+Invariants
+- A copy stands for what the table said of exactly its key, also that it has no row. Copies are found by the hash of the
+  key; where two keys share one, the copy of the other is not taken for its own, and the key is asked for directly.
+- Nobody asks for a key that is on its way: who needs it waits. But where asking means to look at mapped files, who
+  needs it looks there too (as in ``state.cold_reads``), rather than wait for a thread that waits for a processor.
+- Only asking, and waiting for what is on its way, counts as waiting: copying what is here does not.
+- What is found depends on the table alone, never on what lies in the cache.
+
+Threads: ``found`` one at a time; hints from any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.env import clock
+from tailrace.operators.lookup.backend import Asker
+from tailrace.operators.lookup.spec import LookupSpec
+from tailrace.operators.rows.keyed import keyed
+from tailrace.state.append.runs import plain, take
+from tailrace.state.cache.prefetch import Prefetcher
+from tailrace.state.cache.record_cache import RecordCache
+from tailrace.state.hash_table import probe_kernels as pk
+from tailrace.state.hash_table.table import Rows, concat_rows
+from tailrace.state.layout import HASH, PANE, VALID, RecordLayout, record_layout
+from tailrace.state.metrics import Metrics
+from tailrace.state.sections.sections import RowsBuilder, ValidBits, decoded
+
+_T = TypeVar("_T")
+_FETCH_KEYS = 512
+"""So many keys that were foretold are asked for at once, where asking takes time: several workers share them."""
+
+
+class TableCopies:
+    def __init__(self, spec: LookupSpec, asker: Asker, capacity_bytes: int, policy: str = "timestamp") -> None:
+        self._asker, self._kept = asker, spec.cached_layout()
+        self._keys = record_layout(spec.keys, [], ansi=False)
+        self._cache = RecordCache(self._kept, capacity_bytes, policy)
+        batch = asker.piece if asker.mapped else min(_FETCH_KEYS, asker.piece)
+        ask = asker.ask_ahead if asker.mapped else None
+        cache = self._cache
+        self._ahead = Prefetcher(self._fetched, self._keep, cache.room, ask, cache.hint, batch=batch, name="lookup")
+        self._asked = self._missed = self._late = 0
+        self._wait_ms = 0.0
+        self._begun = 0  # keys that were not there when ``begin`` was called
+
+    def distinct(self, parts: Sequence[Rows]) -> tuple[Rows, list[np.ndarray]]:
+        """The keys of several sets of distinct keys, each once, and which of them those of each set are.
+
+        Sets are rows of the operator's layout; what comes out has words of keys alone.
+        """
+        own = [Rows(self._key_words(part.words), part.heap) for part in parts]
+        if len(own) == 1:
+            return own[0], [np.arange(len(own[0]))]
+        together = plain(concat_rows([take(part, np.arange(len(part)), self._keys) for part in own], self._keys))
+        groups = keyed(together, self._keys)
+        ends = np.cumsum([len(part) for part in own])
+        return Rows(together.words[groups.firsts], together.heap), np.split(groups.numbers, ends[:-1])
+
+    def begin(self, keys: Rows, time: int) -> None:
+        """Begin to fetch what the cache does not have of these keys, of which ``found`` will be asked next."""
+        ids, first = np.unique(keys.words[:, HASH], return_index=True)
+        times = np.full(len(ids), time, np.int64)
+        self._begun = self._foretold(ids, times, lambda at: take(keys, first[at], self._keys))
+
+    # Asking ----------------------------------------------------------------------------------------------------------
+
+    def found(self, keys: Rows, time: int) -> Rows:
+        """What the table says of distinct keys (words of keys alone, none null), in their order."""
+        count = len(keys)
+        ids = np.ascontiguousarray(keys.words[:, HASH])
+        self._asked += count
+        parts: list[Rows] = []
+        places: list[np.ndarray] = []
+        begun, self._begun = self._begun, 0
+        self._missed += begun
+        if begun and not self._asker.mapped:
+            self._waiting(self._ahead.settle)
+        flying = self._ahead.claim(ids)
+        missing = self._cached(keys, ids, np.arange(count), time, parts, places)
+        coming, missing = missing[flying[missing]], missing[~flying[missing]]
+        self._missed += 0 if begun else len(missing)
+        self._late += 0 if begun else len(coming)  # what was begun counts as missed
+        if len(missing):
+            self._ask_and_keep(keys, ids, missing, time, parts, places)
+        if len(coming):
+            own, which = np.unique(ids[coming], return_inverse=True)
+            taken, due = self._ahead.take_over(own)
+            mine, rest = coming[taken[which]], coming[~taken[which]]
+            if len(mine):
+                self._ask_and_keep(keys, ids, mine, time, parts, places, due)
+            if len(rest):
+                self._waiting(lambda: self._ahead.wait_for(ids[rest]))
+                failed = self._cached(keys, ids, rest, time, parts, places)
+                if len(failed):
+                    self._ask_and_keep(keys, ids, failed, time, parts, places)
+        self._ahead.resume()
+        order = np.empty(count, np.int64)
+        order[np.concatenate(places) if places else np.empty(0, np.int64)] = np.arange(count)
+        whole = parts[0] if len(parts) == 1 else concat_rows(parts, self._kept)
+        return take(plain(whole), order, self._kept)
+
+    def _cached(
+        self,
+        keys: Rows,
+        ids: np.ndarray,
+        asked: np.ndarray,
+        time: int,
+        parts: list[Rows],
+        places: list[np.ndarray],
+    ) -> np.ndarray:
+        """Take what is in the cache; gives the places that are left."""
+        rows, there = self._cache.get(ids[asked], time)
+        at = asked[there]
+        same = np.zeros(len(at), bool)
+        if len(at):
+            wanted = take(keys, at, self._keys)
+            pk.same_keys(
+                rows.words, rows.heap, wanted.words, wanted.heap, self._keys.key_words, self._keys.key_mask, same
+            )
+            parts.append(rows if same.all() else take(rows, np.flatnonzero(same), self._kept))
+            places.append(at[same])
+        left = np.ones(len(asked), bool)
+        left[np.flatnonzero(there)[same]] = False
+        remaining: np.ndarray = asked[left]
+        return remaining
+
+    def _ask_and_keep(
+        self,
+        keys: Rows,
+        ids: np.ndarray,
+        wanted: np.ndarray,
+        time: int,
+        parts: list[Rows],
+        places: list[np.ndarray],
+        due: float = 0.0,
+    ) -> None:
+        rows = self._waiting(lambda: self._ask(take(keys, wanted, self._keys), patient=True, due=due))
+        self._cache.put(*_first_of_each(ids[wanted], rows, self._kept, time))
+        parts.append(rows)
+        places.append(wanted)
+
+    def _waiting(self, wait: Callable[[], _T]) -> _T:
+        """What is done while rows wait."""
+        began = clock.monotonic()
+        try:
+            return wait()
+        finally:
+            self._wait_ms += (clock.monotonic() - began) * 1e3
+
+    def _ask(self, keys: Rows, *, patient: bool, due: float) -> Rows:
+        """What the table says of these keys (words of keys alone), as records to keep. ``due``: see ``Asker.ask``."""
+        valid = ValidBits(keys)
+        columns = [decoded(keys, valid, place) for place in self._keys.keys]
+        answer = self._asker.ask(columns, patient=patient, due=due)
+        builder = RowsBuilder(len(keys), self._kept)
+        for column, place in zip(columns, self._kept.keys, strict=True):
+            builder.put(column, place.type, place.word, place.bit)
+        present = self._kept.accumulators[0]
+        builder.set_bit(present.bit, None)
+        builder.words[:, present.word] = answer.there
+        for value, at in zip(answer.values, self._kept.accumulators[1:], strict=True):
+            builder.put(value, at.type, at.word, at.bit)
+        builder.words[:, HASH] = keys.words[:, HASH]
+        return builder.finish()
+
+    def _key_words(self, words: np.ndarray) -> np.ndarray:
+        """Keys lie first in every layout, and their bits too."""
+        own = np.ascontiguousarray(words[:, : self._keys.words])
+        own = own.copy() if np.shares_memory(own, words) else own
+        own[:, VALID] &= self._keys.key_mask
+        own[:, PANE] = 0
+        return own
+
+    # Hints -----------------------------------------------------------------------------------------------------------
+
+    def hint_rows(self, keys: Rows, time: int) -> None:
+        """Distinct keys (words of the operator's layout, none null) will be asked for, up to this event time."""
+        keys = Rows(self._key_words(keys.words), keys.heap)
+        ids = np.ascontiguousarray(keys.words[:, HASH])
+        self._foretold(ids, np.full(len(ids), time, np.int64), lambda at: take(keys, at, self._keys))
+
+    def hint_keys(self, ids: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None) -> None:
+        if keys is None:
+            return
+        builder = RowsBuilder(len(ids), self._keys)
+        for column, place in zip(keys.columns, self._keys.keys, strict=True):
+            builder.put(column, place.type, place.word, place.bit)
+        rows = builder.finish()
+        rows.words[:, HASH] = ids
+        known = np.flatnonzero((rows.words[:, VALID] & self._keys.key_mask) == self._keys.key_mask)
+        self._foretold(ids[known], times[known], lambda at: take(rows, known[at], self._keys))
+
+    def lacking(self, ids: np.ndarray, times: np.ndarray | None) -> np.ndarray:
+        """Which of these keys, by their hashes, would be fetched if they were foretold. Those that are there stay."""
+        there = self._cache.holds(ids) if times is None else self._cache.hint(ids, times)
+        needed: np.ndarray = ~(there | self._ahead.knows(ids))
+        return needed
+
+    def _foretold(self, ids: np.ndarray, times: np.ndarray, keys: Callable[[np.ndarray], Rows]) -> int:
+        """Gives how many of them are not there yet."""
+        wanted = np.flatnonzero(~self._cache.hint(ids, times))
+        if len(wanted):
+            self._ahead.hint(ids[wanted], times[wanted], lambda at: keys(wanted[at]))
+        return len(wanted)
+
+    def _fetched(self, ids: np.ndarray, keys: list[Rows], due: float) -> Rows:
+        together = keys[0] if len(keys) == 1 else concat_rows(keys, self._keys)
+        return self._ask(together, patient=False, due=due)  # whoever needs them will have patience
+
+    def _keep(self, ids: np.ndarray, rows: Rows, times: np.ndarray, wanted: np.ndarray) -> None:
+        if not wanted.all():
+            places = np.flatnonzero(wanted)
+            ids, rows, times = ids[places], take(rows, places, self._kept), times[places]
+        self._cache.put(ids, rows, times, foretold=True)
+
+    # About it --------------------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        return self._cache.nbytes
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    @property
+    def fetched(self) -> int:
+        """Keys that the table was asked for so far, foretold or not."""
+        return self._missed + self._ahead.fetched
+
+    def settle(self) -> None:
+        """Wait until all that was foretold is here; for tests and benches."""
+        self._ahead.settle()
+
+    def metrics(self) -> Metrics:
+        ahead = self._ahead
+        return {
+            "coldHits": float(self._asked - self._missed),
+            "coldMisses": float(self._missed),
+            "coldLate": float(self._late),
+            "coldWaitMs": self._wait_ms,
+            "coldFetchMsP99": ahead.fetch_ms(0.99),
+            "hintsReceived": float(ahead.received),
+            "hintsDropped": float(ahead.dropped),
+            "hintsFetched": float(ahead.fetched),
+            "hintsWasted": float(self._cache.wasted),
+            "hintsPending": float(self._cache.pending),
+            "cacheBytes": float(self.nbytes),
+        }
+
+    def give_up(self) -> None:
+        """Wait for the table no more."""
+        self._asker.give_up()
+
+    def close(self) -> None:
+        self.give_up()
+        self._ahead.close()
+        self._asker.close()
+
+
+def _first_of_each(ids: np.ndarray, rows: Rows, layout: RecordLayout, time: int) -> tuple[np.ndarray, Rows, np.ndarray]:
+    """Of keys that share a hash, one: a cache has one entry for an id."""
+    own, first = np.unique(ids, return_index=True)
+    if len(own) < len(ids):
+        rows, ids = take(rows, first, layout), own
+    return ids, rows, np.full(len(ids), time, np.int64)

@@ -1,0 +1,44 @@
+"""A user's function of rows and state to the operator that a state server runs for it."""
+
+from __future__ import annotations
+
+from tailrace.api.relations import Process, StateTtl
+from tailrace.errors import AnalysisError
+from tailrace.operators.process.spec import ProcessSpec
+from tailrace.operators.spec import VALUES_MAX
+from tailrace.operators.timers.ttl import Clock, Ttl
+from tailrace.plan.user_functions import packed
+
+
+def plan_process(stream: Process, shards: int, name: str) -> ProcessSpec:
+    time = None if stream.watermark is None else stream.watermark.column
+    spec = ProcessSpec(
+        name=name,
+        keys=stream.keys,
+        rows=(*([time] if time is not None and time not in stream.keys else []), *stream.columns),
+        state=stream.state,
+        outputs=stream.outputs,
+        time_column=time,
+        watermarked=stream.watermark is not None,
+        shards=shards,
+        function=packed(stream.function),
+        timers=stream.timers,
+        timers_clock=None if stream.timers is None else clock_of(stream.timers_processing),
+        ttl=plan_ttl(stream.state_ttl),
+        time_name=stream.time_name,
+    )
+    for what, width in (("a row", len(spec.rows)), ("the state of a key", len(spec.hidden) + len(spec.state))):
+        if len(spec.keys) + width > VALUES_MAX:
+            raise AnalysisError(
+                f"process: {what} has {len(spec.keys) + width} columns with the group columns and our own, and at most "
+                f"{VALUES_MAX} are possible: name those that you need with columns=[...], or keep less"
+            )
+    return spec
+
+
+def plan_ttl(ttl: StateTtl | None) -> Ttl | None:
+    return None if ttl is None else Ttl(ttl.span, clock_of(ttl.processing))
+
+
+def clock_of(processing: bool) -> Clock:
+    return Clock.PROCESSING if processing else Clock.EVENT

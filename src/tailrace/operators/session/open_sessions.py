@@ -1,0 +1,278 @@
+"""Open sessions of keys: what of the state makes which session, and when it ends.
+
+A session is the rows of a key of which each comes at most the gap after the one before; it ends the gap after its last.
+Bounds and merging are those of Spark's ``session_window``: ``[first, last + gap)``, and a row exactly at the end still
+belongs to it.
+
+Invariants
+- One record for each key and pane, panes as wide as the gap. So a record is of one session only, rows may come in any
+  order, and sessions that a row joins need no change: see ``state.session_kernels``.
+- A session ends with its newest record. Each record has one deadline set, at or before its own last time and gap, which
+  tells the pane; when the watermark passes that, the record is looked at: gone, or of a session that goes on in the
+  next pane: nothing to do; touched since: looked at later; else its session has ended. So closing costs what was
+  touched and what ends, never what is open.
+- Deadlines are no state: they are made anew from the records, and undoing gives back those that were taken.
+- Memory: an eighth is for deadlines, the rest for records; what is more of either lies on disk. Where some records do,
+  sessions are put together from copies (see ``whole_sessions``), some at a time.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.operators.session.spilled_sessions import SpilledSessions, hash_pieces
+from tailrace.operators.timers.deadlines import HASH as ENTRY_HASH
+from tailrace.operators.timers.deadlines import TIME as ENTRY_TIME
+from tailrace.operators.timers.deadlines import Deadlines
+from tailrace.state.append.runs import row_numbers
+from tailrace.state.hash_table.table import Rows, Table
+from tailrace.state.layout import HASH, RecordLayout
+from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.sections.sections import to_section
+from tailrace.state.tuning import USUAL, Tuning
+
+_UNDO_EPOCHS = 2
+_DEADLINES_SHARE = 8
+_PIECE_ROWS = 1 << 16
+"""Records looked at together where sessions are put together from copies."""
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Sessions of one shard: session ``s`` is records ``rows[offsets[s]:offsets[s + 1]]``, newest pane first.
+
+    ``table`` is the store's own, or that of ``whole``, which holds copies.
+    """
+
+    shard: int
+    table: Table
+    rows: np.ndarray
+    offsets: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    whole: SpilledSessions | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    def in_order(self) -> Sessions:
+        """By hash and start, whatever order their records lie in."""
+        order = np.lexsort((self.starts, self.table.word(self.rows[self.offsets[:-1]], HASH)))
+        rows = self.rows[row_numbers(self.offsets[order], self.offsets[order + 1])]
+        offsets = np.concatenate([[0], np.cumsum(self.sizes[order])])
+        return replace(self, rows=rows, offsets=offsets, starts=self.starts[order], ends=self.ends[order])
+
+
+class OpenSessions:
+    """``layout``: its first two accumulators are the smallest and the largest event time.
+
+    ``shard_count``: of the query, by which the shard of a hash is found.
+    """
+
+    def __init__(
+        self,
+        layout: RecordLayout,
+        gap: int,
+        shards: Iterable[int],
+        threads: int = 2,
+        *,
+        shard_count: int,
+        memory_bytes: int | None = None,
+        folder: str | None = None,
+        tuning: Tuning = USUAL,
+    ) -> None:
+        share = None if memory_bytes is None else memory_bytes // _DEADLINES_SHARE
+        self._low, self._high = layout.accumulators[0].word, layout.accumulators[1].word
+        self.store = ReadModifyWriteStore(
+            layout,
+            shards,
+            threads,
+            _UNDO_EPOCHS,
+            removes=True,
+            noted_word=self._high,
+            memory_bytes=None if memory_bytes is None or share is None else memory_bytes - share,
+            folder=folder,
+            max_space_amplification=tuning.max_space_amplification,
+            tuning=tuning.spilled,
+        )
+        self._gap = gap
+        self._shard_count = shard_count
+        self._deadlines = Deadlines(shard_count, share, folder)
+        self._epochs: list[int] = []  # those that can be undone
+
+    @property
+    def nbytes(self) -> int:
+        return self.store.nbytes + self._deadlines.nbytes
+
+    @property
+    def disk_bytes(self) -> int:
+        return self.store.disk_bytes + self._deadlines.disk_bytes
+
+    def merge(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
+        if len(self._epochs) >= _UNDO_EPOCHS and epoch > self._epochs[-1]:
+            self.forget(self._epochs[-_UNDO_EPOCHS])
+        self.store.merge(epoch, frames)
+        self._epochs.append(epoch)
+        if self.store.made:
+            made = np.concatenate(list(self.store.made.values()))
+            self._deadlines.put(made[:, 0] + self._gap, made[:, 1])
+
+    def changed(self) -> Iterator[list[Sessions]]:
+        """The sessions that the newest epoch changed, whole, some at a time."""
+        changed = self.store.changed()
+        if not self.store.spilled:
+            yield [self._sessions(shard, table, rows) for shard, table, rows in changed]
+            return
+        parts = (
+            (shard, table, rows[piece])
+            for shard, table, rows in changed
+            for piece in hash_pieces(table.word(rows, HASH), _PIECE_ROWS)
+        )
+        yield from _grouped(self._around(shard, rows) for shard, _, rows in parts)
+
+    def _around(self, shard: int, rows: np.ndarray) -> Sessions:
+        whole = self._whole(shard)
+        return self._of_whole(shard, whole, whole.around(whole.add_rows(rows)))
+
+    def ended(self, watermark: int) -> Iterator[list[Sessions]]:
+        """The sessions that end at or before ``watermark``, some at a time. Each is to be removed before the next."""
+        epoch = self.store.newest_epoch
+        assert epoch is not None, "closing before any epoch was opened"
+        entries = self._deadlines.take_entries(epoch, watermark)
+        hashes = np.ascontiguousarray(entries[:, ENTRY_HASH])
+        panes = (entries[:, ENTRY_TIME] - self._gap) // self._gap * self._gap
+        shards = hashes % self._shard_count
+        order = np.argsort(shards, kind="stable")
+        hashes, panes = hashes[order], panes[order]
+        tables = self.store.tables()
+        edges = np.searchsorted(shards[order], [shard for shard, _ in tables])
+        ends = np.searchsorted(shards[order], [shard for shard, _ in tables], side="right")
+        due = [(*each, slice(lo, hi)) for each, lo, hi in zip(tables, edges, ends, strict=True) if lo < hi]
+        if not self.store.spilled:
+            found = [self._ended(shard, table, hashes[at], panes[at], watermark) for shard, table, at in due]
+            yield [sessions for sessions in found if len(sessions)]
+            return
+        parts = (
+            (shard, table, hashes[at][piece], panes[at][piece])
+            for shard, table, at in due
+            for piece in hash_pieces(hashes[at], _PIECE_ROWS)
+        )
+        yield from _grouped(self._ended_anywhere(*part, watermark) for part in parts)
+
+    def _ended(self, shard: int, table: Table, hashes: np.ndarray, panes: np.ndarray, watermark: int) -> Sessions:
+        rows = np.unique(table.with_hashes(hashes, panes))
+        return self._sessions(shard, table, self._due(table, rows, watermark), ended=True)
+
+    def _ended_anywhere(
+        self, shard: int, table: Table, hashes: np.ndarray, panes: np.ndarray, watermark: int
+    ) -> Sessions:
+        """As ``_ended``, of records in memory and on disk."""
+        whole = self._whole(shard)
+        numbers = [whole.add_rows(np.unique(table.with_hashes(hashes, panes)))]
+        once = np.unique(np.stack([hashes, panes], axis=1), axis=0)
+        wanted = (np.ascontiguousarray(part) for part in once.T)
+        for found in self.store.spilled.with_hashes(shard, next(wanted), self.store.horizon, next(wanted)):
+            numbers.append(whole.add_found(found))
+        due = self._due(whole.table, np.concatenate(numbers), watermark)
+        return self._of_whole(shard, whole, whole.ended(due))
+
+    def _due(self, table: Table, rows: np.ndarray, watermark: int) -> np.ndarray:
+        """Those of the records that nothing has touched since; the others are looked at again later."""
+        deadlines = table.word(rows, self._high) + self._gap
+        late = deadlines > watermark
+        self._deadlines.put(deadlines[late], table.word(rows[late], HASH))
+        due: np.ndarray = rows[~late]
+        return due
+
+    def remove(self, ended: Iterable[Sessions]) -> None:
+        epoch = self.store.newest_epoch
+        assert epoch is not None
+        for sessions in ended:
+            if sessions.whole is None:
+                self.store.remove(sessions.shard, sessions.rows)
+            else:
+                sessions.whole.remove(epoch, sessions.rows)
+
+    def undo(self, epoch: int) -> None:
+        self.store.undo(epoch)
+        self._deadlines.undo(epoch)
+        self._epochs = [each for each in self._epochs if each < epoch]
+
+    def forget(self, epoch: int) -> None:
+        self.store.forget(epoch)
+        self._deadlines.forget(epoch)
+        self._epochs = [each for each in self._epochs if each > epoch]
+
+    # Shards ----------------------------------------------------------------------------------------------------------
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        """Build a shard from its sections, oldest first."""
+        if shard in self.store.shards:
+            self.drop_shard(shard)
+
+        def look(table: Table) -> None:
+            rows = table.all_rows()
+            self._deadlines.restore(shard, table.word(rows, self._high) + self._gap, table.word(rows, HASH))
+
+        self.store.restore(shard, batches, horizon, look)
+
+    def restore_rows(self, shard: int, rows: Rows) -> None:
+        """Build a shard from partials."""
+        table = Table(self.store.layout, rows_expected=len(rows))
+        table.begin(len(rows))
+        table.merge(rows.words, rows.heap, 0, len(rows))
+        section = to_section(table.copy(table.changed_rows()), self.store.layout)
+        self.restore(shard, [section], self.store.horizon)
+
+    def drop_shard(self, shard: int) -> None:
+        self.store.drop_shard(shard)
+        self._deadlines.drop_shard(shard)
+
+    def close(self) -> None:
+        self.store.close()
+        self._deadlines.close()
+
+    # Sessions --------------------------------------------------------------------------------------------------------
+
+    def _whole(self, shard: int) -> SpilledSessions:
+        return SpilledSessions(self.store, shard, self._gap, self._low, self._high)
+
+    def _sessions(self, shard: int, table: Table, rows: np.ndarray, *, ended: bool = False) -> Sessions:
+        found = table.sessions(rows, self._gap, self._low, self._high, ended=ended)
+        return self._of(shard, table, found, None)
+
+    def _of_whole(self, shard: int, whole: SpilledSessions, found: tuple[np.ndarray, np.ndarray]) -> Sessions:
+        return self._of(shard, whole.table, found, whole)
+
+    def _of(
+        self, shard: int, table: Table, found: tuple[np.ndarray, np.ndarray], whole: SpilledSessions | None
+    ) -> Sessions:
+        rows, offsets = found
+        starts = table.word(rows[offsets[1:] - 1], self._low)
+        ends = table.word(rows[offsets[:-1]], self._high) + self._gap
+        return Sessions(shard, table, rows, offsets, starts, ends, whole)
+
+
+def _grouped(found: Iterable[Sessions]) -> Iterator[list[Sessions]]:
+    """Together, as long as they are few records."""
+    group: list[Sessions] = []
+    records = 0
+    for sessions in found:
+        if len(sessions):
+            group.append(sessions)
+            records += len(sessions.rows)
+        if records >= _PIECE_ROWS:
+            yield group
+            group, records = [], 0
+    if group:
+        yield group

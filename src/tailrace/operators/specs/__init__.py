@@ -1,1 +1,0 @@
-"""Descriptions of operators: plain data that travels as JSON, one module for each kind."""

@@ -1,0 +1,156 @@
+"""A server's side of the checkpoint: saves its deltas, uploads them, reads its shards, folds in the background.
+
+Where the state store is far, objects are saved on this machine's disk first (``env.local_copy``): an epoch is *saved*
+before it is uploaded, folding and loading read the copies, and a server that follows one which has died here can upload
+what that one had saved. Where the store is a disk itself, what is saved is in the store.
+
+Copies are kept of what the newest two durable manifests list, and of what is newer.
+
+Threading: ``save``, ``read`` and ``fold`` are called by one thread at a time (the engine's commit lock), ``upload`` by
+any. ``due`` may be asked beside them. Folding has a thread of its own, which touches only the store.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from tailrace.commit.compaction import shard_ranges as ranges
+from tailrace.commit.compaction.compaction import CompactSections, Folder
+from tailrace.commit.compaction.shard_snapshot import USUAL, ShardSnapshots, SnapshotRule, Whole
+from tailrace.commit.manifest import Compaction, living
+from tailrace.commit.objects import ObjectRef, read_sections, write_object
+from tailrace.env.stores.local_copy import CopiedStore
+from tailrace.env.stores.object_store import ObjectStore
+from tailrace.errors import CorruptionError
+from tailrace.ids import Attempt
+
+
+class StoreCheckpoint:
+    def __init__(
+        self,
+        store: ObjectStore,
+        run: str,
+        server: str,
+        compact_sections: CompactSections,
+        throttle: Callable[[], None] = lambda: None,
+        shard_snapshot: SnapshotRule = USUAL,
+    ) -> None:
+        """``calm``: see ``fold.Folder``."""
+        self._store = store
+        self._copied = store if isinstance(store, CopiedStore) else None
+        self._run = run
+        self._server = server
+        self._folder = Folder(store, compact_sections, run=run, server=server, throttle=throttle)
+        self._shard_snapshots = ShardSnapshots(shard_snapshot)
+        self._guard = threading.Lock()
+        self._uploaded: set[str] = set()
+        self._listed: list[set[str]] = []  # objects of the newest two durable manifests
+
+    @property
+    def far(self) -> bool:
+        """Whether what is saved still has to be uploaded."""
+        return self._copied is not None
+
+    def save(
+        self,
+        at: Attempt,
+        shards: Iterable[int],
+        sections: Mapping[str, Mapping[int, pa.RecordBatch]],
+        horizons: Mapping[str, int],
+    ) -> ObjectRef:
+        """Write the delta, synced on return: on this machine where the store is far, else into the store."""
+        return write_object(
+            self._store if self._copied is None else self._copied.copies,
+            run=self._run,
+            try_=at.try_,
+            server=self._server,
+            first_epoch=at.epoch,
+            last_epoch=at.epoch,
+            shards=ranges.of_shards(shards),
+            sections=sections,
+            horizons=horizons,
+        )
+
+    def upload(self, names: Sequence[str]) -> list[str]:
+        """Bring what was saved here into the store, whoever saved it. Returns the names that are there now.
+
+        A name without a copy is left out: some other machine has it, or nobody any more.
+        """
+        if self._copied is None:
+            return list(names)
+        done: list[str] = []
+        for name in names:
+            with self._guard:
+                known = name in self._uploaded
+            if not known:
+                try:
+                    self._copied.upload(name)
+                except FileNotFoundError:
+                    continue
+                with self._guard:
+                    self._uploaded.add(name)
+            done.append(name)
+        return done
+
+    def read(
+        self, refs: Sequence[ObjectRef], operator: str, shards: Iterable[int], horizons: Mapping[str, int]
+    ) -> Iterator[tuple[int, list[pa.RecordBatch], int]]:
+        left = sorted(set(shards))
+        try:
+            for found in read_sections(self._store, refs, operator, tuple(left), horizons):
+                yield found
+                left.remove(found[0])
+        except CorruptionError:
+            if self._copied is None or not self._copied.drop(ref.name for ref in refs):
+                raise
+            yield from read_sections(self._store, refs, operator, left, horizons)
+
+    def keep(self, refs: Sequence[ObjectRef]) -> None:
+        """A new assignment from these objects: copies that other runs have left of anything else can go."""
+        if self._copied is not None:
+            self._copied.drop_others((ref.name for ref in refs), sparing=f"-{self._run}-")
+
+    def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None:
+        """Which shards to give whole with an epoch that changes so much; None where folds are the cheaper way."""
+        return self._shard_snapshots.due(shards, changed_bytes, state_bytes)
+
+    def compact(
+        self,
+        refs: Sequence[ObjectRef],
+        shards: Iterable[int],
+        epoch: int,
+        horizons: Mapping[str, int],
+        whole: Whole | None = None,
+    ) -> None:
+        """``refs``: all that the manifest of durable ``epoch`` lists. ``whole``: what was given whole with it."""
+        if self._copied is not None:
+            if isinstance(self._folder.failure, CorruptionError):
+                self._copied.drop(ref.name for ref in refs)  # the store's may be whole
+                self._folder.failure = None
+            self._let_go({ref.name for ref in refs})
+        shards = tuple(shards)
+        self._shard_snapshots.see(living(refs, horizons), shards)
+        self._folder.submit(refs, shards, epoch, horizons, whole)
+
+    def _let_go(self, listed: set[str]) -> None:
+        assert self._copied is not None
+        before: set[str] = set().union(*self._listed)
+        self._listed = [*self._listed[-1:], listed]
+        over = before.difference(*self._listed)
+        self._copied.drop(sorted(over))
+        with self._guard:
+            self._uploaded -= over
+
+    def compactions(self) -> list[Compaction]:
+        return self._folder.finished()
+
+    def compacting(self) -> tuple[float, float] | None:
+        """When the newest fold was made, told once."""
+        took, self._folder.took = self._folder.took, None
+        return took
+
+    def close(self) -> None:
+        self._folder.close()

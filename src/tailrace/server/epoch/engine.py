@@ -1,0 +1,479 @@
+"""What a state server does, without the wire: fences, steps of an epoch, commits, moves of shards.
+
+Invariants
+- ``_newest`` only grows: it is the newest (epoch, try) that any request has named. A request below it is fenced.
+- Every seat's operator holds epochs up to ``epoch``, the newest applied one. A new try of it first undoes it, in every
+  seat; an epoch that is not the next one is refused, since rows would be missing.
+- An epoch's delta is **sealed**, frozen in memory, before the next epoch changes anything: by its commit, or by the
+  next epoch's first step where the commit has not come yet. So it may be written while the next epoch goes on.
+- A delta is saved at most once per (epoch, try); a repeated call returns what the first one returned.
+- Once an undo has failed the state is unknown: ``_broken`` refuses everything until ``assign`` loads it anew.
+
+Threading
+The driver's actions take ``_lock``, one at a time; staging tasks never wait for it (see ``staging``, ``hints``), nor
+does ``status``. ``commit`` takes ``_commit_lock`` first, holds it throughout, and takes ``_lock`` only to read the
+delta, so that a slow disk stops no other epoch's steps. ``upload`` takes neither: it knows only names. Order of locks:
+``_commit_lock``, ``_lock``, staging's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from tailrace.commit.compaction.shard_snapshot import Whole
+from tailrace.commit.manifest import Compaction
+from tailrace.commit.objects import ObjectRef
+from tailrace.env import tasks
+from tailrace.env.clock import SYSTEM, Clock
+from tailrace.errors import FencedError, StateServerError
+from tailrace.ids import NO_EPOCH, Attempt
+from tailrace.operators.base import Operator, Patient
+from tailrace.server.checkpoint.deltas import Sealed, Sealing
+from tailrace.server.epoch.background_throttle import BackgroundThrottle
+from tailrace.server.epoch.operator_runner import OperatorRunner, StateLost, Step
+from tailrace.server.epoch.outputs import Outputs
+from tailrace.server.epoch.staging import Staging
+from tailrace.server.hints.dispatcher import HintDispatcher
+from tailrace.server.transport.protocol import (
+    Applied,
+    CommitResult,
+    EpochResult,
+    Exchanged,
+    OutputInfo,
+    OutputTicket,
+    Request,
+    ServerStatus,
+    Uploaded,
+)
+
+_STATUS_WAIT_S = 0.1
+
+
+class Checkpoint(Protocol):
+    """Where deltas go and shards come from. ``far``: what is saved still has to be uploaded."""
+
+    @property
+    def far(self) -> bool: ...
+
+    def save(
+        self,
+        at: Attempt,
+        shards: Iterable[int],
+        sections: Mapping[str, Mapping[int, pa.RecordBatch]],
+        horizons: Mapping[str, int],
+    ) -> ObjectRef: ...
+
+    def upload(self, names: Sequence[str]) -> list[str]: ...
+
+    def read(
+        self, refs: Sequence[ObjectRef], operator: str, shards: Iterable[int], horizons: Mapping[str, int]
+    ) -> Iterator[tuple[int, list[pa.RecordBatch], int]]: ...
+
+    def keep(self, refs: Sequence[ObjectRef]) -> None: ...
+    def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None: ...
+    def compact(
+        self,
+        refs: Sequence[ObjectRef],
+        shards: Iterable[int],
+        epoch: int,
+        horizons: Mapping[str, int],
+        whole: Whole | None = None,
+    ) -> None: ...
+    def compactions(self) -> list[Compaction]: ...
+    def compacting(self) -> tuple[float, float] | None: ...
+    def close(self) -> None: ...
+
+
+class Exchange(Protocol):
+    """Stages an emission for the next operator."""
+
+    def send(self, batches: Sequence[pa.RecordBatch], request: Request) -> Exchanged: ...
+
+
+class Engine:
+    def __init__(
+        self,
+        *,
+        run: str,
+        server: str,
+        pid: int,
+        operators: Mapping[str, Callable[[], Operator]],
+        staging: Staging,
+        checkpoint: Checkpoint,
+        exchange: Exchange | None = None,
+        memory_bytes: int,
+        clock: Clock = SYSTEM,
+        warm_up_ms: float = 0.0,
+        throttle: BackgroundThrottle | None = None,
+    ) -> None:
+        self.staging = staging
+        self.throttle = throttle or BackgroundThrottle()
+        self._run, self._server = run, server
+        self._clock = clock
+        self._checkpoint = checkpoint
+        self._exchange = exchange
+        self._lock = tasks.reentrant_lock()
+        self._commit_lock = tasks.lock()
+        self._outputs = Outputs()
+        self._runners = {
+            name: OperatorRunner(name, make, staging, self._outputs, clock) for name, make in operators.items()
+        }
+        self._newest = Attempt(NO_EPOCH, 0)
+        self._epoch: int = NO_EPOCH
+        self._forgotten: int = NO_EPOCH
+        self._broken: str | None = None
+        self._sealing = Sealing(self._runners, checkpoint.due)
+        self.hints = HintDispatcher(
+            self._lock, self._runners, self._takes_hints, self.throttle.mark_busy, staging.together
+        )
+        staging.dispatcher = self.hints
+        self._last_status = ServerStatus(
+            server=server,
+            run=run,
+            pid=pid,
+            epoch=NO_EPOCH,
+            shards=0,
+            rows=0,
+            state_bytes=0,
+            state_disk_bytes=0,
+            staged_bytes=0,
+            spilled_bytes=0,
+            output_bytes=0,
+            memory_bytes_max=memory_bytes,
+            staging_bytes_max=staging.memory_bytes_max,
+            apply_ms=0.0,
+            advance_ms=0.0,
+            commit_ms=0.0,
+            warm_up_ms=warm_up_ms,
+        )
+
+    # -- one epoch ----------------------------------------------------------------------------------------------------
+
+    def prepare(self, request: Request) -> None:
+        with self._step(request) as at:
+            self._runner(request.operator).prepare(at, request.committed_attempts or ())
+
+    def apply(self, request: Request) -> Applied:
+        with self._step(request) as at:
+            applied = self._runner(request.operator).apply(at, request.now, request.forget_before)
+            self._epoch = at.epoch
+            return applied
+
+    def advance(self, request: Request) -> OutputInfo:
+        with self._step(request) as at:
+            return self._runner(request.operator).advance(at, request.late_before, request.watermark)
+
+    def commit(self, request: Request) -> CommitResult:
+        """Save the delta; where asked, upload it too. The next epoch may be under way: what is saved was sealed before.
+
+        A try whose delta is saved can still be uploaded by whoever comes after this server on this machine.
+        """
+        committed = self._saved(request)
+        if request.upload and not committed.uploaded:
+            began = self._clock.now()
+            assert committed.delta is not None
+            if not self._checkpoint.upload([committed.delta.name]):
+                raise StateServerError(f"{committed.delta.name} was saved on this machine and is gone; start a new try")
+            committed = replace(committed, uploaded=True, spans=(*committed.spans, self._span("upload", began)))
+        return committed
+
+    def _saved(self, request: Request) -> CommitResult:
+        with self._commit_lock:
+            with self._lock:
+                self._check_run(request.run)
+                at = Attempt(request.epoch, request.try_)
+                if at in self._sealing.saved:
+                    return self._sealing.saved[at]
+                began = self._clock.monotonic()
+                sealing = self._clock.now()
+                sealed = self._sealing.sealed(at) or self._seal(self._enter(request))
+                saving = self._clock.now()
+            delta = None
+            if any(sealed.sections.values()):
+                delta = self._checkpoint.save(at, sealed.shards, sealed.sections, sealed.horizons)
+            # else: horizons that moved without a record need no object, the manifest carries them
+            committed = CommitResult(
+                delta=delta,
+                compactions=tuple(self._checkpoint.compactions()),
+                horizons=sealed.horizons,
+                commit_ms=round((self._clock.monotonic() - began) * 1000, 3),
+                uploaded=delta is None or not self._checkpoint.far,
+                spans=(
+                    ("seal", sealing, saving),
+                    self._span("local", saving),
+                    *(
+                        (("snapshot", *compacting),)
+                        if (compacting := self._checkpoint.compacting()) is not None
+                        else ()
+                    ),
+                ),
+            )
+            with self._lock:
+                self._sealing.keep(at, committed)
+            return committed
+
+    def upload(self, request: Request) -> Uploaded:
+        """Bring deltas that were saved on this machine into the store, by this server or by one before it."""
+        self._check_run(request.run)
+        began = self._clock.now()
+        names = self._checkpoint.upload([ref.name for ref in request.refs])
+        return Uploaded(tuple(names), self._span("upload", began))
+
+    def _span(self, name: str, began: float) -> tuple[str, float, float]:
+        return name, began, self._clock.now()
+
+    def run_epoch(self, request: Request) -> tuple[EpochResult, list[pa.RecordBatch]]:
+        """Every step of an epoch in one call: what small epochs pay is round trips."""
+        self.throttle.mark_busy()
+        try:
+            with self._lock:
+                if request.committed_attempts is not None:
+                    self.prepare(request)
+                applied = self.apply(request)
+                output = self.advance(request)
+                batches = self._runner(request.operator).output
+                status = self.status(request)  # while nobody else can make it wait
+        finally:
+            self.throttle.over()
+        committed = self.commit(request) if request.commit else None
+        inline = output.bytes <= request.inline_bytes
+        status = replace(status, commit_ms=committed.commit_ms if committed else 0.0)
+        result = EpochResult(applied, output, committed, status, inline)
+        return result, batches if inline else []
+
+    def exchange(self, request: Request) -> Exchanged:
+        """Stage what ``request.operator`` has emitted in this epoch for ``request.target``, on every owner."""
+        with self._lock:
+            at = self._enter(request)
+            runner = self._runner(request.operator)
+            if runner.step_of(at) != Step.ADVANCED:
+                raise StateServerError(f"epoch {at.epoch} try {at.try_} of {runner.name!r} has not emitted yet")
+            batches = list(runner.output)
+        assert self._exchange is not None, "a chain without a relay"
+        return self._exchange.send(batches, request)
+
+    def output(self, ticket: OutputTicket) -> list[pa.RecordBatch]:
+        """A part of an emission, once it is there. Not fenced by forgetting: a sink may read a durable epoch's."""
+        self._check_run(ticket.run)
+        at = Attempt(ticket.epoch, ticket.try_)
+        return self._outputs.read(self._runner(ticket.operator).name, at, ticket.part, ticket.parts)
+
+    def give_up(self, request: Request) -> None:
+        """The query is being stopped: no step waits for anything outside any more. Does not wait for one itself."""
+        self._check_run(request.run)
+        for runner in self._runners.values():
+            if isinstance(runner.operator, Patient):
+                runner.operator.give_up()
+
+    # -- between epochs -----------------------------------------------------------------------------------------------
+
+    def undo(self, request: Request) -> None:
+        """Back to before ``request.epoch``; from now on only ``request.try_`` of it, or a later one, is accepted."""
+        with self._lock:
+            self._check_run(request.run)
+            self._check_unbroken()
+            if request.epoch <= self._forgotten:
+                raise StateServerError(
+                    f"epoch {request.epoch} cannot be undone: {self._forgotten} and before are forgotten; assign anew"
+                )
+            at = Attempt(request.epoch, request.try_)
+            if at < self._newest:
+                raise FencedError(self._over(at))
+            self._undo_to(request.epoch)
+            self._raise_newest(at)
+
+    def forget(self, request: Request) -> None:
+        with self._lock:
+            self._check_run(request.run)
+            self._check_unbroken()
+            if request.epoch > self._epoch:
+                raise StateServerError(f"epoch {request.epoch} cannot be forgotten: only {self._epoch} is applied")
+            for runner in self._runners.values():
+                runner.forget(request.epoch)
+            self._forgotten = max(self._forgotten, request.epoch)
+            self._sealing.let_go(lambda at: at.epoch <= request.epoch)
+            self.staging.fence(self._newest, self._forgotten)
+
+    def assign(self, request: Request) -> None:
+        """Own exactly ``request.shards``, as they were after ``request.epoch``; drop everything staged.
+
+        Shards that this server has already are kept and undone where that is possible, else they are loaded too.
+        """
+        with self._commit_lock, self._lock:
+            self._check_run(request.run)
+            at = Attempt(request.epoch + 1, request.try_)
+            if at < self._newest:
+                raise FencedError(self._over(at))
+            self.staging.clear()
+            self._checkpoint.keep(request.refs)
+            self._go_back_to(request.epoch)
+            # Broken until every shard is in place: a load that fails half-way must not be taken for the state.
+            self._broken = "loading its shards has failed"
+            wanted = frozenset(request.shards)
+            for runner in self._runners.values():
+                runner.drop_output()
+                for shard in runner.operator.shards - wanted:
+                    runner.operator.drop_shard(shard)
+                self._load(runner, wanted - runner.operator.shards, request)
+            self._epoch = request.epoch
+            self._sealing.let_go(lambda _: True)
+            self._raise_newest(at)
+            self._broken = None
+
+    def compact(self, request: Request) -> None:
+        """Tell what is durable now: where it is due, merging begins in the background, and a later commit brings it."""
+        with self._commit_lock:
+            with self._lock:
+                self._check_run(request.run)
+                shards, whole = self._shards(), self._sealing.whole(request.epoch)
+            self._checkpoint.compact(request.refs, shards, request.epoch, request.horizons, whole)
+
+    def status(self, request: Request) -> ServerStatus:
+        """Does not wait for a step under way: who asks wants to know whether this server still answers."""
+        self._check_run(request.run)
+        if not self._lock.acquire(timeout=_STATUS_WAIT_S):
+            return replace(self._last_status, busy=True, **self._staged())
+        try:
+            runners = [runner.status() for runner in self._runners.values()]
+            emitted = [runner.emitted for runner in self._runners.values() if runner.emitted]
+            self._last_status = replace(
+                self._last_status,
+                epoch=self._epoch,
+                shards=len(self._shards()),
+                rows=sum(runner.rows for runner in runners),
+                state_bytes=sum(runner.state_bytes for runner in runners),
+                state_disk_bytes=sum(runner.state_disk_bytes for runner in runners),
+                output_bytes=sum(each.bytes for each in emitted),
+                apply_ms=sum(runner.apply_ms for runner in runners),
+                advance_ms=sum(runner.advance_ms for runner in runners),
+                commit_ms=self._sealing.saved[max(self._sealing.saved)].commit_ms if self._sealing.saved else 0.0,
+                operators=tuple(runners),
+                **self._staged(),
+            )
+            return self._last_status
+        finally:
+            self._lock.release()
+
+    def _staged(self) -> dict[str, Any]:
+        return {"staged_bytes": self.staging.staged_bytes, "spilled_bytes": self.staging.spilled_bytes}
+
+    def close(self) -> None:
+        self._outputs.close()
+        self.hints.close()
+        self.staging.clear()
+        for runner in self._runners.values():
+            runner.operator.close()
+        self._checkpoint.close()
+
+    # -- under the lock -----------------------------------------------------------------------------------------------
+
+    def _takes_hints(self, runner: OperatorRunner, epoch: int) -> bool:
+        """Whether the epoch's rows are still to be applied, and not being applied just now."""
+        applied = runner.at.epoch == epoch and runner.step != Step.PREPARED
+        return self._broken is None and epoch > self._forgotten and not applied
+
+    def _shards(self) -> list[int]:
+        return sorted({shard for runner in self._runners.values() for shard in runner.operator.shards})
+
+    @contextlib.contextmanager
+    def _step(self, request: Request) -> Iterator[Attempt]:
+        """Around one step of an epoch."""
+        with self._lock:
+            at = self._enter(request)
+            try:
+                with self._noticing_loss():
+                    yield at
+            except Exception as error:
+                self._outputs.fail(at, str(error))
+                raise
+
+    @contextlib.contextmanager
+    def _noticing_loss(self) -> Iterator[None]:
+        try:
+            yield
+        except StateLost as error:
+            self._broken = str(error)
+            raise
+
+    def _runner(self, operator: str) -> OperatorRunner:
+        if not operator and len(self._runners) == 1:
+            return next(iter(self._runners.values()))
+        if operator not in self._runners:
+            raise StateServerError(f"no operator {operator!r} here, only {sorted(self._runners)}")
+        return self._runners[operator]
+
+    def _enter(self, request: Request) -> Attempt:
+        """Fence a step of an epoch; where it opens a new epoch or try, make room for that."""
+        self._check_run(request.run)
+        self._check_unbroken()
+        at = Attempt(request.epoch, request.try_)
+        if at.epoch <= self._forgotten or at < self._newest:
+            raise FencedError(self._over(at))
+        if at > self._newest:
+            if at.epoch == self._epoch + 1 and self._is_open(self._newest):
+                self._seal(self._newest)
+            if at.epoch > self._epoch + 1:
+                raise StateServerError(
+                    f"epoch {at.epoch} cannot follow {self._epoch}: epochs between are missing; assign anew"
+                )
+            self._undo_to(at.epoch)
+            self._raise_newest(at)
+        return at
+
+    def _raise_newest(self, at: Attempt) -> None:
+        self._newest = max(self._newest, at)
+        self._outputs.begin(self._newest)
+        self.staging.fence(self._newest, self._forgotten)
+
+    def _undo_to(self, epoch: int) -> None:
+        with self._noticing_loss():
+            for runner in self._runners.values():
+                runner.undo(epoch)
+        self._epoch = min(self._epoch, epoch - 1)
+        self._sealing.let_go(lambda at: at.epoch >= epoch)
+
+    def _is_open(self, at: Attempt) -> bool:
+        """Whether this is an epoch that has emitted, and whose delta nobody has taken yet."""
+        taken = self._sealing.has(at) or at.epoch <= self._forgotten
+        return (
+            not taken
+            and at.epoch == self._epoch
+            and all(runner.step_of(at) == Step.ADVANCED for runner in self._runners.values())
+        )
+
+    def _seal(self, at: Attempt) -> Sealed:
+        return self._sealing.seal(at, self._shards())
+
+    def _go_back_to(self, epoch: int) -> None:
+        """Bring the shards held to just after ``epoch``, or hold none where that is not possible."""
+        if self._broken is None and self._epoch >= epoch >= self._forgotten:
+            with contextlib.suppress(StateLost):
+                self._undo_to(epoch + 1)
+                return
+        for runner in self._runners.values():
+            runner.start_over()
+
+    def _load(self, runner: OperatorRunner, missing: frozenset[int], request: Request) -> None:
+        for shard, batches, horizon in self._checkpoint.read(
+            request.refs, runner.name, sorted(missing), request.horizons
+        ):
+            runner.operator.restore(shard, batches, horizon)
+
+    def _check_run(self, run: str) -> None:
+        if run != self._run:
+            raise FencedError(f"this server belongs to run {self._run}, not to {run}")
+
+    def _check_unbroken(self) -> None:
+        if self._broken is not None:
+            raise StateServerError(f"server {self._server} has lost its state ({self._broken}); assign its shards anew")
+
+    def _over(self, at: Attempt) -> str:
+        return (
+            f"epoch {at.epoch} try {at.try_} is over: now at epoch {self._newest.epoch} try {self._newest.try_},"
+            f" forgotten up to {self._forgotten}"
+        )

@@ -1,0 +1,55 @@
+"""Where one server keeps its files: names shared by the process and by those who start it.
+
+``<temporary>/tailrace-<uid>/<run>-<executor pid>-<executor start>/`` with the files below. The name says whose it is:
+pids are reused, a pid with its start time is not.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+NAME_CHARS_MAX = 60
+"""Bound of ``/<run>-<pid>-<start>/<socket>``, for choosing a base short enough for a socket's path."""
+
+
+@dataclass(frozen=True)
+class ServerFolder:
+    path: str
+
+    @classmethod
+    def of(cls, base: str, run: str, executor_pid: int, executor_started: str) -> ServerFolder:
+        return cls(os.path.join(base, f"{run}-{executor_pid}-{executor_started}"))
+
+    @property
+    def owner(self) -> tuple[int, str] | None:
+        """The executor's pid and start time; None where this is no server's folder."""
+        parts = os.path.basename(self.path).split("-")
+        return (int(parts[1]), parts[2]) if len(parts) == 3 and parts[1].isdigit() else None
+
+    @property
+    def launch_lock(self) -> str:
+        """Held by whoever is starting the server."""
+        return os.path.join(self.path, "launch")
+
+    @property
+    def alive_lock(self) -> str:
+        """Held by the server for its whole life."""
+        return os.path.join(self.path, "alive")
+
+    @property
+    def address(self) -> str:
+        """Written by the server once it listens."""
+        return os.path.join(self.path, "address.json")
+
+    def socket(self, server: str) -> str:
+        """A path that no other server had: after failed calls gRPC lets an address rest, whoever listens there now."""
+        return os.path.join(self.path, f"s{server}")
+
+    def local_rpc(self, server: str) -> str:
+        """The socket without gRPC, beside the other one."""
+        return os.path.join(self.path, f"d{server}")
+
+    @property
+    def log(self) -> str:
+        return os.path.join(self.path, "log")

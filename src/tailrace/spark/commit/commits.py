@@ -1,0 +1,352 @@
+"""The commits of one run: epochs become durable in order, and the gate says when an epoch's rows may reach its sink.
+
+| mode | before an epoch's sink | behind it |
+|---|---|---|
+| ``sync`` | the epoch is durable | cleaning |
+| ``async-checkpoint`` | its deltas are saved, the epoch before is durable | uploads, the log entry, cleaning |
+| ``async`` | the epoch before is durable | saving, uploads, the log entry, cleaning |
+
+So of the epochs in Spark's log at most one is not durable: the newest. A start after a crash has Spark replay it, and
+its sink gets the same rows again.
+
+Servers acknowledge twice: their deltas are *saved* (synced, on their machines where the store is far), then *uploaded*.
+Where a server is lost in between, the one that follows it on that machine uploads what it had saved, and the commit
+goes on; where it is lost before, the epoch is done again.
+
+Threads: the epoch's thread calls; one thread of our own works the commits off, one after the other; another one cleans
+behind each, so that no commit waits for deletions. Both call the servers, which the epoch's thread must not exchange
+before ``settle``. A third one records what an epoch goes by.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.api.options import CommitMode
+from tailrace.commit.controller import Controller
+from tailrace.commit.manifest import Manifest
+from tailrace.env import clock, tasks
+from tailrace.env.tasks import Call
+from tailrace.errors import CheckpointError, FencedError, QueryStopped, RewindNeeded, StateServerError
+from tailrace.server.transport.protocol import CommitResult, Span
+from tailrace.spark.servers.fleet import Fleet
+
+_log = logging.getLogger("tailrace")
+_LOOK_S = 0.1
+NOTICE_S = 5.0
+TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be made durable."""
+
+    epoch: int
+    try_: int
+    watermarks: Mapping[str, Any]
+    rows: Mapping[str, Any]
+    epoch_config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One that has been made. ``behind_ms``: how long it took, whoever waited for it. ``spans``: its steps."""
+
+    manifest: Manifest
+    behind_ms: float
+    spans: tuple[Span, ...] = ()
+
+
+class Commits:
+    """``clean``: what else is to be cleaned behind a durable epoch.
+
+    ``notice_s``: after this a wait is told, with what it waits for. ``timeout_s``: after this it ends the query.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        fleet: Fleet,
+        mode: CommitMode,
+        clean: Sequence[Callable[[int], object]] = (),
+        notice_s: float = NOTICE_S,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._controller = controller
+        self._fleet = fleet
+        self._mode = mode
+        self._clean_too = clean
+        self._durable = {
+            controller.recovery_point.epoch: controller.recovery_point.manifest
+        }  # newest two that were waited for
+        # An epoch begins when the one before the last is durable: so far can an earlier run have come, at most.
+        self._begun_before = controller.recovery_point.epoch + 2
+        self._begun: list[tuple[int, Call[Commit]]] = []  # not yet seen to be durable, ascending
+        self._worker = tasks.worker("tailrace-commit")
+        self._cleaner = tasks.worker("tailrace-clean")
+        self._recorder = tasks.worker("tailrace-record")
+        self._recorded: Call[Mapping[str, Any]] | None = None
+        self._stopping = tasks.event()
+        self._newest: Call[Commit] | None = None
+        self._notice_s, self._timeout_s = notice_s, timeout_s
+        self._saved: tuple[Order, Sequence[CommitResult]] | None = None  # of the newest commit that got so far
+        self._doing = "nothing"
+        self.last: Commit | None = None
+
+    @property
+    def after_sink(self) -> bool:
+        """Whether a sink may see an epoch before its manifest is durable."""
+        return self._mode is not CommitMode.SYNC
+
+    @property
+    def leads(self) -> bool:
+        """Whether a sink may see an epoch before anything of it is saved."""
+        return self._mode is CommitMode.ASYNC
+
+    def recorded(self, epoch: int) -> Mapping[str, Any] | None:
+        """What an earlier run has recorded for the epoch, if it did.
+
+        Also of an epoch that is planned afresh: an earlier run may have begun it, and its record would be taken for
+        this run's by the next one.
+        """
+        return self._controller.decided(epoch) if epoch <= self._begun_before else None
+
+    def record(self, epoch: int, epoch_config: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+        """Record what the epoch goes by, where its sink may see it before its manifest is durable. The gate waits.
+
+        ``before``: what the epoch before went by, which needs no record, unless an earlier run's may still come.
+        """
+        if self.after_sink:
+            told = {} if epoch <= self._begun_before else dict(before)
+            self._recorded = self._recorder.submit(self._record, epoch, dict(epoch_config), told)
+
+    def _record(self, epoch: int, epoch_config: Mapping[str, Any], before: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = self._controller.decide(epoch, epoch_config, before)
+        if found != epoch_config:  # an earlier run's would have been read before the epoch began
+            raise FencedError(
+                f"Another run has begun epoch {epoch}: it goes by {dict(found)}, this one by {dict(epoch_config)}. "
+                "This query stops; only one query may use a state location."
+            )
+        return found
+
+    def _count(self, order: Order) -> None:
+        try:
+            self._controller.count(order.epoch, order.rows["input"])
+        except Exception as error:  # without it a replay is not compared, and no other harm is done
+            _log.warning("how many rows epoch %d has could not be recorded: %s", order.epoch, error)
+
+    def begin(self, order: Order, written: Sequence[CommitResult] | None = None) -> None:
+        """The epoch's steps are done; ``written`` where the servers have written their deltas in the same call."""
+        # An earlier try of this epoch is given up: what became of its commit does not matter any more.
+        self._begun = [each for each in self._begun if each[0] < order.epoch]
+        self._raise_failed()
+        try:
+            self._controller.begin(order.epoch, order.try_)
+        except RuntimeError:
+            self._raise_failed()  # since a moment ago: that is why
+            raise
+        if written is None and self._mode is CommitMode.ASYNC_CHECKPOINT:
+            written = self._save(order)
+        if self.after_sink:
+            self._recorder.submit(self._count, order)
+        commit = self._worker.submit(self._commit, order, written)
+        self._begun.append((order.epoch, commit))
+        self._newest = commit
+
+    def finished(self) -> None:
+        """The newest epoch's sink is done: once it is durable too, nothing of it will be asked for again."""
+        if self._newest is not None:
+            self._cleaner.submit(self._clean, self._newest)
+
+    def gate(self, epoch: int) -> None:
+        """Return when the sink may have the epoch's rows; raise where it never may."""
+        if self._recorded is not None:
+            self._recorded.result()
+        self._await(epoch if self._mode is CommitMode.SYNC else epoch - 1)
+
+    def base(self, epoch: int) -> Manifest:
+        """The durable manifest that another try of ``epoch`` starts from. Nothing is under way when this returns."""
+        self.settle()
+        try:
+            self._await(epoch - 1)
+        except StateServerError as error:
+            self._go_on(epoch - 1, error)
+        return self._durable[epoch - 1]
+
+    def _go_on(self, epoch: int, error: StateServerError) -> None:
+        """The epoch's commit has lost a server: finish it from what that one had saved, if it had."""
+        saved, self._saved = self._saved, None
+        if saved is not None and saved[0].epoch == epoch:
+            self._fleet.replace_lost()
+            self._begun[0] = (epoch, self._worker.submit(self._commit, *saved))
+            try:
+                self._await(epoch)
+                _log.warning("epoch %d is durable from what its lost server had saved", epoch)
+                return
+            except StateServerError as again:
+                error = again
+        raise RewindNeeded(
+            f"epoch {epoch} was not durable when a state server was lost with it, so epoch {epoch + 1} cannot be "
+            f"tried again on top of it: the query starts again from the epoch before ({error})"
+        ) from error
+
+    def made(self, epoch: int) -> Manifest | None:
+        """The manifest of the epoch's newest try, where it is durable by now."""
+        for begun, commit in self._begun:
+            if begun == epoch and commit.done() and commit.exception() is None:
+                return commit.result().manifest
+        return self._durable.get(epoch)
+
+    def settle(self) -> None:
+        """Wait until nothing is under way, whatever comes of it."""
+        for worker in (self._worker, self._cleaner):  # the second one waits for the first
+            worker.submit(lambda: None).result()
+
+    def stop(self) -> None:
+        """From now on nobody waits at the gate: an epoch whose rows were not released yet is left to the next start."""
+        self._stopping.set()
+
+    def close(self) -> BaseException | None:
+        """Work off what has begun; the reason why some epoch did not become durable, if one did not."""
+        self._stopping.set()
+        self._recorder.shutdown(wait=True)
+        self._worker.shutdown(wait=True)
+        self._cleaner.shutdown(wait=True)
+        return next((error for _, commit in self._begun if (error := commit.exception()) is not None), None)
+
+    def _raise_failed(self) -> None:
+        """Raise the reason why an epoch that has begun its commit will not be durable, where one will not."""
+        for _, commit in self._begun:
+            if commit.done() and (error := commit.exception()) is not None:
+                raise error
+
+    def _await(self, epoch: int) -> None:
+        began = clock.monotonic()
+        told = False
+        while self._begun and self._begun[0][0] <= epoch:
+            commit = self._begun[0][1]
+            try:
+                self.last = commit.result(_LOOK_S)
+            except TimeoutError:
+                if commit.done():
+                    raise
+                if self._stopping.is_set():
+                    raise QueryStopped(f"the query was stopped while epoch {epoch} was not durable yet") from None
+                waited_s = clock.monotonic() - began
+                if waited_s > self._timeout_s:
+                    raise CheckpointError(
+                        f"Epoch {epoch} did not become durable within {waited_s:.0f} s: it is still {self._doing}. "
+                        "Look after the state location, then start the query again: it continues from the last "
+                        "durable epoch."
+                    ) from None
+                if waited_s > self._notice_s and not told:
+                    told = True
+                    _log.warning("epoch %d is not durable after %.0f s: still %s", epoch, waited_s, self._doing)
+                continue
+            self._durable[self.last.manifest.epoch] = self.last.manifest
+            self._durable = {each: self._durable[each] for each in sorted(self._durable)[-2:]}
+            self._begun.pop(0)
+
+    # The worker ------------------------------------------------------------------------------------------------------
+
+    def _commit(self, order: Order, saved: Sequence[CommitResult] | None) -> Commit:
+        began = clock.monotonic()
+        controller, epoch, try_ = self._controller, order.epoch, order.try_
+        try:
+            if controller.durable < epoch - 1:
+                raise StateServerError(f"epoch {epoch} follows one that did not become durable")
+            if saved is None:
+                self._doing = f"saving the deltas of epoch {epoch}"
+                saved = self._save(order)
+            if not all(each.uploaded for each in saved):
+                controller.saved(epoch, try_)
+                self._saved = order, saved
+            self._doing = f"uploading the deltas of epoch {epoch}"
+            uploads = self._upload(saved)
+            horizons: dict[str, int] = {}
+            for each in saved:
+                for operator, horizon in each.horizons.items():
+                    horizons[operator] = max(horizon, horizons.get(operator, horizon))
+            self._doing = f"writing the log entry of epoch {epoch}"
+            logging_began = clock.now()
+            manifest = controller.commit(
+                epoch,
+                try_,
+                deltas=[each.delta for each in saved if each.delta is not None],
+                compactions=[compact for each in saved for compact in each.compactions],
+                watermarks=order.watermarks,
+                rows=order.rows,
+                epoch_config=order.epoch_config,
+                horizons=horizons,
+            )
+        except StateServerError:
+            if self._saved is None or self._saved[0] != order:
+                controller.give_up(epoch, try_)
+            raise
+        except BaseException:
+            controller.give_up(epoch, try_)
+            raise
+        steps = [span for each in saved for span in each.spans]
+        spans = _joined([*steps, *uploads, ("log", logging_began, clock.now())])
+        return Commit(manifest, (clock.monotonic() - began) * 1e3, spans)
+
+    def _save(self, order: Order) -> list[CommitResult]:
+        """The first acknowledgement. In mode sync the second with it: nobody waits for less."""
+        at_once = self._mode is CommitMode.SYNC
+        return self._fleet.each(lambda client, _: client.commit(order.epoch, order.try_, upload=at_once))
+
+    def _upload(self, saved: Sequence[CommitResult]) -> list[Span]:
+        """The second: each server brings its own delta into the store, or another one on its machine does."""
+        left = {each.delta.name: each.delta for each in saved if each.delta is not None and not each.uploaded}
+        if not left:
+            return []
+        spans: list[Span] = []
+        if len(saved) == len(self._fleet.servers):
+            own = [[each.delta] if each.delta is not None and each.delta.name in left else [] for each in saved]
+            answers = self._fleet.each(lambda client, number: client.upload(own[number]) if own[number] else None)
+        else:
+            answers = []
+        for answer in answers:
+            if answer is not None:
+                spans.append(answer.span)
+                for name in answer.names:
+                    left.pop(name, None)
+        for server in self._fleet.servers if left else ():
+            answer = self._fleet.client(server).upload(left.values())
+            spans.append(answer.span)
+            for name in answer.names:
+                left.pop(name, None)
+        if left:
+            raise StateServerError(f"deltas were saved, and nobody has them any more: {', '.join(sorted(left))}")
+        return spans
+
+    def _clean(self, commit: Call[Commit]) -> None:
+        """Nothing here may fail an epoch: what is left undone is done by the next one, or by the next start."""
+        if commit.exception() is not None:
+            return
+        manifest = commit.result().manifest
+        steps: list[Callable[[], object]] = [
+            lambda: self._fleet.each(
+                lambda client, _: client.compact(manifest.objects, manifest.epoch, manifest.horizons)
+            ),
+            lambda: self._fleet.each(lambda client, _: client.forget(manifest.epoch)),
+            self._controller.clean,
+            *(lambda each=each: each(manifest.epoch) for each in self._clean_too),
+        ]
+        for step in steps:
+            try:
+                step()
+            except Exception as error:
+                _log.warning("behind epoch %d: %s", manifest.epoch, error)
+
+
+def _joined(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """Steps of several servers as one: from the first begin to the last end."""
+    joined: dict[str, tuple[float, float]] = {}
+    for name, began, ended in spans:
+        first, last = joined.get(name, (began, ended))
+        joined[name] = min(first, began), max(last, ended)
+    return tuple((name, began, ended) for name, (began, ended) in joined.items())

@@ -1,0 +1,89 @@
+"""Spark's own logs of a query, wherever its checkpoint lies: in a local path, or behind a Hadoop URI, read by Spark.
+
+Behind a URI, Spark reads and Tailrace's own store moves aside. The two find their way by different settings (Hadoop's
+confs, environment variables), and might look at two buckets of one name. So before anything is trusted to it the store
+puts an object that Spark must see.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import AnalysisException
+
+from tailrace.commit.spark_logs import BACKUP, SparkFolder, SparkObjects, numbers_of
+from tailrace.env.files.disk import Disk
+from tailrace.env.randomness import short_id
+from tailrace.env.stores.location import CLOUD_SCHEMES, open_store
+from tailrace.env.stores.object_store import ObjectStore
+from tailrace.errors import CheckpointError
+
+
+class SparkLogFiles:
+    """The logs below a checkpoint location. One thread at a time."""
+
+    def __init__(self, spark: SparkSession, checkpoint: str, disk: Disk | None = None) -> None:
+        self._spark = spark
+        self._checkpoint = checkpoint.rstrip("/") if not is_local(checkpoint) else checkpoint
+        self._folder = SparkFolder(Path(open_store(checkpoint).uri), disk) if is_local(checkpoint) else None
+
+    @cached_property
+    def fixed(self) -> tuple[str, ...]:
+        """Why the logs cannot be rewound, where they cannot."""
+        if self._folder is not None:
+            return ()
+        scheme = self._checkpoint.partition(":")[0].lower()
+        if scheme not in CLOUD_SCHEMES:
+            return (f"Spark's checkpoint {self._checkpoint} is on {scheme}:, where Tailrace cannot rewind it",)
+        try:
+            store = open_store(self._checkpoint)
+            if self._is_same_place(store):
+                return ()
+        except CheckpointError as error:
+            return (f"Spark's checkpoint {self._checkpoint} cannot be rewound ({str(error).split('. ')[0]})",)
+        return (
+            f"Spark's checkpoint {self._checkpoint} cannot be rewound, since Spark does not see what is put to "
+            f"{store.uri}: the settings of Hadoop's file system and the environment variables lead to different places",
+        )
+
+    def epochs(self, log: str) -> list[int]:
+        """The epochs that have a file in ``commits`` or ``offsets``; empty where there is no checkpoint yet."""
+        if self._folder is not None:
+            return self._folder.epochs(log)
+        try:
+            files = self._spark.read.format("binaryFile").load(f"{self._checkpoint}/{log}")
+            return numbers_of(row.path for row in files.select("path").collect())
+        except AnalysisException:  # no such path: the query has not run yet
+            return []
+
+    def move_to_backup(self, log: str, epoch: int) -> None:
+        if self._folder is not None:
+            self._folder.move_to_backup(log, epoch)
+            return
+        if self.fixed:
+            raise CheckpointError(
+                f"Spark's checkpoint {self._checkpoint} is one epoch ahead of the state, and {log}/{epoch} must be "
+                f"moved out of it before the query can go on. But {self.fixed[0]}. Move {log}/{epoch} aside by hand, "
+                "or start with new locations."
+            )
+        SparkObjects(open_store(self._checkpoint)).move_to_backup(log, epoch)
+
+    def _is_same_place(self, store: ObjectStore) -> bool:
+        name = f"{BACKUP}/place-{short_id()}"
+        store.put(name, [name.encode()])
+        try:
+            found = self._spark.read.format("binaryFile").load(f"{self._checkpoint}/{name}")
+            return [bytes(row.content) for row in found.select("content").collect()] == [name.encode()]
+        except (PySparkException, Py4JJavaError):  # it is not there, or Spark has no way there at all
+            return False
+        finally:
+            store.delete([name])
+
+
+def is_local(uri: str) -> bool:
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", uri) is None or uri.lower().startswith("file:")

@@ -1,0 +1,41 @@
+"""A user's function that never returns, as the driver sees it.
+
+The server itself gives such a call up and says so (``operators.call_limit``), unless the function never lets go of the
+server's interpreter: then the server ends, and all that the driver sees is that it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tailrace.env import clock
+from tailrace.errors import StateServerError, UserFunctionError
+from tailrace.operators.lookup.spec import LookupSpec
+from tailrace.operators.spec import OperatorSpec
+from tailrace.server.transport.protocol import Access
+
+
+@contextmanager
+def telling_endless(operator: OperatorSpec, epoch: int, limit_s: float, access: Access) -> Iterator[float | None]:
+    """Around the calls to servers of one step. Gives how long a call may take; None: as long as any.
+
+    A server that is lost after ``limit_s`` is lost to the function, which would do it again: no other try helps.
+    """
+    if isinstance(operator, LookupSpec):
+        yield access.transfer_timeout_s  # it may wait for its table, and says so itself when that was too long
+        return
+    if operator.without_code() == operator:  # none of the user's functions
+        yield None
+        return
+    began = clock.monotonic()
+    try:
+        yield access.transfer_timeout_s + limit_s  # a function is called as often as there is work for it
+    except StateServerError as error:
+        if clock.monotonic() - began < limit_s:
+            raise
+        raise UserFunctionError(
+            f"operator {operator.name}, epoch {epoch}: its function has not returned within {limit_s:g} s (option "
+            f"functionTimeout), nor let anything else happen in the state server, which has ended ({error}). Nothing "
+            "of the epoch was kept: mend the function and start the query again."
+        ) from error

@@ -1,0 +1,52 @@
+"""Event time of a query: what was seen, what is late, what closes. Pure.
+
+Two rules. ``tailrace``: windows close by the largest event time seen, this epoch's rows included. ``spark``: by what
+was seen before this epoch, in whole milliseconds and never below 1970, as Spark's own aggregation does between
+consecutive batches of data. Under both, rows are late by the watermark that the epoch before closed with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.api.options import WatermarkRule
+from tailrace.ids import MIN_MICROS
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """As of the end of an epoch. ``closed``: windows that end at or before it have closed."""
+
+    times_max: tuple[int, ...]  # the largest event time seen, by input
+    closed: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"times_max": list(self.times_max), "closed": self.closed}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any], rule: WatermarkRule, inputs: int) -> Watermark:
+        """As an epoch has recorded it; where none has, before the first."""
+        if not raw:
+            return cls((MIN_MICROS,) * inputs, 0 if rule is WatermarkRule.SPARK else MIN_MICROS)
+        return cls(tuple(raw["times_max"]), raw["closed"])
+
+    def after(self, times_max: Sequence[int], delays: Sequence[int], rule: WatermarkRule) -> Watermark:
+        """The watermark after an epoch whose rows reached ``times_max``: that of the slowest input."""
+        seen = tuple(map(max, self.times_max, times_max))
+        epoch_config = self.times_max if rule is WatermarkRule.SPARK else seen
+        if MIN_MICROS in epoch_config:
+            return Watermark(seen, self.closed)
+        if rule is WatermarkRule.SPARK:
+            mark = min(
+                time // 1000 * 1000 - delay // 1000 * 1000 for time, delay in zip(epoch_config, delays, strict=True)
+            )
+        else:
+            mark = min(time - delay for time, delay in zip(epoch_config, delays, strict=True))
+        return Watermark(seen, max(self.closed, mark))
+
+
+def behind(watermark: int, lag: int) -> int:
+    """The watermark of an operator so far behind the first one."""
+    return watermark if watermark == MIN_MICROS else watermark - lag

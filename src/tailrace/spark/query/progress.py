@@ -1,0 +1,234 @@
+"""What an epoch did and what it cost, as an object and as JSON in the manner of Spark's ``StreamingQueryProgress``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.env.clock import timestamp_text
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.metrics import with_ratios
+from tailrace.plan.describe import kind_name
+from tailrace.plan.physical import Stage
+from tailrace.server.transport.protocol import OperatorStatus
+from tailrace.spark.hints.lookahead import LookaheadProgress
+from tailrace.spark.query.timeline import Step
+
+
+@dataclass(frozen=True)
+class QueryIdentity:
+    """``id`` and ``run_id`` are Spark's, empty until it has told them; ``run`` is ours and names our files."""
+
+    run: str
+    name: str | None
+    id: str = ""
+    run_id: str = ""
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Milliseconds. ``plan`` to ``sink`` follow each other; ``combine`` and ``transfer`` are inside ``ingest``, each
+    the largest of any task. ``commit`` holds the calls to the servers and the wait at the gate. ``behind``: the newest
+    commit that is durable, from begin to end, whoever waited for it. ``retries``: what failed tries took."""
+
+    plan: float = 0.0
+    ingest: float = 0.0
+    combine: float = 0.0
+    transfer: float = 0.0
+    apply: float = 0.0
+    advance: float = 0.0
+    commit: float = 0.0
+    sink: float = 0.0
+    behind: float = 0.0
+    retries: float = 0.0
+    total: float = 0.0
+
+    def to_json(self) -> dict[str, float]:
+        return {name: round(value, 3) for name, value in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class OperatorProgress:
+    """One operator of the chain in one epoch, on all servers together."""
+
+    name: str
+    kind: str
+    store: str
+    shards: int
+    servers: int
+    rows: int  # state records
+    updated: int  # of these, touched
+    state_bytes: int  # in memory
+    state_disk_bytes: int  # and beyond it
+    input_rows: int  # as they reached the servers: partials, where tasks have combined rows
+    output_rows: int
+    late_rows: int
+    null_time_rows: int
+    spilled_bytes: int
+    apply_ms: float  # of the slowest server
+    advance_ms: float
+    metrics: Mapping[str, float]  # of its stores, since the servers began
+
+    @classmethod
+    def of(
+        cls, stage: Stage, statuses: Sequence[OperatorStatus], late_rows: int, null_time_rows: int
+    ) -> OperatorProgress:
+        return cls(
+            name=stage.operator.name,
+            kind=kind_name(stage.operator),
+            store=stage.store.pattern.value if stage.store.pattern is not None else "none",
+            shards=stage.operator.shards,
+            servers=len(statuses),
+            rows=sum(each.rows for each in statuses),
+            updated=sum(each.updated for each in statuses),
+            state_bytes=sum(each.state_bytes for each in statuses),
+            state_disk_bytes=sum(each.state_disk_bytes for each in statuses),
+            input_rows=sum(each.input_rows for each in statuses),
+            output_rows=sum(each.output_rows for each in statuses),
+            late_rows=late_rows,
+            null_time_rows=null_time_rows,
+            spilled_bytes=sum(each.spilled_bytes for each in statuses),
+            apply_ms=max(each.apply_ms for each in statuses),
+            advance_ms=max(each.advance_ms for each in statuses),
+            metrics=with_ratios(each.metrics for each in statuses),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """By the names that Spark has for it, where it has one."""
+        return {
+            "operatorName": self.name,
+            "operatorKind": self.kind,
+            "store": self.store,
+            "numRowsTotal": self.rows,
+            "numRowsUpdated": self.updated,
+            "numInputRows": self.input_rows,
+            "numOutputRows": self.output_rows,
+            "numRowsDroppedByWatermark": self.late_rows,
+            "numRowsDroppedWithoutEventTime": self.null_time_rows,
+            "allUpdatesTimeMs": round(self.apply_ms, 3),
+            "allRemovalsTimeMs": round(self.advance_ms, 3),
+            "memoryUsedBytes": self.state_bytes,
+            "diskUsedBytes": self.state_disk_bytes,
+            "spilledBytes": self.spilled_bytes,
+            "numShufflePartitions": self.shards,
+            "numStateStoreInstances": self.servers,
+            "customMetrics": dict(self.metrics),
+        }
+
+
+@dataclass(frozen=True)
+class EpochProgress:
+    """One epoch. Reads like a mapping too: ``progress["numInputRows"]``."""
+
+    query: QueryIdentity
+    operators: tuple[OperatorProgress, ...]  # of the chain, the first one first
+    epoch: int
+    tries: int
+    started: float
+    input_rows: int
+    partials: int
+    output_rows: int
+    watermark: int
+    time_max: int
+    memory_bytes_max: int
+    staged_bytes: int
+    servers: int
+    combined: bool
+    replayed: bool
+    duration_ms: Durations = field(default_factory=Durations)
+    timeline: tuple[Step, ...] = ()  # of this epoch, and of the newest commit that is durable
+    lookaheads: tuple[LookaheadProgress, ...] = ()  # by operator
+
+    @property
+    def late_rows(self) -> int:
+        return sum(each.late_rows for each in self.operators)
+
+    @property
+    def null_time_rows(self) -> int:
+        return sum(each.null_time_rows for each in self.operators)
+
+    @property
+    def state_rows(self) -> int:
+        return sum(each.rows for each in self.operators)
+
+    @property
+    def state_rows_updated(self) -> int:
+        return sum(each.updated for each in self.operators)
+
+    @property
+    def state_bytes(self) -> int:
+        """In memory."""
+        return sum(each.state_bytes for each in self.operators)
+
+    @property
+    def state_disk_bytes(self) -> int:
+        return sum(each.state_disk_bytes for each in self.operators)
+
+    @property
+    def spilled_bytes(self) -> int:
+        return sum(each.spilled_bytes for each in self.operators)
+
+    def asDict(self) -> dict[str, Any]:
+        seconds = max(self.duration_ms.total, 1e-3) / 1e3
+        event_time = {}
+        if self.time_max > MIN_MICROS:
+            event_time["max"] = _time_text(self.time_max)
+        if self.watermark > MIN_MICROS:
+            event_time["watermark"] = _time_text(self.watermark)
+        return {
+            "id": self.query.id,
+            "runId": self.query.run_id,
+            "run": self.query.run,
+            "name": self.query.name,
+            "timestamp": timestamp_text(self.started),
+            "batchId": self.epoch,
+            "tries": self.tries,
+            "replayed": self.replayed,
+            "numInputRows": self.input_rows,
+            "processedRowsPerSecond": round(self.input_rows / seconds, 1),
+            "durationMs": self.duration_ms.to_json(),
+            "timeline": [[each.epoch, each.name, round(each.began, 4), round(each.ended, 4)] for each in self.timeline],
+            "eventTime": event_time,
+            "stateOperators": [each.to_json() for each in self.operators],
+            "state": {
+                "numRowsTotal": self.state_rows,
+                "numRowsUpdated": self.state_rows_updated,
+                "numRowsDroppedByWatermark": self.late_rows,
+                "numRowsDroppedWithoutEventTime": self.null_time_rows,
+                "memoryUsedBytes": self.state_bytes,
+                "diskUsedBytes": self.state_disk_bytes,
+                "memoryBudgetBytes": self.memory_bytes_max,
+                "numServers": self.servers,
+            },
+            "ingest": {
+                "numPartials": self.partials,
+                "combined": self.combined,
+                "stagedBytes": self.staged_bytes,
+                "spilledBytes": self.spilled_bytes,
+            },
+            "lookahead": [each.to_json() for each in self.lookaheads],
+            "sink": {"numOutputRows": self.output_rows},
+        }
+
+    @property
+    def json(self) -> str:
+        return json.dumps(self.asDict(), separators=(",", ":"))
+
+    @property
+    def prettyJson(self) -> str:
+        return json.dumps(self.asDict(), indent=2)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.asDict()[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.asDict().get(key, default)
+
+
+def _time_text(micros: int) -> str:
+    try:
+        return timestamp_text(micros / 1e6)
+    except (ValueError, OverflowError, OSError):  # outside the years that a calendar knows
+        return f"{micros} us"

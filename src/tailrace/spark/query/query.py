@@ -1,0 +1,240 @@
+"""A started query: Spark's own, plus the servers, the lock and the progress that belong to it.
+
+Whatever ends the query (``stop``, an error, the end of ``availableNow``, the end of the interpreter), a watching thread
+releases all of it, once: commits that have begun are worked off first. ``stop`` and ``awaitTermination`` return only
+after that.
+
+Where a state server was lost together with an epoch that Spark has committed and that was not durable yet, the
+watching thread starts the query again: the new start rewinds Spark to that epoch. So Spark's query underneath, its
+``runId`` too, is another one then. It does so a bounded number of times without an epoch done in between.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery as SparkQuery
+
+from tailrace.errors import QueryStopped, RewindNeeded, StateServerError, TailraceError
+from tailrace.spark.epoch.runner import PROGRESS_KEPT, Epochs
+from tailrace.spark.hints.lookahead import told_lines
+from tailrace.spark.query.progress import EpochProgress
+
+_RELEASE_TIMEOUT_S = 30.0
+_LOOK_S = 0.05
+_log = logging.getLogger("tailrace")
+
+
+class Failure:
+    """The error that ended an epoch, kept as it was: Spark turns it into text."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self.stopped = False  # by the user
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether the query has ended in a way that asks for another start."""
+        return self.error is not None and not self.stopped
+
+
+@dataclass(frozen=True)
+class Running:
+    """One run of a query. ``release`` ends what belongs to it, and raises where commits could not be worked off."""
+
+    query: SparkQuery
+    epochs: Epochs
+    plan_text: str
+    failure: Failure
+    release: Callable[[], None]
+
+
+class StreamingQuery:
+    """As PySpark's ``StreamingQuery``. ``again`` starts another run where the one before can go on from its log."""
+
+    def __init__(self, running: Running, again: Callable[[], Running], restarts_max: int) -> None:
+        self._running = running
+        self._again = again
+        self._restarts_left = self._restarts_max = restarts_max
+        self._past: list[EpochProgress] = []  # of earlier runs
+        self._error: BaseException | None = None  # of a start again, or of commits that could not be worked off
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="tailrace-watch", daemon=True)
+        self._watcher.start()
+        _active.add(self)
+
+    @property
+    def id(self) -> str:
+        """Stays the same over restarts from one checkpoint."""
+        return str(self._running.query.id)
+
+    @property
+    def runId(self) -> str:
+        return str(self._running.query.runId)
+
+    @property
+    def name(self) -> str | None:
+        return self._running.query.name
+
+    @property
+    def isActive(self) -> bool:
+        if self._ended.is_set():
+            return False
+        return bool(self._running.query.isActive) or self._starts_again(self._running)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return dict(self._running.query.status)
+
+    @property
+    def lastProgress(self) -> EpochProgress | None:
+        """The newest finished epoch, or None before the first."""
+        progress = self.recentProgress
+        return progress[-1] if progress else None
+
+    @property
+    def recentProgress(self) -> list[EpochProgress]:
+        """The newest 100 epochs, oldest first."""
+        return [*self._past, *self._running.epochs.progress][-PROGRESS_KEPT:]
+
+    @property
+    def sparkQuery(self) -> SparkQuery:
+        """Spark's own query underneath, for what it reports of sources."""
+        return self._running.query
+
+    def explain(self, extended: bool = False) -> None:
+        """Print which operator got which store and why; ``extended`` adds Spark's own plan."""
+        print(self._running.plan_text)
+        for line in told_lines(self._running.epochs.lookaheads()):
+            print(line)
+        if extended:
+            self._running.query.explain(True)
+
+    def exception(self) -> BaseException | None:
+        """Why the query ended, or None."""
+        if self._error is not None or self._starts_again(self._running) or self._was_stopped:
+            return self._error
+        found: BaseException | None = self._running.query.exception()
+        # Ours says more, but only where Spark calls it a failure: stopping interrupts an epoch too.
+        error = self._running.failure.error
+        return error if found is not None and error is not None else found
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait for the end; raise the error that caused it, if one did."""
+        ended = self._ended.wait(timeout)
+        if ended:
+            error = self._error or self._running.failure.error
+            found = None if self._was_stopped else self._running.query.exception()
+            if self._error is not None or (found is not None and isinstance(error, TailraceError)):
+                assert error is not None
+                raise error
+            if found is not None:
+                raise found
+        return None if timeout is None else ended
+
+    def processAllAvailable(self) -> None:
+        """Wait until all that the source has now is done. For tests."""
+        while True:
+            running = self._running
+            try:
+                running.query.processAllAvailable()
+                return
+            except StreamingQueryException as error:
+                while self._starts_again(running) and running is self._running:
+                    self._ended.wait(_LOOK_S)
+                if running is not self._running:
+                    continue
+                cause = self._error or running.failure.error
+                if isinstance(cause, TailraceError):
+                    raise cause from None
+                raise error
+
+    def stop(self) -> None:
+        """Stop, work off commits that have begun, and release the servers and the checkpoint."""
+        self._stopping.set()
+        self._running.failure.stopped = True
+        self._running.epochs.stop()
+        self._running.query.stop()
+        self._ended.wait(_RELEASE_TIMEOUT_S)
+
+    @property
+    def _was_stopped(self) -> bool:
+        """While an epoch waited: Spark takes that for a failure."""
+        return isinstance(self._running.failure.error, QueryStopped)
+
+    def _watch(self) -> None:
+        try:
+            while True:
+                try:
+                    self._running.query.awaitTermination()
+                except Exception:
+                    pass  # the user's thread gets it from awaitTermination or exception()
+                self._release()
+                if not self._starts_again(self._running):
+                    return
+                self._start_again()
+        finally:
+            self._ended.set()
+
+    def _starts_again(self, running: Running) -> bool:
+        """Whether the watching thread answers this run's end by another run."""
+        lost = isinstance(running.failure.error, RewindNeeded)
+        return lost and not self._stopping.is_set() and self._restarts_left > 0 and not self._ended.is_set()
+
+    def _start_again(self) -> None:
+        past = self._running
+        _log.warning("the query starts again: %s", past.failure.error)
+        self._past = self.recentProgress
+        self._restarts_left = self._restarts_max if past.epochs.progress else self._restarts_left - 1
+        try:
+            self._running = self._again()
+        except Exception as error:
+            self._error = error
+            self._restarts_left = 0
+            return
+        if self._stopping.is_set():
+            self._running.query.stop()
+
+    def _release(self) -> None:
+        running = self._running
+        try:
+            running.release()
+        except Exception as error:
+            if running.query.exception() is not None:
+                return  # the query has failed anyway, and the next start goes on from the log
+            if self._stopping.is_set():
+                _log.warning("the last epoch is not durable, and will be run again by the next start: %s", error)
+            elif isinstance(error, StateServerError) and self._restarts_left > 0:
+                running.failure.error = RewindNeeded(f"the last epoch was lost with a state server: {error}")
+            else:
+                self._error = error
+
+    def _release_once(self) -> None:
+        """At the end of the interpreter, where Spark does not answer any more."""
+        if not self._ended.is_set():
+            try:
+                self._running.release()
+            finally:
+                self._ended.set()
+
+
+_active: weakref.WeakSet[StreamingQuery] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """At the end of the interpreter Spark's gateway may be gone; the servers must go anyway."""
+    for query in list(_active):
+        try:
+            if query.isActive:
+                query.stop()
+        except Exception:
+            query._release_once()

@@ -1,0 +1,259 @@
+"""Starting a query: from what the user wrote to a running Spark query with its servers.
+
+Order: plan; the query's lock, fence and landing (``Controller.start``); servers started and loaded; Spark's query.
+Whatever fails on the way releases what was taken before it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tailrace.api.definition import AvailableNow, ProcessingTime, QueryDefinition
+from tailrace.api.options import CommitMode, Options, Route, default_state_location
+from tailrace.api.relations import OutputMode, Relation
+from tailrace.api.stream import Stream
+from tailrace.api.tables import LookupTable
+from tailrace.commit.controller import Controller
+from tailrace.commit.lock import QueryLock
+from tailrace.env.randomness import new_run_id, new_token
+from tailrace.env.stores.location import open_store
+from tailrace.errors import AnalysisError, CheckpointError
+from tailrace.plan.explain import explain
+from tailrace.plan.fingerprint import differences, fingerprint
+from tailrace.plan.physical import PhysicalPlan, plan_query, plan_relation
+from tailrace.server.transport.protocol import ServerConfig
+from tailrace.spark.commit.spark_log import SparkLogFiles, is_local
+from tailrace.spark.epoch.runner import Epochs
+from tailrace.spark.hints.control import HintControl
+from tailrace.spark.hints.lookahead import Lookahead, told_lines
+from tailrace.spark.hints.plan import HintPlan
+from tailrace.spark.query.progress import QueryIdentity
+from tailrace.spark.query.query import Failure, Running, StreamingQuery
+from tailrace.spark.servers.fleet import Fleet
+from tailrace.spark.sinks.late_rows import LateOutput, LatePlace
+from tailrace.spark.sinks.sinks import late_sink_of, sink_of
+from tailrace.spark.sources.inputs import ingested, source_rows
+from tailrace.spark.sources.inspection import check_source, read_once
+from tailrace.spark.sources.schema import fields_of
+from tailrace.spark.sources.static_join import enriched
+from tailrace.spark.sources.transforms import Transformed, frame_of, then, transformed
+from tailrace.types import Field
+
+_RETAIN_CONF = "spark.sql.streaming.minBatchesToRetain"
+
+
+def stream(source: DataFrame) -> Stream:
+    """A stream of a streaming DataFrame's rows, to be grouped and aggregated by Tailrace.
+
+    Everything stateless (``select``, ``where``, ``withColumn``, joins with static tables) belongs before it.
+    """
+    frame = check_source(source)
+    return Stream(frame, fields_of(frame.schema), SparkRuntime(frame.sparkSession))
+
+
+class SparkRuntime:
+    """Starts and explains queries in one session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    @property
+    def ansi(self) -> bool:
+        return str(self._spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
+
+    def fields(self, schema: object) -> tuple[Field, ...]:
+        if isinstance(schema, str):
+            try:
+                schema = StructType.fromDDL(schema)
+            except PySparkException as error:
+                raise AnalysisError(f"schema {schema!r} cannot be read: {str(error).splitlines()[0]}") from error
+        if not isinstance(schema, StructType):
+            raise AnalysisError(f"schema takes a DDL string ('a bigint, b string') or a StructType, but got {schema!r}")
+        return fields_of(schema)
+
+    def table_fields(self, table: LookupTable) -> tuple[Field, ...]:
+        if table.schema is not None:
+            return self.fields(table.schema)
+        try:
+            return fields_of(self._spark.read.parquet(str(table.options["path"])).schema)
+        except PySparkException as error:
+            raise AnalysisError(f"{table.shown} cannot be read: {str(error).splitlines()[0]}") from error
+
+    def enriched(self, source: object, table: object, on: Sequence[str], how: str) -> tuple[object, tuple[Field, ...]]:
+        if not isinstance(source, Transformed):
+            source = enriched(frame_of(source), table, on, how)
+        else:
+            source = then(source, lambda frame: enriched(frame, table, on, how))
+        return source, fields_of(frame_of(source).schema)
+
+    def transformed(self, source: object, function: Callable[..., object]) -> tuple[object, tuple[Field, ...]]:
+        made = transformed(source, function)
+        return made, fields_of(frame_of(made).schema)
+
+    def explain(self, relation: Relation, output_mode: OutputMode, options: Options) -> str:
+        plan = plan_relation(relation, output_mode, options)
+        text = explain(_with_commit(plan, read_once(source_rows(relation, plan))))
+        points = HintPlan.of(relation, plan).candidates
+        return "\n".join([text, *told_lines({name: Lookahead(found) for name, found in points.items()})])
+
+    def start(self, query: QueryDefinition) -> StreamingQuery:
+        return StreamingQuery(self._run(query), lambda: self._run(query), query.options.epoch_tries)
+
+    def _run(self, query: QueryDefinition) -> Running:
+        spark = self._spark
+        plan = plan_query(query)
+        once = read_once(source_rows(query.relation, plan))
+        checkpoint, state = _absolute(query.checkpoint_location), _absolute(query.state_location)
+        logs = SparkLogFiles(spark, checkpoint)
+        fixed = () if plan.commit is CommitMode.SYNC else logs.fixed
+        plan = _with_commit(plan, (*once, *fixed))
+        _check_session(spark)
+        sink = sink_of(query, spark)
+        # A request that hangs is noticed as a server is that hangs.
+        store_options = {"stall_s": f"{plan.heartbeat_timeout / 1e6:g}"}
+        store = open_store(state, store_options)
+        run = new_run_id()
+        with ExitStack() as undo:
+            beside = default_state_location(checkpoint)
+            if is_local(checkpoint) and state != beside:
+                # Two queries with one checkpoint and two state locations: Spark itself would silently stop the first.
+                undo.callback(QueryLock(open_store(beside), run).release)
+            controller = Controller.start(
+                store,
+                fingerprint(plan),
+                logs,
+                run=run,
+                retain=plan.retain,
+                compare=_refuse_differences,
+                reread=not once,
+            )
+            undo.callback(controller.close)
+            config = ServerConfig(
+                run=run,
+                token=new_token(),
+                operators=tuple(stage.operator.to_json() for stage in plan.stages),
+                store_uri=state,
+                transport=plan.transport.value,
+                memory_bytes=plan.memory_bytes,
+                read_batch_ratio=plan.read_batch_ratio,
+                max_space_amplification=plan.max_space_amplification,
+                cache_policy=plan.spilled.policy.value,
+                prefetch=plan.spilled.prefetch.value,
+                reader=plan.spilled.reads.value,
+                cold_read_s=plan.spilled.read_time / 1e6,
+                cold_read_depth=plan.spilled.read_depth,
+                proof=(controller.fence_name, run),
+                store_options=store_options,
+                function_timeout_s=plan.function_timeout / 1e6,
+                copies=plan.copies,
+                copies_location=plan.local_location,
+                record_folder=plan.record_folder,
+            )
+            failure = Failure()
+            fleet = Fleet(spark, config, plan.shards, plan.heartbeat_timeout / 1e6)
+            undo.callback(lambda: fleet.close(keep=failure.comes_again))
+            fleet.open(controller.recovery_point.manifest, plan.epoch_tries)
+            plan = _as_replayed(plan, controller)
+            hints = HintPlan.of(query.relation, plan)
+            rows = source_rows(query.relation, plan, lambda source: hints.placed(source, config.access))
+            late = late_place = None
+            if query.late is not None:
+                late_place = LatePlace(config.store_uri, config.store_options)
+                late = LateOutput(late_sink_of(query.late), late_place, rows.schema)
+            identity = QueryIdentity(run, query.name)
+            epochs = Epochs(plan, controller, fleet, sink, identity, late, HintControl(plan, hints))
+            undo.callback(epochs.close)
+
+            def one_epoch(batch: DataFrame, epoch: int) -> None:
+                try:
+                    epochs.run(batch, epoch)
+                except BaseException as error:
+                    failure.error = error
+                    raise
+
+            writer = (
+                ingested(rows, plan, config.access, len(fleet.servers), late_place, hints.ingest)
+                .writeStream.foreachBatch(one_epoch)
+                .option("checkpointLocation", _for_spark(checkpoint))
+            )
+            if query.name is not None:
+                writer = writer.queryName(query.name)
+            match query.trigger:
+                case AvailableNow():
+                    writer = writer.trigger(availableNow=True)
+                case ProcessingTime(interval):
+                    writer = writer.trigger(processingTime=f"{interval // 1000} milliseconds")
+            try:
+                started = writer.start()
+            except PySparkException as error:
+                raise CheckpointError(
+                    f"Spark could not start the query on checkpointLocation {checkpoint}: {str(error)[:1000]}"
+                ) from error
+            epochs.identity = QueryIdentity(run, query.name, str(started.id), str(started.runId))
+            # Tasks that send to a silent server on another machine would wait for it: the epoch begins anew.
+            fleet.on_silent = lambda: spark.sparkContext.cancelJobGroup(str(started.runId))
+            text = explain(plan, query)
+            return Running(started, epochs, text, failure, undo.pop_all().close)
+
+
+def _with_commit(plan: PhysicalPlan, once: tuple[str, ...]) -> PhysicalPlan:
+    """The plan with a commit that its sources allow. The asynchronous ones may need an epoch again from its source."""
+    if plan.commit is CommitMode.SYNC or not once:
+        return plan
+    return replace(plan, commit=CommitMode.SYNC, commit_reason=f"since {'; '.join(once)}")
+
+
+def _as_replayed(plan: PhysicalPlan, controller: Controller) -> PhysicalPlan:
+    """The plan with the route of an epoch that will be replayed: another one might add doubles in another order."""
+    recovery_point = controller.recovery_point
+    recorded: Mapping[str, Any] = {}
+    if recovery_point.replay is not None:
+        recorded = recovery_point.replay.epoch_config
+    elif recovery_point.epoch < recovery_point.planned:
+        recorded = controller.decided(recovery_point.epoch + 1) or recovery_point.manifest.epoch_config
+    return replace(plan, route=Route(recorded["route"])) if "route" in recorded else plan
+
+
+def _for_spark(location: str) -> str:
+    """With its scheme: Spark would look for a bare path on its default file system, which may be another.
+
+    Not as a URI: Spark decodes nothing, and would take "%20" for part of a folder's name.
+    """
+    return f"file:{open_store(location).uri}" if is_local(location) else location
+
+
+def _absolute(location: str) -> str:
+    if not is_local(location) or location.lower().startswith("file:"):
+        return location
+    return os.path.abspath(os.path.expanduser(location))
+
+
+def _check_session(spark: SparkSession) -> None:
+    """A restart may have to replay the epoch before the newest: Spark must still know its offsets."""
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "false":
+        raise AnalysisError(
+            "PYSPARK_PIN_THREAD is false, so that Spark may run an epoch's job with what was set for another: unset it"
+        )
+    kept = int(spark.conf.get(_RETAIN_CONF, "100") or 100)
+    if kept < 2:
+        raise AnalysisError(
+            f"{_RETAIN_CONF} is {kept}, and a restart needs at least 2 epochs of Spark's own log: raise it"
+        )
+
+
+def _refuse_differences(stored: object, now: object) -> None:
+    found = differences(stored, now)  # type: ignore[arg-type]
+    if found:
+        raise CheckpointError(
+            "The state was made by another query, and this one cannot go on with it. What differs: "
+            + "; ".join(found)
+            + ". Undo the change, or start with a new checkpointLocation (and stateLocation)."
+        )

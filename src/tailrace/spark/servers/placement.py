@@ -1,0 +1,274 @@
+"""Which state server owns which shards, and how servers come to be: at most one per executor, started by a task there.
+
+Invariants of a ``Placement``
+- Every shard belongs to exactly one server; a server owns one half-open range, in the order of the servers.
+- A reassignment moves no shard that a surviving server already owns.
+
+No other code may assume that there is only one server, nor that a server's range stays the same between two tries.
+Only public PySpark is used. ``Placement`` is pure and frozen; ``ensure_servers`` is called by the driver's thread.
+
+Nobody can say for sure how many executors there are, nor make Spark visit each. Tasks that stay for a moment fill one
+slot after the other, and an executor that is missed has no server: rows reach the others from there all the same. A
+barrier job would visit all, but it waits for as many slots as it guesses there to be, all free at once: for ever, where
+the guess is too high or other queries are busy.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tailrace import errors
+from tailrace.env import clock
+from tailrace.errors import AnalysisError, StateServerError, TailraceError
+from tailrace.server.process.launch import ensure_server
+from tailrace.server.transport.protocol import TCP, UNIX, ServerAddress, ServerConfig
+
+AUTO = "auto"
+"""Unix sockets where driver and executors share a machine by construction, TCP elsewhere."""
+
+_COLUMN = "answer"
+_STAYS_S = (0.2, 1.0, 1.0)
+"""How long the tasks of each wave stay: those of the first hardly, since idle executors get their tasks all at once."""
+
+_WAVE_S = 5.0
+"""After this, the tasks of a wave stay no longer, however many are left."""
+
+_COPY_STAY_S = 10.0
+"""A later attempt of a task stays this long. It may be a speculative copy: one that is quick, because its executor has
+a server already, would end the attempt that is still starting one elsewhere."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """``bounds[i]`` to ``bounds[i + 1]`` are the shards of ``servers[i]``."""
+
+    servers: tuple[ServerAddress, ...]
+    bounds: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.bounds) != len(self.servers) + 1 or self.bounds[0] != 0:
+            raise ValueError(f"{len(self.servers)} servers do not fit the bounds {self.bounds}")
+        if any(low >= high for low, high in self.ranges):
+            raise ValueError(f"a server without shards: {self.bounds}")
+
+    @classmethod
+    def even(cls, servers: Sequence[ServerAddress], shards: int) -> Placement:
+        """Ranges of equal size, as far as they can be. Servers beyond the number of shards are left out."""
+        if not servers or shards < 1:
+            raise StateServerError("no state server could be started, so no shard can be placed")
+        used = tuple(servers[:shards])
+        return cls(used, tuple(shards * i // len(used) for i in range(len(used) + 1)))
+
+    @property
+    def shards(self) -> int:
+        return self.bounds[-1]
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """Half-open, in the order of ``servers``."""
+        return list(pairwise(self.bounds))
+
+    def shards_of(self, server: ServerAddress) -> range:
+        at = self.servers.index(server)
+        return range(self.bounds[at], self.bounds[at + 1])
+
+    def owner(self, shard: int) -> ServerAddress:
+        if not 0 <= shard < self.shards:
+            raise ValueError(f"there is no shard {shard}, only {self.shards}")
+        return self.servers[bisect_right(self.bounds, shard) - 1]
+
+    def reassigned(self, living: Sequence[ServerAddress]) -> Placement:
+        """The placement over the servers that live now: survivors keep theirs, new ones take over what was lost.
+
+        Where there are more losses than new servers, the neighbours of a gap share it. New servers for which nothing
+        was lost stay out: moving shards costs more than it would gain in the middle of a run.
+        """
+        if not living:
+            raise StateServerError("every state server is gone and none could be started")
+        known = {server.server for server in self.servers}
+        new = [server for server in living if server.server not in known]
+        survivors = {server.server for server in living} & known
+        if not survivors:
+            return Placement.even(living, self.shards)
+        owned = [
+            _Part(low, high, server if server.server in survivors else None)
+            for (low, high), server in zip(self.ranges, self.servers)
+        ]
+        kept = _without_gaps(_filled(_joined_gaps(owned), new))
+        return Placement(tuple(part.server for part in kept if part.server), (0, *(part.high for part in kept)))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A range of shards on its way to an owner; a gap has none."""
+
+    low: int
+    high: int
+    server: ServerAddress | None
+
+    @property
+    def size(self) -> int:
+        return self.high - self.low
+
+
+def _joined_gaps(parts: Sequence[_Part]) -> list[_Part]:
+    joined: list[_Part] = []
+    for part in parts:
+        if joined and joined[-1].server is None and part.server is None:
+            joined[-1] = replace(joined[-1], high=part.high)
+        else:
+            joined.append(part)
+    return joined
+
+
+def _filled(parts: Sequence[_Part], new: Sequence[ServerAddress]) -> list[_Part]:
+    """Give gaps to new servers: the largest first, one each, and then the largest share is halved again."""
+    counts = {part: 0 for part in parts if part.server is None}
+    for _ in new:
+        wanting = [gap for gap in counts if counts[gap] < gap.size]
+        if not wanting:
+            break
+        # A gap without any server comes before one that would only be shared further.
+        counts[max(wanting, key=lambda gap: (counts[gap] == 0, gap.size / (counts[gap] + 1)))] += 1
+    left = iter(new)
+    filled: list[_Part] = []
+    for part in parts:
+        count = counts.get(part, 0)
+        if count == 0:
+            filled.append(part)
+            continue
+        edges = [part.low + part.size * i // count for i in range(count + 1)]
+        filled += [_Part(low, high, next(left)) for low, high in pairwise(edges)]
+    return filled
+
+
+def _without_gaps(parts: Sequence[_Part]) -> list[_Part]:
+    """Let the neighbours of each gap share it."""
+    kept: list[_Part] = []
+    carried: int | None = None  # where the next owner begins, if not at its own start
+    for at, part in enumerate(parts):
+        if part.server is not None:
+            kept.append(part if carried is None else replace(part, low=carried))
+            carried = None
+            continue
+        before, after = bool(kept), at + 1 < len(parts)
+        middle = part.high if not after else part.low if not before else (part.low + part.high) // 2
+        if before:
+            kept[-1] = replace(kept[-1], high=middle)
+        carried = middle
+    return kept
+
+
+def ensure_servers(
+    spark: SparkSession, config: ServerConfig, suspects: Collection[str] = ()
+) -> tuple[ServerAddress, ...]:
+    """The servers of this run on the executors that tasks reached, started where there was none, in a fixed order.
+
+    ``suspects``: ids of servers that do not answer. Where a task meets one, it is killed and replaced.
+    """
+    context = spark.sparkContext
+    master = str(context.master)
+    settings = context.getConf()
+    if str(settings.get("spark.dynamicAllocation.enabled")).lower() == "true":
+        raise AnalysisError(
+            "executors hold state, and dynamic allocation removes those that look idle: "
+            "set spark.dynamicAllocation.enabled to false"
+        )
+    if config.transport == AUTO:
+        config = replace(config, transport=UNIX if master.startswith("local") else TCP)
+    visit = functools.partial(_visit, spark, config, frozenset(suspects))
+    if _one_executor(master):
+        found = visit(1, "localhost", 0.0)
+    else:
+        cpus = int(settings.get("spark.task.cpus") or 1)
+        found = _spread(
+            lambda tasks, stay_s: visit(tasks, None, stay_s), lambda: max(1, context.defaultParallelism // cpus)
+        )
+    servers = sorted(found, key=lambda server: (server.host, server.executor_pid, server.server))
+    if config.transport == UNIX and len({server.host for server in servers}) > 1:
+        raise StateServerError(
+            f"the executors are on several machines ({sorted({s.host for s in servers})}),"
+            ' which Unix sockets cannot join: set the option transport="tcp"'
+        )
+    return tuple(servers)
+
+
+def _one_executor(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
+
+
+def _spread(visit: Callable[[int, float], set[ServerAddress]], slots: Callable[[], int]) -> set[ServerAddress]:
+    """Visit in waves, until one meets nothing new.
+
+    ``slots``: a guess, asked before every wave, since a young cluster still grows. A wrong one only costs time.
+    """
+    found: set[ServerAddress] = set()
+    for stay_s in _STAYS_S:
+        before, tasks = len(found), slots()
+        found |= visit(tasks, stay_s)
+        if len(found) == before or len(found) >= tasks:
+            break
+    return found
+
+
+def _visit(
+    spark: SparkSession, config: ServerConfig, suspects: frozenset[str], tasks: int, host: str | None, stay_s: float
+) -> set[ServerAddress]:
+    """One wave of tasks: what servers they met or started."""
+    start = functools.partial(_start_here, config, suspects, host, stay_s, clock.now() + _WAVE_S)
+    try:
+        answers = spark.range(0, tasks, 1, tasks).mapInArrow(start, f"{_COLUMN} string").toArrow()
+    except PySparkException as error:
+        raise _job_error(error) from error
+    found = [json.loads(text) for text in answers.column(_COLUMN).to_pylist()]
+    for answer in found:
+        if "error" in answer:
+            kind: type[TailraceError] = getattr(errors, answer["error"], StateServerError)
+            raise kind(answer["said"])
+    return {ServerAddress(**answer) for answer in found}
+
+
+def _start_here(
+    config: ServerConfig,
+    suspects: frozenset[str],
+    host: str | None,
+    stay_s: float,
+    until: float,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Runs in a task: this executor's server, or our error in its place (Spark would wrap it, and try it again)."""
+    for _ in batches:
+        pass
+    try:
+        answer = asdict(ensure_server(config, host=host, suspects=suspects))
+        task = TaskContext.get()
+        if task is not None and task.attemptNumber() > 0:
+            clock.sleep(_COPY_STAY_S)
+        else:  # ``until`` is by the driver's clock: where this host's differs, the wave spreads less, or lasts longer
+            clock.sleep(max(0.0, min(stay_s, until - clock.now())))
+    except TailraceError as error:
+        answer = {"error": type(error).__name__, "said": str(error)}
+    yield pa.RecordBatch.from_pydict({_COLUMN: [json.dumps(answer)]})
+
+
+def _job_error(error: PySparkException) -> StateServerError:
+    """Why the tasks could not run, out of Spark's long account of it."""
+    text = str(error)
+    missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)
+    if missing is not None:
+        return StateServerError(
+            f"the executors' Python cannot import {missing[1]}, which tailrace needs there: install tailrace on every "
+            "executor, or point PYSPARK_PYTHON (spark.pyspark.python) to an environment that has it"
+        )
+    return StateServerError(f"no state server could be started on the executors: {text[:2000]}")

@@ -1,0 +1,47 @@
+"""Spark's types to Tailrace's names of them, and back."""
+
+from __future__ import annotations
+
+from pyspark.sql import types as spark_types
+
+from tailrace.operators.spec import OperatorSpec
+from tailrace.types import DataType, Field
+
+_SPARK = {
+    "tinyint": spark_types.ByteType(),
+    "smallint": spark_types.ShortType(),
+    "int": spark_types.IntegerType(),
+    "bigint": spark_types.LongType(),
+    "float": spark_types.FloatType(),
+    "double": spark_types.DoubleType(),
+    "boolean": spark_types.BooleanType(),
+    "date": spark_types.DateType(),
+    "timestamp": spark_types.TimestampType(),
+    "timestamp_ntz": spark_types.TimestampNTZType(),
+    "string": spark_types.StringType(),
+    "binary": spark_types.BinaryType(),
+}
+
+
+def fields_of(schema: spark_types.StructType) -> tuple[Field, ...]:
+    return tuple(Field(field.name, DataType(field.dataType.simpleString())) for field in schema.fields)
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark's expressions take any name."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def spark_type(type_: DataType) -> spark_types.DataType:
+    if (element := type_.element) is not None:
+        return spark_types.ArrayType(spark_type(element))
+    if (bounds := type_.bounds) is not None:
+        return spark_types.StructType([spark_types.StructField(edge, spark_type(bounds)) for edge in ("start", "end")])
+    if type_.is_decimal:
+        return spark_types.DecimalType(type_.precision, type_.scale)
+    return _SPARK[type_.name]
+
+
+def output_schema(spec: OperatorSpec) -> spark_types.StructType:
+    """What the operator emits, as Spark sees it."""
+    return spark_types.StructType([spark_types.StructField(field.name, spark_type(field.type)) for field in spec.emits])

@@ -1,0 +1,298 @@
+"""The append store for aligned windows (AAR): rows are appended one by one and read pane by pane.
+
+Invariants
+- Every epoch's rows are one run (see ``pane_runs``); undoing the epoch drops it. Runs of epochs that cannot be undone
+  are merged in tiers. All rows of a pane that lie in segments are older than those in memory, because a pane leaves
+  memory whole; segments and runs are kept oldest first. So rows of one key and pane come back in order of arrival.
+- Rows before the horizon are never seen again. They go when no epoch can be undone that saw them, run by run and
+  segment by segment: there is no compaction.
+- Memory: runs that cannot be undone take at most ``memory_bytes``; beyond, the latest panes go to disk, since they are
+  read last. Rows of epochs that can be undone come on top. Merging and writing take a copy of what they work on.
+
+Threads: one at a time; inside, more make the next pieces of what is read. Rows handed out are copies.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.ids import MIN_MICROS
+from tailrace.state import metrics
+from tailrace.state.append.gather import spread, spread_section
+from tailrace.state.append.pane_pieces import Made, Part, Piece, between, pieces_of
+from tailrace.state.append.pane_runs import PaneRun, merged, run_of_frames, written
+from tailrace.state.append.row_store import check_owned
+from tailrace.state.append.runs import Slices, no_rows
+from tailrace.state.append.tiers import newest_to_merge
+from tailrace.state.hash_table.table import Rows
+from tailrace.state.layout import RecordLayout
+from tailrace.state.metrics import Metrics
+from tailrace.state.rows import columns
+from tailrace.state.sections import sections
+from tailrace.types import BIGINT
+
+PIECE_BYTES = 32 << 20
+_WRITE_BYTES = 4 << 20
+
+
+@dataclass
+class _Epoch:
+    number: int
+    run: PaneRun
+    horizon_before: int
+
+
+class AppendAlignedStore:
+    def __init__(
+        self,
+        layout: RecordLayout,
+        shards: Iterable[int],
+        *,
+        shard_count: int,
+        memory_bytes: int,
+        folder: str,
+        threads: int = 2,
+        undo_epochs: int = 2,
+    ) -> None:
+        self.layout = layout
+        self.horizon: int = MIN_MICROS
+        self._shards = set(shards)
+        self._shard_count = shard_count
+        self._memory_bytes = memory_bytes
+        self._folder = folder
+        self._undo_epochs = undo_epochs
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, "tailrace-panes") if threads > 1 else None
+        self._epochs: list[_Epoch] = []
+        self._runs: list[PaneRun] = []  # in memory, of epochs that cannot be undone
+        self._segments: list[PaneRun] = []
+        self._bytes_written = 0
+
+    @property
+    def shards(self) -> frozenset[int]:
+        return frozenset(self._shards)
+
+    @property
+    def newest_epoch(self) -> int | None:
+        return self._epochs[-1].number if self._epochs else None
+
+    @property
+    def rows(self) -> int:
+        """Rows that can be seen."""
+        parts = [run.cells.where(run.cells.panes >= self.horizon) for run in self._all()]
+        return sum(cells.rows for cells in parts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return sum(run.nbytes for run in self._all())
+
+    @property
+    def disk_bytes(self) -> int:
+        return sum(segment.disk_bytes for segment in self._segments)
+
+    def metrics(self) -> Metrics:
+        live = [int(segment.cells.row_bytes(self.layout).sum()) for segment in self._segments]
+        return {
+            metrics.SEGMENTS: len(self._segments),
+            metrics.BYTES_WRITTEN: self._bytes_written,
+            metrics.DISK_BYTES: self.disk_bytes,
+            metrics.DISK_LIVE_BYTES: sum(live),
+        }
+
+    def _all(self) -> list[PaneRun]:
+        """Oldest first, for every pane."""
+        return [*self._segments, *self._runs, *(epoch.run for epoch in self._epochs)]
+
+    # Epochs ----------------------------------------------------------------------------------------------------------
+
+    def append(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
+        """Open ``epoch`` and append rows sorted by shard: pairs of rows and ``bounds[shards + 1]``."""
+        check_owned(frames, self._shards, self._shard_count)
+        run = run_of_frames(frames, self.layout)
+        self.open_epoch(epoch)
+        self._epochs[-1].run = run
+
+    def open_epoch(self, epoch: int) -> None:
+        """Open it without rows. What is evicted from now on belongs to it."""
+        if self._epochs and self._epochs[-1].number >= epoch:
+            raise ValueError(f"epoch {epoch} is already applied; undo it first")
+        while len(self._epochs) >= self._undo_epochs:
+            self._forget_oldest()
+        self._settle()
+        self._epochs.append(_Epoch(epoch, run_of_frames([], self.layout), self.horizon))
+
+    def evict(self, horizon: int) -> None:
+        """Drop every row of a pane that starts before ``horizon``, as part of the open epoch."""
+        if horizon > self.horizon:
+            if not self._epochs:
+                raise ValueError("no epoch is open to evict in: call append or open_epoch first")
+            self.horizon = horizon
+
+    def undo(self, epoch: int) -> None:
+        """Back to before ``epoch`` was opened; nothing happens where it was not."""
+        while self._epochs and self._epochs[-1].number >= epoch:
+            undone = self._epochs.pop()
+            undone.run.close()
+            self.horizon = undone.horizon_before
+
+    def forget(self, epoch: int) -> None:
+        """Epochs up to ``epoch`` will never be undone."""
+        while self._epochs and self._epochs[0].number <= epoch:
+            self._forget_oldest()
+        self._settle()
+
+    def _forget_oldest(self) -> None:
+        run = self._epochs.pop(0).run
+        if len(run.cells):
+            self._runs.append(run)
+
+    def _settle(self) -> None:
+        """Drop what nobody can see again, merge what has become many, write what has become too much."""
+        floor = self._epochs[0].horizon_before if self._epochs else self.horizon
+        for runs in (self._runs, self._segments):
+            for run in runs:
+                if len(run.cells) and run.cells.panes[0] < floor:
+                    run.drop(run.cells.panes < floor)
+                if not len(run.cells):
+                    run.close()
+            runs[:] = [run for run in runs if len(run.cells)]
+        count = newest_to_merge([run.nbytes for run in self._runs])
+        if count:
+            self._runs[-count:] = [merged(self._runs[-count:], self.layout)]
+        self._hold_budget()
+
+    def _hold_budget(self) -> None:
+        """Where memory is full, write the latest panes until half of it is free: so segments do not get small."""
+        if sum(run.nbytes for run in self._runs) <= self._memory_bytes:
+            return
+        panes = np.concatenate([run.cells.panes for run in self._runs])
+        sizes = np.concatenate([run.cells.row_bytes(self.layout) + 40 for run in self._runs])
+        starts, at = np.unique(panes, return_inverse=True)
+        kept = np.cumsum(np.bincount(at.reshape(-1), weights=sizes))
+        # Room that dropped cells still take is given back by rewriting all, so that what is left is what is counted.
+        first_out = int(np.searchsorted(kept, self._memory_bytes // 2, side="right"))
+        stay, go = [], []
+        for run in self._runs:
+            late = run.cells.panes >= starts[first_out] if first_out < len(starts) else np.zeros(len(run.cells), bool)
+            go.append(PaneRun(run.rows, run.cells.where(late)))
+            stay.append(PaneRun(run.rows, run.cells.where(~late)))
+        eviction = [run for run in go if len(run.cells)]
+        if eviction:
+            self._segments.append(written(eviction, self.layout, self._folder, min(_WRITE_BYTES, self._memory_bytes)))
+            self._bytes_written += self._segments[-1].disk_bytes
+        staying = [run for run in stay if len(run.cells)]
+        self._runs = [merged(staying, self.layout)] if staying else []
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def panes(self, below: int) -> np.ndarray:
+        """Starts of the panes before ``below`` that have rows, ascending."""
+        found = [run.cells.panes for run in self._all()]
+        panes = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+        return panes[(panes >= self.horizon) & (panes < below)]
+
+    def read(self, first_pane: int, end_pane: int, piece_bytes: int = PIECE_BYTES) -> Iterator[Rows]:
+        """All rows with ``first_pane <= PANE < end_pane``, in pieces of about ``piece_bytes`` that hold whole keys.
+
+        Pieces, and rows in a piece, are sorted by (shard, hash); rows of a key lie together, pane by pane, and inside a
+        pane in order of arrival. Only a key that is larger than a piece makes a piece larger. The rows are those of
+        this moment, whatever happens to the store before the last piece is taken; with threads, the next are made
+        while the caller works on one.
+        """
+        return self.read_made(
+            first_pane, end_pane, lambda piece: piece.by_key(self.layout, self._shard_count), piece_bytes
+        )
+
+    def read_made(
+        self, first_pane: int, end_pane: int, make: Callable[[Piece], Made], piece_bytes: int = PIECE_BYTES
+    ) -> Iterator[Made]:
+        """As ``read``, for who wants something else of the rows than a copy by key: what ``make`` makes of each piece.
+
+        It may be called in another thread, and what it returns must not need the piece's rows any more.
+        """
+        first_pane = max(first_pane, self.horizon)
+        parts = [
+            Part(run.rows, run.cells.where(between(run.cells.panes, first_pane, end_pane)), run.file)
+            for run in self._all()
+        ]
+        there = [part for part in parts if len(part.cells)]
+        pieces = pieces_of(there, self.layout, self._shard_count, piece_bytes, make)
+        return (piece() for piece in pieces) if self._pool is None else self._ahead(pieces)
+
+    def _ahead(self, pieces: Iterator[Callable[[], Made]]) -> Iterator[Made]:
+        assert self._pool is not None
+        coming: deque[Future[Made]] = deque()
+        for piece in pieces:
+            coming.append(self._pool.submit(piece))
+            if len(coming) > self._threads:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()
+
+    def delta(self) -> dict[int, pa.RecordBatch]:
+        """By shard, the rows that the newest epoch appended and that are still there."""
+        if not self._epochs:
+            return {}
+        run = self._epochs[-1].run
+        cells = run.cells.where(run.cells.panes >= self.horizon)
+        in_shards = np.lexsort((cells.panes, cells.shards))
+        rows = spread([Slices(run.rows, cells.lo[in_shards], cells.hi[in_shards])], self.layout)
+        counts = np.zeros(self._shard_count + 1, np.int64)
+        np.add.at(counts, cells.shards + 1, cells.hi - cells.lo)
+        edges = np.cumsum(counts)
+        section = spread_section(rows, self.layout)
+        return {int(s): section.slice(int(edges[s]), int(counts[s + 1])) for s in np.flatnonzero(counts[1:])}
+
+    # Shards ----------------------------------------------------------------------------------------------------------
+
+    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        """Build a shard from its sections, oldest first."""
+        if shard in self._shards:
+            self.drop_shard(shard)
+        frames = []
+        for batch in batches:
+            rows = sections.from_section(live_rows(batch, horizon), self.layout)
+            bounds = np.zeros(self._shard_count + 1, np.int64)
+            bounds[shard + 1 :] = len(rows)
+            frames.append((rows, bounds))
+        run = run_of_frames(frames, self.layout)
+        self._shards.add(shard)
+        if len(run.cells):
+            self._runs.append(run)
+        self.horizon = max(self.horizon, horizon)
+        self._settle()
+
+    def drop_shard(self, shard: int) -> None:
+        """Its rows are gone, for good and in every epoch. Their room is given back when their run is rewritten."""
+        self._shards.remove(shard)
+        for run in self._all():
+            run.drop(run.cells.shards == shard)
+        self._settle()
+
+    def close(self) -> None:
+        """Nothing is left, on disk neither."""
+        for run in self._all():
+            run.close()
+        self._epochs, self._runs, self._segments = [], [], []
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def live_rows(batch: pa.RecordBatch, horizon: int) -> pa.RecordBatch:
+    """The rows of a section that the horizon leaves."""
+    panes = columns.fixed_words(batch.column("__pane"), BIGINT, None)
+    return batch if not len(panes) or panes.min() >= horizon else batch.filter(pa.array(panes >= horizon))
+
+
+def compact_sections(layout: RecordLayout, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
+    """One section that stands for several (oldest first): all their rows that the horizon leaves, in order."""
+    live = [live_rows(batch, horizon) for batch in batches]
+    table = pa.Table.from_batches(live, sections.section_schema(layout)).combine_chunks()
+    return next(iter(table.to_batches()), sections.to_section(no_rows(layout), layout))

@@ -1,0 +1,277 @@
+"""Clean copies of records that live elsewhere, by a 64-bit id, within so many bytes.
+
+Invariants
+- Every entry is a copy: who drops one loses nothing. An id stands for one record that does not change; whoever lets it
+  change drops the id.
+- Beyond ``capacity_bytes`` entries leave in bulk, until at most three quarters are taken; the policy says who. So the
+  work of leaving is spread over the entries that come. What is foretold and unused is spared by that, and leaves only
+  where it would not fit otherwise.
+- Records stay in the blocks in which they came (``record_blocks``): most of those that are foretold are used up
+  together, and nobody has moved them meanwhile. Memory of others that are gone is given back when it is needed.
+- ``wasted`` counts entries that were foretold and left without having been used.
+
+Threads: any; one lock, under which no record is copied for who asks for it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import numpy as np
+
+from tailrace.state.append.runs import no_rows, plain, take
+from tailrace.state.cache import id_kernels as ik
+from tailrace.state.cache.id_table import ENTRY_BYTES, IdTable
+from tailrace.state.cache.policies import NEVER, policy_of
+from tailrace.state.cache.record_blocks import BLOCKS_MOST, RecordBlocks
+from tailrace.state.hash_table.table import Rows
+from tailrace.state.hash_table.upkeep_kernels import heap_needed
+from tailrace.state.layout import RecordLayout
+
+_ENTRY_BYTES = ENTRY_BYTES + 8 + 1 + 4 + 4
+_ROOM = 1 << 20
+_TIGHT_SHARE = 15 / 16
+"""Of the capacity is taken, at most, once entries have left and others are moved together: more than is foretold."""
+_OWN_SHARE = 0.9
+_FORETOLD_SHARE = 0.9
+"""Of the capacity: entries differ in size, and what is in the way takes its time to leave."""
+
+
+class RecordCache:
+    def __init__(self, layout: RecordLayout, capacity_bytes: int, policy: str = "timestamp") -> None:
+        self._layout = layout
+        self._capacity_bytes = capacity_bytes
+        self._policy = policy_of(policy)
+        self._lock = threading.Lock()
+        self._table = IdTable()
+        self._ranks = np.full(self._table.room, NEVER, np.int64)
+        self._foretold = np.zeros(self._table.room, bool)
+        self._blocks = RecordBlocks(layout)
+        self._which = np.zeros(self._table.room, np.int32)  # the block of an entry's record, and its number there
+        self._numbers = np.zeros(self._table.room, np.int32)
+        self._mean_bytes = float(_ENTRY_BYTES + 8 * layout.words)  # of an entry, when there last were some
+        self._by_time = policy == "timestamp"
+        self._past = NEVER  # the latest time at which entries were used
+        self.wasted = self.evicted = 0
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def nbytes(self) -> int:
+        return self._table.end * _ENTRY_BYTES + self._blocks.nbytes
+
+    @property
+    def pending(self) -> int:
+        """Entries that were foretold, are there, and were not used yet."""
+        with self._lock:
+            return int(self._foretold[self._table.living()].sum())
+
+    @property
+    def capacity_bytes(self) -> int:
+        return self._capacity_bytes
+
+    def resize(self, capacity_bytes: int) -> None:
+        with self._lock:
+            shrinks, self._capacity_bytes = capacity_bytes < self._capacity_bytes, capacity_bytes
+            self._hold_capacity()
+            if shrinks:
+                self._trim()
+
+    def needed_bytes(self, entries: int) -> int:
+        """About the capacity with which so many could be foretold."""
+        with self._lock:
+            return int(entries * self._mean_bytes / _FORETOLD_SHARE)
+
+    def get(self, ids: np.ndarray, time: int) -> tuple[Rows, np.ndarray]:
+        """Copies of the entries that are there, in the order of ``ids``, and which of the ids have one."""
+        with self._lock:
+            self._past = max(self._past, time)
+            if not len(self._table):
+                return no_rows(self._layout), np.zeros(len(ids), bool)
+            numbers = self._table.find(ids)
+            there = numbers >= 0
+            found = numbers[there]
+            self._policy.use(self._ranks, found, np.full(len(found), time, np.int64))
+            self._foretold[found] = False
+            taken = self._blocks.taken(self._which[found], self._numbers[found])
+        return taken.rows(), there
+
+    def hint(self, ids: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """These will be used, at these event times; tells which are there."""
+        with self._lock:
+            numbers = self._table.find(ids)
+            there: np.ndarray = numbers >= 0
+            self._policy.use(self._ranks, numbers[there], times[there])
+            return there
+
+    def holds(self, ids: np.ndarray) -> np.ndarray:
+        """Which are there."""
+        with self._lock:
+            there: np.ndarray = self._table.find(ids) >= 0
+            return there
+
+    def room(self) -> int:
+        """How many entries more could be foretold without pushing out others that are, and whose time is not over.
+
+        It is not over with the first that is used at it: an epoch reads frame by frame.
+        """
+        if not self._by_time:
+            return _ROOM
+        with self._lock:
+            table = self._table
+            waiting = int(ik.count_waiting(table.alive, self._foretold, self._ranks, self._past, table.end))
+            return int(_FORETOLD_SHARE * self._capacity_bytes / self._mean_bytes) - waiting
+
+    def put(self, ids: np.ndarray, rows: Rows, times: np.ndarray, *, foretold: bool = False) -> None:
+        """Entries in place of what these ids had; each id is named once. ``foretold``: nobody has used them yet.
+
+        Strings are kept where they lie, so that nobody may change them any more.
+        """
+        if not len(ids):
+            return
+        own = self._own(plain(rows))
+        with self._lock:
+            old = self._table.find(ids)
+            self._let_go(old[old >= 0])
+            block = self._blocks.add(own)
+            entries = self._table.add(ids)
+            self._make_room()
+            self._which[entries] = block
+            self._numbers[entries] = np.arange(len(own))
+            self._ranks[entries] = NEVER
+            self._foretold[entries] = foretold
+            self._policy.use(self._ranks, entries, times)
+            self._mean_bytes = _ENTRY_BYTES + self._blocks.nbytes / self._blocks.rows
+            self._hold_capacity()
+            if len(self._blocks) > BLOCKS_MOST:
+                self._rewrite(self._blocks.smallest())
+
+    def drop(self, ids: np.ndarray) -> None:
+        """Forget these, where they are there; each is named once."""
+        with self._lock:
+            if not len(self._table):
+                return
+            numbers = self._table.find(ids)
+            self._let_go(numbers[numbers >= 0])
+
+    def ids(self) -> np.ndarray:
+        """Of all entries."""
+        with self._lock:
+            ids: np.ndarray = self._table.ids[self._table.living()].copy()
+            return ids
+
+    def rename(self, before: np.ndarray, after: np.ndarray) -> None:
+        """What these ids stood for, each named once, others stand for from now on, which nobody has used yet."""
+        with self._lock:
+            numbers = self._table.find(before)
+            there = numbers >= 0
+            self._table.rename(numbers[there], after[there])
+
+    def keep_only(self, wanted: np.ndarray) -> None:
+        """Forget every entry whose id, shifted right by 32 bits, is none of these: what they were copies of is gone."""
+        with self._lock:
+            living = self._table.living()
+            self._let_go(living[~np.isin(self._table.ids[living] >> 32, wanted)])
+
+    def clear(self) -> None:
+        with self._lock:
+            self._let_go(self._table.living())
+
+    def _own(self, rows: Rows) -> Rows:
+        """Words that nobody else changes, and strings, which are not copied where hardly any are of other rows."""
+        if self._layout.has_bytes:
+            at = np.arange(len(rows), dtype=np.int64)
+            if int(heap_needed(rows.words, rows.heap, at, self._layout.bytes_words)) < _OWN_SHARE * len(rows.heap):
+                return take(rows, at, self._layout)
+        return Rows(rows.words.copy(), rows.heap)
+
+    # -- under the lock -----------------------------------------------------------------------------------------------
+
+    def _let_go(self, entries: np.ndarray) -> None:
+        """Living ones, each named once."""
+        if len(entries):
+            self._table.drop(entries)
+            self._blocks.leave(self._which[entries])
+            if 2 * self._table.dead > self._table.end:
+                self._renumber()
+
+    def _hold_capacity(self) -> None:
+        """Those leave who must, and then what is left is moved together, as far as that is needed."""
+        tight_bytes = int(_TIGHT_SHARE * self._capacity_bytes)
+        while self.nbytes > self._capacity_bytes and len(self._table):
+            self._renumber()
+            if self._living_bytes() > tight_bytes:
+                self._evict()
+            self._rewrite(self._blocks.sparsest(self.nbytes - tight_bytes))
+
+    def _evict(self) -> None:
+        """Until living entries take about three quarters. None is dead."""
+        end = self._table.end
+        spared = self._foretold[:end].copy()
+        if self._by_time:
+            spared &= self._ranks[:end] >= self._past  # others will not be used any more
+        others = end - int(spared.sum())
+        wanted = self._share_beyond(self._capacity_bytes - self._capacity_bytes // 4)
+        wanted = max(1, min(wanted, max(others, self._share_beyond(self._capacity_bytes))))
+        going = self._victims(wanted, spared, others)
+        self.evicted += len(going)
+        self.wasted += int(self._foretold[going].sum())
+        self._let_go(going)
+
+    def _victims(self, wanted: int, spared: np.ndarray, others: int) -> np.ndarray:
+        """By timestamp, those that are spared only after all others: copies of what will be used may be as young."""
+        end = self._table.end
+        ranks = self._ranks[:end]
+        if not self._by_time:
+            return self._policy.victims(ranks, self._table.alive[:end], wanted)
+        going = self._policy.victims(ranks, ~spared, min(wanted, others))
+        if wanted <= others:
+            return going
+        return np.concatenate([going, self._policy.victims(ranks, spared, wanted - others)])
+
+    def _share_beyond(self, bytes_: int) -> int:
+        """So many of the entries, about, take what is beyond this."""
+        living, held = len(self._table), self._living_bytes()
+        return max(0, min(living, math.ceil(living * (held - bytes_) / held)))
+
+    def _living_bytes(self) -> float:
+        """About what living entries take."""
+        return len(self._table) * _ENTRY_BYTES + self._blocks.live_bytes
+
+    def _make_room(self) -> None:
+        """As long as the table's ids: what entries have besides."""
+        more = self._table.room - len(self._ranks)
+        if more > 0:
+            ranks = np.concatenate([self._ranks, np.full(more, NEVER, np.int64)])
+            foretold = np.concatenate([self._foretold, np.zeros(more, bool)])
+            which, numbers = (np.concatenate([part, np.zeros(more, np.int32)]) for part in (self._which, self._numbers))
+            self._ranks, self._foretold, self._which, self._numbers = ranks, foretold, which, numbers
+
+    def _trim(self) -> None:
+        """Give back all memory that entries had who are gone."""
+        self._renumber()
+        self._rewrite(self._blocks.sparsest(self.nbytes))
+        self._table.trim()
+        room = self._table.room
+        self._ranks, self._foretold = self._ranks[:room].copy(), self._foretold[:room].copy()
+        self._which, self._numbers = self._which[:room].copy(), self._numbers[:room].copy()
+
+    def _renumber(self) -> None:
+        if not self._table.dead:
+            return
+        kept = self._table.compact()
+        self._policy.renumbered(kept)
+        for part in (self._ranks, self._foretold, self._which, self._numbers):
+            part[: len(kept)] = part[kept]
+
+    def _rewrite(self, blocks: list[int]) -> None:
+        """What is left of these becomes one block."""
+        living = self._table.living()
+        moving = living[np.isin(self._which[living], blocks)]
+        together = self._blocks.taken(self._which[moving], self._numbers[moving]).rows()
+        self._blocks.free(blocks)
+        if len(moving):
+            self._which[moving] = self._blocks.add(together)
+            self._numbers[moving] = np.arange(len(moving))

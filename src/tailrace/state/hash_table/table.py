@@ -1,0 +1,423 @@
+"""One shard's hash table of state records, with an undo log per epoch (`undo_logs`).
+
+Invariants
+- Every change goes through ``merge``, ``remove`` or ``evict`` under an open ``UndoLog``; undoing the logs newest first
+  restores the table exactly, byte strings included.
+- A row number stays with its record until the log under which it went is forgotten, or the one that made it undone, or
+  until ``discard`` moves what is left together.
+- ``discard`` is no change: it is for records that live on elsewhere and that no log knows, so there is nothing to undo.
+- Room for records grows by doubling, that for strings by half, or to what is needed. Shards start from different
+  capacities (``stagger``), so that hash-balanced shards do not all grow in the same epoch: the work of growing is
+  spread over a whole doubling of the state.
+
+Threads: one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tailrace.errors import SumOverflowError
+from tailrace.state.hash_table import kernels as tk
+from tailrace.state.hash_table import lookup_kernels as lk
+from tailrace.state.hash_table import probe_kernels as pk
+from tailrace.state.hash_table import session_kernels as sk
+from tailrace.state.hash_table import upkeep_kernels as uk
+from tailrace.state.hash_table.arrays import empty_panes, grown, index_slots, record_matrix
+from tailrace.state.hash_table.eviction import EvictionPolicy
+from tailrace.state.hash_table.undo_logs import UndoLogs
+from tailrace.state.layout import PANE, VALID, RecordLayout
+from tailrace.state.segments import kernels as ck
+
+_FIRST_ROWS = 64
+_STAGGER_STEPS = 16
+_NO_OVERRIDE = np.empty(0, np.int64)
+_FOREVER = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Copied-out records, or partials: a matrix of words and the byte strings they point to."""
+
+    words: np.ndarray
+    heap: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+
+def concat_rows(parts: Sequence[Rows], layout: RecordLayout) -> Rows:
+    """Several row sets as one. The parts are used up: their words may be changed."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return Rows(np.empty((0, layout.words), np.int64), np.empty(0, np.uint8))
+    heap_start = 0
+    for part in parts:
+        for word, bit in layout.bytes_words:
+            there = (part.words[:, VALID] >> bit & 1).astype(bool)
+            part.words[there, word] += heap_start
+        heap_start += len(part.heap)
+    return Rows(np.concatenate([part.words for part in parts]), np.concatenate([part.heap for part in parts]))
+
+
+class Table:
+    def __init__(
+        self, layout: RecordLayout, stagger: int = 0, rows_expected: int = 0, policy: str = "timestamp"
+    ) -> None:
+        self.layout = layout
+        self._eviction = EvictionPolicy(policy)
+        rows = int(_FIRST_ROWS * 2 ** (stagger % _STAGGER_STEPS / _STAGGER_STEPS))
+        while rows < rows_expected:
+            rows *= 2
+        self._counters = np.zeros(tk.COUNTERS, np.int64)
+        self._records = record_matrix(rows, layout.words + 1)
+        self._links = np.empty(rows, np.int32)
+        self._free = np.empty(rows, np.int32)
+        self._index = np.full(index_slots(rows), -1, np.int64)
+        self._panes = empty_panes(8)
+        self._arena = np.empty(1024 if layout.has_bytes else 0, np.uint8)
+        self._undo = UndoLogs(self._counters, layout.words)
+
+    @property
+    def rows(self) -> int:
+        return int(self._counters[tk.LIVE])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held for live state and for undoing; freshly grown, untouched room is not counted."""
+        used = int(self._counters[tk.ROWS_END])
+        fixed = used * (self.layout.words * 8 + 16) + self._index.nbytes + self._panes.nbytes
+        fixed += self._eviction.nbytes
+        return fixed + int(self._counters[tk.ARENA_END]) + self._undo.nbytes
+
+    # Changing --------------------------------------------------------------------------------------------------------
+
+    def begin(self, rows_expected: int) -> None:
+        """Open a new undo log; later changes belong to it."""
+        if self._counters[tk.ARENA_WASTE] * 2 > self._counters[tk.ARENA_END] > 1 << 16:
+            self.compact()
+        self._undo.open(rows_expected)
+
+    def merge(self, rows: np.ndarray, heap: np.ndarray, lo: int, hi: int, *, replace: bool = False) -> None:
+        """Merge partials ``rows[lo:hi]``, or with ``replace`` put them in place of what is there."""
+        log, layout = self._undo.with_room(hi - lo), self.layout
+        if len(log.evicted):
+            raise ValueError("merging after evicting, under one log, could not be undone: begin a new log first")
+        at = lo
+        while True:
+            at = tk.merge_rows(
+                rows, heap, at, hi, replace, log.stamp,
+                layout.program, layout.bytes_words, layout.key_words, layout.key_mask,
+                self._index, self._records, self._links, self._free, self._panes, self._arena,
+                log.rows, log.images, self._counters,
+            )  # fmt: skip
+            status = self._counters[tk.STATUS]
+            if status == tk.DONE:
+                return
+            if status == tk.NEED_ROWS:
+                self._grow_rows()
+            elif status == tk.NEED_ARENA:
+                self._grow_arena(int(uk.heap_needed(rows, heap, np.arange(at, hi), layout.bytes_words)))
+            elif status == tk.NEED_PANES:
+                self._grow_panes()
+            else:
+                overflowed = layout.accumulators[int(self._counters[tk.STATUS_AT])]
+                raise SumOverflowError(f"a sum left the range of {overflowed.type}")
+
+    def panes(self, below: int) -> np.ndarray:
+        """The panes that start before ``below``, ascending, as rows of (start, head, rows, dead)."""
+        out = np.empty((int(self._counters[tk.PANES]), tk.PANE_WORDS), np.int64)
+        count = uk.list_panes(self._panes, below, out)
+        out = out[:count]
+        return out[np.argsort(out[:, 0], kind="stable")]
+
+    def evict(self, panes: np.ndarray) -> None:
+        """Drop whole panes (from ``panes``). Their rows are reused once the log is forgotten."""
+        log = self._undo.newest()
+        uk.evict(panes, self._index, self._records, self._links, self._panes, self._counters)
+        log.evicted = np.concatenate([log.evicted, panes])
+
+    def remove(self, rows: np.ndarray) -> None:
+        """Take single records away, by row number. Merging their keys again, even under the same log, starts anew."""
+        if not len(rows):
+            return
+        chosen = np.array(rows, np.int64)
+        done = int(uk.remove(chosen, self._index, self._records, self._panes, self._counters))
+        self._undo.newest().removed.append(chosen[:done])
+        if done < len(chosen):
+            raise ValueError(f"row {chosen[done]} was to be removed, but holds no record")
+
+    def set_word(self, rows: np.ndarray, word: int, bit: int, value: int) -> None:
+        """One word of records that the newest log has changed: undoing it brings back the whole record anyway."""
+        self._records[rows, word] = value
+        self._records[rows, VALID] |= 1 << bit
+
+    def undo(self) -> None:
+        """Back to before the newest log was opened."""
+        log = self._undo.take_newest()
+        while (self._counters[tk.PANES] + len(log.evicted)) * 2 > len(self._panes):
+            self._grow_panes()
+        uk.undo(
+            log.evicted, log.removed_rows, log.arena_end, log.arena_waste, self._index, self._records, self._links,
+            self._free, self._panes, log.rows, log.images, self._counters,
+        )  # fmt: skip
+        self._undo.reopen()
+
+    def forget(self) -> None:
+        """The oldest log will never be undone."""
+        log = self._undo.take_oldest()
+        uk.release(
+            log.evicted, log.removed_rows, self._records, self._links, self._free, self._panes, self._arena,
+            self.layout.bytes_words, self._counters,
+        )  # fmt: skip
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def rows_of(self, panes: np.ndarray) -> np.ndarray:
+        """Row numbers of these panes, pane by pane, oldest row first."""
+        out = np.empty(int(panes[:, 2].sum()), np.int64)
+        uk.pane_rows(panes, self._records, self._links, out)
+        return out
+
+    def all_rows(self) -> np.ndarray:
+        """Row numbers of all records, pane by pane."""
+        return self.rows_of(self.panes(_FOREVER))
+
+    def changed_rows(self) -> np.ndarray:
+        """Row numbers changed under the newest log and not removed since, in the order of their first change."""
+        log = self._undo.newest()
+        rows = log.touched_rows
+        return rows[self.alive(rows)] if log.removed else rows
+
+    def removed_rows(self, *, made_too: bool = False) -> np.ndarray:
+        """Row numbers removed under the newest log that were there before it; what they hold can still be copied.
+
+        With ``made_too`` also those that the log itself had made.
+        """
+        log = self._undo.newest()
+        gone = log.removed_rows
+        if len(gone) and not made_too:
+            gone = gone[~np.isin(gone, log.made_rows)]
+        return gone
+
+    def made_rows(self) -> np.ndarray:
+        """Row numbers of the records that the newest log made, in that order, those too that it did not leave."""
+        return self._undo.newest().made_rows
+
+    def alive(self, rows: np.ndarray) -> np.ndarray:
+        """Which of these row numbers hold a record."""
+        there: np.ndarray = self._records[rows, self.layout.words] >= 0
+        return there
+
+    def word(self, rows: np.ndarray, word: int) -> np.ndarray:
+        """One word of these records."""
+        words: np.ndarray = self._records[rows, word]
+        return words
+
+    def words(self, rows: np.ndarray) -> np.ndarray:
+        """All words of these records; strings as places in the arena."""
+        words: np.ndarray = self._records[rows, : self.layout.words]
+        return words
+
+    def locate(self, rows: Rows) -> np.ndarray:
+        """The row numbers of the records with these keys and panes, -1 where there is none.
+
+        Only what comes before the accumulators is looked at: rows may be of another layout with the same keys.
+        """
+        out = np.empty(len(rows), np.int64)
+        lk.locate(
+            rows.words, rows.heap, 0, len(rows), self.layout.key_words, self.layout.key_mask,
+            self._index, self._records, self._arena, out,
+        )  # fmt: skip
+        return out
+
+    def with_hashes(self, hashes: np.ndarray, panes: np.ndarray | None = None) -> np.ndarray:
+        """Row numbers of all records with one of these hashes, in the pane beside it (0 where none is given)."""
+        panes = np.zeros(len(hashes), np.int64) if panes is None else panes
+        found, done = [np.empty(0, np.int64)], 0
+        out, count = np.empty(len(hashes) + 16, np.int64), np.zeros(1, np.int64)
+        while done < len(hashes):
+            done = int(lk.with_hashes(hashes, panes, done, self._index, self._records, out, count))
+            found.append(out[: count[0]].copy())
+            if not count[0]:
+                out = np.empty(2 * len(out), np.int64)
+        return np.concatenate(found)
+
+    def sessions(
+        self, rows: np.ndarray, gap: int, low: int, high: int, *, ended: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The records of the sessions that these are of, newest pane first, and ``offsets[sessions + 1]``.
+
+        See ``session_kernels``. ``ended``: only sessions whose newest record is given.
+        """
+        out, numbers = np.empty(len(rows) + 16, np.int64), np.empty(len(rows) + 16, np.int64)
+        seen, ends = np.zeros(len(self._records), np.uint8), np.zeros(2, np.int64)
+        scratch = np.empty((1, self.layout.words), np.int64)
+        done = 0
+        while True:
+            done = sk.session_rows(
+                rows, done, ended, gap, low, high, self.layout.key_words, self.layout.key_mask,
+                self._index, self._records, self._arena, scratch, seen, out, numbers, ends,
+            )  # fmt: skip
+            if done == len(rows):
+                break
+            out, numbers = grown(out, 2 * len(out)), grown(numbers, 2 * len(out))
+        count, sessions = int(ends[0]), int(ends[1])
+        return out[:count], np.searchsorted(numbers[:count], np.arange(sessions + 1))
+
+    def pane_starts(self, rows: np.ndarray) -> np.ndarray:
+        starts: np.ndarray = self._records[rows, PANE]
+        return starts
+
+    def tombstones(self, rows: np.ndarray) -> np.ndarray:
+        """Which of these records hold no accumulator."""
+        empty: np.ndarray = self._records[rows, VALID] & ~self.layout.key_mask == 0
+        return empty
+
+    def rows_in_windows(self, targets: Rows, size: int, pane: int) -> tuple[np.ndarray, np.ndarray]:
+        """For targets whose pane is a window's start: (row numbers of their key in that window, window starts)."""
+        room = len(targets) * (size // pane)
+        rows, windows = np.empty(room, np.int64), np.empty(room, np.int64)
+        count = uk.find_panes(
+            targets.words, targets.heap, size, pane, self.layout.key_words, self.layout.key_mask,
+            self._index, self._records, self._arena, rows, windows,
+        )  # fmt: skip
+        return rows[:count], windows[:count]
+
+    def missing(self, words: np.ndarray, heap: np.ndarray, lo: int, hi: int) -> np.ndarray:
+        """Which of ``words[lo:hi]`` have no record here, as numbers of rows of ``words``."""
+        out = np.empty(hi - lo, np.int64)
+        count = ck.missing(
+            words, heap, lo, hi, self.layout.key_words, self.layout.key_mask,
+            self._index, self._records, self._arena, out,
+        )  # fmt: skip
+        return out[:count]
+
+    def outlasting(self, rows: Rows, panes: np.ndarray, word: int, after: int) -> np.ndarray:
+        """Which of these rows have a record with their key, in one of the panes, whose ``word`` is beyond ``after``."""
+        out = np.zeros(len(rows), np.bool_)
+        pk.outlasting(
+            rows.words, rows.heap, panes, word, after, self.layout.key_words, self.layout.key_mask,
+            self._index, self._records, self._arena, out,
+        )  # fmt: skip
+        return out
+
+    def heap_needed(self, rows: np.ndarray) -> int:
+        if not self.layout.has_bytes:
+            return 0
+        return int(uk.heap_needed(self._records, self._arena, rows, self.layout.bytes_words))
+
+    def copy(self, rows: np.ndarray, panes: np.ndarray = _NO_OVERRIDE) -> Rows:
+        """Records as partials, row by row, with other panes where given."""
+        out = Rows(np.empty((len(rows), self.layout.words), np.int64), np.empty(self.heap_needed(rows), np.uint8))
+        uk.copy_out(self._records, self._arena, rows, panes, self.layout.bytes_words, out.words, 0, out.heap, 0)
+        return out
+
+    def gather(self, rows: np.ndarray, out: Rows, at: int, heap_start: int) -> None:
+        """Copy records to ``out.words[at:]``, which lies column by column, and their strings to ``heap_start`` on."""
+        uk.gather_columns(
+            self._records, self._arena, rows, self.layout.bytes_words, out.words.T, at, out.heap, heap_start
+        )
+
+    # Leaving ---------------------------------------------------------------------------------------------------------
+
+    def hint(self, rows: Rows, epoch: int) -> None:
+        """These keys and panes will be asked for by an epoch that is still to come."""
+        at = self.locate(rows)
+        self._eviction.hint(at[at >= 0], epoch, len(self._records))
+
+    def idle(self, count: int, epoch: int = 0) -> np.ndarray:
+        """Row numbers of up to ``count`` records that no log has changed, pane by pane: those that the policy names.
+
+        ``epoch``: the newest that was applied.
+        """
+        rows = self.all_rows()
+        stamps = self._records[rows, self.layout.words]
+        if self._undo.oldest_stamp is not None:
+            free_to_go = stamps < self._undo.oldest_stamp
+            rows, stamps = rows[free_to_go], stamps[free_to_go]
+        return self._eviction.chosen(rows, stamps, count, epoch, len(self._records))
+
+    def discard(self, rows: np.ndarray) -> None:
+        """Let go of records (from ``idle``) and of all room that is not needed without them. Row numbers change."""
+        end, width = int(self._counters[tk.ROWS_END]), self._records.shape[1]
+        stays = self._records[:end, width - 1] != tk.FREE
+        stays[rows] = False
+        left = int(stays.sum())
+        moved = np.where(stays, np.cumsum(stays) - 1, -1)
+        room = len(self._records)
+        while room // 2 >= max(left + left // 4, _FIRST_ROWS):
+            room //= 2
+        pane_slots = len(self._panes)
+        while pane_slots > max(8, 4 * self._counters[tk.PANES]):
+            pane_slots //= 2
+        # All room first: what is changed below cannot fail half-way.
+        records, links, free = record_matrix(room, width), np.empty(room, np.int32), np.empty(room, np.int32)
+        index, panes = np.full(index_slots(room), -1, np.int64), empty_panes(pane_slots)
+        logs = self._undo.renumbered(moved)
+        arena = self._fresh_arena() if self.layout.has_bytes else None
+        kept_panes = ck.repack(
+            moved, self._records, self._links, self._index, self._panes, records, links, index, panes
+        )
+        self._undo.renumber(logs)
+        self._records, self._links, self._free, self._index, self._panes = records, links, free, index, panes
+        self._counters[tk.ROWS_END], self._counters[tk.FREE_END] = left, 0
+        self._counters[tk.LIVE] -= len(rows)
+        self._counters[tk.PANES] = kept_panes
+        self._eviction.moved(stays)
+        if arena is not None:
+            self._move_strings(arena)
+
+    # Room ------------------------------------------------------------------------------------------------------------
+
+    def _grow_rows(self) -> None:
+        """All or nothing: kernels trust these arrays to be of one length, and memory may run out at any of them."""
+        rows = 2 * len(self._records)
+        records = record_matrix(rows, self._records.shape[1])
+        records[: len(self._records)] = self._records
+        links, free, index = grown(self._links, rows), grown(self._free, rows), self._index
+        if index_slots(rows) > len(index):
+            index = np.full(index_slots(rows), -1, np.int64)
+            uk.rehash(self._index, index)
+        self._records, self._links, self._free, self._index = records, links, free, index
+
+    def _grow_panes(self) -> None:
+        panes = empty_panes(2 * len(self._panes))
+        uk.rehash_panes(self._panes, panes)
+        self._panes = panes
+
+    def _grow_arena(self, needed: int) -> None:
+        """By half at least, and so that ``needed`` bytes more have room."""
+        end = int(self._counters[tk.ARENA_END])
+        self._arena = grown(self._arena, max(len(self._arena) + len(self._arena) // 2, end + needed))
+
+    def compact(self) -> None:
+        """Leave behind the strings that no record and no undo log points to, and most of the room that they took."""
+        self._move_strings(self._fresh_arena())
+
+    def _fresh_arena(self) -> np.ndarray:
+        """Room for all strings. Of a record and of its image the string may be one; copied, it is two."""
+        needed, words = int(self._counters[tk.ARENA_END]), self.layout.bytes_words
+        for log in self._undo:
+            needed += int(uk.heap_needed(log.images, self._arena, np.arange(log.images_end), words))
+        return np.empty(needed, np.uint8)
+
+    def _move_strings(self, fresh: np.ndarray) -> None:
+        """To other room, of which only as much is kept as they need to grow by half.
+
+        Room that nobody writes to is not free of charge: it lies where others have written before (``kept_memory``).
+        """
+        words, rows_end = self.layout.bytes_words, int(self._counters[tk.ROWS_END])
+        end = uk.move_strings(self._records, self.layout.words, rows_end, words, self._arena, fresh, 0)
+        for log in self._undo:
+            end = uk.move_strings(log.images, -1, log.images_end, words, self._arena, fresh, end)
+        for log in self._undo:
+            log.arena_end, log.arena_waste = int(end), 0
+        self._arena = fresh
+        self._counters[tk.ARENA_END], self._counters[tk.ARENA_WASTE] = end, 0
+        if len(fresh) > end + end // 2:
+            fresh.resize(end + end // 2, refcheck=False)

@@ -1,0 +1,41 @@
+"""Kernels between Arrow's strings and length-prefixed ones in a heap."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tailrace.env.kernels.compile import copy_block, kernel
+from tailrace.state.hash_table.kernels import bytes_length
+
+
+@kernel
+def pack_strings(offsets, source, valid, heap_start, words, out):
+    end = np.int64(0)
+    for i in range(words.shape[0]):
+        if not valid[i]:
+            continue
+        start, length = offsets[i], offsets[i + 1] - offsets[i]
+        words[i] = heap_start + end
+        for b in range(4):
+            out[end + b] = (length >> (8 * b)) & 0xFF
+        end += 4
+        copy_block(source, start, out, end, length)
+        end += length
+    return end
+
+
+@kernel
+def string_offsets(words, valid, heap, offsets):
+    end = np.int64(0)
+    for i in range(words.shape[0]):
+        if valid[i]:
+            end += bytes_length(heap, words[i])
+        offsets[i + 1] = end
+
+
+@kernel
+def unpack_strings(words, valid, heap, offsets, out):
+    for i in range(words.shape[0]):
+        if valid[i]:
+            base = offsets[i]
+            copy_block(heap, words[i] + 4, out, base, offsets[i + 1] - base)

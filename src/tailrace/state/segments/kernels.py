@@ -1,0 +1,275 @@
+"""Kernels of records on disk: which rows a table lacks, where they may lie, whether they do, and a table without rows.
+
+Invariants
+- A record's *tag* is the upper 31 bits of its hash as a number without a sign; the tags of a cell are ascending. The
+  bit above, ``DEAD``, says that the record is not there any more. A tag decides nothing by itself: keys are compared.
+- ``repack`` only moves rows: lists of panes keep their order, so that undoing finds the newest row of a pane at its
+  head as before.
+
+Threads: kernels only write to the arrays named ``out`` or handed in as room; any number may run at once.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+# Compiled by numba, which infers every type from the arrays it is given.
+
+from __future__ import annotations
+
+import numpy as np
+
+from tailrace.env.kernels.compile import inlined, int64s_at, kernel, prefetch, uint32s_at
+from tailrace.state.hash_table.kernels import (
+    EMPTY_PANE,
+    PANE_DEAD,
+    PANE_HEAD,
+    PANE_ROWS,
+    PANE_START,
+    find,
+    fingerprint_of,
+    index_insert,
+    pane_find,
+    same_key,
+)
+from tailrace.state.layout import HASH, PANE
+
+DEAD = 1 << 31
+FINGERPRINT_MASK = np.uint32(DEAD - 1)
+_NEAR = 32
+"""How far off the guess of a place may be for nothing to be lost."""
+_FINGERPRINT = np.int64(DEAD - 1)
+_LOW = np.int64(0xFFFFFFFF)
+_AHEAD = 16
+_MANY = 8
+SHARDS_AT, PANES_AT, LO_AT, HI_AT, CELLS, FINGERPRINTS_AT, FINGERPRINTS = range(7)
+INDEX_WORDS = 7
+"""Of a segment: addresses of the arrays of its cells, how many there are, the address of its tags, and how many."""
+
+
+@inlined
+def fingerprint_of_hash(hash_):
+    return np.int64((np.uint64(hash_) ^ np.uint64(0x8000000000000000)) >> np.uint64(33))
+
+
+@kernel
+def put_fingerprints(words, out):
+    for i in range(words.shape[0]):
+        out[i] = fingerprint_of_hash(words[i, HASH])
+
+
+@kernel
+def missing(rows, heap, lo, hi, key_words, key_mask, index, records, arena, out):
+    """Write the numbers of the rows ``lo:hi`` that have no record in the table; return how many."""
+    count = 0
+    mask = index.shape[0] - 1
+    for i in range(lo, hi):
+        if i + _AHEAD < hi:
+            prefetch(index, fingerprint_of(rows[i + _AHEAD, HASH], rows[i + _AHEAD, PANE]) & mask)
+        if find(index, records, arena, rows, i, heap, key_words, key_mask) < 0:
+            out[count] = i
+            count += 1
+    return count
+
+
+@inlined
+def _first_from(ascending, low, high, value):
+    """The first place from ``low`` on that is not below a value; ``high`` where there is none."""
+    while low < high:
+        middle = (low + high) >> 1
+        if ascending[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inlined
+def _first_with(fingerprints, at, end, fingerprint):
+    """The first place from ``at`` on whose tag, dead or not, is not below one; ``end`` where there is none."""
+    left = end - at
+    if left > _NEAR:
+        # Tags lie as evenly as hashes do: where one is to be found is nearly known.
+        guess = min(at + ((fingerprint * left) >> 31), end - 1)  # whoever wants the end asks for more than any tag
+        step = _NEAR
+        if (np.int64(fingerprints[guess]) & _FINGERPRINT) < fingerprint:
+            at = guess + 1
+            while at + step <= end and (np.int64(fingerprints[at + step - 1]) & _FINGERPRINT) < fingerprint:
+                at += step
+                step *= 2
+            left = min(step, end - at)
+        else:
+            while guess - step >= at and (np.int64(fingerprints[guess - step]) & _FINGERPRINT) >= fingerprint:
+                guess -= step
+                step *= 2
+            left = min(step, guess - at)
+            at = guess - left
+    # Halved without a branch that nobody could foresee: that is where the time would go.
+    while left > 1:
+        half = left >> 1
+        at += half * np.int64((np.int64(fingerprints[at + half - 1]) & _FINGERPRINT) < fingerprint)
+        left -= half
+    if left == 1 and (np.int64(fingerprints[at]) & _FINGERPRINT) < fingerprint:
+        at += 1
+    return at
+
+
+@kernel
+def fingerprint_positions(fingerprints, lo, hi, fingerprint, out):
+    """For each range of ascending tags, the first place whose tag is not below one; its end where there is none."""
+    for i in range(lo.shape[0]):
+        out[i] = _first_with(fingerprints, lo[i], hi[i], fingerprint)
+
+
+@kernel
+def candidates(
+    rows, chosen, start, cell_panes, cell_lo, cell_hi, fingerprints, spilled_words, out_rows, out_at, out_count
+):
+    """For the chosen rows from ``start`` on, the live records of their pane with their tag: pairs of row and position.
+
+    The cells are those of one shard, by pane. Returns the first row not done, since room may end; ``out_count[0]`` is
+    the number of pairs. Where there is no room for those of a single row, there is no progress.
+    """
+    count = 0
+    out_count[0] = 0
+    for j in range(start, chosen.shape[0]):
+        i = chosen[j]
+        pane = rows[i, PANE]
+        low = _first_from(cell_panes, 0, cell_panes.shape[0], pane)
+        if low == cell_panes.shape[0] or cell_panes[low] != pane:
+            continue
+        fingerprint = fingerprint_of_hash(rows[i, HASH])
+        at, end = cell_lo[low], cell_hi[low]
+        at = _first_with(fingerprints, at, end, fingerprint)
+        if at + _MANY < end and (np.int64(fingerprints[at + _MANY]) & _FINGERPRINT) == fingerprint:
+            # Hashes that hardly differ in their upper bits: the records themselves must tell.
+            high = end
+            while at < high:
+                middle = (at + high) >> 1
+                if spilled_words[middle, HASH] < rows[i, HASH]:
+                    at = middle + 1
+                else:
+                    high = middle
+            high = at
+            while high < end and spilled_words[high, HASH] == rows[i, HASH]:
+                high += 1
+            end = high
+        while at < end and (np.int64(fingerprints[at]) & _FINGERPRINT) == fingerprint:
+            if np.int64(fingerprints[at]) == fingerprint:
+                if count == out_rows.shape[0]:
+                    return j
+                out_rows[count] = i
+                out_at[count] = at
+                count += 1
+            at += 1
+        out_count[0] = count
+    return chosen.shape[0]
+
+
+@kernel
+def places(segments, rows, bounds, horizon, once, out_any, out_rows, out_which, out_at):
+    """For rows sorted by shard, the live records of their shard and pane with their tag: row, segment and position.
+
+    ``segments``: of each where its index lies in memory (``SHARDS_AT`` and so on). Returns how many, or -1 where there
+    was no room for all; ``out_any`` tells of every row whether it has one. With ``once``, a row that has one in a
+    segment is not looked for in those behind it, and a segment for which there is no room is as if it were not there.
+    """
+    count = 0
+    cut = False
+    for s in range(segments.shape[0]):
+        cells = segments[s, CELLS]
+        cell_shards, cell_panes = int64s_at(segments[s, SHARDS_AT], cells), int64s_at(segments[s, PANES_AT], cells)
+        cell_lo, cell_hi = int64s_at(segments[s, LO_AT], cells), int64s_at(segments[s, HI_AT], cells)
+        fingerprints = uint32s_at(segments[s, FINGERPRINTS_AT], segments[s, FINGERPRINTS])
+        began, full = count, False
+        for shard in range(bounds.shape[0] - 1):
+            if bounds[shard] == bounds[shard + 1] or (once and full):
+                continue
+            first = _first_from(cell_shards, 0, cells, shard)
+            stop = _first_from(cell_shards, first, cells, shard + 1)
+            if first == stop:
+                continue
+            for i in range(bounds[shard], bounds[shard + 1]):
+                pane = rows[i, PANE]
+                if pane < horizon or (once and out_any[i]):
+                    continue
+                low = _first_from(cell_panes, first, stop, pane)
+                if low == stop or cell_panes[low] != pane:
+                    continue
+                fingerprint = fingerprint_of_hash(rows[i, HASH])
+                at, end = cell_lo[low], cell_hi[low]
+                at = _first_with(fingerprints, at, end, fingerprint)
+                while at < end and (np.int64(fingerprints[at]) & _FINGERPRINT) == fingerprint:
+                    if np.int64(fingerprints[at]) == fingerprint:
+                        out_any[i] = True
+                        if count == out_at.shape[0]:
+                            full = True
+                            out_any[i] = not once
+                            break
+                        out_rows[count] = i
+                        out_which[count] = s
+                        out_at[count] = at
+                        count += 1
+                    at += 1
+        if full and once:
+            for j in range(began, count):
+                out_any[out_rows[j]] = False
+            count = began
+        cut |= full and not once
+    return -1 if cut else count
+
+
+@kernel
+def matches(rows, heap, pair_rows, pair_at, spilled_words, spilled_heap, key_words, key_mask):
+    """Keep the pairs whose record has the row's very key and pane, in place; return how many."""
+    count = 0
+    for j in range(pair_rows.shape[0]):
+        if same_key(spilled_words, pair_at[j], spilled_heap, rows, pair_rows[j], heap, key_words, key_mask):
+            pair_rows[count] = pair_rows[j]
+            pair_at[count] = pair_at[j]
+            count += 1
+    return count
+
+
+@kernel
+def repack(moved, records, links, index, panes, out_records, out_links, out_index, out_panes):
+    """A table of the rows that have a place in ``moved`` (others have -1); return how many panes are left.
+
+    Lists that lead through rows without a place go around them. ``out_index`` and ``out_panes`` must be empty.
+    """
+    width = records.shape[1]
+    for row in range(moved.shape[0]):
+        place = moved[row]
+        if place < 0:
+            continue
+        for w in range(width):
+            out_records[place, w] = records[row, w]
+        after = np.int64(links[row])
+        while after >= 0 and moved[after] < 0:
+            after = np.int64(links[after])
+        out_links[place] = moved[after] if after >= 0 else -1
+    for at in range(index.shape[0]):
+        entry = index[at]
+        if entry >= 0 and moved[entry & _LOW] >= 0:
+            index_insert(out_index, entry >> 32, moved[entry & _LOW])
+    count = 0
+    for at in range(panes.shape[0]):
+        if panes[at, PANE_HEAD] == EMPTY_PANE:
+            continue
+        rows, dead = np.int64(0), np.int64(0)
+        first = np.int64(-1)
+        row = panes[at, PANE_HEAD]
+        while row >= 0:
+            if moved[row] >= 0:
+                if first < 0:
+                    first = moved[row]
+                if records[row, width - 1] >= 0:
+                    rows += 1
+                else:
+                    dead += 1
+            row = np.int64(links[row])
+        if rows + dead > 0:
+            place = pane_find(out_panes, panes[at, PANE_START])
+            out_panes[place, PANE_START] = panes[at, PANE_START]
+            out_panes[place, PANE_HEAD] = first
+            out_panes[place, PANE_ROWS] = rows
+            out_panes[place, PANE_DEAD] = dead
+            count += 1
+    return count

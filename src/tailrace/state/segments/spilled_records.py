@@ -1,0 +1,435 @@
+"""The cold records of a read-modify-write store: segments on disk, found through their indexes in memory.
+
+Records that leave the tables become a segment in memory, the *eviction buffer*: found there as on disk, and taken back
+from there, until a thread in the background has written it. There is one such segment at most: who makes another waits.
+
+Invariants
+- A record is in its shard's table or live in exactly one segment, never both. A batch *takes* what it touches: the
+  record's dead bit is set and the record goes to the table as one that the open epoch has made. Undoing the epoch takes
+  it out of the table there and clears the bit here, so bringing a record in is no change of the state.
+- A record may also be removed where it lies, without coming into a table: its dead bit is set, and ``removed`` tells
+  the epoch's delta its key.
+- What an epoch that can be undone has taken stays on disk, through every rewriting; ``_taken`` knows where.
+- Cells of panes below the floor (the horizon before the oldest epoch that can be undone) go whole, without being read.
+- Segments are merged in tiers (see ``tiers``), so that few are searched, and where there is much on disk in lanes (see
+  ``lanes``), one at a time, so that no epoch rewrites all. Where bytes on disk exceed
+  ``max_space_amplification`` times those of the records that are needed, the emptiest segment is rewritten, one by one.
+
+Memory: four bytes for a record and 40 for a cell (see ``cold_segment``). What reading and rewriting take besides does
+not grow with what lies on disk (see ``cold_rewrite``).
+
+Threads: ``lookup`` and ``rows_of`` may run for different shards at once, all else alone. One thread of
+its own writes the buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from tailrace.env import clock
+from tailrace.state import metrics
+from tailrace.state.append.runs import no_rows
+from tailrace.state.append.tiers import newest_to_merge
+from tailrace.state.hash_table.table import Rows, concat_rows
+from tailrace.state.layout import HASH, PANE, RecordLayout
+from tailrace.state.metrics import Metrics
+from tailrace.state.segments import kernels as ck
+from tailrace.state.segments.compaction import Moved, rewrite
+from tailrace.state.segments.compaction_groups import EVERY, CompactionGroup, compaction_groups_for
+from tailrace.state.segments.fingerprint_index import candidate_positions
+from tailrace.state.segments.positions import Places, SegmentIndex, SegmentLookup
+from tailrace.state.segments.reader import SegmentReader, names_of, positions_in
+from tailrace.state.segments.segment import Segment
+from tailrace.state.segments.writer import DiskWriter, MemoryWriter
+from tailrace.state.tuning import DEFAULT_SPILL, SpillTuning
+
+PIECE_BYTES = 8 << 20
+
+
+@dataclass
+class _Taken:
+    segment: Segment
+    at: np.ndarray
+    removed: bool = False  # not brought into a table, but gone
+
+
+@dataclass(frozen=True)
+class Found:
+    """Copies of live records of one segment, and where they lie there."""
+
+    segment: Segment
+    at: np.ndarray
+    rows: Rows
+
+
+class SpilledRecords:
+    def __init__(
+        self,
+        layout: RecordLayout,
+        folder: str,
+        max_space_amplification: float = 1.5,
+        *,
+        memory_bytes: int = 0,
+        tuning: SpillTuning = DEFAULT_SPILL,
+    ) -> None:
+        """``memory_bytes``: of the whole store, of which what is read ahead has a share."""
+        if max_space_amplification <= 1:
+            raise ValueError(f"max_space_amplification is {max_space_amplification}: it must be more than 1")
+        self._layout = layout
+        self._folder = folder
+        self._amplification_max = max_space_amplification
+        self._segments: list[Segment] = []
+        self._taken: dict[int, list[_Taken]] = {}  # by epoch
+        self.reads = SegmentReader(layout, memory_bytes, tuning)
+        self._direct = tuning.reads == "direct"
+        self._pause = tuning.pause
+        self._writer: ThreadPoolExecutor | None = None
+        self._writing: Future[None] | None = None
+        self.compactions = 0
+        self.compaction_cpu_s = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._segments)
+
+    def rows(self, horizon: int) -> int:
+        return sum(int(segment.live[segment.panes >= horizon].sum()) for segment in self._segments)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self.index_bytes + self.buffered_bytes + self.reads.nbytes
+
+    @property
+    def index_bytes(self) -> int:
+        """Of what finds the records."""
+        taken = sum(part.at.nbytes for parts in self._taken.values() for part in parts)
+        return taken + sum(segment.index_bytes for segment in self._segments)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Of records on their way to disk."""
+        return sum(segment.buffered_bytes for segment in self._segments)
+
+    @property
+    def disk_bytes(self) -> int:
+        return sum(segment.disk_bytes for segment in self._segments)
+
+    def metrics(self, horizon: int) -> Metrics:
+        return {
+            "coldRecords": self.rows(horizon),
+            metrics.SEGMENTS: len(self._segments),
+            metrics.COMPACTIONS: self.compactions,
+            metrics.COMPACTION_CPU_MS: self.compaction_cpu_s * 1e3,
+            metrics.DISK_BYTES: self.disk_bytes,
+            metrics.DISK_LIVE_BYTES: sum(float(segment.live.sum()) * segment.row_bytes for segment in self._segments),
+            "evictionBufferBytes": self.buffered_bytes,
+            **self.reads.metrics(),
+        }
+
+    # Epochs ----------------------------------------------------------------------------------------------------------
+
+    def take_all(self, epoch: int, rows: Rows, bounds: np.ndarray, horizon: int) -> tuple[Rows, np.ndarray]:
+        """Records with the key and pane of rows of all shards, sorted by shard: from now on owned by the caller.
+
+        They are sorted by shard too, and come with their bounds.
+        """
+        found = self.lookup_all(rows, bounds, horizon, keep=False)
+        self.take_places(epoch, found.places)
+        firsts = found.places.firsts()
+        shards = found.places.where(firsts).shards()
+        order = np.argsort(shards, kind="stable")
+        records = Rows(found.rows.words[firsts[order]], found.rows.heap)
+        return records, np.searchsorted(shards[order], np.arange(len(bounds)))
+
+    def take_places(self, epoch: int, places: Places) -> None:
+        """Records that were looked up are owned by the caller from now on."""
+        for segment, at in places.by_segment():
+            self._take(epoch, segment, at)
+        self.reads.used_up(places.names(places.firsts()))
+
+    def keep_copies(self, found: SegmentLookup, chosen: np.ndarray) -> None:
+        """Of records that were looked up, none of them twice, and stay here."""
+        if self.reads.slow:
+            on_disk = np.array([not segment.in_memory for segment in found.places.segments], bool)
+            stays = np.flatnonzero(chosen & on_disk[found.places.owners])
+            self.reads.keep(found.places.names(stays), Rows(found.rows.words[stays], found.rows.heap))
+
+    def _take(self, epoch: int, segment: Segment, at: np.ndarray, *, removed: bool = False) -> None:
+        self._taken.setdefault(epoch, []).append(_Taken(segment, at, removed))
+        segment.mark(at, dead=True)
+
+    def lookup_all(self, wanted: Rows, bounds: np.ndarray, horizon: int, *, keep: bool) -> SegmentLookup:
+        """As ``lookup``, for rows of all shards, sorted by shard. ``keep``: they may be looked for again."""
+        index = SegmentIndex(self._segments, self.reads, self._layout)
+        return index.look_up(wanted, bounds, horizon, keep=keep)
+
+    def hint(self, rows: Rows, bounds: np.ndarray, horizon: int, time: int) -> None:
+        """Rows, sorted by shard, that will be asked for: begin to read the records that they may want.
+
+        Not all of them, where records share a tag.
+        """
+        largest_first = sorted(self._segments, key=lambda segment: -len(segment.fingerprints))
+        found = candidate_positions(largest_first, rows, bounds, horizon, once=True)
+        places = Places(largest_first, found.which, found.at)
+        once = places.where(places.firsts())
+        self.reads.hint(largest_first, once.owners, once.at, time)
+
+    def may_hold(self, rows: Rows, bounds: np.ndarray, horizon: int) -> np.ndarray:
+        """Which of these rows, sorted by shard, may have a record here, by what memory tells."""
+        return candidate_positions(self._segments, rows, bounds, horizon).any
+
+    def take_found(self, epoch: int, found: Found, chosen: np.ndarray) -> Rows:
+        """Some of what ``with_hashes`` has found, from now on owned by the caller."""
+        self._take(epoch, found.segment, found.at[chosen])
+        return Rows(found.rows.words[chosen], found.rows.heap)
+
+    def remove_found(self, epoch: int, found: Found, chosen: np.ndarray) -> None:
+        """Some of what was found is gone, as part of the epoch: ``removed`` tells which."""
+        self._take(epoch, found.segment, found.at[chosen], removed=True)
+
+    def removed(self, epoch: int) -> tuple[Rows, np.ndarray]:
+        """Copies of the records that the epoch has removed here, and their shards."""
+        rows, shards = [], [np.empty(0, np.int64)]
+        for part in self._taken.get(epoch, ()):
+            if part.removed:
+                own = part.segment.shards_of(part.at)
+                rows.append(part.segment.copied(part.at[own >= 0]))
+                shards.append(own[own >= 0])
+        return concat_rows(rows, self._layout), np.concatenate(shards)
+
+    def undo(self, epoch: int) -> None:
+        for part in self._taken.pop(epoch, ()):
+            part.segment.mark(part.at, dead=False)
+
+    def forget(self, epoch: int) -> None:
+        self._taken.pop(epoch, None)
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def lookup(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> tuple[Rows, np.ndarray]:
+        """Copies of the records with the key and pane of the chosen rows, and the row that wanted each."""
+        parts, numbers = [], []
+        for segment in self._segments:
+            pairs = segment.find(self.reads, shard, wanted, chosen, horizon)
+            if len(pairs):
+                parts.append(pairs.paired())
+                numbers.append(pairs.rows)
+        return concat_rows(parts, self._layout), np.concatenate(numbers) if numbers else np.empty(0, np.int64)
+
+    def with_hashes(
+        self, shard: int, hashes: np.ndarray, horizon: int, panes: np.ndarray | None = None
+    ) -> Iterator[Found]:
+        """Copies of the records that have one of these hashes in the pane beside it (0 where none is given).
+
+        Each hash and pane is named once; keys do not matter.
+        """
+        wanted = np.zeros((len(hashes), self._layout.words), np.int64)
+        wanted[:, HASH] = hashes
+        if panes is not None:
+            wanted[:, PANE] = panes
+        everyone = np.arange(len(hashes), dtype=np.int64)
+        for segment in self._segments:
+            rows = Rows(wanted, np.empty(0, np.uint8))
+            pairs = segment.find(self.reads, shard, rows, everyone, horizon, by_hash=True)
+            if len(pairs):
+                yield Found(segment, *pairs.distinct())
+
+    def find(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> Iterator[Found]:
+        """As ``lookup``, but each record once, however many rows want it, and with its place."""
+        for segment in self._segments:
+            pairs = segment.find(self.reads, shard, wanted, chosen, horizon)
+            if len(pairs):
+                yield Found(segment, *pairs.distinct())
+
+    def panes(self, shard: int, first: int, end: int) -> np.ndarray:
+        """Starts of the panes in ``[first, end)`` that have records, ascending."""
+        found = [np.empty(0, np.int64)]
+        for segment in self._segments:
+            cells = segment.cells_of(shard)
+            panes = segment.panes[cells][segment.live[cells] > 0]
+            found.append(panes[(panes >= first) & (panes < end)])
+        return np.unique(np.concatenate(found))
+
+    def bytes_of(self, shard: int, panes: np.ndarray) -> int:
+        """About what the records of these panes take."""
+        total = 0.0
+        for segment in self._segments:
+            cells = segment.cells_of(shard)
+            total += segment.row_bytes * segment.live[cells][np.isin(segment.panes[cells], panes)].sum()
+        return int(total)
+
+    def rows_of(self, shard: int, panes: np.ndarray, first_fingerprint: int = 0, end_tag: int = ck.DEAD) -> Rows:
+        """Copies of the records of these panes whose tags lie in a range."""
+        parts = []
+        for segment in self._segments:
+            cells = segment.cells_of(shard)
+            numbers = cells.start + np.flatnonzero(np.isin(segment.panes[cells], panes))
+            at = segment.live_in(numbers, first_fingerprint, end_tag)
+            if len(at):
+                parts.append(segment.copied(at))
+        return concat_rows(parts, self._layout) if parts else no_rows(self._layout)
+
+    # Records that come -----------------------------------------------------------------------------------------------
+
+    def put(self, parts: Iterable[tuple[int, Rows]], count: int) -> None:
+        """Records of some shards, ascending, as a new segment, in the eviction buffer. ``count``: of all of them."""
+        self._finish_writing()
+        writer = MemoryWriter(self._layout, count)
+        for shard, rows in parts:
+            at = np.arange(len(rows), dtype=np.int64)
+            writer.add(shard, [(rows, at, np.zeros(len(rows), bool))])
+        segment = writer.finish()
+        if segment is not None:
+            self._segments.append(segment)
+
+    def write_buffer(self) -> None:
+        """Begin to write what ``put`` has left in memory."""
+        segment = self._segments[-1] if self._segments else None
+        if segment is None or not segment.buffered_bytes or self._writing is not None:
+            return
+        if self._writer is None:
+            self._writer = ThreadPoolExecutor(1, "tailrace-evict")
+        self._writing = self._writer.submit(self._write_out, segment)
+
+    def _write_out(self, segment: Segment) -> None:
+        segment.write_out(self._folder, direct=self._direct)
+
+    def wait_for_writes(self) -> None:
+        """Until the buffer is written, or cannot be."""
+        if self._writing is not None:
+            self._writing.exception()
+
+    def tell_failed_write(self) -> None:
+        """Try once more what could not be written, and raise what keeps it from the disk."""
+        if self._writing is not None and self._writing.done():
+            self._finish_writing()
+
+    def _finish_writing(self) -> None:
+        """The buffer is empty after this. What could not be written stays in memory, and a full disk raises here."""
+        if self._writing is not None:
+            with suppress(OSError):
+                self._writing.result()
+            self._writing = None
+        for segment in self._segments:
+            if segment.buffered_bytes:
+                self._write_out(segment)
+
+    def take_back(self, shards: Sequence[int]) -> None:
+        """What the newest segment got of these shards stays where it was."""
+        newest = self._segments[-1]
+        newest.drop(np.isin(newest.shards, shards))
+
+    # Upkeep ----------------------------------------------------------------------------------------------------------
+
+    def drop_shard(self, shard: int) -> None:
+        for segment in self._segments:
+            segment.drop(segment.shards == shard)
+
+    def settle(self, floor: int) -> None:
+        """Drop what nobody can see again, merge segments that have become many, rewrite those that are mostly dead."""
+        if not self._segments:
+            return
+        for segment in self._segments:
+            segment.drop(segment.panes < floor)
+        self._close_empty()
+        started = clock.thread_cpu()
+        with suppress(OSError):  # a disk that is full stops rewriting, which is all or nothing, and nothing else
+            self._tidy()
+        self.compaction_cpu_s += clock.thread_cpu() - started
+        self.reads.keep_only([segment.uid for segment in self._segments])
+
+    def _tidy(self) -> None:
+        compaction_groups = compaction_groups_for(self.disk_bytes)
+        by_compaction_group: dict[CompactionGroup, list[Segment]] = {}
+        for segment in self._segments:
+            by_compaction_group.setdefault(segment.compaction_group.within(compaction_groups), []).append(segment)
+        for compaction_group, own in by_compaction_group.items():
+            count = newest_to_merge([segment.disk_bytes for segment in own])
+            if count:
+                self._rewrite(own[-count:], compaction_group, compaction_groups)
+                break  # the next lane next time: no epoch pays for all
+        while self._segments:
+            needed = [self._needed_bytes(segment) for segment in self._segments]
+            if self.disk_bytes <= self._amplification_max * sum(needed):
+                return
+            shares = [bytes_ / segment.disk_bytes for bytes_, segment in zip(needed, self._segments, strict=True)]
+            emptiest = self._segments[int(np.argmin(shares))]
+            self._rewrite([emptiest], emptiest.compaction_group, compaction_groups)
+
+    def close(self) -> None:
+        """Nothing is left, on disk neither."""
+        self.reads.close()
+        for segment in self._segments:
+            segment.close()
+        if self._writer is not None:
+            self._writer.shutdown()
+        self._segments, self._taken = [], {}
+
+    def _still_undoable(self, segment: Segment) -> np.ndarray:
+        """Positions of dead records that an epoch which can be undone has taken."""
+        parts = [part.at for parts in self._taken.values() for part in parts if part.segment is segment]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def _needed_bytes(self, segment: Segment) -> float:
+        return (int(segment.live.sum()) + len(self._still_undoable(segment))) * segment.row_bytes
+
+    def _close_empty(self) -> None:
+        stay = []
+        for segment in self._segments:
+            if segment.live.any() or (len(segment.panes) and len(self._still_undoable(segment))):
+                stay.append(segment)
+            else:
+                segment.close()
+        self._segments = stay
+
+    def _rewrite(self, old: Sequence[Segment], within: CompactionGroup = EVERY, compaction_groups: int = 1) -> None:
+        """Put one segment in the place of others, or one for each lane where there are so many lanes.
+
+        With the records that are live, or can become it again. ``within``: the lane that all of them are in.
+        """
+        place = self._segments.index(old[0])
+        self.compactions += 1
+        undoable = [np.sort(self._still_undoable(segment)) for segment in old]
+        new: list[tuple[Segment, list[Moved]]] = []
+        try:
+            for compaction_group in within.parted(compaction_groups, sum(segment.disk_bytes for segment in old)):
+                writer = DiskWriter(self._layout, self._folder, compaction_group=compaction_group, direct=self._direct)
+                made, moved = rewrite(old, undoable, writer, self._pause)
+                if made is not None:
+                    new.append((made, moved))
+            self._follow(old, [made for made, _ in new])
+        except BaseException:
+            for made, _ in new:
+                made.close()
+            raise
+        stay = [segment for segment in self._segments if segment not in old]
+        self._segments = [*stay[:place], *(made for made, _ in new), *stay[place:]]
+        for parts in self._taken.values():
+            parts[:] = [after for part in parts for after in _followed(part, old, new)]
+        for segment in old:
+            segment.close()
+        for made, _ in new:
+            made.load_fingerprints()
+
+    def _follow(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
+        """Copies of records that lie elsewhere now stay, and so do hints that name them."""
+        known = self.reads.known()
+        for segment in old:
+            at = positions_in(segment, known)
+            for made in new if len(at) else ():
+                which, places = made.places_of(segment, at)
+                self.reads.moved(names_of(segment, at[which]), made, places)
+
+
+def _followed(part: _Taken, old: Sequence[Segment], new: Sequence[tuple[Segment, list[Moved]]]) -> list[_Taken]:
+    """What was taken of one of the old segments, where it lies in the new ones."""
+    if part.segment not in old:
+        return [part]
+    number = old.index(part.segment)
+    places = [(made, moved[number].places(part.at)) for made, moved in new]
+    return [_Taken(made, at, part.removed) for made, at in places if len(at)]
