@@ -186,7 +186,7 @@ class _Check(ast.NodeVisitor):
         for alias in node.names:
             full = f"{base}.{alias.name}"
             if within(base, PACKAGE):
-                # `from tailrace.server import client` imports the module tailrace.server.transport.client.
+                # `from tailrace.server.transport import client` imports the module tailrace.server.transport.client.
                 known = full.removeprefix(PACKAGE + ".") in self.modules
                 self._imported(node, full if known else base)
             else:

@@ -19,7 +19,7 @@ from tailrace.env.stores.local_store import LocalStore
 RACER = """
 import sys
 from pathlib import Path
-from tailrace.env.local_store import LocalStore
+from tailrace.env.stores.local_store import LocalStore
 store, who = LocalStore(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
 sys.stdin.readline()

@@ -16,7 +16,8 @@ from tailrace.lab.servers.shaping_proxy import ShapingProxy
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from tailrace.lab import s3a, session
+from tailrace.lab.engines import session
+from tailrace.lab.servers import s3a
 
 work, endpoint, checkpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 rocksdb = {

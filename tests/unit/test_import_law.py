@@ -107,11 +107,12 @@ def test_a_breach_is_caught(tmp_path: Path, name: str, code: str, said: str) -> 
     [
         (
             "state/rmw",
-            "from tailrace.env import clock\nfrom tailrace.state import table\nfrom tailrace.errors import X",
+            "from tailrace.env import clock\nfrom tailrace.state.hash_table import table\n"
+            "from tailrace.errors import X",
         ),
         ("env/disk", "import os, time, random, tempfile\nopen('x')\nos.replace('a', 'b')"),
         ("lab/bench", "import time\nimport pyspark\nimport tailrace as tr\nfrom tailrace.errors import TailraceError"),
-        ("server/process", "from tailrace.server import service\nimport pyarrow.flight"),
+        ("server/process", "from tailrace.server.process import flight_service as service\nimport pyarrow.flight"),
         ("spark/driver", "from tailrace.server.transport.client import StateClient\nimport os\nos.getpid()"),
         ("cli", "def f():\n    import json  # lazy: quick start of --help"),
         ("__init__", "def f():\n    import tailrace.spark  # lazy: servers need no Spark"),

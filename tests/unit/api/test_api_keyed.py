@@ -87,7 +87,7 @@ def test_the_delay_is_what_the_streams_were_given_however_many_operators_ago() -
         (lambda: stream().dropDuplicates([5]), ("takes column names", "5 (int)")),
         (lambda: stream().dropDuplicates(["score"]), ("'score' is a double", "cannot be compared", "decimal")),
         (lambda: stream().dropDuplicates(), ("'score' is a double", "name the columns that are, as in ['id']")),
-        (lambda: stream(fingerprints="array<int>").dropDuplicates(["auction"]), ("'tags' is a array<int>", "to_json")),
+        (lambda: stream(tags="array<int>").dropDuplicates(["auction"]), ("'tags' is a array<int>", "to_json")),
         (lambda: stream(None).dropDuplicatesWithinWatermark(), ("no watermark", "withWatermark", "never forgets")),
         (lambda: counts().dropDuplicates(["auction"]), ("come with a window, 'window'", "before you group")),
         (lambda: stream().groupBy("auction").count().dropDuplicates(), ("deduplicated once its rows are final",)),
@@ -150,7 +150,7 @@ def test_windows_that_rows_bring_are_grouped_by_and_not_kept() -> None:
     ],
 )
 def test_what_cannot_be_ranked_is_refused(arguments: tuple[Any, ...], words: tuple[str, ...]) -> None:
-    refused(lambda: stream(fingerprints="array<int>").groupBy("auction").topN(*arguments), *words)
+    refused(lambda: stream(tags="array<int>").groupBy("auction").topN(*arguments), *words)
 
 
 def test_windows_that_end_key_by_key() -> None:

@@ -18,7 +18,7 @@ from tailrace.errors import CheckpointError, LockedError
 HOLDER = """
 import sys
 from tailrace.commit.lock import QueryLock
-from tailrace.env.objects import open_store
+from tailrace.env.stores.location import open_store
 QueryLock(open_store(sys.argv[1], {"region": "us-east-1"}), "00000000000000aa")
 print("held", flush=True)
 sys.stdin.read()

@@ -250,7 +250,7 @@ def test_objects_and_entries_of_the_first_version_are_read_and_never_dead(monkey
     with monkeypatch.context() as old:
         old.setattr(fmt, "OBJECT_VERSION", 1)
         old.setattr(fmt, "ENTRY_VERSION", 1)
-        old.setattr("tailrace.commit.objects.reach_to_json", lambda _: None)
+        old.setattr("tailrace.commit.objects.max_pane_to_json", lambda _: None)
         raw = write(store, 3).to_json()
         del raw["max_pane"]
         entry = fmt.encode_entry("durable", {**Manifest(3, RUN, 0).to_json(), "objects": [raw]})

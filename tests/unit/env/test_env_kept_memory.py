@@ -17,7 +17,7 @@ _MB = 1 << 20
 _COUNTED = """
 import resource, sys
 import numpy as np
-from tailrace.env import kept_memory
+from tailrace.env import memory as kept_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

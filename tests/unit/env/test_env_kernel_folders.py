@@ -73,7 +73,7 @@ def test_use_makes_the_folder_and_sets_the_time(tmp_path: Path) -> None:
 
 def test_a_folder_stays_while_a_process_uses_it_and_goes_after_its_death(tmp_path: Path) -> None:
     folder = tmp_path / NAMES[0]
-    text = "import sys; from pathlib import Path; from tailrace.env import kernel_folders\n"
+    text = "import sys; from pathlib import Path; from tailrace.env.kernels import cache_folders as kernel_folders\n"
     text += "kernel_folders.hold(Path(sys.argv[1])); print(flush=True); sys.stdin.read()"
     child = subprocess.Popen(
         [sys.executable, "-c", text, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -48,7 +48,7 @@ def test_a_call_that_does_not_return_is_given_up() -> None:
 def test_a_call_that_holds_the_interpreter_ends_the_process() -> None:
     script = (
         "import ctypes\n"
-        "from tailrace.operators import call_limit\n"
+        "from tailrace.operators.user_code import call_limit\n"
         "call_limit.GRACE_S = 0.2\n"
         "call_limit.set_limit(0.1)\n"
         "call_limit.within_limit(ctypes.PyDLL(None).sleep, [600])\n"

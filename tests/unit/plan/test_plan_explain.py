@@ -50,7 +50,7 @@ Sink foreachBatch save of query 'hot'
       |  shards 32
       |  memory 512MB for each state server
       |  disk for the rest: 0.02 of its lists is read ahead, compacted beyond 1.5 times the bytes needed
-      |  cold state: fetched while the batch that needs it still arrives; leaves memory by timestamp, read mapped
+      |  spilled state: fetched while the batch that needs it still arrives; evicted by timestamp, read mapped
       |  commit async: an epoch is durable before the rows of the next reach the sink
       |  keeps 2 durable versions, gives an epoch 3 tries
       |  state location /data/q/tailrace

@@ -86,7 +86,7 @@ def test_a_lock_is_held_once_and_goes_with_its_process(tmp_path: Path) -> None:
     assert scratch.ProcessLock.take(path, 0.05) is None
     first.release()
     code = (
-        "import sys, time; from tailrace.env import scratch; lock = scratch.ProcessLock.take(sys.argv[1], 0.0);"
+        "import sys, time; from tailrace.env.files import scratch; lock = scratch.ProcessLock.take(sys.argv[1], 0.0);"
         "print(lock is not None, flush=True); time.sleep(600)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE, text=True)

@@ -276,8 +276,8 @@ _LAUNCH = """
 import sys, time
 from pathlib import Path
 from tailrace.env import processes
-from tailrace.server.launch import ensure_server
-from tailrace.server.protocol import ServerConfig
+from tailrace.server.process.launch import ensure_server
+from tailrace.server.transport.protocol import ServerConfig
 store, executor, temporary, number = sys.argv[1:]
 Path(temporary, "ready" + number).touch()
 while not Path(temporary, "go").exists():

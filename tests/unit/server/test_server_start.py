@@ -14,7 +14,8 @@ def printed(code: str) -> str:
 def test_a_server_is_ready_without_spark_and_pandas() -> None:
     code = """
 import sys
-from tailrace.server import assembly, process
+from tailrace.server.epoch import assembly
+from tailrace.server.process import main as process
 process.hide_pandas()
 assembly.warm_up()
 print(sorted({"pandas", "pyspark", "py4j", "tailrace.api.stream"} & sys.modules.keys()))
@@ -28,7 +29,7 @@ def test_a_users_function_finds_pandas_where_pyarrow_did_not() -> None:
 import base64, pickle
 import pyarrow as pa
 from tailrace.env.pandas_import import hide_pandas
-from tailrace.operators.user_code import loaded
+from tailrace.operators.user_code.code import loaded
 hide_pandas()
 function = loaded(base64.b64encode(pickle.dumps(pa.array)).decode(), "operator", "function")
 import pandas as pd

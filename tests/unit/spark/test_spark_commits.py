@@ -62,7 +62,7 @@ class Fleet:
         return Uploaded(tuple(names), ("upload", 0.0, 1.0))
 
     def compact(self, objects: object, epoch: int, horizons: object) -> None:
-        self.asked.append(f"fold {epoch}")
+        self.asked.append(f"compact {epoch}")
 
     def forget(self, epoch: int) -> None:
         self.asked.append(f"forget {epoch}")
