@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -18,13 +17,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql import SparkSession
 
-sys.path.insert(0, str(Path(__file__).parent))  # `support` is shared by the folders of tests
-pytest.register_assert_rewrite("support")
+pytest.register_assert_rewrite("support")  # shared by the folders of tests; pyproject.toml puts it on the path
 
 from support.class_archive import use_archive  # noqa: E402
 from support.draw import DRAW  # noqa: E402
-from support.hdfs_cluster import HdfsCluster  # noqa: E402
 from support.processes import MARK  # noqa: E402
+from support.servers.hdfs_cluster import HdfsCluster  # noqa: E402
 from support.session import session_builder  # noqa: E402
 from tailrace.lab.servers.s3 import S3Server  # noqa: E402
 from tailrace.lab.servers.shaping_proxy import ShapingProxy  # noqa: E402
@@ -48,6 +46,18 @@ settings.load_profile("tailrace")
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Some hundred rows are read before code for them is compiled. Queries in child processes run generated code."""
+
+
+KINDS = ("unit", "behaviour", "simulation", "spark", "crash", "cluster", "lab")
+"""Markers by folder: ``pytest -m "unit or spark"`` runs the tests below ``tests/unit`` and ``tests/spark``."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(tests).parts[0]
+        assert folder in KINDS, f"{item.path} is in none of the folders {', '.join(KINDS)} of tests"
+        item.add_marker(folder)
 
 
 def pytest_report_header() -> str:

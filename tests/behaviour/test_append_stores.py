@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from support.raw_rows import LAYOUT, Row, draw_keys, draw_row, from_rows, from_section, to_frame, to_rows
-from support.row_model import RowModel
+from support.models.appended_rows import RowModel
+from support.stores.raw_rows import LAYOUT, Row, draw_keys, draw_row, from_rows, from_section, to_frame, to_rows
 from tailrace.state.append import aligned as append_aligned
 from tailrace.state.append import list_sections
 from tailrace.state.append import unaligned as append_unaligned

@@ -13,9 +13,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from support.ahead import begin_sinks_pipelined
-from support.file_sink import FileSink
-from support.kill_case import EVERY_CASE, TINY
+from support.crash.kill_queries import EVERY_CASE, TINY
+from support.queries.file_sink import FileSink
+from support.queries.pipelined_sink import begin_sinks_pipelined
 from support.session import session_builder
 
 

@@ -19,10 +19,10 @@ from py4j.protocol import STATIC_PREFIX
 from pyspark.sql import DataFrame, SparkSession
 
 import tailrace as tr
-from support.file_sink import FileSink
-from support.kafka_broker import connector_jars
+from support.crash.source_queries import SOURCES
+from support.queries.file_sink import FileSink
+from support.servers.kafka_broker import connector_jars
 from support.session import session_builder
-from support.source_case import SOURCES
 from tailrace.commit.log import CommitLog
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.spark_logs import spark_epochs

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.recovery import Fleet, Logs, durable, undisturbed
-from support.recovery_kinds import script_of, spec_of
+from support.crash.recovery import Fleet, Logs, durable, undisturbed
+from support.crash.recovery_kinds import script_of, spec_of
 from tailrace.commit.compaction.compaction import FAN_IN, CompactSections
 from tailrace.commit.compaction.max_pane import is_dead
 from tailrace.commit.controller import Controller

@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from support.commit_model import state_of
-from support.commit_worker import PLAN, SHARDS, changes_of, expected, logs_of
-from support.spark_logs import spark_logs
+from support.crash.commit_worker import PLAN, SHARDS, changes_of, expected, logs_of
+from support.models.commit import state_of
+from support.models.spark_logs import spark_logs
 from tailrace.commit.controller import Controller
 from tailrace.env.stores.local_store import LocalStore
 
@@ -60,7 +60,7 @@ def test_a_killed_query_lands_on_an_exact_prefix(tmp_path) -> None:
     reached, kills = -1, 0
     for _ in range(12):
         child = subprocess.Popen(
-            [sys.executable, "-m", "support.commit_worker", str(tmp_path), str(rng.choice([1, 2, 3]))],
+            [sys.executable, "-m", "support.crash.commit_worker", str(tmp_path), str(rng.choice([1, 2, 3]))],
             stdout=subprocess.PIPE,
             text=True,
             env=environment,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.commit_model import State, compact_newest, sections, split, state_of
-from support.spark_logs import spark_logs
+from support.models.commit import State, compact_newest, sections, split, state_of
+from support.models.spark_logs import spark_logs
 from tailrace.commit.compaction.compaction import choose, compact_objects
 from tailrace.commit.controller import Controller
 from tailrace.commit.objects import write_object

@@ -1,6 +1,6 @@
 """A damaged file of the state of any kind: an error that names it, or the exact rows. Never other ones.
 
-Where Spark stands between, ``tests/spark/test_damage.py`` does the same to a whole checkpoint.
+Where Spark stands between, ``tests/spark/test_damaged_checkpoint.py`` does the same to a whole checkpoint.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from support.recovery import Logs, live, undisturbed
-from support.recovery_kinds import PARAMETERS, script_of, spec_of
+from support.crash.recovery import Logs, live, undisturbed
+from support.crash.recovery_kinds import PARAMETERS, script_of, spec_of
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import CheckpointError, CorruptionError
 

@@ -3,8 +3,8 @@
 SIGKILL: nobody can clean up. A driver that loses a server starts another one, reopens what is durable and gives the
 epoch a new try. Of a killed driver JVM and servers must be gone within seconds; the next one goes on where it was.
 
-The cases of ``support.kill_case``, one for each store and kind of operator, run at once in one driver, so that one kill
-of it finds each of them somewhere else. The long profile also runs each by itself, with more kills.
+The queries of ``support.crash.kill_queries``, one for each store and kind of operator, run at once in one driver, so
+that one kill finds each of them at another step. The long profile also runs each by itself, with more kills.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import random
 import pytest
 from pyspark.sql import SparkSession
 
-from support.kill_case import CASES, MORE_CASES
-from support.kill_plan import Killer
-from support.kill_runs import KillRun
+from support.crash.kill_plan import Killer
+from support.crash.kill_queries import CASES, MORE_CASES
+from support.crash.kill_runs import KillRun
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 EPOCHS = 30 if LONG else 12

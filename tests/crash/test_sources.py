@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from support.file_sink import PAUSED, written
-from support.kafka_broker import KafkaBroker, connector_jars
+from support.crash.source_queries import ROWS, SOURCES, answers, epochs_taken, offset_line
 from support.processes import TESTS, Sandbox, kill, wait_until
-from support.source_case import ROWS, SOURCES, answers, epochs_taken, offset_line
+from support.queries.file_sink import PAUSED, written
+from support.servers.kafka_broker import KafkaBroker, connector_jars
 from tailrace.commit.inspect import inspect
 from tailrace.commit.log import CommitLog
 from tailrace.commit.spark_logs import BACKUP, spark_epochs

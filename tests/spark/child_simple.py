@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from support.engine import tailrace_stream
+from support.queries.engines import tailrace_stream
+from support.queries.simple import ROLLING, SCHEMA, WINDOWED
 from support.session import session_builder
-from support.simple import ROLLING, SCHEMA, WINDOWED
 from tailrace.testing import ScriptedSource
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import tailrace as tr
 from support.processes import kill, session_servers, wait_until
-from support.simple import ROLLING, WINDOWED, Scripted, batches
+from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.commit.log import CommitLog
 from tailrace.commit.spark_logs import BACKUP
 from tailrace.env.stores.local_copy import copies_of

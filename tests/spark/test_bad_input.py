@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tailrace as tr
-from support.simple import SCHEMA, Scripted, batches
+from support.queries.simple import SCHEMA, Scripted, batches
 from tailrace.testing import ScriptedSource
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from support.crash.tiny_disk import TinyDisk, tiny_disk
 from support.processes import session_server_folders, session_servers, wait_until
-from support.simple import ROLLING, WINDOWED, Scripted, batches
-from support.tiny_disk import TinyDisk, tiny_disk
+from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.env.randomness import short_id
 from tailrace.env.stores.local_copy import copies_of
 from tailrace.env.stores.location import open_store

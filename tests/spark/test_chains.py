@@ -16,9 +16,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import tailrace as tr
-from support.engine import tailrace_stream
 from support.processes import kill, session_servers, wait_until
-from support.simple import SCHEMA, SECOND, WINDOWED, batches
+from support.queries.engines import tailrace_stream
+from support.queries.simple import SCHEMA, SECOND, WINDOWED, batches
 from tailrace.testing import ScriptedSource, expected
 
 HOUR_LIKE = 20 * SECOND

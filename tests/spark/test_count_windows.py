@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tailrace as tr
+from support.operators.window_scenario import Row, Wanted, by_count
 from support.processes import kill, session_servers, wait_until
-from support.simple import SECOND, batches
-from support.window_cases import Row, Wanted, by_count
-from support.window_query import WindowQuery, rows_of
+from support.queries.simple import SECOND, batches
+from support.queries.window_query import WindowQuery, rows_of
 
 SIZE = 4
 Epochs = list[list[Row]]

@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tailrace as tr
+from support.operators.window_scenario import Row, Wanted, by_slide, by_time, over_all_time
 from support.processes import kill, session_servers, wait_until
-from support.simple import SECOND, batches
-from support.window_cases import Row, Wanted, by_slide, by_time, over_all_time
-from support.window_query import WindowQuery
+from support.queries.simple import SECOND, batches
+from support.queries.window_query import WindowQuery
 
 DELAY = 5 * SECOND
 Epochs = list[list[Row]]

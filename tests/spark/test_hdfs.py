@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from support.hdfs_cluster import HdfsCluster
-from support.simple import WINDOWED, Scripted, batches
+from support.queries.simple import WINDOWED, Scripted, batches
+from support.servers.hdfs_cluster import HdfsCluster
 from tailrace.env.randomness import short_id
 
 

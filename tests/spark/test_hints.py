@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tailrace as tr
-from support.engine import run
-from support.simple import ROLLING, SCHEMA, SECOND, SUMS, Scripted
+from support.queries.engines import run
+from support.queries.simple import ROLLING, SCHEMA, SECOND, SUMS, Scripted
 from tailrace.operators.ingest.hint_spec import HintSpec
 from tailrace.server.transport.protocol import Access
 from tailrace.spark.hints import control as hint_control

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from support.processes import TESTS, Sandbox, wait_until
-from support.simple import WINDOWED, Scripted, batches
+from support.queries.simple import WINDOWED, Scripted, batches
 
 CHILD = TESTS / "spark" / "child_simple.py"
 

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 import tailrace as tr
 from support.draw import drawn as drawn_cases
-from support.join_case import KINDS, SECOND, Expected, JoinRun, Kept, draw, expected, run
-from support.join_oracle import NO_WATERMARK, Answer
+from support.models.join import NO_WATERMARK, Answer
+from support.queries.join_query import KINDS, SECOND, Expected, JoinRun, Kept, draw, expected, run
 
 SIZE, SLIDE, GAP = 10 * SECOND, 5 * SECOND, 2 * SECOND
 EPOCHS = 8

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 import tailrace as tr
 from support.draw import drawn as drawn_cases
-from support.join_case import KEYS, KINDS, SCHEMAS, SECOND, JoinRun, Kept, draw, expected, run, start
 from support.processes import kill, session_servers, wait_until
+from support.queries.join_query import KEYS, KINDS, SCHEMAS, SECOND, JoinRun, Kept, draw, expected, run, start
 from tailrace.testing import ScriptedSource
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from support import values
+from support import random_columns as values
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
 from tailrace.state.layout import HASH, record_layout
 from tailrace.state.sections.sections import RowsBuilder

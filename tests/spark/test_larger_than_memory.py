@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from support.processes import session_servers
-from support.simple import ROLLING, SCHEMA, SECOND, SUMS, Scripted
+from support.queries.simple import ROLLING, SCHEMA, SECOND, SUMS, Scripted
 from tailrace.testing import Question, Windows
 
 TUMBLING = Question(("k",), SUMS, Windows(1000 * SECOND, 1000 * SECOND), "ts", 5 * SECOND)

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tailrace as tr
-from support.engine import tailrace_stream
 from support.processes import session_servers
-from support.simple import SCHEMA, SECOND, SUMS, WINDOWED, Scripted
+from support.queries.engines import tailrace_stream
+from support.queries.simple import SCHEMA, SECOND, SUMS, WINDOWED, Scripted
 from tailrace.testing import Question, Windows
 from tailrace.testing.lateness import judge
 

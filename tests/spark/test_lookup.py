@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tailrace as tr
-from support.asked import SECOND, Asked, drawn, plain, watermarks
 from support.processes import kill, session_servers, wait_until
+from support.queries.scripted_query import SECOND, Asked, drawn, plain, watermarks
 from tailrace.errors import AnalysisError, TableError
 from tailrace.lab.servers.redis import RedisServer
 from tailrace.operators.lookup.redis.connection import RedisAddress, RedisConnection

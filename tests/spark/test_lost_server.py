@@ -16,9 +16,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import tailrace as tr
-from support.engine import tailrace_stream
 from support.processes import kill, session_server_folders, session_servers, wait_until
-from support.simple import ROLLING, WINDOWED, Scripted, batches
+from support.queries.engines import tailrace_stream
+from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.testing import Question
 
 

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tailrace as tr
-from support.engine import run, tailrace_stream
 from support.processes import TESTS, Sandbox
-from support.simple import ROLLING, SECOND, WINDOWED, Scripted, batches
+from support.queries.engines import run, tailrace_stream
+from support.queries.simple import ROLLING, SECOND, WINDOWED, Scripted, batches
 from tailrace.testing import Aggregate, Question, Windows
 
 

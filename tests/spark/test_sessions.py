@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import tailrace as tr
-from support import values
-from support.cases import BASES, Timing, aggregates_for, holistic_for, make_batches, sums_for
-from support.engine import Output, ask_tailrace, check, run, spark_stream, tailrace_stream
+from support import random_columns as values
 from support.processes import kill, session_servers, wait_until
-from support.simple import SCHEMA, SECOND, SUMS, Scripted
+from support.queries.engines import Output, ask_tailrace, check, run, spark_stream, tailrace_stream
+from support.queries.random_queries import BASES, Timing, aggregates_for, holistic_for, make_batches, sums_for
+from support.queries.simple import SCHEMA, SECOND, SUMS, Scripted
 from tailrace.testing import Aggregate, Question, ScriptedSource, Windows, expected
 from tailrace.testing.compare import rows_of
 

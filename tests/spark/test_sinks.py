@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from support.engine import tailrace_stream
-from support.simple import ROLLING, WINDOWED, Scripted, batches
+from support.queries.engines import tailrace_stream
+from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.testing import describe, differences, expected
 
 QUESTIONS = {"append": WINDOWED, "update": replace(WINDOWED, output_mode="update"), "rolling": ROLLING}

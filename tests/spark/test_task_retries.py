@@ -16,7 +16,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from support.simple import ROLLING, WINDOWED, Scripted, batches
+from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
 from tailrace.testing import Question
 
 

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import tailrace as tr
-from support.asked import SECOND, Asked, drawn, plain, watermarks
 from support.processes import kill, session_servers, wait_until
+from support.queries.scripted_query import SECOND, Asked, drawn, plain, watermarks
 
 DELAY = 6 * SECOND
 N = 3

@@ -6,7 +6,6 @@ The oracle keeps a dictionary of keys, epoch by epoch.
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,19 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 import tailrace as tr
 from support.processes import kill, session_servers, wait_until
-from support.simple import SCHEMA, SECOND, batches
-from tailrace.env import clock
-from tailrace.spark.epoch import runner as epochs
+from support.queries.simple import SCHEMA, SECOND, batches
+from support.queries.ttl_events import EVENTS, set_epoch_times
 from tailrace.testing import ScriptedSource
 
 DELAY = SECOND
 Epoch = set[tuple[Any, ...]]
-
-
-def table(*rows: tuple[int | None, int]) -> pa.Table:
-    """Rows of (key, second); their value is the second."""
-    columns = [[k for k, _ in rows], [second * SECOND for _, second in rows], [second for _, second in rows]]
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
 class Query:
@@ -90,16 +82,6 @@ class Query:
         assert [self.output[epoch] for epoch in range(len(self.fed))] == self.expected()
 
 
-EVENTS = (
-    table((1, 10), (2, 10), (None, 11)),
-    table((1, 14), (3, 15)),  # watermark 14: of a time-to-live of 5 seconds all stay
-    table((3, 17)),  # watermark 16: keys 2 and null are forgotten at 11
-    table((2, 17), (1, 18), (2, 9)),  # 2 begins anew; its row at 9 is late
-    table((None, 19), (3, 30)),  # watermark 29: all but 3 go, after they were told
-    table((1, 31), (3, 31), (2, 31)),
-)
-
-
 def test_keys_are_forgotten_by_event_time(spark: SparkSession, tmp_path: Path) -> None:
     query = Query(spark, tmp_path, 5, "eventTime")
     query.feed(EVENTS[:3])
@@ -117,29 +99,22 @@ def test_keys_are_forgotten_by_processing_time_and_a_replay_does_the_same(
     nows = [1000, 1003, 1004, 1006, 1009, 1020]  # seconds at which epochs begin
     query = Query(spark, tmp_path, 5, "processingTime")
     query.feed(EVENTS[:4], [now * SECOND for now in nows[:4]])
-    _tell_time(monkeypatch, nows[:4])
+    set_epoch_times(monkeypatch, nows[:4])
     query.run()
     # As if the driver had died after epoch 3 was durable and before Spark knew: it comes again, an hour later, and with
     # another time-to-live, which must not count for it.
     for name in ("3", ".3.crc"):
         (tmp_path / "check" / "commits" / name).unlink(missing_ok=True)
-    _tell_time(monkeypatch, [5000])
+    set_epoch_times(monkeypatch, [5000])
     before, query.ttl = dict(query.output), 10
     query.run()
     assert query.output == before
     query.feed(EVENTS[4:], [now * SECOND for now in nows[4:]])
-    _tell_time(monkeypatch, nows[4:])
+    set_epoch_times(monkeypatch, nows[4:])
     query.run()
     query.check()
     assert query.output[3] == {(2, 26, 2), (1, 42, 3)}  # 2 was last seen at 1000, and began anew
     assert query.output[4] == {(None, 19, 1), (3, 62, 3)}  # and null too, which had been forgotten by then
-
-
-def _tell_time(monkeypatch: pytest.MonkeyPatch, seconds: list[int]) -> None:
-    """What the clock says when an epoch begins; after the last it stands still."""
-    left = list(seconds)
-    told = SimpleNamespace(now=lambda: float(left.pop(0) if len(left) > 1 else left[0]), monotonic=clock.monotonic)
-    monkeypatch.setattr(epochs, "clock", told)
 
 
 @pytest.mark.long

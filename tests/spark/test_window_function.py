@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import tailrace as tr
-from support.engine import tailrace_stream
-from support.simple import SCHEMA, WINDOWED, batches
+from support.queries.engines import tailrace_stream
+from support.queries.simple import SCHEMA, WINDOWED, batches
 from tailrace.testing import ScriptedSource, expected
 
 

@@ -26,8 +26,8 @@ def use_archive() -> None:
 
 def make_archive(target: Path) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
+    from support.queries.simple import WINDOWED, Scripted, batches
     from support.session import session_builder
-    from support.simple import WINDOWED, Scripted, batches
 
     backup = target.with_suffix(".new")
     os.environ[_OPTIONS] = f"{QUICK_JVM} -XX:ArchiveClassesAtExit={backup} -Xlog:disable"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from support.call_counts import calls
 from tailrace.ids import Micros
 from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate
@@ -36,25 +34,6 @@ WINDOWS = {
     "tumbling": WindowSpec(Micros(100), Micros(100), Micros(0)),
     "sliding": WindowSpec(Micros(100), Micros(50), Micros(0)),
 }
-
-
-def calls(work: Callable[[], object]) -> Counter[str]:
-    counted: Counter[str] = Counter()
-
-    def count(frame: object, event: str, argument: object) -> None:
-        if event == "call":
-            counted[frame.f_code.co_qualname] += 1  # type: ignore[attr-defined]
-        elif event == "c_call":
-            counted[getattr(argument, "__qualname__", "c function")] += 1
-
-    gc.disable()  # others hang callbacks on the collector
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return counted
 
 
 def one_epoch(

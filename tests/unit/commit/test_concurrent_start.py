@@ -1,0 +1,46 @@
+"""A start that another one overtakes on its way: it stops before it changes anything that the newer one goes by."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.models.spark_logs import FakeSparkLogs
+from tailrace.commit.controller import Controller
+from tailrace.commit.log import CommitLog
+from tailrace.env.stores.local_store import LocalStore
+from tailrace.errors import FencedError
+
+PLAN = {"query": "overtaken"}
+
+
+def test_an_overtaken_start_does_not_rewind(tmp_path) -> None:
+    store = LocalStore(tmp_path / "state")
+    logs = FakeSparkLogs()
+    first = Controller.start(store, PLAN, logs)
+    first.commit(0, 0)
+    first.close()
+    logs.commits, logs.offsets = [0, 1], [0, 1, 2]  # epoch 1 was not durable
+
+    class Overtaken(FakeSparkLogs):
+        def epochs(self, log: str) -> list[int]:
+            if log == "offsets":
+                CommitLog(store).fence("f" * 16)
+            return super().epochs(log)
+
+    overtaken = Overtaken(logs.commits, logs.offsets)
+    with pytest.raises(FencedError):
+        Controller.start(store, PLAN, overtaken)
+    assert (overtaken.commits, overtaken.offsets) == ([0, 1], [0, 1, 2])
+
+
+def test_a_replaced_run_does_not_record_what_an_epoch_goes_by(tmp_path) -> None:
+    """Also where the newer run has deleted its own record, so that the name is free."""
+    store = LocalStore(tmp_path / "state")
+    run = Controller.start(store, PLAN, FakeSparkLogs())
+    assert run.decide(0, {"way": 1}, {}) == {"way": 1}
+    run.commit(0, 0)
+    assert run.decide(1, {"way": 2}, {"way": 1}) == {"way": 2}
+    CommitLog(store).fence("f" * 16)
+    with pytest.raises(FencedError):
+        run.decide(2, {"way": 3}, {"way": 2})
+    run.close()

@@ -1,0 +1,79 @@
+"""How many rows an epoch had: kept over a start for the epoch that is replayed, and for no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.models.spark_logs import spark_logs
+from tailrace.commit.controller import Controller
+from tailrace.commit.row_counts import put_counts, read_counts
+from tailrace.env.stores.local_store import LocalStore
+from tailrace.errors import CorruptionError
+from tailrace.log.filenames import counts_name
+
+
+def recovered(store: LocalStore, commits: int, offsets: int) -> Controller:
+    return Controller.start(store, {"q": 1}, spark_logs(range(commits + 1), range(offsets + 1)))
+
+
+def durable_up_to(store: LocalStore, epoch: int) -> None:
+    controller = Controller.start(store, {"q": 1}, spark_logs())
+    for each in range(epoch + 1):
+        controller.commit(each, 0, rows={"input": 100 + each})
+    controller.close()
+
+
+def test_the_newest_two_are_kept(tmp_path: Path) -> None:
+    controller = recovered(LocalStore(tmp_path), -1, -1)
+    for epoch in range(5):
+        controller.count(epoch, 10 * epoch)
+    assert read_counts(LocalStore(tmp_path)) == {3: 30, 4: 40}
+    controller.close()
+
+
+@pytest.mark.parametrize(
+    ("commits", "offsets", "kept"),
+    [
+        (3, 3, {3: 33}),  # Spark is rewound to replay 3
+        (3, 4, {3: 33}),  # and 4 is planned afresh: it may have other rows
+        (2, 3, {3: 33}),  # 3 was planned, and perhaps in its sink
+        (2, 2, {}),  # 3 is not even planned: what was counted is of offsets that are gone
+    ],
+)
+def test_a_start_keeps_the_count_of_the_epoch_that_is_replayed(
+    tmp_path: Path, commits: int, offsets: int, kept: dict[int, int]
+) -> None:
+    store = LocalStore(tmp_path)
+    durable_up_to(store, 2)
+    put_counts(store, 0, {3: 33, 4: 44})
+    for _ in range(2):  # a start that crashes changes nothing for the next
+        controller = recovered(store, commits, offsets)
+        assert controller.counted(3) == kept.get(3)
+        assert controller.counted(4) is None
+        assert read_counts(store) == kept
+        controller.close()
+
+
+def test_a_damaged_record_is_told(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    durable_up_to(store, 2)
+    put_counts(store, 0, {3: 33})
+    store.put(counts_name(0), [store.get(counts_name(0))[:-3]])
+    with pytest.raises(CorruptionError, match=r"counts/0+\.json"):
+        recovered(store, 2, 3)
+
+
+def test_a_replaced_run_does_not_change_what_its_successor_has_counted(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    durable_up_to(store, 2)
+    replaced = recovered(store, 2, 2)
+    replaced.close()
+    successor = recovered(store, 2, 3)
+    successor.count(3, 33)
+    successor.close()
+    replaced.count(3, 44)
+    after = recovered(store, 3, 3)
+    assert after.counted(3) == 33
+    after.close()

@@ -1,0 +1,214 @@
+"""Commits of one run, with real commits and a fleet that fails when it is told to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.models.spark_logs import spark_logs
+from tailrace.api.options import CommitMode
+from tailrace.commit.controller import Controller
+from tailrace.commit.objects import ObjectRef
+from tailrace.env.stores.local_store import LocalStore
+from tailrace.errors import CheckpointError, RewindNeeded, StateServerError
+from tailrace.server.transport.protocol import CommitResult, Uploaded
+from tailrace.spark.commit.commits import Commits, Order
+
+EVERY = list(CommitMode)
+
+
+class Fleet:
+    """One server. ``broken``: what a commit of an epoch raises. ``far``: deltas are saved first and then uploaded."""
+
+    def __init__(self, far: bool = False) -> None:
+        self.broken: dict[tuple[int, int], Exception] = {}
+        self.asked: list[str] = []
+        self.far = far
+        self.lost = False  # uploads fail until it is replaced
+        self.saved: dict[str, ObjectRef] = {}
+        self.uploaded: set[str] = set()
+        self.servers = ("only",)
+
+    def client(self, server: str) -> Fleet:
+        return self
+
+    def replace_lost(self) -> None:
+        self.asked.append("replace")
+        self.lost = False
+
+    def each(self, call: Callable[[Any, int], Any]) -> list[Any]:
+        return [call(self, 0)]
+
+    def commit(self, epoch: int, try_: int, *, upload: bool) -> CommitResult:
+        if (epoch, try_) in self.broken:
+            raise self.broken[epoch, try_]
+        if not self.far:
+            return CommitResult(None, (), {}, 0.0)
+        ref = ObjectRef(f"objects/{epoch}-{try_}", epoch, epoch, ((0, 1),), 1)
+        self.saved[ref.name] = ref
+        if upload:
+            self.upload([ref])
+        return CommitResult(ref, (), {}, 0.0, uploaded=upload)
+
+    def upload(self, deltas: Iterable[ObjectRef]) -> Uploaded:
+        if self.lost:
+            raise StateServerError("lost while it uploaded")
+        names = [ref.name for ref in deltas if ref.name in self.saved]
+        self.uploaded |= set(names)
+        return Uploaded(tuple(names), ("upload", 0.0, 1.0))
+
+    def compact(self, objects: object, epoch: int, horizons: object) -> None:
+        self.asked.append(f"compact {epoch}")
+
+    def forget(self, epoch: int) -> None:
+        self.asked.append(f"forget {epoch}")
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[Controller]:
+    made = Controller.start(LocalStore(tmp_path), {"q": 1}, spark_logs())
+    yield made
+    made.close()
+
+
+def order(epoch: int, try_: int = 0) -> Order:
+    return Order(epoch, try_, {}, {"input": 1}, {})
+
+
+def epoch(commits: Commits, number: int, try_: int = 0) -> None:
+    commits.begin(order(number, try_))
+    commits.gate(number)
+    commits.finished()
+
+
+@pytest.mark.parametrize("mode", EVERY)
+def test_all_is_durable_at_the_end_and_cleaned_behind(controller: Controller, fleet: Fleet, mode: CommitMode) -> None:
+    commits = Commits(controller, fleet, mode)  # type: ignore[arg-type]
+    for number in range(4):
+        epoch(commits, number)
+        assert controller.durable >= (number if mode is CommitMode.SYNC else number - 1), "the gate"
+    assert commits.close() is None
+    assert controller.durable == 3
+    assert fleet.asked == [f"{what} {number}" for number in range(4) for what in ("compact", "forget")]
+
+
+@pytest.mark.parametrize("mode", EVERY)
+def test_a_try_whose_commit_was_lost_is_followed_by_another(
+    controller: Controller, fleet: Fleet, mode: CommitMode
+) -> None:
+    """The epoch's own commit fails: that must not fail its next try."""
+    commits = Commits(controller, fleet, mode)  # type: ignore[arg-type]
+    epoch(commits, 0)
+    fleet.broken[1, 0] = StateServerError("lost")
+    try:
+        commits.begin(order(1))
+        commits.gate(1)
+    except StateServerError:
+        assert mode is not CommitMode.ASYNC, "whose gate does not wait for it; its sink has lost the server"
+    assert commits.base(1).epoch == 0
+    assert commits.made(1) is None
+    epoch(commits, 1, 1)
+    epoch(commits, 2)
+    assert commits.close() is None
+    assert controller.durable == 2
+
+
+def test_an_epoch_lost_behind_its_sink_cannot_be_built_on(controller: Controller, fleet: Fleet) -> None:
+    commits = Commits(controller, fleet, CommitMode.ASYNC)  # type: ignore[arg-type]
+    epoch(commits, 0)
+    fleet.broken[1, 0] = StateServerError("lost")
+    epoch(commits, 1)
+    commits.settle()
+    with pytest.raises(StateServerError, match="lost"):
+        commits.begin(order(2))
+    with pytest.raises(RewindNeeded, match="epoch 1"):
+        commits.base(2)
+    assert isinstance(commits.close(), StateServerError)
+    assert controller.durable == 0
+
+
+def test_a_store_that_fails_is_told_as_it_is(controller: Controller, fleet: Fleet) -> None:
+    commits = Commits(controller, fleet, CommitMode.ASYNC)  # type: ignore[arg-type]
+    fleet.broken[0, 0] = CheckpointError("disk full")
+    epoch(commits, 0)
+    commits.settle()
+    for step in (lambda: commits.begin(order(1)), lambda: commits.gate(1), lambda: commits.base(1)):
+        with pytest.raises(CheckpointError, match="disk full"):
+            step()
+    assert isinstance(commits.close(), CheckpointError)
+
+
+@pytest.mark.parametrize("mode", EVERY)
+def test_where_the_store_is_far_an_epoch_is_durable_only_when_it_is_uploaded(
+    controller: Controller, mode: CommitMode
+) -> None:
+    fleet = Fleet(far=True)
+    commits = Commits(controller, fleet, mode)  # type: ignore[arg-type]
+    for number in range(3):
+        epoch(commits, number)
+    assert commits.close() is None
+    listed = {ref.name for ref in controller.manifest(2).objects}
+    assert listed == fleet.uploaded == {"objects/0-0", "objects/1-0", "objects/2-0"}
+
+
+def lost_after_saving_epoch_1(controller: Controller, mode: CommitMode) -> tuple[Fleet, Commits]:
+    fleet = Fleet(far=True)
+    commits = Commits(controller, fleet, mode)  # type: ignore[arg-type]
+    epoch(commits, 0)
+    commits.base(1)
+    fleet.lost = True
+    epoch(commits, 1)
+    commits.settle()
+    return fleet, commits
+
+
+@pytest.mark.parametrize("mode", [CommitMode.ASYNC, CommitMode.ASYNC_CHECKPOINT])
+def test_a_server_lost_between_saving_and_uploading_costs_no_epoch(controller: Controller, mode: CommitMode) -> None:
+    """The first of the paper's two cases: what it had saved is there, and the one that follows it uploads that."""
+    fleet, commits = lost_after_saving_epoch_1(controller, mode)
+    with pytest.raises(StateServerError):
+        commits.begin(order(2))
+    assert controller.durable == 0
+    assert commits.base(2).epoch == 1
+    assert "replace" in fleet.asked
+    epoch(commits, 2, 1)
+    assert commits.close() is None
+    assert controller.durable == 2
+    assert {ref.name for ref in controller.manifest(2).objects} == {"objects/0-0", "objects/1-0", "objects/2-1"}
+
+
+@pytest.mark.parametrize("mode", [CommitMode.ASYNC, CommitMode.ASYNC_CHECKPOINT])
+def test_a_copy_that_is_gone_with_its_machine_has_the_query_start_again(
+    controller: Controller, mode: CommitMode
+) -> None:
+    """The second case: nobody has what was saved."""
+    fleet, commits = lost_after_saving_epoch_1(controller, mode)
+    fleet.saved.clear()
+    with pytest.raises(RewindNeeded, match="epoch 1 was not durable"):
+        commits.base(2)
+    assert controller.durable == 0
+    commits.close()
+
+
+def test_a_wait_without_an_end_is_told_and_ends_the_query(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet, end = Fleet(far=True), threading.Event()
+    monkeypatch.setattr(fleet, "upload", lambda _: end.wait(60))
+    commits = Commits(controller, fleet, CommitMode.ASYNC, notice_s=0.01, timeout_s=0.3)  # type: ignore[arg-type]
+    epoch(commits, 0)
+    commits.begin(order(1))
+    with pytest.raises(CheckpointError, match="still uploading the deltas of epoch 0"):
+        commits.gate(1)
+    assert "not durable after" in caplog.text
+    end.set()
+    commits.close()
