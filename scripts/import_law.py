@@ -64,6 +64,15 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("files",),
         ("stores",),
     ),
+    "state": (
+        ("layout", "metrics", "tuning", "tiers", "part_pool"),
+        ("rows",),
+        ("cache",),
+        ("hash_table",),
+        ("sections",),
+        ("segments",),
+        ("append", "read_modify_write"),
+    ),
 }
 """Inside a package that is not listed here, every module may import every other."""
 

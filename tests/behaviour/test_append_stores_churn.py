@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from tailrace.operators.ingest.frame import by_shard
 from tailrace.state.append.list_instance import Stats
 from tailrace.state.append.unaligned import AppendUnalignedStore, compact_sections
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import Merge, record_layout
+from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"

@@ -15,8 +15,8 @@ from tailrace.operators.ingest.frame import by_shard
 from tailrace.state.append.aligned import AppendAlignedStore
 from tailrace.state.append.list_instance import Stats
 from tailrace.state.append.unaligned import AppendUnalignedStore
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import Merge, record_layout
+from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, Field
 
 LAYOUT = record_layout([Field("k", BIGINT)], [(Merge.ROW, BIGINT)], ansi=False)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from support import random_columns as values
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
 from tailrace.state.layout import HASH, record_layout
-from tailrace.state.sections.sections import RowsBuilder
+from tailrace.state.rows.builder import RowsBuilder
 from tailrace.types import DataType, Field
 
 

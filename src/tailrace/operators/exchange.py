@@ -15,8 +15,8 @@ from tailrace.operators.ingest.key_hash import hash_program, put_hashes
 from tailrace.operators.rows.row_order import row_order
 from tailrace.operators.spec import OperatorSpec
 from tailrace.state.layout import HASH, record_layout
+from tailrace.state.rows.builder import RowsBuilder
 from tailrace.state.rows.columns import arrow_type
-from tailrace.state.sections.sections import RowsBuilder
 from tailrace.types import DataType, Field
 
 _ROWS_MAX = 1 << 17

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tailrace.operators.base import HintedKeys
 from tailrace.operators.ingest.frame import Frame
 from tailrace.state.metrics import Metrics
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 
 
 class Store(Protocol):

@@ -22,8 +22,9 @@ from tailrace.operators.rows.keyed_warm_up import warm_up_keyed
 from tailrace.operators.windows import WindowSpec
 from tailrace.state.append.warm_up import warm_up_rows
 from tailrace.state.cache.warm_up import warm_up_cache
-from tailrace.state.hash_table.table import Rows, Table
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, Merge
+from tailrace.state.rows.rows import Rows
 from tailrace.state.segments.point_reads import warm_up_point_rows
 from tailrace.state.segments.segment import warm_up_fingerprints
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field

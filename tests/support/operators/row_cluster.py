@@ -13,9 +13,9 @@ from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.ingest.registry import ingest_of
 from tailrace.operators.output import output_schema
 from tailrace.operators.spec_json import spec_from_json
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH
 from tailrace.state.rows.columns import arrow_type
+from tailrace.state.rows.rows import Rows
 from tailrace.types import DataType
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from support.random_columns import draw
 from tailrace.operators.ingest.frame import by_shard
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import Merge, RecordLayout, record_layout
+from tailrace.state.rows.rows import Rows
 from tailrace.state.sections import sections
 from tailrace.types import DataType, Field
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, PANE, VALID, Merge, record_layout
+from tailrace.state.rows.rows import Rows
 from tailrace.state.segments.spilled_records import SpilledRecords
 from tailrace.types import BIGINT, Field
 

@@ -41,8 +41,8 @@ from tailrace.operators.ingest.registry import ingest_of
 from tailrace.operators.registry import operator_of
 from tailrace.operators.rows import row_index as row_counts
 from tailrace.operators.windows import WindowSpec
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, Merge
+from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, DataType, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.ids import MIN_MICROS
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.compaction import compact_records
-from tailrace.state.sections.sections import RowsBuilder, to_section
+from tailrace.state.sections.sections import to_section
 from tailrace.types import BIGINT, DataType, Field
 
 STRING = DataType("string")

@@ -36,8 +36,8 @@ from tailrace.operators.join.output import has_keys
 from tailrace.operators.join.spec import LEFT, JoinSpec
 from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.windows import WindowSpec
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import FIRST_KEY, HASH, PANE
+from tailrace.state.rows.rows import Rows
 
 GET, PUT, MERGE, DELETE = 0, 1, 2, 3
 """Kept in recordings: these numbers may not change."""

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tailrace.operators.windows import WindowSpec
-from tailrace.state.hash_table.table import Rows, Table, concat_rows
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.hash_table.table import Table
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.segments.segment import FINGERPRINTS
 from tailrace.state.segments.spilled_records import PIECE_BYTES
 

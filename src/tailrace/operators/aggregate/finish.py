@@ -9,9 +9,9 @@ from tailrace.operators.aggregate.decimal_kernels import divide_decimals
 from tailrace.operators.aggregate.spec import START, AggregateSpec, Output, Result
 from tailrace.operators.output import output_schema
 from tailrace.operators.rows.groups import Groups
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import PANE, AccumulatorWords, Merge, RecordLayout
 from tailrace.state.rows import columns
+from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import ValidBits, value_words
 from tailrace.types import DOUBLE, TIMESTAMP, Kind, window_of
 

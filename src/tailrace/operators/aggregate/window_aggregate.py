@@ -30,9 +30,10 @@ from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots
 from tailrace.operators.user_code.windows import KnownWindows
 from tailrace.operators.windows import WindowSpec
-from tailrace.state.hash_table.table import Rows, Table, concat_rows
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, VALID
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.compaction import compact_records
 from tailrace.state.segments.segment import fingerprints_of
 from tailrace.state.tuning import USUAL, Tuning

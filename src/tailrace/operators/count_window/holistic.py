@@ -42,11 +42,10 @@ from tailrace.operators.rows.groups import Groups
 from tailrace.operators.rows.row_index import RowCounts, pieces
 from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiry
 from tailrace.operators.user_code.window_function import UserFunction
-from tailrace.state.append.runs import no_rows
 from tailrace.state.append.unaligned import AppendUnalignedStore
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import PANE
 from tailrace.state.metrics import Metrics, added
+from tailrace.state.rows.rows import Rows, concat_rows, no_rows
 from tailrace.state.sections.sections import to_section
 from tailrace.state.tuning import USUAL, Tuning
 

@@ -12,7 +12,8 @@ Threads: kernels write only to the arrays that they are given for it.
 from __future__ import annotations
 
 from tailrace.env.kernels.compile import inlined, kernel
-from tailrace.state.hash_table.kernels import ARENA_END, bytes_needed, merge_record
+from tailrace.state.hash_table.kernels import ARENA_END, merge_record
+from tailrace.state.rows.value_kernels import bytes_needed
 
 # Columns of ``places``: rows of the matrix for each key. RING: panes lie at SLOTS by their slot; else those before
 # BORDER at their number + OLD, the others at their number + NEW.

@@ -36,9 +36,10 @@ from tailrace.operators.count_window.tumbling import CountAggregate
 from tailrace.operators.count_window.windows import Arrivals, found, in_sequence, named
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.rows.row_index import pieces
-from tailrace.state.append.runs import take
-from tailrace.state.hash_table.table import Rows, Table, concat_rows
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH
+from tailrace.state.rows.arrange import take
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
 
 WORK_ROWS_MAX = 1 << 20

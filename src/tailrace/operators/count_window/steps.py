@@ -18,10 +18,10 @@ import numpy as np
 
 from tailrace.operators.count_window import pane_kernels as ck
 from tailrace.operators.count_window.windows import Arrivals, Shape, ranges, windows_of
-from tailrace.state.append.runs import plain, take
 from tailrace.state.hash_table.kernels import ARENA_END, COUNTERS, STATUS_AT
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import PANE, VALID, AccumulatorWords, RecordLayout
+from tailrace.state.rows.arrange import take
+from tailrace.state.rows.rows import Rows, concat_rows, plain
 
 FORMER_PANE, FIRST_PANE = 1, 2
 """Where records lie; heads in pane 0."""

@@ -32,10 +32,10 @@ from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.store_operator import HintedRecords, RecordSnapshots
 from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiring, Expiry
-from tailrace.state.append.runs import no_rows
-from tailrace.state.hash_table.table import Rows, Table, concat_rows
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import PANE, VALID
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.rows import Rows, concat_rows, no_rows
 from tailrace.state.tuning import USUAL, Tuning
 
 

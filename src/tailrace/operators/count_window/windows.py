@@ -19,11 +19,11 @@ import pyarrow as pa
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.rows.row_order import ranks_with_null
-from tailrace.state.append.runs import group_by_key, key_offsets
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import PANE, VALID, AccumulatorWords, RecordLayout
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.columns import decode
+from tailrace.state.rows.groups import group_by_key, key_offsets
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.sections import to_section, value_words
 from tailrace.types import Kind
 

@@ -12,9 +12,9 @@ from tailrace.operators.dedup.operator import time_place
 from tailrace.operators.dedup.spec import DeduplicateSpec
 from tailrace.operators.ingest.rows import RowIngestBase
 from tailrace.operators.rows.keyed import earliest, keyed, sample
-from tailrace.state.append.runs import take
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.rows import columns
+from tailrace.state.rows.arrange import take
+from tailrace.state.rows.rows import Rows
 
 
 class DedupIngest(RowIngestBase):

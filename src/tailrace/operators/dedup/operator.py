@@ -31,12 +31,12 @@ from tailrace.operators.ingest.frame import Frame, shard_order
 from tailrace.operators.output import output_schema
 from tailrace.operators.rows.keyed import PIECE_ROWS, earliest, keyed, pieces
 from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots
-from tailrace.state.append.runs import take
-from tailrace.state.hash_table import probes
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import PANE, VALID, AccumulatorWords, KeyWords, RecordLayout, record_layout
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write import probes
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows import columns
+from tailrace.state.rows.arrange import take
+from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import ValidBits, decoded
 from tailrace.state.tuning import USUAL, Tuning
 from tailrace.types import TIMESTAMP

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from tailrace.operators.ingest.frame_kernels import mix_bytes, mix_words
 from tailrace.operators.ingest.shard_kernels import scatter_numbers, scatter_rows, shards_of
-from tailrace.state.append.run_kernels import shift_strings
-from tailrace.state.hash_table.table import Rows
-from tailrace.state.hash_table.upkeep_kernels import copy_out, heap_needed
 from tailrace.state.layout import RecordLayout
+from tailrace.state.rows.arrange_kernels import shift_strings
 from tailrace.state.rows.buffers import view
+from tailrace.state.rows.rows import Rows
+from tailrace.state.rows.value_kernels import copy_out, heap_needed
 
 FRAME_SCHEMA = pa.schema([pa.field(name, pa.large_binary()) for name in ("rows", "heap", "bounds", "arrivals")])
 

@@ -23,7 +23,7 @@ from tailrace.operators.ingest.key_hash import hash_program, put_hashes
 from tailrace.state.cache.frequency_sketch import FrequencySketch, SketchSize
 from tailrace.state.layout import HASH, record_layout
 from tailrace.state.rows import columns
-from tailrace.state.sections.sections import RowsBuilder
+from tailrace.state.rows.builder import RowsBuilder
 from tailrace.types import BIGINT, TIMESTAMP, Field
 
 HASH_COLUMN = "__hash"

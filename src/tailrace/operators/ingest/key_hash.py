@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.operators.ingest.key_hash_kernels import H_BYTES, H_INT, H_INT128, H_LONG, hash_rows
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import KeyWords, RecordLayout
+from tailrace.state.rows.rows import Rows
 from tailrace.types import Kind
 
 _AS_INT = ("tinyint", "smallint", "int", "boolean", "date")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.env.kernels.compile import inlined, kernel
-from tailrace.state.hash_table.kernels import bytes_length
 from tailrace.state.layout import HASH, VALID
+from tailrace.state.rows.value_kernels import bytes_length
 
 H_INT, H_LONG, H_BYTES, H_INT128 = 0, 1, 2, 3
 

@@ -15,7 +15,7 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.event_time import IngestCounts, in_time, living, times_of
 from tailrace.operators.user_code.windows import Assigner
 from tailrace.state.layout import PANE, RecordLayout
-from tailrace.state.sections.sections import RowsBuilder
+from tailrace.state.rows.builder import RowsBuilder
 from tailrace.types import Field
 
 

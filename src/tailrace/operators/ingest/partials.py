@@ -19,10 +19,11 @@ from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
 from tailrace.operators.ingest.pane_assigner import Placer
 from tailrace.operators.rows.keyed import sample
-from tailrace.state.hash_table.table import Rows, Table, concat_rows
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import AccumulatorWords, Merge
 from tailrace.state.rows import columns
-from tailrace.state.sections.sections import RowsBuilder
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.types import DataType
 
 _ONE_DOUBLE = np.float64(1.0).view(np.int64)

@@ -29,10 +29,10 @@ from tailrace.operators.join.spec import LEFT, RIGHT, JoinSpec
 from tailrace.operators.join.times import JoinTimes, KnownPanes
 from tailrace.operators.join.unmatched import Unmatched
 from tailrace.state.append.unaligned import AppendUnalignedStore
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import PANE, VALID
 from tailrace.state.metrics import Metrics, added
 from tailrace.state.rows import columns
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
 from tailrace.types import BIGINT
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from tailrace.operators.join.spec import JoinSpec
 from tailrace.operators.output import output_schema
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import VALID, AccumulatorWords, KeyWords, RecordLayout
 from tailrace.state.rows import columns
+from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import ValidBits, value_words
 from tailrace.types import window_of
 

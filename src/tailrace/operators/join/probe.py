@@ -18,10 +18,11 @@ import numpy as np
 from tailrace.operators.join.output import counted
 from tailrace.operators.join.spec import LEFT
 from tailrace.operators.join.times import JoinTimes, KnownPanes, Moments, Ranges
-from tailrace.state.append.runs import Slices, by_hash, key_offsets
 from tailrace.state.append.unaligned import AppendUnalignedStore
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import PANE
+from tailrace.state.rows.arrange import Slices, by_hash
+from tailrace.state.rows.groups import key_offsets
+from tailrace.state.rows.rows import Rows
 
 _LOOKUPS_MAX = 1 << 20
 _CANDIDATES_MAX = 1 << 18

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from tailrace.state.append import list_sections
 from tailrace.state.append.aligned import live_rows
-from tailrace.state.append.runs import no_rows
 from tailrace.state.layout import RecordLayout
+from tailrace.state.rows.rows import no_rows
 from tailrace.state.sections import sections
 
 _UNMATCHED = pa.field("__unmatched", pa.bool_())

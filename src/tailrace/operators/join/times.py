@@ -24,8 +24,8 @@ import numpy as np
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.ingest.event_time import TIME_MAX
 from tailrace.operators.join.spec import LEFT, RIGHT, JoinKind, JoinSpec
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import VALID, RecordLayout
+from tailrace.state.rows.rows import Rows
 
 NEVER = 2**63 - 1
 """Expiry of rows that never expire."""

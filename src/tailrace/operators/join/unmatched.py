@@ -22,8 +22,8 @@ from tailrace.operators.join.spec import LEFT, RIGHT, JoinSpec
 from tailrace.operators.join.times import NEVER, JoinTimes, pane_end
 from tailrace.state.append.aligned import AppendAlignedStore
 from tailrace.state.append.list_sections import tombstones
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, PANE, VALID, RecordLayout
+from tailrace.state.rows.rows import Rows
 
 _BITS_MIN, _BITS_MAX, _BITS_UNKNOWN = 14, 26, 24
 _PANES_BITS = 8

@@ -24,9 +24,9 @@ from tailrace.operators.join.output import PAIRS_MAX, JoinOutput, counted, has_k
 from tailrace.operators.join.spec import LEFT, JoinSpec
 from tailrace.operators.store_operator import OverStore
 from tailrace.state.append.aligned import AppendAlignedStore
-from tailrace.state.append.runs import key_offsets
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, PANE
+from tailrace.state.rows.groups import key_offsets
+from tailrace.state.rows.rows import Rows
 
 
 class WindowJoin(OverStore[AppendAlignedStore]):

@@ -25,10 +25,9 @@ from tailrace.operators.lookup.spec import LookupSpec
 from tailrace.operators.lookup.table_cache import TableCopies
 from tailrace.operators.output import output_schema
 from tailrace.operators.rows.keyed import keyed
-from tailrace.state.append.runs import plain
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import VALID, AccumulatorWords, KeyWords
 from tailrace.state.metrics import Metrics
+from tailrace.state.rows.rows import Rows, plain
 from tailrace.state.sections.sections import ValidBits, decoded
 from tailrace.state.tuning import DEFAULT_SPILL, SpillTuning
 

@@ -26,10 +26,10 @@ from tailrace.errors import TableError
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
 from tailrace.operators.lookup.backend import NOTHING_LOST, Answer, ConnectionLost, converted
 from tailrace.operators.lookup.spec import LookupSpec
-from tailrace.state.append.runs import row_numbers
 from tailrace.state.layout import HASH, record_layout
+from tailrace.state.rows.arrange import row_numbers
+from tailrace.state.rows.builder import RowsBuilder
 from tailrace.state.rows.columns import arrow_type
-from tailrace.state.sections.sections import RowsBuilder
 
 _PIECE = 1 << 16
 _READ_ROWS = 1 << 16

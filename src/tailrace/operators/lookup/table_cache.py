@@ -23,14 +23,15 @@ from tailrace.env import clock
 from tailrace.operators.lookup.backend import Asker
 from tailrace.operators.lookup.spec import LookupSpec
 from tailrace.operators.rows.keyed import keyed
-from tailrace.state.append.runs import plain, take
 from tailrace.state.cache.prefetch import Prefetcher
 from tailrace.state.cache.record_cache import RecordCache
-from tailrace.state.hash_table import probe_kernels as pk
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import HASH, PANE, VALID, RecordLayout, record_layout
 from tailrace.state.metrics import Metrics
-from tailrace.state.sections.sections import RowsBuilder, ValidBits, decoded
+from tailrace.state.rows import key_kernels as pk
+from tailrace.state.rows.arrange import take
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.rows.rows import Rows, concat_rows, plain
+from tailrace.state.sections.sections import ValidBits, decoded
 
 _T = TypeVar("_T")
 _FETCH_KEYS = 512

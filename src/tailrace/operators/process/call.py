@@ -21,11 +21,12 @@ from tailrace.operators.process.timers import NEVER, Hints
 from tailrace.operators.rows.row_order import in_order
 from tailrace.operators.timers.ttl import Clock
 from tailrace.operators.user_code.code import NOTHING_KEPT
-from tailrace.state.append.runs import take
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import VALID, AccumulatorWords, RecordLayout
-from tailrace.state.read_modify_write import ReadModifyWriteStore
-from tailrace.state.sections.sections import RowsBuilder, to_section
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.arrange import take
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.rows.rows import Rows, concat_rows
+from tailrace.state.sections.sections import to_section
 
 _PLACE = "__place"
 _SHOWN = 3

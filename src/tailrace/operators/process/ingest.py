@@ -14,9 +14,9 @@ from tailrace.operators.ingest.event_time import IngestCounts
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
 from tailrace.operators.process.spec import ProcessSpec
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.rows import columns
-from tailrace.state.sections.sections import RowsBuilder
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.rows.rows import Rows, concat_rows
 
 
 class ProcessIngest:

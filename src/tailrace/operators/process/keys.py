@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.rows.row_order import in_order
-from tailrace.state.append.runs import plain
-from tailrace.state.hash_table.table import Rows, Table
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, VALID, RecordLayout
+from tailrace.state.rows.rows import Rows, plain
 
 _KEY, _PLACE = "__key", "__place"
 

@@ -27,9 +27,10 @@ from tailrace.operators.process.spec import ProcessSpec
 from tailrace.operators.process.timers import Hints
 from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots
 from tailrace.operators.timers.ttl import Clock
-from tailrace.state.hash_table.table import Rows, Table, concat_rows
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, record_layout
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
 
 CALL_ROWS_MAX = 1 << 16

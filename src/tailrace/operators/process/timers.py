@@ -18,9 +18,10 @@ import numpy as np
 
 from tailrace.operators.ingest.frame import by_shard
 from tailrace.operators.timers.record_timers import Waiting
-from tailrace.state.hash_table.table import Rows, Table, concat_rows
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, VALID, AccumulatorWords
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.rows import Rows, concat_rows
 
 NEVER = 2**63 - 1
 

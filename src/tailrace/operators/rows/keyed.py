@@ -16,11 +16,11 @@ import numpy as np
 
 from tailrace.operators.ingest.event_time import IngestCounts
 from tailrace.operators.ingest.frame import Frame
-from tailrace.state.append.runs import plain, take
-from tailrace.state.hash_table import probe_kernels as pk
-from tailrace.state.hash_table.key_numbers import key_numbers
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import HASH, PANE, AccumulatorWords, KeyWords, RecordLayout
+from tailrace.state.rows import key_kernels as pk
+from tailrace.state.rows.arrange import take
+from tailrace.state.rows.groups import key_numbers
+from tailrace.state.rows.rows import Rows, concat_rows, plain
 
 PIECE_ROWS = 1 << 17
 """About so many rows are worked on at a time: bounds the memory that it takes."""

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from tailrace.state.hash_table.table import Rows, Table
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import VALID, Merge, RecordLayout, record_layout
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import to_section
 from tailrace.state.tuning import Tuning
 from tailrace.types import BIGINT, TIMESTAMP, Field

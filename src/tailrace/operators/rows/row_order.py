@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.state.append.runs import bits_for, sorted_order
+from tailrace.state.rows.arrange import bits_for, sorted_order
 
 _KEY_BITS = 64
 _LEAST = -(2**63)

@@ -26,8 +26,9 @@ from tailrace.operators.aggregate.window_aggregate import OUTPUT_ROWS_MAX
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.session.open_sessions import OpenSessions, Sessions
 from tailrace.operators.store_operator import HintedRecords
-from tailrace.state.hash_table.table import Rows, Table, concat_rows
+from tailrace.state.hash_table.table import Table
 from tailrace.state.metrics import Metrics
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.tuning import USUAL, Tuning
 
 

@@ -27,11 +27,11 @@ from tailrace.operators.rows.groups import Groups
 from tailrace.operators.session.open_sessions import OpenSessions, Sessions
 from tailrace.operators.user_code.window_function import UserFunction
 from tailrace.state.append import list_sections
-from tailrace.state.append.gather import spread
 from tailrace.state.append.unaligned import AppendUnalignedStore
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import VALID, Merge, RecordLayout, record_layout
 from tailrace.state.metrics import Metrics, added
+from tailrace.state.rows.gather import spread
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.sections import to_section
 from tailrace.state.tuning import USUAL, Tuning
 from tailrace.types import BIGINT

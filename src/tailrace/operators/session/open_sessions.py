@@ -30,10 +30,11 @@ from tailrace.operators.session.spilled_sessions import SpilledSessions, hash_pi
 from tailrace.operators.timers.deadlines import HASH as ENTRY_HASH
 from tailrace.operators.timers.deadlines import TIME as ENTRY_TIME
 from tailrace.operators.timers.deadlines import Deadlines
-from tailrace.state.append.runs import row_numbers
-from tailrace.state.hash_table.table import Rows, Table
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, RecordLayout
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.arrange import row_numbers
+from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import to_section
 from tailrace.state.tuning import USUAL, Tuning
 

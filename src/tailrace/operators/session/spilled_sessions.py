@@ -15,9 +15,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tailrace.state.hash_table.table import Rows, Table
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import PANE
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.rows import Rows
 from tailrace.state.segments.spilled_records import Found
 
 _STEPS_MAX = 64

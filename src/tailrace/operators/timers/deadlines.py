@@ -20,7 +20,7 @@ from contextlib import suppress
 import numpy as np
 
 from tailrace.env.files.scratch import ScratchFile
-from tailrace.state.append.tiers import newest_to_merge
+from tailrace.state.tiers import newest_to_merge
 
 TIME, HASH = 0, 1
 _CHUNK = 1 << 16

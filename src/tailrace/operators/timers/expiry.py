@@ -27,7 +27,7 @@ from tailrace.operators.timers.record_timers import Waiting
 from tailrace.operators.timers.ttl import Clock
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, AccumulatorWords
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 
 DEADLINES_SHARE = 8
 """Deadlines may take one part in so many of an operator's memory."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tailrace.operators.timers.deadlines import Deadlines, split_by_shard
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 
 
 class Waiting:

@@ -15,8 +15,8 @@ from tailrace.operators.rows.groups import Groups
 from tailrace.operators.rows.keyed import Keyed
 from tailrace.operators.top_n.best_rows import best_of, order_of
 from tailrace.state.layout import Merge, record_layout
+from tailrace.state.rows.builder import RowsBuilder
 from tailrace.state.rows.columns import decode
-from tailrace.state.sections.sections import RowsBuilder
 
 
 class BestResults:

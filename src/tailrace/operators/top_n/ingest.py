@@ -15,8 +15,8 @@ from tailrace.operators.ingest.rows import RowIngestBase
 from tailrace.operators.rows.keyed import Keyed, keyed, sample
 from tailrace.operators.top_n.best_rows import best_of, latest, order_of, time_place
 from tailrace.operators.top_n.spec import TopNSpec
-from tailrace.state.append.runs import take
-from tailrace.state.hash_table.table import Rows
+from tailrace.state.rows.arrange import take
+from tailrace.state.rows.rows import Rows
 
 
 class TopNIngest(RowIngestBase):

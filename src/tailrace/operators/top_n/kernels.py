@@ -12,8 +12,8 @@ Threads: kernels write only to the arrays that they are given for it.
 from __future__ import annotations
 
 from tailrace.env.kernels.compile import inlined, kernel
-from tailrace.state.hash_table.kernels import compare_values
 from tailrace.state.layout import K_FLOAT64, VALID
+from tailrace.state.rows.value_kernels import compare_values
 
 WORD, BIT, KIND, SIGN = 0, 1, 2, 3
 

@@ -28,11 +28,11 @@ from tailrace.operators.rows.keyed import PIECE_ROWS, Keyed, keyed, pieces
 from tailrace.operators.top_n.best_rows import best_of, order_of
 from tailrace.operators.top_n.sections import to_records
 from tailrace.operators.top_n.spec import TopNSpec
-from tailrace.state.hash_table import probes
-from tailrace.state.hash_table.probes import Current
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import PANE
+from tailrace.state.read_modify_write import probes
+from tailrace.state.read_modify_write.probes import Current
 from tailrace.state.rows.packed_rows import pack, row_starts, unpack
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.sections import ValidBits, decoded, to_section
 from tailrace.state.tuning import USUAL, Tuning
 

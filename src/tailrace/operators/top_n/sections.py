@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from tailrace.operators.rows.keyed import keyed
 from tailrace.operators.top_n.spec import TopNSpec
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import VALID, AccumulatorWords, RecordLayout
 from tailrace.state.rows.packed_rows import pack, unpack
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.compaction import compact_lists
 from tailrace.state.sections.sections import from_section, to_section
 

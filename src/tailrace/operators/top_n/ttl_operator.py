@@ -24,7 +24,7 @@ from tailrace.operators.top_n.operator import Ranked, TopN
 from tailrace.operators.top_n.sections import to_records, to_rows, with_update
 from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.operators.windows import WindowSpec
-from tailrace.state.hash_table.table import Rows
+from tailrace.state.rows.rows import Rows
 from tailrace.state.tuning import USUAL, Tuning
 
 

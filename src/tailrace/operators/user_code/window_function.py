@@ -20,9 +20,9 @@ from tailrace.operators.output import output_schema
 from tailrace.operators.rows.groups import Groups
 from tailrace.operators.rows.row_order import LateColumn, in_order, row_order
 from tailrace.operators.user_code.code import NOTHING_KEPT, called, loaded, said_of
-from tailrace.state.append.gather import Spread
 from tailrace.state.layout import AccumulatorWords, KeyWords
 from tailrace.state.rows.columns import arrow_type
+from tailrace.state.rows.gather import Spread
 from tailrace.types import Kind
 
 _GROUP = "__group"

@@ -24,17 +24,18 @@ import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.state import metrics
-from tailrace.state.append.gather import spread, spread_section
 from tailrace.state.append.pane_pieces import Made, Part, Piece, between, pieces_of
 from tailrace.state.append.pane_runs import PaneRun, merged, run_of_frames, written
 from tailrace.state.append.row_store import check_owned
-from tailrace.state.append.runs import Slices, no_rows
-from tailrace.state.append.tiers import newest_to_merge
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.rows import columns
+from tailrace.state.rows.arrange import Slices
+from tailrace.state.rows.gather import spread
+from tailrace.state.rows.rows import Rows, no_rows
 from tailrace.state.sections import sections
+from tailrace.state.sections.sections import spread_section
+from tailrace.state.tiers import newest_to_merge
 from tailrace.types import BIGINT
 
 PIECE_BYTES = 32 << 20

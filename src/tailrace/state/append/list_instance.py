@@ -25,9 +25,9 @@ import numpy as np
 from tailrace.env import clock
 from tailrace.state.append import list_kernels as lk
 from tailrace.state.append.list_runs import GONE, UNKNOWN, ListRun, Targets, build, merged, written
-from tailrace.state.append.runs import Slices, row_numbers
-from tailrace.state.append.tiers import newest_to_merge
 from tailrace.state.layout import RecordLayout
+from tailrace.state.rows.arrange import Slices, row_numbers
+from tailrace.state.tiers import newest_to_merge
 
 PIECE_BYTES = 4 << 20
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.env.kernels.compile import inlined, kernel
-from tailrace.state.append.run_kernels import compare_keys
 from tailrace.state.layout import HASH, PANE
+from tailrace.state.rows.arrange_kernels import compare_keys
 
 
 @kernel

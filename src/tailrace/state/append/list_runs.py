@@ -20,10 +20,10 @@ import numpy as np
 
 from tailrace.env.files.scratch import ScratchFile
 from tailrace.state.append import list_kernels as lk
-from tailrace.state.append import run_kernels as rk
-from tailrace.state.append.runs import Slices, arrange, low_bit_for, no_rows
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import PANE, RecordLayout
+from tailrace.state.rows import arrange_kernels as rk
+from tailrace.state.rows.arrange import Slices, arrange, bits_for, low_bit_for
+from tailrace.state.rows.rows import Rows, no_rows
 
 GONE = 1
 FIRST_SLOT = 2
@@ -307,3 +307,10 @@ def _key_ranges(runs: Sequence[ListRun], piece_bytes: int) -> Iterator[list[tupl
 
 def _data_bytes(run: ListRun) -> int:
     return int(run.rows.words.nbytes + run.rows.heap.nbytes)
+
+
+def list_order(rows: Rows, shards: int, instances: int) -> np.ndarray:
+    """Order keys of lists, (key, pane): by instance, then shard, then mixed bits."""
+    keys = np.empty(len(rows), np.uint64)
+    lk.list_keys(rows.words, instances, bits_for(instances), shards, bits_for(shards), keys)
+    return keys

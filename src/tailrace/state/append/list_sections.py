@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tailrace.state.append import gather as spread
-from tailrace.state.append.gather import Spread
-from tailrace.state.append.list_runs import UNKNOWN
-from tailrace.state.append.runs import Slices, arrange, key_offsets, list_order, no_rows, take
-from tailrace.state.hash_table.table import Rows, concat_rows
+from tailrace.state.append.list_runs import UNKNOWN, list_order
 from tailrace.state.layout import PANE, VALID, RecordLayout
 from tailrace.state.rows import columns
+from tailrace.state.rows.arrange import Slices, arrange, take
+from tailrace.state.rows.gather import Spread
+from tailrace.state.rows.groups import key_offsets
+from tailrace.state.rows.rows import Rows, concat_rows, no_rows
 from tailrace.state.sections import sections
 from tailrace.types import BIGINT
 
@@ -51,7 +51,7 @@ def spread_section(
     rows: Spread, order: np.ndarray, gone: np.ndarray, triggers: np.ndarray, layout: RecordLayout
 ) -> pa.RecordBatch:
     """Of rows and tombstones in this order; ``gone`` and ``triggers`` are in it already."""
-    return _with_own(spread.spread_section(rows, layout, order), gone, triggers, layout)
+    return _with_own(sections.spread_section(rows, layout, order), gone, triggers, layout)
 
 
 def _with_own(plain: pa.RecordBatch, gone: np.ndarray, triggers: np.ndarray, layout: RecordLayout) -> pa.RecordBatch:

@@ -17,11 +17,11 @@ from typing import TypeVar
 import numpy as np
 
 from tailrace.env.files.scratch import ScratchFile
+from tailrace.state.append.hash_ranges import HashRange, hash_ranges, narrow
 from tailrace.state.append.pane_runs import Cells, cuts
-from tailrace.state.append.runs import Slices, by_hash
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import RecordLayout
-from tailrace.state.rows.hash_ranges import HashRange, hash_ranges, narrow
+from tailrace.state.rows.arrange import Slices, by_hash
+from tailrace.state.rows.rows import Rows
 
 Made = TypeVar("Made")
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailrace.env.files.scratch import ScratchFile
-from tailrace.state.append import run_kernels as rk
-from tailrace.state.append.runs import Slices, arrange, bits_for, by_hash, no_rows, plain, single_rows
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import RecordLayout
+from tailrace.state.rows import arrange_kernels as rk
+from tailrace.state.rows.arrange import Slices, arrange, bits_for, by_hash, single_rows
+from tailrace.state.rows.rows import Rows, no_rows, plain
 
 _FIRST_SLOTS = 64
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from tailrace.state.hash_table.table import Rows
+from tailrace.state.rows.rows import Rows
 
 
 class RowStore(Protocol):

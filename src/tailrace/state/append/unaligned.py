@@ -24,17 +24,17 @@ import pyarrow as pa
 from tailrace.ids import MIN_MICROS
 from tailrace.state import metrics
 from tailrace.state.append import list_sections
-from tailrace.state.append import run_kernels as rk
-from tailrace.state.append.gather import spread
 from tailrace.state.append.list_instance import Found, ListInstance, Settings, Stats
-from tailrace.state.append.list_runs import FIRST_SLOT, UNKNOWN, ListRun, Targets
+from tailrace.state.append.list_runs import FIRST_SLOT, UNKNOWN, ListRun, Targets, list_order
 from tailrace.state.append.list_sections import tombstones
 from tailrace.state.append.row_store import check_owned
-from tailrace.state.append.runs import Slices, bits_for, list_order, plain, row_numbers, sorted_order, take
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.part_pool import PartPool
+from tailrace.state.rows import arrange_kernels as rk
+from tailrace.state.rows.arrange import Slices, bits_for, row_numbers, sorted_order, take
+from tailrace.state.rows.gather import spread
+from tailrace.state.rows.rows import Rows, plain
 
 _ROW_BYTES = 64  # about
 _NO_KEYS, _NO_TIMES = np.empty(0, np.uint64), np.empty(0, np.int64)

@@ -8,11 +8,12 @@ import pyarrow as pa
 from tailrace.env.files.scratch import temporary_folder
 from tailrace.state.append.aligned import AppendAlignedStore
 from tailrace.state.append.row_store import RowStore
-from tailrace.state.append.runs import group_by_key, sorted_order
 from tailrace.state.append.unaligned import AppendUnalignedStore
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import Merge, record_layout
-from tailrace.state.sections.sections import RowsBuilder
+from tailrace.state.rows.arrange import sorted_order
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.rows.groups import group_by_key
+from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, DataType, Field
 
 _TEXT = DataType("string")

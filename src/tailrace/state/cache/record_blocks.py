@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailrace.state.cache import block_kernels as bk
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import RecordLayout
+from tailrace.state.rows.rows import Rows
 
 BLOCKS_MOST = 32
 _FIRST_ROOM = 2 * BLOCKS_MOST

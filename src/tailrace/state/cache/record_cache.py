@@ -20,14 +20,14 @@ import threading
 
 import numpy as np
 
-from tailrace.state.append.runs import no_rows, plain, take
 from tailrace.state.cache import id_kernels as ik
 from tailrace.state.cache.id_table import ENTRY_BYTES, IdTable
 from tailrace.state.cache.policies import NEVER, policy_of
 from tailrace.state.cache.record_blocks import BLOCKS_MOST, RecordBlocks
-from tailrace.state.hash_table.table import Rows
-from tailrace.state.hash_table.upkeep_kernels import heap_needed
 from tailrace.state.layout import RecordLayout
+from tailrace.state.rows.arrange import take
+from tailrace.state.rows.rows import Rows, no_rows, plain
+from tailrace.state.rows.value_kernels import heap_needed
 
 _ENTRY_BYTES = ENTRY_BYTES + 8 + 1 + 4 + 4
 _ROOM = 1 << 20

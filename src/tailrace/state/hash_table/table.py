@@ -15,53 +15,24 @@ Threads: one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from tailrace.errors import SumOverflowError
 from tailrace.state.hash_table import kernels as tk
 from tailrace.state.hash_table import lookup_kernels as lk
-from tailrace.state.hash_table import probe_kernels as pk
 from tailrace.state.hash_table import session_kernels as sk
 from tailrace.state.hash_table import upkeep_kernels as uk
 from tailrace.state.hash_table.arrays import empty_panes, grown, index_slots, record_matrix
 from tailrace.state.hash_table.eviction import EvictionPolicy
 from tailrace.state.hash_table.undo_logs import UndoLogs
 from tailrace.state.layout import PANE, VALID, RecordLayout
-from tailrace.state.segments import kernels as ck
+from tailrace.state.rows.rows import Rows
+from tailrace.state.rows.value_kernels import copy_out, heap_needed
 
 _FIRST_ROWS = 64
 _STAGGER_STEPS = 16
 _NO_OVERRIDE = np.empty(0, np.int64)
 _FOREVER = 2**63 - 1
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Copied-out records, or partials: a matrix of words and the byte strings they point to."""
-
-    words: np.ndarray
-    heap: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-
-def concat_rows(parts: Sequence[Rows], layout: RecordLayout) -> Rows:
-    """Several row sets as one. The parts are used up: their words may be changed."""
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        return Rows(np.empty((0, layout.words), np.int64), np.empty(0, np.uint8))
-    heap_start = 0
-    for part in parts:
-        for word, bit in layout.bytes_words:
-            there = (part.words[:, VALID] >> bit & 1).astype(bool)
-            part.words[there, word] += heap_start
-        heap_start += len(part.heap)
-    return Rows(np.concatenate([part.words for part in parts]), np.concatenate([part.heap for part in parts]))
 
 
 class Table:
@@ -121,7 +92,7 @@ class Table:
             if status == tk.NEED_ROWS:
                 self._grow_rows()
             elif status == tk.NEED_ARENA:
-                self._grow_arena(int(uk.heap_needed(rows, heap, np.arange(at, hi), layout.bytes_words)))
+                self._grow_arena(int(heap_needed(rows, heap, np.arange(at, hi), layout.bytes_words)))
             elif status == tk.NEED_PANES:
                 self._grow_panes()
             else:
@@ -291,7 +262,7 @@ class Table:
     def missing(self, words: np.ndarray, heap: np.ndarray, lo: int, hi: int) -> np.ndarray:
         """Which of ``words[lo:hi]`` have no record here, as numbers of rows of ``words``."""
         out = np.empty(hi - lo, np.int64)
-        count = ck.missing(
+        count = lk.missing(
             words, heap, lo, hi, self.layout.key_words, self.layout.key_mask,
             self._index, self._records, self._arena, out,
         )  # fmt: skip
@@ -300,7 +271,7 @@ class Table:
     def outlasting(self, rows: Rows, panes: np.ndarray, word: int, after: int) -> np.ndarray:
         """Which of these rows have a record with their key, in one of the panes, whose ``word`` is beyond ``after``."""
         out = np.zeros(len(rows), np.bool_)
-        pk.outlasting(
+        lk.outlasting(
             rows.words, rows.heap, panes, word, after, self.layout.key_words, self.layout.key_mask,
             self._index, self._records, self._arena, out,
         )  # fmt: skip
@@ -309,12 +280,12 @@ class Table:
     def heap_needed(self, rows: np.ndarray) -> int:
         if not self.layout.has_bytes:
             return 0
-        return int(uk.heap_needed(self._records, self._arena, rows, self.layout.bytes_words))
+        return int(heap_needed(self._records, self._arena, rows, self.layout.bytes_words))
 
     def copy(self, rows: np.ndarray, panes: np.ndarray = _NO_OVERRIDE) -> Rows:
         """Records as partials, row by row, with other panes where given."""
         out = Rows(np.empty((len(rows), self.layout.words), np.int64), np.empty(self.heap_needed(rows), np.uint8))
-        uk.copy_out(self._records, self._arena, rows, panes, self.layout.bytes_words, out.words, 0, out.heap, 0)
+        copy_out(self._records, self._arena, rows, panes, self.layout.bytes_words, out.words, 0, out.heap, 0)
         return out
 
     def gather(self, rows: np.ndarray, out: Rows, at: int, heap_start: int) -> None:
@@ -360,7 +331,7 @@ class Table:
         index, panes = np.full(index_slots(room), -1, np.int64), empty_panes(pane_slots)
         logs = self._undo.renumbered(moved)
         arena = self._fresh_arena() if self.layout.has_bytes else None
-        kept_panes = ck.repack(
+        kept_panes = uk.repack(
             moved, self._records, self._links, self._index, self._panes, records, links, index, panes
         )
         self._undo.renumber(logs)
@@ -403,7 +374,7 @@ class Table:
         """Room for all strings. Of a record and of its image the string may be one; copied, it is two."""
         needed, words = int(self._counters[tk.ARENA_END]), self.layout.bytes_words
         for log in self._undo:
-            needed += int(uk.heap_needed(log.images, self._arena, np.arange(log.images_end), words))
+            needed += int(heap_needed(log.images, self._arena, np.arange(log.images_end), words))
         return np.empty(needed, np.uint8)
 
     def _move_strings(self, fresh: np.ndarray) -> None:

@@ -24,10 +24,7 @@ from tailrace.state.hash_table.kernels import (
     PANES,
     UNDO_END,
     UNLINK,
-    bytes_length,
-    copy_bytes,
     find,
-    fingerprint_of,
     index_insert,
     index_remove,
     pane_find,
@@ -35,6 +32,9 @@ from tailrace.state.hash_table.kernels import (
     pane_remove,
 )
 from tailrace.state.layout import HASH, PANE, VALID
+from tailrace.state.rows.value_kernels import bytes_length, copy_bytes, fingerprint_of
+
+_LOW = np.int64(0xFFFFFFFF)
 
 
 @kernel
@@ -43,7 +43,7 @@ def rehash(old, new):
     for at in range(old.shape[0]):
         entry = old[at]
         if entry >= 0:
-            index_insert(new, entry >> 32, entry & np.int64(0xFFFFFFFF))
+            index_insert(new, entry >> 32, entry & _LOW)
 
 
 @kernel
@@ -237,38 +237,6 @@ def move_strings(matrix, stamp_word, count, bytes_words, arena, fresh, end):
 
 
 @kernel
-def heap_needed(rows, heap, chosen, bytes_words):
-    """Bytes that the strings of the chosen rows take."""
-    total = np.int64(0)
-    for i in range(chosen.shape[0]):
-        for b in range(bytes_words.shape[0]):
-            if rows[chosen[i], VALID] >> bytes_words[b, 1] & 1:
-                total += 4 + bytes_length(heap, rows[chosen[i], bytes_words[b, 0]])
-    return total
-
-
-@kernel
-def copy_out(rows, heap, chosen, panes, bytes_words, out_rows, at, out_heap, heap_end):
-    """Copy the chosen rows and their strings to ``out_rows[at:]``; return the new end of ``out_heap``.
-
-    Where ``panes`` is not empty, the copies get these panes.
-    """
-    for i in range(chosen.shape[0]):
-        source, target = chosen[i], at + i
-        for w in range(out_rows.shape[1]):
-            out_rows[target, w] = rows[source, w]
-        if panes.shape[0] > 0:
-            out_rows[target, PANE] = panes[i]
-        for b in range(bytes_words.shape[0]):
-            if rows[source, VALID] >> bytes_words[b, 1] & 1:
-                word = bytes_words[b, 0]
-                moved = heap_end
-                heap_end = copy_bytes(heap, rows[source, word], out_heap, heap_end)
-                out_rows[target, word] = moved
-    return heap_end
-
-
-@kernel
 def gather_columns(records, arena, chosen, bytes_words, out, at, out_heap, heap_end):
     """As ``copy_out``, word by word to the rows of ``out[words, n]``: what Arrow is made of."""
     width = records.shape[1]
@@ -307,4 +275,51 @@ def find_panes(
                 out_windows[count] = start
                 count += 1
         targets[i, PANE] = start
+    return count
+
+
+@kernel
+def repack(moved, records, links, index, panes, out_records, out_links, out_index, out_panes):
+    """A table of the rows that have a place in ``moved`` (others have -1); return how many panes are left.
+
+    Lists that lead through rows without a place go around them. ``out_index`` and ``out_panes`` must be empty.
+    """
+    width = records.shape[1]
+    for row in range(moved.shape[0]):
+        place = moved[row]
+        if place < 0:
+            continue
+        for w in range(width):
+            out_records[place, w] = records[row, w]
+        after = np.int64(links[row])
+        while after >= 0 and moved[after] < 0:
+            after = np.int64(links[after])
+        out_links[place] = moved[after] if after >= 0 else -1
+    for at in range(index.shape[0]):
+        entry = index[at]
+        if entry >= 0 and moved[entry & _LOW] >= 0:
+            index_insert(out_index, entry >> 32, moved[entry & _LOW])
+    count = 0
+    for at in range(panes.shape[0]):
+        if panes[at, PANE_HEAD] == EMPTY_PANE:
+            continue
+        rows, dead = np.int64(0), np.int64(0)
+        first = np.int64(-1)
+        row = panes[at, PANE_HEAD]
+        while row >= 0:
+            if moved[row] >= 0:
+                if first < 0:
+                    first = moved[row]
+                if records[row, width - 1] >= 0:
+                    rows += 1
+                else:
+                    dead += 1
+            row = np.int64(links[row])
+        if rows + dead > 0:
+            place = pane_find(out_panes, panes[at, PANE_START])
+            out_panes[place, PANE_START] = panes[at, PANE_START]
+            out_panes[place, PANE_HEAD] = first
+            out_panes[place, PANE_ROWS] = rows
+            out_panes[place, PANE_DEAD] = dead
+            count += 1
     return count

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.env.kernels.compile import inlined, kernel
-from tailrace.state.hash_table.kernels import bytes_length, copy_bytes
 from tailrace.state.layout import VALID
+from tailrace.state.rows.value_kernels import bytes_length, copy_bytes
 
 PREFIX = 4
 """Bytes of a length, and of a count."""

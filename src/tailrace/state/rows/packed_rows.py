@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.append.runs import plain
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import RecordLayout
 from tailrace.state.rows import packed_kernels as pk
+from tailrace.state.rows.rows import Rows, plain
 
 _BYTES_MAX = 1 << 31
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.env.kernels.compile import copy_block, kernel
-from tailrace.state.hash_table.kernels import bytes_length
+from tailrace.state.rows.value_kernels import bytes_length
 
 
 @kernel

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tailrace.state.hash_table.key_numbers import key_numbers
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import PANE, RecordLayout
+from tailrace.state.rows.groups import key_numbers
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections import sections
 
 

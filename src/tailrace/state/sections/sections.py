@@ -10,9 +10,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, PANE, VALID, AccumulatorWords, KeyWords, Merge, RecordLayout
 from tailrace.state.rows import columns
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.rows.gather import Spread
+from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, DOUBLE, DataType, Kind
 
 
@@ -152,37 +154,10 @@ def _put_accumulator(builder: RowsBuilder, array: pa.Array, place: AccumulatorWo
         builder.words[:, VALID] |= overflowed << place.bit2
 
 
-class RowsBuilder:
-    """Fills a matrix of words column by column; strings go to one heap."""
-
-    def __init__(self, count: int, layout: RecordLayout) -> None:
-        self.words = np.zeros((count, layout.words), np.int64)
-        self._bits = 0  # of every row, set at the end
-        self._heap: list[np.ndarray] = []
-        self._heap_end = 0
-
-    def set_bit(self, bit: int, valid: np.ndarray | None) -> None:
-        if valid is None:
-            self._bits |= 1 << bit
-        else:
-            self.words[:, VALID] |= valid.astype(np.int64) << bit
-
-    def put(self, array: pa.Array, type_: DataType, word: int, bit: int) -> None:
-        """A column and its valid bit."""
-        valid = columns.valid_mask(array)
-        self.set_bit(bit, valid)
-        if type_.kind is Kind.BYTES:
-            positions, heap = columns.string_heap(array, valid, self._heap_end)
-            self.words[:, word] = positions
-            self._heap.append(heap)
-            self._heap_end += len(heap)
-        elif type_.kind is Kind.INT128:
-            self.words[:, word : word + 2] = columns.fixed_words(array, type_, valid)
-        else:
-            self.words[:, word] = columns.fixed_words(array, type_, valid)
-
-    def finish(self) -> Rows:
-        heap = np.concatenate(self._heap) if self._heap else np.empty(0, np.uint8)
-        if self._bits:
-            self.words[:, VALID] |= self._bits
-        return Rows(self.words, heap)
+def spread_section(rows: Spread, layout: RecordLayout, order: np.ndarray | None = None) -> pa.RecordBatch:
+    """As ``sections.to_section``, of rows that are kept raw."""
+    arrays = [pa.array(rows.word(word, order)) for word in (HASH, PANE)]
+    bits = rows.word(VALID, order)
+    places: tuple[KeyWords | AccumulatorWords, ...] = (*layout.keys, *layout.accumulators)
+    arrays += [rows.column(place, order, bits, large=True) for place in places]
+    return pa.RecordBatch.from_arrays(arrays, schema=section_schema(layout))

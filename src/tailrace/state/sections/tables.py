@@ -5,12 +5,16 @@ Threads: pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from tailrace.state.hash_table.table import Table
-from tailrace.state.layout import RecordLayout
+from tailrace.state.layout import VALID, RecordLayout
+from tailrace.state.part_pool import PartPool
+from tailrace.state.rows.rows import Rows
 from tailrace.state.sections import sections
 
 
@@ -43,3 +47,52 @@ def fill_table(
         table.remove(everyone[table.tombstones(everyone)])
         table.forget()
     return table
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Copied records, shard after shard: those of ``shards[i]`` are rows ``counts[i]`` to ``counts[i + 1]``."""
+
+    shards: list[int]
+    counts: np.ndarray
+    rows: Rows
+
+
+def copied(parts: Sequence[tuple[int, Table, np.ndarray]], layout: RecordLayout, pool: PartPool) -> Copies:
+    """Of each part (shard, table, row numbers) the records."""
+    counts = np.cumsum([0, *(len(rows) for _, _, rows in parts)])
+    heaps = np.cumsum([0, *(table.heap_needed(rows) for _, table, rows in parts)])
+    # Transposed, so that each word of all rows lies together.
+    words = np.empty((layout.words, int(counts[-1])), np.int64)
+    out = Rows(words.T, np.empty(int(heaps[-1]), np.uint8))
+
+    def gather(number: int) -> None:
+        _, table, rows = parts[number]
+        table.gather(rows, out, int(counts[number]), int(heaps[number]))
+
+    pool.each(gather, range(len(parts)), int(counts[-1]))
+    return Copies([shard for shard, _, _ in parts], counts, out)
+
+
+def by_shard(copies: Copies, layout: RecordLayout) -> dict[int, pa.RecordBatch]:
+    """A section of each shard."""
+    batch = sections.to_section(copies.rows, layout)
+    edges = zip(copies.shards, copies.counts[:-1], copies.counts[1:], strict=True)
+    return {shard: batch.slice(int(low), int(high - low)) for shard, low, high in edges}
+
+
+def bury(rows: Rows, chosen: np.ndarray, layout: RecordLayout) -> None:
+    """Make tombstones of records, in place."""
+    rows.words[chosen, VALID] &= layout.key_mask
+    rows.words[chosen, layout.accumulators[0].word :] = 0
+
+
+def tombstones(rows: Rows, shards: np.ndarray, layout: RecordLayout) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """By shard, a section of tombstones of these records, whose shards stand beside them."""
+    order = np.argsort(shards, kind="stable")
+    rows, shards = Rows(rows.words[order], rows.heap), shards[order]
+    bury(rows, np.ones(len(rows), bool), layout)
+    section = sections.to_section(rows, layout)
+    for shard in np.unique(shards):
+        low, high = np.searchsorted(shards, [shard, shard + 1])
+        yield int(shard), section.slice(int(low), int(high - low))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailrace.state.append.runs import row_numbers
+from tailrace.state.rows.arrange import row_numbers
 from tailrace.state.segments import kernels as ck
 from tailrace.state.segments.compaction_groups import CompactionGroup
 from tailrace.state.segments.segment import Segment

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tailrace.state.hash_table.table import Rows
+from tailrace.state.rows.rows import Rows
 from tailrace.state.segments import kernels as ck
 
 POSITION_BITS = 32

@@ -16,20 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.env.kernels.compile import inlined, int64s_at, kernel, prefetch, uint32s_at
-from tailrace.state.hash_table.kernels import (
-    EMPTY_PANE,
-    PANE_DEAD,
-    PANE_HEAD,
-    PANE_ROWS,
-    PANE_START,
-    find,
-    fingerprint_of,
-    index_insert,
-    pane_find,
-    same_key,
-)
+from tailrace.env.kernels.compile import inlined, int64s_at, kernel, uint32s_at
 from tailrace.state.layout import HASH, PANE
+from tailrace.state.rows.value_kernels import same_key
 
 DEAD = 1 << 31
 FINGERPRINT_MASK = np.uint32(DEAD - 1)
@@ -53,20 +42,6 @@ def fingerprint_of_hash(hash_):
 def put_fingerprints(words, out):
     for i in range(words.shape[0]):
         out[i] = fingerprint_of_hash(words[i, HASH])
-
-
-@kernel
-def missing(rows, heap, lo, hi, key_words, key_mask, index, records, arena, out):
-    """Write the numbers of the rows ``lo:hi`` that have no record in the table; return how many."""
-    count = 0
-    mask = index.shape[0] - 1
-    for i in range(lo, hi):
-        if i + _AHEAD < hi:
-            prefetch(index, fingerprint_of(rows[i + _AHEAD, HASH], rows[i + _AHEAD, PANE]) & mask)
-        if find(index, records, arena, rows, i, heap, key_words, key_mask) < 0:
-            out[count] = i
-            count += 1
-    return count
 
 
 @inlined
@@ -224,52 +199,5 @@ def matches(rows, heap, pair_rows, pair_at, spilled_words, spilled_heap, key_wor
         if same_key(spilled_words, pair_at[j], spilled_heap, rows, pair_rows[j], heap, key_words, key_mask):
             pair_rows[count] = pair_rows[j]
             pair_at[count] = pair_at[j]
-            count += 1
-    return count
-
-
-@kernel
-def repack(moved, records, links, index, panes, out_records, out_links, out_index, out_panes):
-    """A table of the rows that have a place in ``moved`` (others have -1); return how many panes are left.
-
-    Lists that lead through rows without a place go around them. ``out_index`` and ``out_panes`` must be empty.
-    """
-    width = records.shape[1]
-    for row in range(moved.shape[0]):
-        place = moved[row]
-        if place < 0:
-            continue
-        for w in range(width):
-            out_records[place, w] = records[row, w]
-        after = np.int64(links[row])
-        while after >= 0 and moved[after] < 0:
-            after = np.int64(links[after])
-        out_links[place] = moved[after] if after >= 0 else -1
-    for at in range(index.shape[0]):
-        entry = index[at]
-        if entry >= 0 and moved[entry & _LOW] >= 0:
-            index_insert(out_index, entry >> 32, moved[entry & _LOW])
-    count = 0
-    for at in range(panes.shape[0]):
-        if panes[at, PANE_HEAD] == EMPTY_PANE:
-            continue
-        rows, dead = np.int64(0), np.int64(0)
-        first = np.int64(-1)
-        row = panes[at, PANE_HEAD]
-        while row >= 0:
-            if moved[row] >= 0:
-                if first < 0:
-                    first = moved[row]
-                if records[row, width - 1] >= 0:
-                    rows += 1
-                else:
-                    dead += 1
-            row = np.int64(links[row])
-        if rows + dead > 0:
-            place = pane_find(out_panes, panes[at, PANE_START])
-            out_panes[place, PANE_START] = panes[at, PANE_START]
-            out_panes[place, PANE_HEAD] = first
-            out_panes[place, PANE_ROWS] = rows
-            out_panes[place, PANE_DEAD] = dead
             count += 1
     return count

@@ -12,9 +12,9 @@ import numpy as np
 
 from tailrace.env.files.point_file import BLOCK, PointFile, reading
 from tailrace.env.files.scratch import ScratchFile
-from tailrace.state.append.runs import take
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import VALID, RecordLayout
+from tailrace.state.rows.arrange import take
+from tailrace.state.rows.rows import Rows
 from tailrace.state.segments import point_kernels as pk
 from tailrace.state.segments.row_buffer import RowBuffer
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import RecordLayout
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.segments import kernels as ck
 from tailrace.state.segments.fingerprint_index import candidate_positions
 from tailrace.state.segments.reader import SegmentReader, names_in

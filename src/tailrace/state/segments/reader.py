@@ -28,13 +28,13 @@ import numpy as np
 
 from tailrace.env import clock
 from tailrace.env.files.shaped_reads import ReadDevice
-from tailrace.state.append.runs import take
 from tailrace.state.cache.id_table import ENTRY_BYTES
 from tailrace.state.cache.prefetch import Prefetcher
 from tailrace.state.cache.record_cache import RecordCache
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import RecordLayout
 from tailrace.state.metrics import Metrics
+from tailrace.state.rows.arrange import take
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.segments.fingerprint_index import POSITION_BITS
 from tailrace.state.segments.point_reads import PointRows, read_records
 from tailrace.state.segments.row_buffer import RowBuffer

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailrace.state.append import run_kernels as rk
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import RecordLayout
+from tailrace.state.rows import arrange_kernels as rk
+from tailrace.state.rows.rows import Rows
 
 _HEAP_BYTES = 32 << 20
 """Room for strings is made for so much at first, at most: one long string tells little of others."""

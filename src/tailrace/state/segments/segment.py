@@ -24,9 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailrace.env.files.scratch import ScratchFile
-from tailrace.state.append.runs import no_rows, row_numbers, take
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, PANE, RecordLayout
+from tailrace.state.rows.arrange import row_numbers, take
+from tailrace.state.rows.rows import Rows, no_rows
 from tailrace.state.segments import kernels as ck
 from tailrace.state.segments.compaction_groups import EVERY, CompactionGroup
 from tailrace.state.segments.fingerprint_index import IndexAt, candidate_positions

@@ -33,11 +33,9 @@ import numpy as np
 
 from tailrace.env import clock
 from tailrace.state import metrics
-from tailrace.state.append.runs import no_rows
-from tailrace.state.append.tiers import newest_to_merge
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
+from tailrace.state.rows.rows import Rows, concat_rows, no_rows
 from tailrace.state.segments import kernels as ck
 from tailrace.state.segments.compaction import Moved, rewrite
 from tailrace.state.segments.compaction_groups import EVERY, CompactionGroup, compaction_groups_for
@@ -46,6 +44,7 @@ from tailrace.state.segments.positions import Places, SegmentIndex, SegmentLooku
 from tailrace.state.segments.reader import SegmentReader, names_of, positions_in
 from tailrace.state.segments.segment import Segment
 from tailrace.state.segments.writer import DiskWriter, MemoryWriter
+from tailrace.state.tiers import newest_to_merge
 from tailrace.state.tuning import DEFAULT_SPILL, SpillTuning
 
 PIECE_BYTES = 8 << 20

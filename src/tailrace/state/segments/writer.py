@@ -16,10 +16,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tailrace.env.files.scratch import ScratchFile
-from tailrace.state.append import run_kernels as rk
-from tailrace.state.append.runs import Slices, by_hash
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import PANE, RecordLayout
+from tailrace.state.rows import arrange_kernels as rk
+from tailrace.state.rows.arrange import Slices, by_hash
+from tailrace.state.rows.rows import Rows
 from tailrace.state.segments import kernels as ck
 from tailrace.state.segments.compaction_groups import EVERY, CompactionGroup
 from tailrace.state.segments.point_reads import PointRows

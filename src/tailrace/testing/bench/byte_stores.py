@@ -18,12 +18,13 @@ import numpy as np
 
 from tailrace.errors import TailraceError
 from tailrace.state.append.aligned import AppendAlignedStore
-from tailrace.state.append.list_runs import UNKNOWN, Index, ListRun
-from tailrace.state.append.runs import key_offsets, list_order, plain, sorted_order
+from tailrace.state.append.list_runs import UNKNOWN, Index, ListRun, list_order
 from tailrace.state.append.unaligned import AppendUnalignedStore
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import FIRST_KEY, PANE, Merge, RecordLayout, record_layout
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.arrange import sorted_order
+from tailrace.state.rows.groups import key_offsets
+from tailrace.state.rows.rows import Rows, plain
 from tailrace.testing.bench import byte_kernels as bk
 from tailrace.types import BIGINT, DataType, Field
 

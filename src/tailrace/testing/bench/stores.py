@@ -28,12 +28,12 @@ import pyarrow as pa
 from tailrace.operators.ingest.frame import shard_order
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
 from tailrace.state.append.aligned import AppendAlignedStore
-from tailrace.state.append.runs import plain
 from tailrace.state.append.unaligned import AppendUnalignedStore
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import PANE, Merge, RecordLayout, record_layout
-from tailrace.state.read_modify_write import ReadModifyWriteStore
-from tailrace.state.sections.sections import RowsBuilder, to_section
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.rows.rows import Rows, concat_rows, plain
+from tailrace.state.sections.sections import to_section
 from tailrace.types import BIGINT, DataType, Field
 
 SHARDS = 64

@@ -194,7 +194,7 @@ def test_kernels_are_held_where_they_lie(tmp_path: Path, monkeypatch: pytest.Mon
     def one(x: int) -> int:
         return x + 1
 
-    one.__module__ = "tailrace.state.append.run_kernels"
+    one.__module__ = "tailrace.state.rows.arrange_kernels"
     compiled.inlined(one)
     unused(tmp_path, NAMES[0], 99)
     os.utime(compiled.cache_folder_of(one) / ".used", (0, 0))

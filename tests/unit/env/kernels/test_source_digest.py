@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.env.kernels import compile as compiled
 from tailrace.env.kernels import source_digest as kernel_sources
-from tailrace.state.append import run_kernels
+from tailrace.state.rows import arrange_kernels
 
 KERNEL = "tailrace.a.loops"
 FILES = {
@@ -70,7 +70,7 @@ def test_a_module_of_others_has_none() -> None:
 
 
 def test_kernels_are_kept_under_their_digest() -> None:
-    made = run_kernels.copy_slices
-    digest = kernel_sources.digest(run_kernels.__name__)
+    made = arrange_kernels.copy_slices
+    digest = kernel_sources.digest(arrange_kernels.__name__)
     assert compiled.cache_folder() / digest == compiled.cache_folder_of(made.py_func)  # type: ignore[attr-defined]
     assert digest in Path(made.stats.cache_path).parts  # type: ignore[attr-defined]

@@ -20,8 +20,8 @@ from tailrace.operators.ingest import partials as input
 from tailrace.operators.ingest.frame import Frame, split
 from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.windows import WindowSpec
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, Merge
+from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 
 STRING = DataType("string")

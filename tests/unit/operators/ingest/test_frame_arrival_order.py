@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.operators.ingest.frame import Frame, arrival_order, by_shard, split
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, Merge, record_layout
+from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, Field
 
 LAYOUT = record_layout([Field("key", BIGINT)], [(Merge.ADD, BIGINT)], ansi=False)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tailrace.operators.ingest import frame as module
 from tailrace.operators.ingest.frame import Frame, by_shard, gathered
 from tailrace.state.layout import HASH, VALID, Merge, record_layout
-from tailrace.state.sections.sections import RowsBuilder
+from tailrace.state.rows.builder import RowsBuilder
 from tailrace.types import BIGINT, DataType, Field
 
 STRING = DataType("string")

@@ -7,8 +7,8 @@ import pytest
 
 from tailrace.operators.ingest.event_time import IngestCounts
 from tailrace.operators.rows.keyed import sample
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, Merge, record_layout
+from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, Field
 
 LAYOUT = record_layout((Field("k", BIGINT),), [(Merge.ROW, BIGINT)], ansi=False)

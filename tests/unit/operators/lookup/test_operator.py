@@ -27,9 +27,9 @@ from tailrace.operators.lookup.backend import Answer, Asker, ConnectionLost
 from tailrace.operators.lookup.operator import LookupJoin
 from tailrace.operators.lookup.spec import Backend, LookupSpec, TableSpec
 from tailrace.operators.spec_json import spec_from_json
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH
 from tailrace.state.rows.columns import arrow_type
+from tailrace.state.rows.rows import Rows
 from tailrace.state.tuning import SpillTuning
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 

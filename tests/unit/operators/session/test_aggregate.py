@@ -23,8 +23,8 @@ from tailrace.operators.ingest import partials as input
 from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.session import open_sessions
 from tailrace.operators.session.aggregate import SessionAggregate
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, Merge
+from tailrace.state.rows.rows import Rows
 from tailrace.state.sections import compaction as section_compaction
 from tailrace.types import BIGINT, TIMESTAMP, Field
 

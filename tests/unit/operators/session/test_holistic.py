@@ -23,8 +23,8 @@ from tailrace.operators.ingest.rows import RowIngest
 from tailrace.operators.session import holistic as session_rows
 from tailrace.operators.session.holistic import SessionRows
 from tailrace.state.append import unaligned as append_unaligned
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, Merge
+from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, Field, array
 
 SHARDS = 3

@@ -32,8 +32,8 @@ from tailrace.operators.registry import operator_of
 from tailrace.operators.top_n.best_spec import Best, Order
 from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.operators.warm_up import warm_up
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH
+from tailrace.state.rows.rows import Rows
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 

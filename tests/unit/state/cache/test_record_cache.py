@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tailrace.state.cache.policies import POLICIES
 from tailrace.state.cache.record_blocks import BLOCKS_MOST
 from tailrace.state.cache.record_cache import RecordCache
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import Merge, record_layout
-from tailrace.state.sections.sections import RowsBuilder
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, DataType, Field
 
 LAYOUT = record_layout([Field("k", BIGINT)], [(Merge.ADD, BIGINT), (Merge.MAX, DataType("string"))], ansi=False)

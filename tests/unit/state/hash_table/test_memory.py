@@ -8,9 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from tailrace.state.hash_table.table import Rows, Table
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
-from tailrace.state.sections.sections import RowsBuilder
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.rows.rows import Rows
 from tailrace.types import DataType, Field
 
 STRING = DataType("string")

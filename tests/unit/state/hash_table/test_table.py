@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.state.hash_table.table import Rows, Table
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
-from tailrace.state.sections.sections import RowsBuilder, from_section, to_section
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.rows.rows import Rows
+from tailrace.state.sections.sections import from_section, to_section
 from tailrace.types import BIGINT, DataType, Field
 
 STRING = DataType("string")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from support.stores.spilled_keys import LAYOUT, NO_HORIZON, SpilledKeys
 from tailrace.env.files.scratch import temporary_folder
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, PANE
+from tailrace.state.rows.rows import Rows
 from tailrace.state.segments.fingerprint_index import IndexAt, candidate_positions
 from tailrace.state.segments.segment import FINGERPRINTS
 

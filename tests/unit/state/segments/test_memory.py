@@ -12,7 +12,7 @@ import pytest
 from support.stores.spilled_keys import LAYOUT, NO_HORIZON, SUM, SpilledKeys, records
 from tailrace.env.files.point_file import PointFile
 from tailrace.env.files.scratch import temporary_folder
-from tailrace.state.append.runs import take
+from tailrace.state.rows.arrange import take
 from tailrace.state.segments import compaction as compaction
 from tailrace.state.segments import point_reads as point_rows
 from tailrace.state.segments import segment as segment_module

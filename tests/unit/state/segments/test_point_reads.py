@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.env.files.scratch import ScratchFile
-from tailrace.state.append.runs import take
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import VALID, Merge, record_layout
-from tailrace.state.sections.sections import RowsBuilder
+from tailrace.state.rows.arrange import take
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.rows.rows import Rows
 from tailrace.state.segments import row_buffer as row_buffer
 from tailrace.state.segments.point_reads import PointRows, read_records
 from tailrace.state.segments.row_buffer import RowBuffer

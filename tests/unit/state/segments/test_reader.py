@@ -11,8 +11,8 @@ import pytest
 from tailrace.env import clock
 from tailrace.env.files.scratch import ScratchFile
 from tailrace.state.cache.record_cache import RecordCache
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import Merge, record_layout
+from tailrace.state.rows.rows import Rows
 from tailrace.state.segments import reader as reader
 from tailrace.state.segments.point_reads import PointRows
 from tailrace.state.segments.reader import SegmentReader

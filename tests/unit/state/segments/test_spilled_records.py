@@ -17,11 +17,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tailrace.env.files.scratch import ScratchFile, temporary_folder
 from tailrace.state.cache.policies import POLICIES
-from tailrace.state.hash_table.table import Rows, Table, concat_rows
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, Merge, record_layout
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.compaction import compact_records
-from tailrace.state.sections.sections import RowsBuilder, to_section
+from tailrace.state.sections.sections import to_section
 from tailrace.state.segments import (
     compaction as compaction,
 )

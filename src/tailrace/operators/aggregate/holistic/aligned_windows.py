@@ -29,11 +29,11 @@ from tailrace.operators.store_operator import OverStore
 from tailrace.operators.user_code.window_function import UserFunction
 from tailrace.operators.user_code.windows import KnownWindows
 from tailrace.state.append.aligned import AppendAlignedStore
-from tailrace.state.append.gather import spread
 from tailrace.state.append.pane_pieces import Piece
-from tailrace.state.append.runs import key_offsets
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import HASH, PANE, VALID
+from tailrace.state.rows.gather import spread
+from tailrace.state.rows.groups import key_offsets
+from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import to_section
 
 _NOTHING = np.empty((0, 2), np.int64)

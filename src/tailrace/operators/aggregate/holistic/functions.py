@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.rows.groups import Groups
 from tailrace.operators.rows.row_order import sort_ranks
-from tailrace.state.append.runs import bits_for, sorted_order
+from tailrace.state.rows.arrange import bits_for, sorted_order
 
 _KEY_BITS = 64
 

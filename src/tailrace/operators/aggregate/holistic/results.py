@@ -19,7 +19,7 @@ from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.output import output_schema
 from tailrace.operators.rows.groups import Groups
 from tailrace.operators.top_n.best_results import BestResults
-from tailrace.state.hash_table.table import Rows
+from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, DataType, Field
 
 _GROUP = Field("__group", BIGINT)

@@ -25,10 +25,11 @@ from tailrace.operators.aggregate.holistic.unaligned_windows import WindowLists
 from tailrace.operators.ingest.frame import Frame, shard_order
 from tailrace.operators.rows.groups import Groups
 from tailrace.operators.rows.row_index import pieces
-from tailrace.state.append.runs import group_by_key, row_numbers
-from tailrace.state.hash_table import probes
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import HASH, PANE
+from tailrace.state.read_modify_write import probes
+from tailrace.state.rows.arrange import row_numbers
+from tailrace.state.rows.groups import group_by_key
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.sections import to_section
 from tailrace.state.segments.segment import fingerprints_of
 

@@ -34,9 +34,9 @@ from tailrace.operators.user_code.windows import KnownWindows, Trigger
 from tailrace.state.append import list_sections
 from tailrace.state.append.list_instance import Stats
 from tailrace.state.append.unaligned import AppendUnalignedStore
-from tailrace.state.hash_table.table import Rows, concat_rows
 from tailrace.state.layout import HASH, PANE
 from tailrace.state.metrics import Metrics, added
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.sections import to_section
 from tailrace.state.tuning import USUAL, Tuning
 

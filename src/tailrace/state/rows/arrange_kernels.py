@@ -18,8 +18,8 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.env.kernels.compile import inlined, kernel, prefetch
-from tailrace.state.hash_table.kernels import bytes_length, compare_bytes, copy_bytes
 from tailrace.state.layout import HASH, PANE, VALID
+from tailrace.state.rows.value_kernels import bytes_length, compare_bytes, copy_bytes
 
 DIGIT_BITS = 11
 DIGITS = 1 << DIGIT_BITS

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tailrace.state.append import run_kernels as rk
 from tailrace.state.append.pane_runs import cuts
-from tailrace.state.append.runs import Slices
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import RecordLayout
+from tailrace.state.rows import arrange_kernels as rk
+from tailrace.state.rows.arrange import Slices
+from tailrace.state.rows.rows import Rows
 
 HashRange = tuple[int, int]
 EVERY_HASH: HashRange = (0, 2**64 - 1)

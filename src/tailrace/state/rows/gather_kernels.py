@@ -9,7 +9,7 @@ Threads: kernels only write to the arrays named ``out``, ``lengths`` or ``data``
 from __future__ import annotations
 
 from tailrace.env.kernels.compile import copy_block, kernel, prefetch
-from tailrace.state.hash_table.kernels import bytes_length
+from tailrace.state.rows.value_kernels import bytes_length
 
 _AHEAD = 16
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailrace.state.hash_table.table import Rows, Table, concat_rows
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import PANE
-from tailrace.state.read_modify_write import ReadModifyWriteStore
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.segments.positions import SegmentLookup
 
 _FOREVER = 2**63 - 1

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailrace.state.append import list_kernels as lk
-from tailrace.state.append import run_kernels as rk
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import RecordLayout
+from tailrace.state.rows import arrange_kernels as rk
+from tailrace.state.rows.rows import Rows
 
 _SMALL = 2000
 """So few items are sorted faster by numpy than by counting digits."""
@@ -41,15 +40,6 @@ class Arranged:
     order: np.ndarray  # int64[slices]
     starts: np.ndarray  # int64[slices + 1]
     heap_starts: np.ndarray  # int64[slices + 1]
-
-
-def plain(rows: Rows) -> Rows:
-    """Row by row in memory, as the kernels are compiled for."""
-    return Rows(np.ascontiguousarray(rows.words), np.ascontiguousarray(rows.heap))
-
-
-def no_rows(layout: RecordLayout) -> Rows:
-    return Rows(np.empty((0, layout.words), np.int64), np.empty(0, np.uint8))
 
 
 def single_rows(rows: Rows) -> Slices:
@@ -178,27 +168,6 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 # Groups --------------------------------------------------------------------------------------------------------------
 
 
-def key_offsets(rows: Rows, layout: RecordLayout, *, with_pane: bool = False) -> np.ndarray:
-    """For rows in which equal keys are adjacent: int64[groups + 1], where each key begins.
-
-    Panes are ignored, or with ``with_pane`` part of the key.
-    """
-    rows = plain(rows)
-    edges = np.empty(len(rows) + 1, np.int64)
-    starts = np.arange(len(rows), dtype=np.int64)
-    count = rk.key_edges(starts, rows.words, rows.heap, layout.key_words, layout.key_mask, with_pane, edges)
-    edges[count] = len(rows)
-    return edges[: count + 1]
-
-
-def group_by_key(rows: Rows, layout: RecordLayout) -> tuple[Rows, np.ndarray]:
-    """Rows so that equal keys are adjacent, each key's in the order given, and where each begins. Panes are ignored."""
-    rows = plain(rows)
-    whole = Slices(rows, np.zeros(1, np.int64), np.full(1, len(rows), np.int64))
-    arranged = by_hash([whole], [np.zeros(1, np.int64)], 1, layout)
-    return arranged.rows, key_offsets(arranged.rows, layout)
-
-
 def by_hash(
     sources: Sequence[Slices],
     ranks: Sequence[np.ndarray],
@@ -245,10 +214,3 @@ def take(rows: Rows, numbers: np.ndarray, layout: RecordLayout) -> Rows:
         return Rows(rows.words[numbers], np.empty(0, np.uint8))
     at = np.arange(len(numbers), dtype=np.int64)
     return _copied([Slices(rows, numbers, numbers + 1)], at, at, layout).rows
-
-
-def list_order(rows: Rows, shards: int, instances: int) -> np.ndarray:
-    """Order keys of lists, (key, pane): by instance, then shard, then mixed bits."""
-    keys = np.empty(len(rows), np.uint64)
-    lk.list_keys(rows.words, instances, bits_for(instances), shards, bits_for(shards), keys)
-    return keys

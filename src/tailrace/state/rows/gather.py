@@ -18,11 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tailrace.state.append import gather_kernels as sk
-from tailrace.state.append.runs import Slices
-from tailrace.state.layout import HASH, PANE, VALID, AccumulatorWords, KeyWords, RecordLayout
+from tailrace.state.layout import VALID, AccumulatorWords, KeyWords, RecordLayout
 from tailrace.state.rows import columns
-from tailrace.state.sections.sections import section_schema
+from tailrace.state.rows import gather_kernels as sk
+from tailrace.state.rows.arrange import Slices
 from tailrace.types import Kind
 
 _OFFSETS_MAX = 2**31 - 1
@@ -112,12 +111,3 @@ def spread(sources: Sequence[Slices], layout: RecordLayout) -> Spread:
         heaps, bases = [np.concatenate(heaps)], [0]
     in_all = int(np.bitwise_and.reduce(words[VALID])) if count else -1
     return Spread(words, tuple(heaps), tuple(bases), in_all)
-
-
-def spread_section(rows: Spread, layout: RecordLayout, order: np.ndarray | None = None) -> pa.RecordBatch:
-    """As ``sections.to_section``, of rows that are kept raw."""
-    arrays = [pa.array(rows.word(word, order)) for word in (HASH, PANE)]
-    bits = rows.word(VALID, order)
-    places: tuple[KeyWords | AccumulatorWords, ...] = (*layout.keys, *layout.accumulators)
-    arrays += [rows.column(place, order, bits, large=True) for place in places]
-    return pa.RecordBatch.from_arrays(arrays, schema=section_schema(layout))

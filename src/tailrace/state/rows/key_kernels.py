@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.env.kernels.compile import kernel, prefetch
-from tailrace.state.hash_table.kernels import find, fingerprint_of, same_key
 from tailrace.state.layout import HASH, PANE, VALID
+from tailrace.state.rows.value_kernels import fingerprint_of, same_key
 
 _LOW = np.int64(0xFFFFFFFF)
 _AHEAD = 16
@@ -68,21 +68,3 @@ def earliest_rows(words, word, bit, numbers, chosen):
         mine, its = words[i, VALID] >> bit & 1, words[best, VALID] >> bit & 1
         if mine > its or (mine == its and words[i, word] < words[best, word]):
             chosen[numbers[i]] = i
-
-
-@kernel
-def outlasting(rows, heap, panes, word, after, key_words, key_mask, index, records, arena, out):
-    """Mark the rows whose key has, in one of the panes, a record with a ``word`` beyond ``after``."""
-    mask = index.shape[0] - 1
-    for i in range(rows.shape[0]):
-        pane = rows[i, PANE]
-        # All of them first: so that a row waits once, and not once a pane.
-        for p in range(panes.shape[0]):
-            prefetch(index, fingerprint_of(rows[i, HASH], panes[p]) & mask)
-        for p in range(panes.shape[0]):
-            rows[i, PANE] = panes[p]
-            at = find(index, records, arena, rows, i, heap, key_words, key_mask)
-            if at >= 0 and records[at, word] > after:
-                out[i] = True
-                break
-        rows[i, PANE] = pane

@@ -23,13 +23,13 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.state.hash_table.memory_budget import HotBudget
-from tailrace.state.hash_table.record_copies import Copies, bury, by_shard, copied, tombstones
-from tailrace.state.hash_table.table import Rows, Table
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.part_pool import PartPool
-from tailrace.state.sections.tables import fill_table
+from tailrace.state.read_modify_write.memory_budget import HotBudget
+from tailrace.state.rows.rows import Rows
+from tailrace.state.sections.tables import Copies, bury, by_shard, copied, fill_table, tombstones
 from tailrace.state.segments.positions import SegmentLookup
 from tailrace.state.segments.spilled_records import SpilledRecords
 from tailrace.state.tuning import DEFAULT_SPILL, SpillTuning

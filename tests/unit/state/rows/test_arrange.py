@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.stores.raw_rows import LAYOUT, draw_keys, draw_row, from_rows, to_rows
-from tailrace.state.append.runs import group_by_key, key_offsets, low_bit_for, sorted_order
-from tailrace.state.append.tiers import newest_to_merge
+from tailrace.state.rows.arrange import low_bit_for, sorted_order
+from tailrace.state.rows.groups import group_by_key, key_offsets
+from tailrace.state.tiers import newest_to_merge
 
 
 @settings(max_examples=60)

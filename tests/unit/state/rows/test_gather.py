@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.state.append import gather as spread_module
-from tailrace.state.append.gather import spread, spread_section
-from tailrace.state.append.runs import Slices, arrange
-from tailrace.state.hash_table.table import Rows
 from tailrace.state.layout import AccumulatorWords, KeyWords, Merge, record_layout
-from tailrace.state.sections.sections import RowsBuilder
+from tailrace.state.rows import gather as spread_module
+from tailrace.state.rows.arrange import Slices, arrange
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.rows.gather import spread
+from tailrace.state.rows.rows import Rows
+from tailrace.state.sections.sections import spread_section
 from tailrace.types import BIGINT, DataType, Field
 
 TYPES = (DataType("string"), BIGINT, DataType("binary"), DataType("decimal(30,2)"), DataType("double"))
