@@ -22,7 +22,7 @@ from support.processes import Sandbox, wait_until
 from tailrace.env.randomness import new_run_id, new_token
 from tailrace.errors import CheckpointError, StateServerError
 from tailrace.server.transport.client import connect, disconnect
-from tailrace.server.transport.protocol import ServerAddress, ServerConfig
+from tailrace.server.transport.server_config import ServerAddress, ServerConfig
 from tailrace.spark.servers.placement import Placement, _one_executor, _spread, _start_here, ensure_servers
 
 

@@ -19,7 +19,7 @@ import tailrace as tr
 from support.queries.engines import run
 from support.queries.simple import ROLLING, SCHEMA, SECOND, SUMS, Scripted
 from tailrace.operators.ingest.hint_spec import HintSpec
-from tailrace.server.transport.protocol import Access
+from tailrace.server.transport.server_config import Access
 from tailrace.spark.hints import control as hint_control
 from tailrace.spark.hints.lookahead import Rule
 from tailrace.spark.hints.points import RULES_CONF, placed, point_conf, points_of

@@ -33,13 +33,13 @@ def inspect(
     from tailrace.commit.spark_logs import spark_epochs  # lazy: see LAZY
     from tailrace.env.stores.local_copy import copies_of  # lazy: see LAZY
     from tailrace.env.stores.local_store import LocalStore  # lazy: see LAZY
-    from tailrace.env.stores.location import is_far, open_store  # lazy: see LAZY
+    from tailrace.env.stores.location import is_remote, open_store  # lazy: see LAZY
 
     spark = open_store(location)
     if isinstance(spark, LocalStore) and not spark.root.is_dir():
         raise typer.BadParameter(f"there is no folder {location}", param_hint="LOCATION")
     store = open_store(state or f"{location.rstrip('/')}/tailrace")
-    copies = copies_of(store, local, sweep=False) if is_far(store) else None
+    copies = copies_of(store, local, sweep=False) if is_remote(store) else None
     found = look(store, spark_epochs(spark, "commits"), spark_epochs(spark, "offsets"), copies)
     if as_json:
         print(json.dumps(found.to_json()))

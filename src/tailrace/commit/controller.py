@@ -28,7 +28,7 @@ from tailrace.commit.manifest import NO_ENTRY, Compaction, Manifest, next_object
 from tailrace.commit.objects import ObjectRef
 from tailrace.commit.phases import Phase, Phases
 from tailrace.commit.plan_file import plan_digest, read_plan, refuse_other_plan, write_plan
-from tailrace.commit.recovery_point import RecoveryPoint, SparkLogs, decide, land
+from tailrace.commit.recovery_point import RecoveryPoint, SparkLogs, decide, resolve
 from tailrace.commit.row_counts import put_counts, take_counts
 from tailrace.env.randomness import new_run_id
 from tailrace.env.stores.location import probe_put_if_absent
@@ -57,7 +57,7 @@ class Controller:
         self.fence_name = ""  # of the log entry with this run's fence: who can read it sees our store
         self._phases = Phases(NO_EPOCH)
         self._guard = threading.Lock()
-        self._decided: list[int] = []  # epochs with a record of what they go by
+        self._recorded: list[int] = []  # epochs with a record of what they go by
         self._fence = -1  # its number in the log
         self._counts: dict[int, int] = {}  # rows by epoch, of the newest two
         self._floor = 0
@@ -107,7 +107,9 @@ class Controller:
         """The newest epoch that is durable."""
         return self._phases.durable
 
-    def decide(self, epoch: int, epoch_config: Mapping[str, Any], before: Mapping[str, Any]) -> Mapping[str, Any]:
+    def record_epoch_config(
+        self, epoch: int, epoch_config: Mapping[str, Any], before: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         """What the epoch goes by, on record before its rows reach a sink: ``decisions``, or what was recorded first.
 
         ``before``: what the epoch before went by. An epoch without a record goes by the same.
@@ -115,22 +117,22 @@ class Controller:
         if epoch_config == before:
             return epoch_config
         with self._guard:
-            self._decided.append(epoch)
+            self._recorded.append(epoch)
         found = put_epoch_config(self._store, epoch, epoch_config)
         # A run that was replaced finds the name free where the newer run has made the epoch durable and deleted its own
         # record. If nobody has fenced by now, whoever does later reads this one.
         self._log.check_newest(self._run, appending=True)
         return found
 
-    def decided(self, epoch: int) -> Mapping[str, Any] | None:
+    def recorded_epoch_config(self, epoch: int) -> Mapping[str, Any] | None:
         """What an earlier run has recorded for the epoch, if it did."""
         return read_epoch_config(self._store, epoch)
 
-    def counted(self, epoch: int) -> int | None:
+    def recorded_rows(self, epoch: int) -> int | None:
         """How many rows an epoch had that is replayed with the same offsets, where an earlier run has recorded it."""
         return self._counts.get(epoch) if epoch == self.recovery_point.epoch + 1 else None
 
-    def count(self, epoch: int, rows: int) -> None:
+    def record_rows(self, epoch: int, rows: int) -> None:
         """Record how many rows the epoch has. One thread at a time."""
         self._counts = {each: n for each, n in self._counts.items() if each == epoch - 1} | {epoch: rows}
         put_counts(self._store, self._fence, self._counts)
@@ -204,7 +206,7 @@ class Controller:
 
     def clean(self) -> None:
         """Delete entries and objects that only older epochs need. No listing: cheap enough for every epoch."""
-        self._forget_decided()
+        self._forget_epoch_configs()
         with self._guard:
             kept = {manifest.number for manifest in self._chain()[: self._retain]}
             dropped = [self._known[number] for number in sorted(self._known) if number not in kept]
@@ -220,11 +222,11 @@ class Controller:
                 del self._known[manifest.number]
             self._floor = min(self._known)
 
-    def _forget_decided(self) -> None:
+    def _forget_epoch_configs(self) -> None:
         """A durable manifest says what its epoch went by."""
         with self._guard:
-            over = [epoch for epoch in self._decided if epoch <= self.durable]
-            self._decided = [epoch for epoch in self._decided if epoch not in over]
+            over = [epoch for epoch in self._recorded if epoch <= self.durable]
+            self._recorded = [epoch for epoch in self._recorded if epoch not in over]
         self._store.delete([filenames.epoch_config_name(epoch) for epoch in over])
 
     def close(self) -> None:
@@ -241,9 +243,9 @@ class Controller:
         history = self._log.read()
         self._check_plan(history, fingerprint, compare)
         commits, offsets = spark_logs.epochs("commits"), spark_logs.epochs("offsets")
-        wanted = decide(commits, offsets, history, self._store.uri, reread)
-        manifest = wanted.manifest if wanted.manifest is not None else self._log.manifest(wanted.parent)
-        self._recovery_point = land(wanted, manifest, self._store.uri)
+        decision = decide(commits, offsets, history, self._store.uri, reread)
+        manifest = decision.manifest if decision.manifest is not None else self._log.manifest(decision.parent)
+        self._recovery_point = resolve(decision, manifest, self._store.uri)
         self._phases = Phases(self._recovery_point.epoch)
         for step in self._recovery_point.rewind:
             self._log.check_newest(self._run)  # one that has slept must not rewind a newer one's epochs

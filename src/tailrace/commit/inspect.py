@@ -11,7 +11,7 @@ from typing import Any
 
 from tailrace.commit.log import CommitLog, Damaged, Entry, Fence, History
 from tailrace.commit.manifest import Manifest
-from tailrace.commit.recovery_point import Wanted, decide
+from tailrace.commit.recovery_point import RecoveryDecision, decide
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import TailraceError
 from tailrace.ids import NO_EPOCH
@@ -46,7 +46,7 @@ class Inspection:
     objects: dict[str, int]  # bytes, by name
     copies: dict[str, int]  # those of which this machine has a copy
     epoch_config: tuple[int, ...]  # epochs with a record of what they go by
-    recovery_point: Wanted | None
+    recovery_point: RecoveryDecision | None
     refusal: str
 
     @property
@@ -110,7 +110,7 @@ class Inspection:
             )
         return f"A start would open {_epoch(recovery_point.epoch)} and go on with epoch {recovery_point.epoch + 1}."
 
-    def _lost(self, recovery_point: Wanted) -> list[str]:
+    def _lost(self, recovery_point: RecoveryDecision) -> list[str]:
         """Missing objects of the state that a start would open."""
         manifest = recovery_point.manifest
         if manifest is None:

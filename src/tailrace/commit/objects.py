@@ -40,7 +40,7 @@ ShardSections = tuple[int, list[pa.RecordBatch], int]
 class ObjectRef:
     """An object, and the shards for which the manifest that holds this still uses it (others were folded away).
 
-    ``reach``: of all its shards; None where it is not known.
+    ``max_pane``: of all the shards that it was written for.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ObjectRef:
     last_epoch: int
     shards: Ranges
     bytes: int
-    max_pane: MaxPane | None = None
+    max_pane: MaxPane
 
     def narrowed(self, shards: Ranges) -> ObjectRef:
         return replace(self, shards=shards)
@@ -70,7 +70,7 @@ class ObjectRef:
             last_epoch=raw["epochs"][1],
             shards=tuple((start, end) for start, end in raw["shards"]),
             bytes=raw["bytes"],
-            max_pane=max_pane_from_json(raw.get("max_pane")),
+            max_pane=max_pane_from_json(raw["max_pane"]),
         )
 
 
@@ -155,11 +155,11 @@ def open_object(store: ObjectStore, ref: ObjectRef, read_ahead_bytes: int = 0) -
         )
     if ranges.without(ref.shards, ranges.normal(about["shards"])):
         raise CorruptionError(damaged(locate(store, ref.name), f"it holds shards {about['shards']}, not {ref.shards}"))
-    if max_pane_from_json(about.get("max_pane")) != ref.max_pane:
+    if max_pane_from_json(about["max_pane"]) != ref.max_pane:
         raise CorruptionError(
             damaged(
                 locate(store, ref.name),
-                f"its records reach {about.get('max_pane')}, not {max_pane_to_json(ref.max_pane)}",
+                f"its largest panes are {about['max_pane']}, not {max_pane_to_json(ref.max_pane)}",
             )
         )
     return reader

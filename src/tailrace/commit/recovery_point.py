@@ -59,7 +59,7 @@ class RecoveryPoint:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RecoveryDecision:
     """The decision before the manifest of ``c`` is read:
 
     ``parent`` is the number of its entry, where it must be read.
@@ -73,7 +73,9 @@ class Wanted:
     rewind: tuple[Step, ...] = ()
 
 
-def decide(commits: Sequence[int], offsets: Sequence[int], history: History, uri: str, reread: bool = True) -> Wanted:
+def decide(
+    commits: Sequence[int], offsets: Sequence[int], history: History, uri: str, reread: bool = True
+) -> RecoveryDecision:
     """Which manifest to land on, or the refusal. ``reread``: the sources give an epoch again that Spark has committed.
 
     ``history`` is read after the new run's fence.
@@ -92,15 +94,15 @@ def decide(commits: Sequence[int], offsets: Sequence[int], history: History, uri
         # clear that nothing is missed (the damaged one is then epoch c + 1, which Spark replays, or a fence).
         raise history.damaged[0].error
     if d == c:
-        return Wanted(c, newest if newest is not None else EMPTY, NO_ENTRY, None, o)
+        return RecoveryDecision(c, newest if newest is not None else EMPTY, NO_ENTRY, None, o)
     if d == c + 1 and o == d:
         assert newest is not None
         if c == NO_EPOCH:
-            return Wanted(c, EMPTY, NO_ENTRY, newest, o)
-        return Wanted(c, None, newest.parent, newest, o)
+            return RecoveryDecision(c, EMPTY, NO_ENTRY, newest, o)
+        return RecoveryDecision(c, None, newest.parent, newest, o)
     if c == d + 1 and reread and (newest is not None or len(history.numbers) > 1):  # more than our own fence
         steps = (*((Step("offsets", o),) if o > c else ()), Step("commits", c))
-        return Wanted(d, newest if newest is not None else EMPTY, NO_ENTRY, None, o, steps)
+        return RecoveryDecision(d, newest if newest is not None else EMPTY, NO_ENTRY, None, o, steps)
     if d == NO_EPOCH:
         raise CheckpointError(
             f"There is no state for the epochs that Spark has committed: {where} The state location is empty, was "
@@ -119,14 +121,14 @@ def decide(commits: Sequence[int], offsets: Sequence[int], history: History, uri
     )
 
 
-def land(wanted: Wanted, manifest: Manifest, uri: str) -> RecoveryPoint:
+def resolve(decision: RecoveryDecision, manifest: Manifest, uri: str) -> RecoveryPoint:
     """The landing on ``manifest``, which must be of the epoch that was decided on."""
-    if manifest.epoch != wanted.epoch:
+    if manifest.epoch != decision.epoch:
         raise CheckpointError(
-            f"The log at {uri} does not fit together: entry {manifest.number} should hold epoch {wanted.epoch} and "
+            f"The log at {uri} does not fit together: entry {manifest.number} should hold epoch {decision.epoch} and "
             f"holds epoch {manifest.epoch}. Restore the state from a copy, or start with new locations."
         )
-    return RecoveryPoint(wanted.epoch, manifest, wanted.replay, wanted.rewind, wanted.planned)
+    return RecoveryPoint(decision.epoch, manifest, decision.replay, decision.rewind, decision.planned)
 
 
 def _where(c: int, o: int, d: int, uri: str) -> str:

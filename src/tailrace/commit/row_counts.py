@@ -21,7 +21,7 @@ from tailrace.errors import CorruptionError
 from tailrace.log import filenames
 from tailrace.log.format import damaged, decode_entry, encode_entry
 
-_KIND = "counts"
+_KIND = "row_counts"
 
 
 def take_counts(store: ObjectStore, fence: int, kept: Callable[[int], bool]) -> dict[int, int]:

@@ -1,6 +1,6 @@
 """Spark's own logs of a query as they lie in its checkpoint: one file an epoch, named by its number. And the rewind.
 
-A file that is moved aside goes to ``<checkpoint>/tailrace-aside/``, where Spark does not look; what an earlier rewind
+A file that is moved aside goes to ``<checkpoint>/tailrace-backup/``, where Spark does not look; what an earlier rewind
 left there is replaced. Beside a local file lies Hadoop's checksum of it: it goes first, since a file without one is
 read unchecked, but one with another file's is refused. In an object store there are none, and nothing can be moved: a
 copy is put aside, then the object is deleted. A crash in between leaves it where it was, for the next start.
@@ -17,12 +17,12 @@ from tailrace.env.stores.local_store import LocalStore
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import CheckpointError
 
-BACKUP = "tailrace-aside"
+BACKUP = "tailrace-backup"
 
 _NUMBER = re.compile(r"(?:^|/)(\d+)$")
 
 
-class SparkFolder:
+class SparkLogFolder:
     """The logs of a checkpoint on a disk. Stateless: safe from any thread."""
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
@@ -49,7 +49,7 @@ class SparkFolder:
             ) from error
 
 
-class SparkObjects:
+class SparkLogObjects:
     """The logs of a checkpoint in an object store. Stateless: safe from any thread."""
 
     def __init__(self, store: ObjectStore) -> None:

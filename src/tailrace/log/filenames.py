@@ -10,15 +10,15 @@ import re
 
 LOG_PREFIX = "log/"
 OBJECT_PREFIX = "objects/"
-LATE_PREFIX = "late/"
-EPOCH_CONFIG_PREFIX = "decisions/"
+LATE_PREFIX = "late-rows/"
+EPOCH_CONFIG_PREFIX = "epoch-config/"
 PLAN_NAME = "plan.json"
-COUNTS_PREFIX = "counts/"
+COUNTS_PREFIX = "row-counts/"
 
 _ENTRY = re.compile(r"log/(\d{20})\.json")
 _DELTA = re.compile(r"objects/(\d{20})-[0-9a-f]{16}-\d{4}-.+\.delta")
-_LATE = re.compile(r"late/(\d{20})-[0-9a-f]{16}-[0-9-]+\.rows")
-_DECISIONS = re.compile(r"decisions/(\d{20})\.json")
+_LATE = re.compile(r"late-rows/(\d{20})-[0-9a-f]{16}-[0-9-]+\.rows")
+_EPOCH_CONFIG = re.compile(r"epoch-config/(\d{20})\.json")
 _SERVER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _RUN = re.compile(r"[0-9a-f]{16}")
 
@@ -45,8 +45,8 @@ def delta_epoch(name: str) -> int | None:
 
 
 def compaction_name(first: int, last: int, run: str, server: str | int, unique: str) -> str:
-    """A merge of several objects. ``unique``: one run may fold the same epochs twice, for other shards."""
-    return f"{OBJECT_PREFIX}{last:020d}-{_checked(run, server)}-{server}-from{first:020d}-{unique}.fold"
+    """A merge of several objects. ``unique``: one run may compact the same epochs twice, for other shards."""
+    return f"{OBJECT_PREFIX}{last:020d}-{_checked(run, server)}-{server}-from{first:020d}-{unique}.compacted"
 
 
 def late_name(epoch: int, run: str, try_: int, partition: int, attempt: int, piece: int) -> str:
@@ -63,13 +63,13 @@ def late_epoch(name: str) -> int | None:
 
 
 def epoch_config_name(epoch: int) -> str:
-    """What an epoch goes by, where its manifest comes later than its rows."""
+    """The config of an epoch whose manifest comes later than its rows."""
     return f"{EPOCH_CONFIG_PREFIX}{epoch:020d}.json"
 
 
 def epoch_config_epoch(name: str) -> int | None:
     """The epoch of such a record; ``None`` where the name is not one."""
-    found = _DECISIONS.fullmatch(name)
+    found = _EPOCH_CONFIG.fullmatch(name)
     return int(found.group(1)) if found else None
 
 

@@ -20,12 +20,12 @@ from zlib_ng.zlib_ng import crc32
 from tailrace.errors import CheckpointError, CorruptionError
 
 OBJECT_MAGIC = b"TAILRACE"
-OBJECT_VERSION, OBJECT_VERSION_MIN = 2, 1  # written, and the oldest that is read
+OBJECT_VERSION = 3
 OBJECT_HEADER = struct.Struct("<8sII")  # magic, version, 0xFFFFFFFF - version
 OBJECT_TRAILER = struct.Struct("<II8s")  # footer length, CRC-32 of footer and its length, magic reversed
 OBJECT_END_MAGIC = OBJECT_MAGIC[::-1]
 
-ENTRY_VERSION, ENTRY_VERSION_MIN = 2, 1
+ENTRY_VERSION = 3
 _ENTRY_START = b'{"body":'
 _ENTRY_END = ',"crc32":"%08x"}\n'
 _ENTRY_END_BYTES = len(_ENTRY_END % 0)
@@ -49,8 +49,8 @@ def check_object_header(data: bytes, where: str) -> None:
         raise CorruptionError(damaged(where, f"it does not start as a state object does, but with {magic!r}"))
     if version != 0xFFFFFFFF - mirrored:
         raise CorruptionError(damaged(where, "its version number is damaged"))
-    if not OBJECT_VERSION_MIN <= version <= OBJECT_VERSION:
-        raise CheckpointError(unknown_version(where, version, OBJECT_VERSION_MIN, OBJECT_VERSION))
+    if version != OBJECT_VERSION:
+        raise CheckpointError(unknown_version(where, version, OBJECT_VERSION))
 
 
 def object_footer(index: dict[str, Any]) -> bytes:
@@ -97,8 +97,8 @@ def decode_entry(data: bytes, where: str) -> tuple[str, dict[str, Any]]:
         raise CorruptionError(damaged(where, f"its checksum does not match ({len(data)} bytes)"))
     body: dict[str, Any] = json.loads(covered[len(_ENTRY_START) :])
     version = body.pop("format")
-    if not ENTRY_VERSION_MIN <= version <= ENTRY_VERSION:
-        raise CheckpointError(unknown_version(where, version, ENTRY_VERSION_MIN, ENTRY_VERSION))
+    if version != ENTRY_VERSION:
+        raise CheckpointError(unknown_version(where, version, ENTRY_VERSION))
     return body.pop("kind"), body
 
 
@@ -109,8 +109,8 @@ def damaged(where: str, how: str) -> str:
     )
 
 
-def unknown_version(where: str, version: object, oldest: int, newest: int) -> str:
+def unknown_version(where: str, version: object, known: int) -> str:
     return (
-        f"The file {where} has format version {version}; this Tailrace reads versions {oldest} to {newest}. "
+        f"The file {where} has format version {version}; this Tailrace reads version {known}. "
         "Run the query with the version of Tailrace that wrote it."
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from support.models.commit import State, compact_newest, sections, split
 from support.models.spark_logs import spark_logs
-from tailrace.commit.compaction.compaction import Folder
+from tailrace.commit.compaction.compaction import Compactor
 from tailrace.commit.controller import Controller
 from tailrace.commit.objects import write_object
 from tailrace.env.stores.local_store import LocalStore
@@ -54,7 +54,7 @@ def main(folder: Path, servers: int) -> None:
     store = LocalStore(folder / "state")
     controller = Controller.start(store, PLAN, spark_logs(*logs_of(folder)))
     owned = split(SHARDS, servers)
-    folders = [Folder(store, compact_newest, run=controller.run, server=server) for server in range(servers)]
+    compactors = [Compactor(store, compact_newest, run=controller.run, server=server) for server in range(servers)]
     print("started", flush=True)
     epoch = controller.recovery_point.epoch
     while True:
@@ -75,11 +75,11 @@ def main(folder: Path, servers: int) -> None:
             )
             for server, shards in enumerate(owned)
         ]
-        compactions = [compact for each in folders for compact in each.finished()]
+        compactions = [compact for each in compactors for compact in each.finished()]
         manifest = controller.commit(epoch, 0, deltas, compactions, rows={"input": len(changes)}, horizons=horizons)
         (folder / "commits" / str(epoch)).touch()
         controller.clean()
-        for shards, each in zip(owned, folders):
+        for shards, each in zip(owned, compactors):
             each.submit(manifest.objects_for(shards), shards, epoch, manifest.horizons)
         print(epoch, flush=True)
 

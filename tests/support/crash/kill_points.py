@@ -65,7 +65,7 @@ class Trail:
 
     def rewound(self) -> int:
         """How many files were moved out of Spark's logs, if that was seen."""
-        return len(list(self.root.glob("check/tailrace-aside/*/*")))
+        return len(list(self.root.glob("check/tailrace-backup/*/*")))
 
     def has_output(self, epoch: int) -> bool:
         return (self.root / "out" / f"{epoch:06d}.parquet").exists()

@@ -19,7 +19,7 @@ from support.crash.recovery_kinds import SHARDS, TYPES, Script
 from support.models.spark_logs import FakeSparkLogs
 from tailrace.commit.compaction import shard_ranges as ranges
 from tailrace.commit.compaction.compaction import CompactSections, choose, compact_objects, write_shard_snapshot
-from tailrace.commit.compaction.shard_snapshot import Whole
+from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Compaction, Manifest, compaction_problem, living
 from tailrace.commit.objects import ObjectRef
@@ -34,7 +34,8 @@ from tailrace.operators.spec import OperatorSpec
 from tailrace.server.checkpoint.checkpoint import StoreCheckpoint
 from tailrace.server.epoch.engine import Engine
 from tailrace.server.epoch.staging import Staging
-from tailrace.server.transport.protocol import CommitResult, CommittedAttempt, Request, StageKey
+from tailrace.server.transport.epoch_messages import CommitResult, Request
+from tailrace.server.transport.stage_messages import CommittedAttempt, StageKey
 from tailrace.testing.compare import rows_of
 
 MEMORIES = (0, 6_000, 10**8)
@@ -121,7 +122,7 @@ class _Checkpoint(StoreCheckpoint):
         shards: Iterable[int],
         epoch: int,
         horizons: Mapping[str, int],
-        whole: Whole | None = None,
+        whole: ShardSnapshot | None = None,
     ) -> None:
         shards = tuple(shards)
         if self._made is not None and compaction_problem(living(refs, horizons), self._made, horizons) is None:

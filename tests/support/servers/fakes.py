@@ -8,14 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tailrace.commit.compaction.shard_snapshot import Whole
+from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.manifest import Compaction
 from tailrace.commit.objects import ObjectRef
 from tailrace.errors import SumOverflowError
 from tailrace.ids import Attempt
 from tailrace.server.epoch.engine import Engine
 from tailrace.server.epoch.staging import Staging
-from tailrace.server.transport.protocol import NOTHING_STAGED, CommittedAttempt, Request, StageKey, StageReceipt
+from tailrace.server.transport.epoch_messages import Request
+from tailrace.server.transport.stage_messages import NOTHING_STAGED, CommittedAttempt, StageKey, StageReceipt
 
 RUN = "00112233445566aa"
 OPERATOR = "counts"
@@ -139,7 +140,7 @@ class FakeCheckpoint:
         self.ready: list[Compaction] = []
         self.wanted: tuple[int, ...] | None = None  # shards to be given whole
         self.asked: list[tuple[int, int]] = []  # bytes changed and held, whenever somebody asked
-        self.snapshotted: list[tuple[int, Whole | None]] = []  # by epoch, what came whole
+        self.snapshotted: list[tuple[int, ShardSnapshot | None]] = []  # by epoch, what came whole
 
     def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None:
         self.asked.append((changed_bytes, state_bytes))
@@ -155,7 +156,7 @@ class FakeCheckpoint:
         self.written.append(at)
         name = f"{at.epoch}-{at.try_}"
         self.stored[name] = sections[OPERATOR][0]
-        return ObjectRef(name, at.epoch, at.epoch, ((0, 4),), 1)
+        return ObjectRef(name, at.epoch, at.epoch, ((0, 4),), 1, (("op", None),))
 
     def upload(self, names: Sequence[str]) -> list[str]:
         found = [name for name in names if name in self.stored]
@@ -177,7 +178,7 @@ class FakeCheckpoint:
         shards: Iterable[int],
         epoch: int,
         horizons: Mapping[str, int],
-        whole: Whole | None = None,
+        whole: ShardSnapshot | None = None,
     ) -> None:
         self.snapshotted.append((epoch, whole))
 
@@ -212,10 +213,10 @@ class Bench:
 
     def run(self, epoch: int, try_: int, *committed_attempts: CommittedAttempt, commit: bool = False) -> list[int]:
         """A whole epoch; returns what it emits."""
-        _, batches = self.engine.run_epoch(
+        done = self.engine.run_epoch(
             request(epoch, try_, committed_attempts=tuple(committed_attempts), commit=commit, inline_bytes=1 << 20)
         )
-        return [number for batch in batches for number in batch.column(0).to_pylist()]
+        return [number for batch in done.batches or () for number in batch.column(0).to_pylist()]
 
 
 def bench(folder: str, memory_bytes: int = 1 << 20) -> Bench:

@@ -19,7 +19,8 @@ from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.server.process.launch import ensure_server
 from tailrace.server.transport.client import StateClient
-from tailrace.server.transport.protocol import CommittedAttempt, ServerAddress, ServerConfig, StageKey
+from tailrace.server.transport.server_config import ServerAddress, ServerConfig
+from tailrace.server.transport.stage_messages import CommittedAttempt, StageKey
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, Field
 

@@ -16,7 +16,7 @@ from support.simulation.store import SimStore
 from tailrace.commit import controller as controllers
 from tailrace.commit import manifest as manifests
 from tailrace.commit.compaction.max_pane import MaxPane, is_dead
-from tailrace.commit.compaction.shard_snapshot import Whole
+from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.controller import Controller
 from tailrace.commit.epoch_config import put_epoch_config
 from tailrace.commit.log import CommitLog
@@ -88,18 +88,18 @@ def not_behind_the_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_moved_first(patch: pytest.MonkeyPatch) -> None:
-    land = controllers.land
+    resolve = controllers.resolve
 
     def backwards(*args: Any) -> RecoveryPoint:
-        recovery_point = land(*args)
+        recovery_point = resolve(*args)
         return replace(recovery_point, rewind=recovery_point.rewind[::-1])
 
-    patch.setattr(controllers, "land", backwards)
+    patch.setattr(controllers, "resolve", backwards)
 
 
 def no_rewind(patch: pytest.MonkeyPatch) -> None:
-    land = controllers.land
-    patch.setattr(controllers, "land", lambda *args: replace(land(*args), rewind=()))
+    resolve = controllers.resolve
+    patch.setattr(controllers, "resolve", lambda *args: replace(resolve(*args), rewind=()))
 
 
 def one_version_kept(patch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def snapshotted_as_before(patch: pytest.MonkeyPatch) -> None:
     """Shards are given as they were an epoch before."""
     whole = Sealing._whole
 
-    def an_epoch_late(self: Sealing, sealed: Sealed) -> Whole | None:
+    def an_epoch_late(self: Sealing, sealed: Sealed) -> ShardSnapshot | None:
         given = whole(self, sealed)
         before, self.__dict__["before"] = self.__dict__.get("before", given), given
         return before if given is not None else None
@@ -177,7 +177,9 @@ def old_record_overlooked(patch: pytest.MonkeyPatch) -> None:
     """What an earlier run has recorded is read for epochs that are replayed, not for one that a rewind took back."""
 
     def recorded(self: Commits, epoch: int) -> Any:
-        return self._controller.decided(epoch) if epoch <= self._controller.recovery_point.planned else None
+        return (
+            self._controller.recorded_epoch_config(epoch) if epoch <= self._controller.recovery_point.planned else None
+        )
 
     patch.setattr(Commits, "recorded", recorded)
     patch.setattr(Commits, "record", _record_if_other)

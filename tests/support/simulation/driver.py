@@ -13,7 +13,7 @@ from support.simulation.spark import Batch, Spark, SparkFailed
 from tailrace.api.options import CommitMode
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
-from tailrace.commit.spark_logs import SparkFolder
+from tailrace.commit.spark_logs import SparkLogFolder
 from tailrace.env.randomness import new_run_id
 from tailrace.errors import CheckpointError, QueryStopped, ReplayError, RewindNeeded, StateServerError
 from tailrace.spark.commit.commits import Commits, Order
@@ -37,7 +37,7 @@ class Driver:
     def live(self) -> None:
         """Until the source has ended and all of it is durable, or until something goes wrong."""
         world, draw = self._world, self._world.scheduler.random
-        logs = SparkFolder(Path(CHECKPOINT), world.disk)
+        logs = SparkLogFolder(Path(CHECKPOINT), world.disk)
         controller = world.controller_class.start(
             world.driver_store(), PLAN, logs, run=new_run_id(), retain=draw.choice((2, 2, 3))
         )
@@ -116,7 +116,7 @@ class _Run:
     def _try(self, batch: Batch, try_: int, way: int) -> None:
         epoch, rows = batch.epoch, batch.end - batch.start
         replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
-        recorded = self._controller.counted(epoch) if replay is None else replay.rows["input"]
+        recorded = self._controller.recorded_rows(epoch) if replay is None else replay.rows["input"]
         if recorded is not None and recorded != rows:
             raise ReplayError(f"epoch {epoch} is replayed with {rows} rows and had {recorded}")
         committed_attempts = self._fleet.stage(epoch, try_, batch.start, batch.end)

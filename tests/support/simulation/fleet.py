@@ -20,7 +20,8 @@ from tailrace.errors import StateServerError
 from tailrace.server.checkpoint.checkpoint import StoreCheckpoint
 from tailrace.server.epoch.engine import Engine
 from tailrace.server.epoch.staging import Staging
-from tailrace.server.transport.protocol import CommitResult, CommittedAttempt, Request, StageKey, Uploaded
+from tailrace.server.transport.epoch_messages import CommitResult, Request, Uploaded
+from tailrace.server.transport.stage_messages import CommittedAttempt, StageKey
 
 if TYPE_CHECKING:
     from support.simulation.world import World

@@ -37,10 +37,10 @@ def test_a_replaced_run_does_not_record_what_an_epoch_goes_by(tmp_path) -> None:
     """Also where the newer run has deleted its own record, so that the name is free."""
     store = LocalStore(tmp_path / "state")
     run = Controller.start(store, PLAN, FakeSparkLogs())
-    assert run.decide(0, {"way": 1}, {}) == {"way": 1}
+    assert run.record_epoch_config(0, {"way": 1}, {}) == {"way": 1}
     run.commit(0, 0)
-    assert run.decide(1, {"way": 2}, {"way": 1}) == {"way": 2}
+    assert run.record_epoch_config(1, {"way": 2}, {"way": 1}) == {"way": 2}
     CommitLog(store).fence("f" * 16)
     with pytest.raises(FencedError):
-        run.decide(2, {"way": 3}, {"way": 2})
+        run.record_epoch_config(2, {"way": 3}, {"way": 2})
     run.close()

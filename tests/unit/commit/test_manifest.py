@@ -21,7 +21,7 @@ RUN = "0123456789abcdef"
 
 
 def ref(name: str, first: int, last: int, *shards: tuple[int, int]) -> ObjectRef:
-    return ObjectRef(f"objects/{name}", first, last, shards or ((0, 8),), 100)
+    return ObjectRef(f"objects/{name}", first, last, shards or ((0, 8),), 100, (("op", None),))
 
 
 A, B, C = ref("a", 0, 0), ref("b", 1, 1), ref("c", 2, 2)
@@ -63,7 +63,7 @@ def test_a_fold_takes_its_shards_out_of_what_it_replaces() -> None:
 @pytest.mark.parametrize(
     ("compact", "why"),
     [
-        (Compaction((A, B), ObjectRef("objects/f", 0, 1, (), 100)), "no shard"),
+        (Compaction((A, B), ObjectRef("objects/f", 0, 1, (), 100, (("op", None),))), "no shard"),
         (Compaction((A, ref("x", 0, 0)), ref("f", 0, 0)), "objects/x is not listed"),
         (Compaction((A,), ref("f", 0, 1)), "made without it"),
         (Compaction((A, B), ref("f", 0, 0)), "reaches beyond"),

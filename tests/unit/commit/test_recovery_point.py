@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.commit.log import Damaged, Fence, History
 from tailrace.commit.manifest import EMPTY, Manifest
-from tailrace.commit.recovery_point import Step, decide, land
+from tailrace.commit.recovery_point import Step, decide, resolve
 from tailrace.errors import CheckpointError, CorruptionError
 
 RUN = "0123456789abcdef"
@@ -39,9 +39,9 @@ def test_same_epoch_on_both_sides(offset: int) -> None:
 def test_one_ahead_opens_the_one_before_and_hands_over_the_recorded_epoch() -> None:
     wanted = decide([3, 4], [4, 5], history(FENCE, durable(5)), "/s")
     assert (wanted.epoch, wanted.manifest, wanted.parent, wanted.replay) == (4, None, 6, durable(5))
-    assert land(wanted, durable(4, 6), "/s").manifest == durable(4, 6)
+    assert resolve(wanted, durable(4, 6), "/s").manifest == durable(4, 6)
     with pytest.raises(CheckpointError, match="should hold epoch 4 and holds epoch 3"):
-        land(wanted, durable(3, 6), "/s")
+        resolve(wanted, durable(3, 6), "/s")
     first = decide([], [0], history(FENCE, durable(0)), "/s")
     assert (first.epoch, first.manifest, first.replay) == (-1, EMPTY, durable(0))
 

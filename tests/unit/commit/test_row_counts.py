@@ -28,7 +28,7 @@ def durable_up_to(store: LocalStore, epoch: int) -> None:
 def test_the_newest_two_are_kept(tmp_path: Path) -> None:
     controller = recovered(LocalStore(tmp_path), -1, -1)
     for epoch in range(5):
-        controller.count(epoch, 10 * epoch)
+        controller.record_rows(epoch, 10 * epoch)
     assert read_counts(LocalStore(tmp_path)) == {3: 30, 4: 40}
     controller.close()
 
@@ -50,8 +50,8 @@ def test_a_start_keeps_the_count_of_the_epoch_that_is_replayed(
     put_counts(store, 0, {3: 33, 4: 44})
     for _ in range(2):  # a start that crashes changes nothing for the next
         controller = recovered(store, commits, offsets)
-        assert controller.counted(3) == kept.get(3)
-        assert controller.counted(4) is None
+        assert controller.recorded_rows(3) == kept.get(3)
+        assert controller.recorded_rows(4) is None
         assert read_counts(store) == kept
         controller.close()
 
@@ -71,9 +71,9 @@ def test_a_replaced_run_does_not_change_what_its_successor_has_counted(tmp_path:
     replaced = recovered(store, 2, 2)
     replaced.close()
     successor = recovered(store, 2, 3)
-    successor.count(3, 33)
+    successor.record_rows(3, 33)
     successor.close()
-    replaced.count(3, 44)
+    replaced.record_rows(3, 44)
     after = recovered(store, 3, 3)
-    assert after.counted(3) == 33
+    assert after.recorded_rows(3) == 33
     after.close()

@@ -152,10 +152,10 @@ def test_damage_anywhere_is_found_and_the_file_named(whole: bool, monkeypatch) -
 
 def test_another_version_is_refused_as_such(monkeypatch) -> None:
     store = memory()
-    monkeypatch.setattr(fmt, "OBJECT_VERSION", 3)
+    monkeypatch.setattr(fmt, "OBJECT_VERSION", 9)
     ref = write(store, {"op": {0: rows(0, 3)}})
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="format version 3; this Tailrace reads versions 1 to 2") as caught:
+    with pytest.raises(CheckpointError, match="format version 9; this Tailrace reads version 3") as caught:
         list(read_sections(store, [ref], "op", [0]))
     assert not isinstance(caught.value, CorruptionError)
     assert ref.name in str(caught.value)

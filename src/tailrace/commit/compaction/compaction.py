@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from tailrace.commit.compaction import shard_ranges as ranges
 from tailrace.commit.compaction.max_pane import is_dead
-from tailrace.commit.compaction.shard_snapshot import Whole
+from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.manifest import Compaction, compaction_problem, living
 from tailrace.commit.objects import (
     READ_AHEAD_BYTES,
@@ -148,7 +148,7 @@ def compact_objects(
 
 
 def write_shard_snapshot(
-    store: ObjectStore, whole: Whole, replaced: Sequence[ObjectRef], epoch: int, run: str, server: str | int
+    store: ObjectStore, whole: ShardSnapshot, replaced: Sequence[ObjectRef], epoch: int, run: str, server: str | int
 ) -> Compaction:
     """Write shards as they were after durable ``epoch``. ``replaced``: all that its manifest has of them."""
     first = min(ref.first_epoch for ref in replaced)
@@ -164,7 +164,7 @@ def write_shard_snapshot(
     return Compaction(tuple(replaced), ref)
 
 
-class Folder:
+class Compactor:
     """The server's background thread that folds. At most one fold is under way or waiting to be used."""
 
     def __init__(
@@ -199,7 +199,7 @@ class Folder:
         shards: Iterable[int],
         epoch: int,
         horizons: Mapping[str, int] | None = None,
-        whole: Whole | None = None,
+        whole: ShardSnapshot | None = None,
     ) -> None:
         """The objects of durable epoch ``epoch``: starts a fold where one is due. Returns at once.
 

@@ -1,15 +1,14 @@
-"""Reach: how far the records of an object go, so that one whose windows have all closed leaves without being read.
+"""The largest pane in an object: an object whose windows have all closed is dropped without being read.
 
-The *reach* of an object is, for each operator that has records in it, the largest pane among them. A record's identity
-has its pane in it: a value, a tombstone or a mark speaks of its own pane and of no other. So below an operator's
-horizon no record means anything, whatever it is, and neither does its absence. With the horizons of a manifest:
+The *max pane* of an object is, for each operator that has records in it, the largest pane among them. A record's
+identity contains its pane: a value, a tombstone or a mark is about its own pane and about no other. So below an
+operator's horizon no record means anything, and neither does its absence. With the horizons of a manifest:
 
-- An operator's records in an object are *over* where their reach is below its horizon. Nobody has to read them.
+- An operator's records in an object are *over* where their max pane is below its horizon. Nobody has to read them.
 - An object is *dead* where the records of all its operators are over. The manifest means the same with it and without.
 
-Nothing is over, and so no object is dead, where the reach is not known (objects of format version 1), where records
-have no panes, and where the operator has no horizon. Horizons only grow from a manifest to the next (``grown``): what
-is dead stays dead.
+Records are never over where they have no panes, or where the operator has no horizon. Horizons only grow from a
+manifest to the next (``grown``): what is dead stays dead.
 
 Pure functions.
 """
@@ -30,7 +29,7 @@ MaxPane = tuple[tuple[str, int | None], ...]
 
 
 class MaxPaneTracker:
-    """The reach of sections that pass by. One thread."""
+    """Finds the max pane of an object from the sections that are written to it. One thread."""
 
     def __init__(self) -> None:
         self._found: dict[str, int | None] = {}
@@ -45,19 +44,15 @@ class MaxPaneTracker:
         return tuple(sorted(self._found.items()))
 
 
-def is_over(max_pane: MaxPane | None, operator: str, horizon: int) -> bool:
-    """Whether nothing of the operator's records in an object of this reach is left by the horizon."""
-    if max_pane is None:
-        return False
+def is_over(max_pane: MaxPane, operator: str, horizon: int) -> bool:
+    """Whether nothing of the operator's records in an object is left by the horizon."""
     pane = dict(max_pane).get(operator)
     return pane is not None and pane < horizon
 
 
-def is_dead(max_pane: MaxPane | None, horizons: Mapping[str, int]) -> bool:
-    """Whether nothing at all in an object of this reach is left by the horizons. So it is where it has no records."""
-    return max_pane is not None and all(
-        operator in horizons and is_over(max_pane, operator, horizons[operator]) for operator, _ in max_pane
-    )
+def is_dead(max_pane: MaxPane, horizons: Mapping[str, int]) -> bool:
+    """Whether nothing at all in an object is left by the horizons. That is so where it has no records."""
+    return all(operator in horizons and is_over(max_pane, operator, horizons[operator]) for operator, _ in max_pane)
 
 
 def grown(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
@@ -65,12 +60,12 @@ def grown(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
     return {**before, **{operator: max(each, before.get(operator, each)) for operator, each in now.items()}}
 
 
-def max_pane_to_json(max_pane: MaxPane | None) -> dict[str, int | None] | None:
-    return None if max_pane is None else dict(max_pane)
+def max_pane_to_json(max_pane: MaxPane) -> dict[str, int | None]:
+    return dict(max_pane)
 
 
-def max_pane_from_json(raw: Mapping[str, Any] | None) -> MaxPane | None:
-    return None if raw is None else tuple(sorted(raw.items()))
+def max_pane_from_json(raw: Mapping[str, Any]) -> MaxPane:
+    return tuple(sorted(raw.items()))
 
 
 def _largest_pane(section: pa.RecordBatch) -> int | None:

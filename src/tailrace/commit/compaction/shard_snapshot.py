@@ -22,7 +22,7 @@ from tailrace.commit.objects import ObjectRef
 
 
 @dataclass(frozen=True)
-class Whole:
+class ShardSnapshot:
     """Shards as they were after an epoch, complete: sections by operator and shard. None, where none was due."""
 
     shards: tuple[int, ...]
@@ -59,7 +59,7 @@ class SnapshotRule:
 USUAL = SnapshotRule()
 
 
-class ShardSnapshots:
+class SnapshotScheduler:
     """Which shards come next."""
 
     def __init__(self, rule: SnapshotRule = USUAL) -> None:

@@ -13,7 +13,7 @@ from tailrace.env.stores.object_store import ObjectStore, StoredObject, locate
 from tailrace.env.stores.shaped_store import SCHEME, shaped
 from tailrace.errors import CheckpointError
 
-__all__ = ["LocalStore", "ObjectStore", "StoredObject", "is_far", "locate", "open_store", "probe_put_if_absent"]
+__all__ = ["LocalStore", "ObjectStore", "StoredObject", "is_remote", "locate", "open_store", "probe_put_if_absent"]
 
 CLOUD_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
 HDFS_SCHEMES = ("hdfs", "webhdfs")
@@ -53,7 +53,7 @@ def open_store(uri: str, options: Mapping[str, str] | None = None) -> ObjectStor
     return CloudStore(uri, options or {})
 
 
-def is_far(store: ObjectStore) -> bool:
+def is_remote(store: ObjectStore) -> bool:
     """Whether a copy of its objects on this machine's disk is read sooner than the objects."""
     return not isinstance(store, LocalStore) and not store.uri.startswith("memory:")
 

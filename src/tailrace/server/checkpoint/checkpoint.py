@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from tailrace.commit.compaction import shard_ranges as ranges
-from tailrace.commit.compaction.compaction import CompactSections, Folder
-from tailrace.commit.compaction.shard_snapshot import USUAL, ShardSnapshots, SnapshotRule, Whole
+from tailrace.commit.compaction.compaction import Compactor, CompactSections
+from tailrace.commit.compaction.shard_snapshot import USUAL, ShardSnapshot, SnapshotRule, SnapshotScheduler
 from tailrace.commit.manifest import Compaction, living
 from tailrace.commit.objects import ObjectRef, read_sections, write_object
 from tailrace.env.stores.local_copy import CopiedStore
@@ -43,8 +43,8 @@ class StoreCheckpoint:
         self._copied = store if isinstance(store, CopiedStore) else None
         self._run = run
         self._server = server
-        self._folder = Folder(store, compact_sections, run=run, server=server, throttle=throttle)
-        self._shard_snapshots = ShardSnapshots(shard_snapshot)
+        self._compactor = Compactor(store, compact_sections, run=run, server=server, throttle=throttle)
+        self._shard_snapshots = SnapshotScheduler(shard_snapshot)
         self._guard = threading.Lock()
         self._uploaded: set[str] = set()
         self._listed: list[set[str]] = []  # objects of the newest two durable manifests
@@ -123,17 +123,17 @@ class StoreCheckpoint:
         shards: Iterable[int],
         epoch: int,
         horizons: Mapping[str, int],
-        whole: Whole | None = None,
+        whole: ShardSnapshot | None = None,
     ) -> None:
         """``refs``: all that the manifest of durable ``epoch`` lists. ``whole``: what was given whole with it."""
         if self._copied is not None:
-            if isinstance(self._folder.failure, CorruptionError):
+            if isinstance(self._compactor.failure, CorruptionError):
                 self._copied.drop(ref.name for ref in refs)  # the store's may be whole
-                self._folder.failure = None
+                self._compactor.failure = None
             self._let_go({ref.name for ref in refs})
         shards = tuple(shards)
         self._shard_snapshots.see(living(refs, horizons), shards)
-        self._folder.submit(refs, shards, epoch, horizons, whole)
+        self._compactor.submit(refs, shards, epoch, horizons, whole)
 
     def _let_go(self, listed: set[str]) -> None:
         assert self._copied is not None
@@ -145,12 +145,12 @@ class StoreCheckpoint:
             self._uploaded -= over
 
     def compactions(self) -> list[Compaction]:
-        return self._folder.finished()
+        return self._compactor.finished()
 
     def compacting(self) -> tuple[float, float] | None:
         """When the newest fold was made, told once."""
-        took, self._folder.took = self._folder.took, None
+        took, self._compactor.took = self._compactor.took, None
         return took
 
     def close(self) -> None:
-        self._folder.close()
+        self._compactor.close()

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tailrace.commit.compaction.shard_snapshot import Whole
+from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.errors import StateServerError
 from tailrace.ids import Attempt
 from tailrace.operators.base import ShardSnapshotSource
 from tailrace.server.epoch.operator_runner import OperatorRunner, Step
-from tailrace.server.transport.protocol import CommitResult
+from tailrace.server.transport.epoch_messages import CommitResult
 
 Due = Callable[[Sequence[int], int, int], tuple[int, ...] | None]
 """Of shards, bytes changed and bytes of state: which shards to give whole. See ``commit.renewal``."""
@@ -41,7 +41,7 @@ class Sealing:
         self._runners = runners
         self._due = due
         self._sealed: dict[Attempt, Sealed] = {}
-        self._wholes: dict[Attempt, Whole] = {}
+        self._wholes: dict[Attempt, ShardSnapshot] = {}
         self.saved: dict[Attempt, CommitResult] = {}
 
     def has(self, at: Attempt) -> bool:
@@ -64,7 +64,7 @@ class Sealing:
                 self._wholes[at] = whole
         return sealed
 
-    def _whole(self, sealed: Sealed) -> Whole | None:
+    def _whole(self, sealed: Sealed) -> ShardSnapshot | None:
         """Shards whose turn it is, where it pays to write them out of memory."""
         operators = {name: runner.operator for name, runner in self._runners.items()}
         snapshot_source = {
@@ -80,14 +80,14 @@ class Sealing:
         if due is None:
             return None
         sections = {name: each.whole(due) for name, each in snapshot_source.items()} if due else {}
-        return Whole(due, sections, sealed.horizons)
+        return ShardSnapshot(due, sections, sealed.horizons)
 
     def keep(self, at: Attempt, saved: CommitResult) -> None:
         """The delta was saved; where it was undone meanwhile, that means nothing."""
         if self._sealed.pop(at, None) is not None:
             self.saved[at] = saved
 
-    def whole(self, epoch: int) -> Whole | None:
+    def whole(self, epoch: int) -> ShardSnapshot | None:
         """What was given whole with a durable epoch: handed out once, and nothing older is kept."""
         found = next((whole for at, whole in self._wholes.items() if at.epoch == epoch), None)
         self._wholes = {at: whole for at, whole in self._wholes.items() if at.epoch > epoch}

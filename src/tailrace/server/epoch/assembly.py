@@ -14,7 +14,7 @@ import pyarrow as pa
 from tailrace.env.files.disk import process_id
 from tailrace.env.files.scratch import remove_tree
 from tailrace.env.stores.local_copy import CopiedStore, copies_of
-from tailrace.env.stores.location import is_far, open_store
+from tailrace.env.stores.location import is_remote, open_store
 from tailrace.operators.accesses.recorder import RecordedOperator, recording_metadata
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest.frame import Frame, gathered
@@ -29,7 +29,7 @@ from tailrace.server.epoch.background_throttle import BackgroundThrottle
 from tailrace.server.epoch.engine import Engine
 from tailrace.server.epoch.exchange import Exchange
 from tailrace.server.epoch.staging import Staging
-from tailrace.server.transport.protocol import ProcessConfig
+from tailrace.server.transport.server_config import ProcessConfig
 from tailrace.state.tuning import SpillTuning, Tuning
 
 __all__ = ["build_engine", "remove_copies", "warm_up"]
@@ -42,7 +42,7 @@ def remove_copies(config: ProcessConfig) -> None:
     """Of the store's objects, in the temporary folder: in a place that the user has named they stay."""
     common = config.common
     store = open_store(common.store_uri, common.store_options)
-    if common.copies and is_far(store) and common.copies_location is None:
+    if common.copies and is_remote(store) and common.copies_location is None:
         remove_tree(str(copies_of(store, None).root))
 
 
@@ -71,7 +71,7 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
         return lambda: cast(Operator, RecordedOperator(plain(), spec, log))
 
     store = open_store(common.store_uri, common.store_options)
-    if common.copies and is_far(store):
+    if common.copies and is_remote(store):
         store = CopiedStore(store, copies_of(store, common.copies_location))
     spill_folder = common.scratch or config.directory
     made: list[Engine] = []  # the one below

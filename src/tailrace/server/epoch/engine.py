@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from tailrace.commit.compaction.shard_snapshot import Whole
+from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.manifest import Compaction
 from tailrace.commit.objects import ObjectRef
 from tailrace.env import tasks
@@ -39,17 +39,17 @@ from tailrace.server.epoch.operator_runner import OperatorRunner, StateLost, Ste
 from tailrace.server.epoch.outputs import Outputs
 from tailrace.server.epoch.staging import Staging
 from tailrace.server.hints.dispatcher import HintDispatcher
-from tailrace.server.transport.protocol import (
+from tailrace.server.transport.epoch_messages import (
     Applied,
     CommitResult,
     EpochResult,
-    Exchanged,
     OutputInfo,
     OutputTicket,
     Request,
-    ServerStatus,
     Uploaded,
 )
+from tailrace.server.transport.server_status import ServerStatus
+from tailrace.server.transport.stage_messages import Exchanged
 
 _STATUS_WAIT_S = 0.1
 
@@ -82,7 +82,7 @@ class Checkpoint(Protocol):
         shards: Iterable[int],
         epoch: int,
         horizons: Mapping[str, int],
-        whole: Whole | None = None,
+        whole: ShardSnapshot | None = None,
     ) -> None: ...
     def compactions(self) -> list[Compaction]: ...
     def compacting(self) -> tuple[float, float] | None: ...
@@ -227,7 +227,7 @@ class Engine:
     def _span(self, name: str, began: float) -> tuple[str, float, float]:
         return name, began, self._clock.now()
 
-    def run_epoch(self, request: Request) -> tuple[EpochResult, list[pa.RecordBatch]]:
+    def run_epoch(self, request: Request) -> EpochResult:
         """Every step of an epoch in one call: what small epochs pay is round trips."""
         self.throttle.mark_busy()
         try:
@@ -241,10 +241,9 @@ class Engine:
         finally:
             self.throttle.over()
         committed = self.commit(request) if request.commit else None
-        inline = output.bytes <= request.inline_bytes
         status = replace(status, commit_ms=committed.commit_ms if committed else 0.0)
-        result = EpochResult(applied, output, committed, status, inline)
-        return result, batches if inline else []
+        inline = batches if output.bytes <= request.inline_bytes else None
+        return EpochResult(applied, output, committed, status, inline)
 
     def exchange(self, request: Request) -> Exchanged:
         """Stage what ``request.operator`` has emitted in this epoch for ``request.target``, on every owner."""

@@ -21,7 +21,9 @@ from tailrace.operators.ingest.frame import split
 from tailrace.operators.ingest.registry import ingest_of
 from tailrace.operators.spec import OperatorSpec
 from tailrace.server.transport.client import connect
-from tailrace.server.transport.protocol import Access, Exchanged, Request, StageKey
+from tailrace.server.transport.epoch_messages import Request
+from tailrace.server.transport.server_config import Access
+from tailrace.server.transport.stage_messages import Exchanged, StageKey
 
 
 class Exchange:

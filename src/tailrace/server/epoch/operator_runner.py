@@ -26,7 +26,9 @@ from tailrace.operators.base import Hinted, Operator, Timed
 from tailrace.operators.metrics import metrics_of
 from tailrace.server.epoch.outputs import Outputs
 from tailrace.server.epoch.staging import Stage, Staging
-from tailrace.server.transport.protocol import Applied, CommittedAttempt, OperatorStatus, OutputInfo
+from tailrace.server.transport.epoch_messages import Applied, OutputInfo
+from tailrace.server.transport.server_status import OperatorStatus
+from tailrace.server.transport.stage_messages import CommittedAttempt
 
 
 class StateLost(StateServerError):

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tailrace.errors import StateServerError
 from tailrace.ids import NO_EPOCH
-from tailrace.server.transport.protocol import StageKey
+from tailrace.server.transport.stage_messages import StageKey
 
 
 class StagedParts:

@@ -26,7 +26,13 @@ import pyarrow as pa
 from tailrace.env.files.scratch import SpilledBatches
 from tailrace.errors import FencedError, StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
-from tailrace.server.transport.protocol import NOTHING_STAGED, CommittedAttempt, StageKey, StageReceipt, chain_checksum
+from tailrace.server.transport.stage_messages import (
+    NOTHING_STAGED,
+    CommittedAttempt,
+    StageKey,
+    StageReceipt,
+    chain_checksum,
+)
 
 
 class Frame(Protocol):

@@ -20,7 +20,7 @@ from tailrace.operators.base import HintedKeys
 from tailrace.operators.ingest.hint_extractor import told
 from tailrace.server.hints.slack import STAGING_POINT, Sample, SlackMeter
 from tailrace.server.transport.hint_message import HintMessage
-from tailrace.server.transport.protocol import StageKey
+from tailrace.server.transport.stage_messages import StageKey
 from tailrace.types import Field
 
 

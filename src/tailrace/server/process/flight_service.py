@@ -29,21 +29,14 @@ from tailrace.server.epoch.engine import Engine
 from tailrace.server.epoch.staged_parts import StagedParts
 from tailrace.server.epoch.staging import Stage, Staging
 from tailrace.server.hints.receiver import HintReceiver
+from tailrace.server.transport.epoch_messages import OutputTicket, Request
 from tailrace.server.transport.file_output import ACTION as EMIT_ACTION
 from tailrace.server.transport.file_output import handed
 from tailrace.server.transport.file_stage import ACTION, PART_ACTION, StagedFile, StagedPart, frames_in
 from tailrace.server.transport.hint_message import ACTION as HINT
-from tailrace.server.transport.protocol import (
-    ERROR_PREFIX,
-    TOKEN_HEADER,
-    OutputTicket,
-    Request,
-    StageKey,
-    StageReceipt,
-    decode,
-    encode,
-)
 from tailrace.server.transport.refusal import refused
+from tailrace.server.transport.stage_messages import StageKey, StageReceipt
+from tailrace.server.transport.wire import ERROR_PREFIX, TOKEN_HEADER, decode, encode
 
 _log = logging.getLogger(__name__)
 _OK = b"{}"
@@ -63,7 +56,7 @@ class TokenCheck(flight.ServerMiddlewareFactory):
             raise flight.FlightUnauthenticatedError("wrong or missing token")
 
 
-class LateEngine:
+class EngineFuture:
     """An engine that is still being built: calls wait for it, so that a server listens before its kernels are warm."""
 
     def __init__(self, timeout_s: float) -> None:
@@ -92,7 +85,7 @@ class StateService(flight.FlightServerBase):
     def __init__(
         self,
         location: str,
-        engine: LateEngine,
+        engine: EngineFuture,
         token: str,
         *,
         server: str,
@@ -105,7 +98,7 @@ class StateService(flight.FlightServerBase):
     ) -> None:
         """``settle`` is called between epochs."""
         super().__init__(location, middleware={"token": TokenCheck(token)}, tls_certificates=tls_certificates)
-        self._late_engine = engine
+        self._engine = engine
         self._server = server
         self._folder = folder  # where tasks of this machine put their frames
         self._opened = opened
@@ -164,14 +157,14 @@ class StateService(flight.FlightServerBase):
         if name == EMIT_ACTION:
             return [self._emit_file(decode(OutputTicket, body.to_pybytes()))]
         if name == HINT:
-            return [self._hints.take(self._late_engine.get().hints, body)]
+            return [self._hints.take(self._engine.get().hints, body)]
         if name == "ping":  # also of one that is not ready yet, or busy
             return [self._server.encode()]
         request = Request.from_json(body.to_pybytes())
         if name == "shutdown":  # also of a server that never got ready
             self._shutdown(request.keep)
             return [_OK]
-        engine = self._late_engine.get()
+        engine = self._engine.get()
         if name in self._instructions:
             self._instructions[name](engine, request)
             return [_OK]
@@ -187,7 +180,7 @@ class StateService(flight.FlightServerBase):
         writer: flight.FlightMetadataWriter,
     ) -> None:
         try:
-            staging = self._late_engine.get().staging
+            staging = self._engine.get().staging
             stage = staging.open(decode(StageKey, descriptor.command))
             try:
                 said = None
@@ -206,7 +199,7 @@ class StateService(flight.FlightServerBase):
 
     def _stage_file(self, staged: StagedFile) -> None:
         """As a put, of frames that lie in a file."""
-        staging = self._late_engine.get().staging
+        staging = self._engine.get().staging
         stage = staging.open(staged.key)
         try:
             for batch in self._parts.take(staged.key, staged.parts):
@@ -219,7 +212,7 @@ class StateService(flight.FlightServerBase):
 
     def _stage_part(self, part: StagedPart) -> None:
         """Frames of a stage that is not finished yet: nothing is staged, but their keys are known."""
-        staging = self._late_engine.get().staging
+        staging = self._engine.get().staging
         frames = frames_in(self._folder, part)
         rows = sum(staging.show(part.key, frame) for frame in frames)  # refused where it is fenced
         self._parts.hold(part.key, part.number, frames)
@@ -232,7 +225,7 @@ class StateService(flight.FlightServerBase):
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         try:
-            batches = self._late_engine.get().output(decode(OutputTicket, ticket.ticket))
+            batches = self._engine.get().output(decode(OutputTicket, ticket.ticket))
         except Exception as error:
             raise _reported("output", error) from None
         schema = batches[0].schema if batches else pa.schema([])
@@ -240,7 +233,7 @@ class StateService(flight.FlightServerBase):
 
     def _emit_file(self, ticket: OutputTicket) -> bytes:
         """As a get, of rows that will lie in a file: its name. Nothing where they must be got."""
-        batches = self._late_engine.get().output(ticket)
+        batches = self._engine.get().output(ticket)
         try:
             return (handed(batches, self._folder, ticket.epoch) or "").encode()
         except OSError as error:
@@ -249,15 +242,8 @@ class StateService(flight.FlightServerBase):
 
     def _run_epoch(self, engine: Engine, request: Request) -> list[bytes | pa.Buffer]:
         slack, hints, hint_bytes = self._hints.begins(request.operator, request.epoch, request.try_)
-        result, batches = engine.run_epoch(request)
-        result = replace(result, slack=slack, hints=hints, hint_bytes=hint_bytes)
-        if not batches:
-            return [result.to_json()]
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batches[0].schema) as stream:
-            for batch in batches:
-                stream.write_batch(batch)
-        return [result.to_json(), sink.getvalue()]
+        result = engine.run_epoch(request)
+        return replace(result, slack=slack, hints=hints, hint_bytes=hint_bytes).to_parts()
 
     def _forget(self, engine: Engine, request: Request) -> None:
         engine.throttle.wait()  # it evicts records, and hints for rows that arrive now would wait for that

@@ -32,7 +32,7 @@ from tailrace.env.randomness import short_id
 from tailrace.env.stores.location import locate, open_store
 from tailrace.errors import CheckpointError, StateServerError
 from tailrace.server.transport.folder import NAME_CHARS_MAX, ServerFolder
-from tailrace.server.transport.protocol import ProcessConfig, ServerAddress, ServerConfig
+from tailrace.server.transport.server_config import ProcessConfig, ServerAddress, ServerConfig
 
 _TAIL_BYTES = 4000
 _POLL_S = 0.01
@@ -104,7 +104,7 @@ def sweep(base: str) -> list[str]:
     return [folder.path for folder in folders if folder.owner is not None and _remove(folder)]
 
 
-def end_unheard(address: ServerAddress) -> None:
+def end_unresponsive(address: ServerAddress) -> None:
     """End a server that did not hear its shutdown, and remove what it leaves, where it is of this machine."""
     folder = ServerFolder(os.path.dirname(address.log_path))
     if folder.owner is None:

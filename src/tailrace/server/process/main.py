@@ -32,10 +32,11 @@ from tailrace.env.pandas_import import hide_pandas
 from tailrace.operators.spec_json import spec_from_json
 from tailrace.server.epoch import assembly
 from tailrace.server.hints.receiver import HintReceiver
-from tailrace.server.process.flight_service import LateEngine, StateService
+from tailrace.server.process.flight_service import EngineFuture, StateService
 from tailrace.server.process.local_rpc import LocalRpcServer
 from tailrace.server.transport.folder import ServerFolder
-from tailrace.server.transport.protocol import TCP, UNIX_SCHEME, ProcessConfig, ServerAddress, ServerConfig, encode
+from tailrace.server.transport.server_config import TCP, UNIX_SCHEME, ProcessConfig, ServerAddress, ServerConfig
+from tailrace.server.transport.wire import encode
 from tailrace.types import Field
 
 LOG_BYTES_MAX = 1 << 20
@@ -97,7 +98,7 @@ def main() -> int:
         return 1
     opened = threading.Event()
     sys.setswitchinterval(_SWITCH_S)
-    engine = LateEngine(_BUILD_S)
+    engine = EngineFuture(_BUILD_S)
     service, line = _listen(config, engine, opened.set, end.told)
     # Up to here a failure leaves the folder to the starter, which shows the log and removes it.
     try:
@@ -123,7 +124,7 @@ def _keys(common: ServerConfig) -> dict[str, tuple[Field, ...]]:
 
 
 def _listen(
-    config: ProcessConfig, engine: LateEngine, opened: Callable[[], None], shutdown: Callable[[bool], None]
+    config: ProcessConfig, engine: EngineFuture, opened: Callable[[], None], shutdown: Callable[[bool], None]
 ) -> tuple[StateService, LocalRpcServer | None]:
     """Listen, then publish the address. Callers of this machine have a line of their own."""
     common, folder = config.common, ServerFolder(config.directory)
@@ -165,7 +166,7 @@ def _listen(
     return service, line
 
 
-def _build(config: ProcessConfig, late: LateEngine) -> None:
+def _build(config: ProcessConfig, late: EngineFuture) -> None:
     began = clock.monotonic()
     try:
         assembly.warm_up()

@@ -18,7 +18,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -28,9 +27,19 @@ os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "reallocate")
 
 from pyarrow import flight
 
+from tailrace.commit.objects import ObjectRef
 from tailrace.env.files.disk import process_id
 from tailrace.errors import StateServerError, TailraceError
 from tailrace.ids import MIN_MICROS, NO_EPOCH
+from tailrace.server.transport.epoch_messages import (
+    Applied,
+    CommitResult,
+    EpochResult,
+    OutputInfo,
+    OutputTicket,
+    Request,
+    Uploaded,
+)
 from tailrace.server.transport.file_output import ACTION as EMIT_ACTION
 from tailrace.server.transport.file_output import taken
 from tailrace.server.transport.file_stage import FileStageWriter
@@ -39,49 +48,17 @@ from tailrace.server.transport.hint_message import ACTION as HINT
 from tailrace.server.transport.hint_message import HintMessage
 from tailrace.server.transport.local_call import LocalRpcClient, Refused, WrongToken
 from tailrace.server.transport.local_message import BrokenLine
-from tailrace.server.transport.protocol import (
-    ERROR_PREFIX,
-    TOKEN_HEADER,
-    UNIX_SCHEME,
-    Access,
-    Applied,
-    CommitResult,
-    CommittedAttempt,
-    EpochResult,
-    Exchanged,
-    ObjectRef,
-    OutputInfo,
-    OutputTicket,
-    Request,
-    ServerAddress,
-    ServerStatus,
-    Slack,
-    StageKey,
-    Uploaded,
-    decode,
-    encode,
-)
 from tailrace.server.transport.refusal import Refusal
+from tailrace.server.transport.server_config import UNIX_SCHEME, Access, ServerAddress
+from tailrace.server.transport.server_status import ServerStatus
+from tailrace.server.transport.stage_messages import CommittedAttempt, Exchanged, StageKey
 from tailrace.server.transport.stream_stage import StageWriter, Streams
+from tailrace.server.transport.wire import ERROR_PREFIX, TOKEN_HEADER, decode, encode
 
 _CLIENTS_MAX = 64
 _HINT_TIMEOUT_S = 2.0
 INLINE_BYTES = 1 << 20
 """Emissions up to this size come back with the answer of ``run_epoch``."""
-
-
-@dataclass(frozen=True)
-class EpochDone:
-    """``batches`` is None where the emission is too large to come along: read it by ``emission``."""
-
-    applied: Applied
-    output: OutputInfo
-    committed: CommitResult | None
-    status: ServerStatus  # after the steps, before the commit
-    batches: list[pa.RecordBatch] | None
-    slack: Slack = field(default_factory=dict)
-    hints: int = 0
-    hint_bytes: int = 0
 
 
 class StateClient:
@@ -210,7 +187,7 @@ class StateClient:
         now: int = 0,
         forget_before: int = MIN_MICROS,
         timeout_s: float | None = None,
-    ) -> EpochDone:
+    ) -> EpochResult:
         """Prepare (unless ``winners`` is None: done before), apply, advance and, where asked, commit, in one call.
 
         Such a commit uploads its delta, too.
@@ -229,20 +206,7 @@ class StateClient:
             inline_bytes=inline_bytes,
         )
         answer = self._act("run_epoch", request, timeout_s)
-        result = EpochResult.from_json(answer[0])
-        batches = None
-        if result.inline:
-            batches = list(pa.ipc.open_stream(answer[1])) if len(answer) > 1 else []
-        return EpochDone(
-            applied=result.applied,
-            output=result.output,
-            committed=result.committed,
-            status=result.status,
-            batches=batches,
-            slack=result.slack,
-            hints=result.hints,
-            hint_bytes=result.hint_bytes,
-        )
+        return EpochResult.from_parts(answer)
 
     def exchange(
         self,

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tailrace.env.files.shared_file import SharedFile, places, take
 from tailrace.operators.ingest.frame import FRAME_SCHEMA, Frame
-from tailrace.server.transport.protocol import NOTHING_STAGED, StageKey, StageReceipt
+from tailrace.server.transport.stage_messages import NOTHING_STAGED, StageKey, StageReceipt
 
 ACTION = "stage_file"
 PART_ACTION = "stage_part"

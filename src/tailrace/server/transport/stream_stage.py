@@ -12,7 +12,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 from tailrace.operators.ingest.frame import Frame
-from tailrace.server.transport.protocol import NOTHING_STAGED, StageKey, StageReceipt, encode
+from tailrace.server.transport.stage_messages import NOTHING_STAGED, StageKey, StageReceipt
+from tailrace.server.transport.wire import encode
 
 Streams = tuple[flight.FlightStreamWriter, flight.FlightMetadataReader]
 Put = Callable[[flight.FlightDescriptor, pa.Schema], Streams]

@@ -31,7 +31,7 @@ from tailrace.commit.manifest import Manifest
 from tailrace.env import clock, tasks
 from tailrace.env.tasks import Call
 from tailrace.errors import CheckpointError, FencedError, QueryStopped, RewindNeeded, StateServerError
-from tailrace.server.transport.protocol import CommitResult, Span
+from tailrace.server.transport.epoch_messages import CommitResult, Span
 from tailrace.spark.servers.fleet import Fleet
 
 _log = logging.getLogger("tailrace")
@@ -112,7 +112,7 @@ class Commits:
         Also of an epoch that is planned afresh: an earlier run may have begun it, and its record would be taken for
         this run's by the next one.
         """
-        return self._controller.decided(epoch) if epoch <= self._begun_before else None
+        return self._controller.recorded_epoch_config(epoch) if epoch <= self._begun_before else None
 
     def record(self, epoch: int, epoch_config: Mapping[str, Any], before: Mapping[str, Any]) -> None:
         """Record what the epoch goes by, where its sink may see it before its manifest is durable. The gate waits.
@@ -124,7 +124,7 @@ class Commits:
             self._recorded = self._recorder.submit(self._record, epoch, dict(epoch_config), told)
 
     def _record(self, epoch: int, epoch_config: Mapping[str, Any], before: Mapping[str, Any]) -> Mapping[str, Any]:
-        found = self._controller.decide(epoch, epoch_config, before)
+        found = self._controller.record_epoch_config(epoch, epoch_config, before)
         if found != epoch_config:  # an earlier run's would have been read before the epoch began
             raise FencedError(
                 f"Another run has begun epoch {epoch}: it goes by {dict(found)}, this one by {dict(epoch_config)}. "
@@ -134,7 +134,7 @@ class Commits:
 
     def _count(self, order: Order) -> None:
         try:
-            self._controller.count(order.epoch, order.rows["input"])
+            self._controller.record_rows(order.epoch, order.rows["input"])
         except Exception as error:  # without it a replay is not compared, and no other harm is done
             _log.warning("how many rows epoch %d has could not be recorded: %s", order.epoch, error)
 

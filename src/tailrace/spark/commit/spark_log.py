@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import AnalysisException
 
-from tailrace.commit.spark_logs import BACKUP, SparkFolder, SparkObjects, numbers_of
+from tailrace.commit.spark_logs import BACKUP, SparkLogFolder, SparkLogObjects, numbers_of
 from tailrace.env.files.disk import Disk
 from tailrace.env.randomness import short_id
 from tailrace.env.stores.location import CLOUD_SCHEMES, open_store
@@ -30,7 +30,7 @@ class SparkLogFiles:
     def __init__(self, spark: SparkSession, checkpoint: str, disk: Disk | None = None) -> None:
         self._spark = spark
         self._checkpoint = checkpoint.rstrip("/") if not is_local(checkpoint) else checkpoint
-        self._folder = SparkFolder(Path(open_store(checkpoint).uri), disk) if is_local(checkpoint) else None
+        self._folder = SparkLogFolder(Path(open_store(checkpoint).uri), disk) if is_local(checkpoint) else None
 
     @cached_property
     def fixed(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class SparkLogFiles:
                 f"moved out of it before the query can go on. But {self.fixed[0]}. Move {log}/{epoch} aside by hand, "
                 "or start with new locations."
             )
-        SparkObjects(open_store(self._checkpoint)).move_to_backup(log, epoch)
+        SparkLogObjects(open_store(self._checkpoint)).move_to_backup(log, epoch)
 
     def _is_same_place(self, store: ObjectStore) -> bool:
         name = f"{BACKUP}/place-{short_id()}"

@@ -13,7 +13,7 @@ from tailrace.env import clock
 from tailrace.errors import StateServerError, UserFunctionError
 from tailrace.operators.lookup.spec import LookupSpec
 from tailrace.operators.spec import OperatorSpec
-from tailrace.server.transport.protocol import Access
+from tailrace.server.transport.server_config import Access
 
 
 @contextmanager

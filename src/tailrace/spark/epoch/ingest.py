@@ -19,14 +19,15 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
-from tailrace.commit.late_objects import LateAttempt, LateRef
+from tailrace.commit.late_rows import LateAttempt, LateRef
 from tailrace.env import clock
 from tailrace.errors import StateServerError
 from tailrace.operators.ingest.frame import split
 from tailrace.operators.ingest.registry import ingest_of
 from tailrace.operators.spec_json import spec_from_json
 from tailrace.server.transport.client import connect
-from tailrace.server.transport.protocol import NOTHING_STAGED, Access, ServerAddress, StageKey, StageReceipt
+from tailrace.server.transport.server_config import Access, ServerAddress
+from tailrace.server.transport.stage_messages import NOTHING_STAGED, StageKey, StageReceipt
 from tailrace.spark.epoch.epoch_config import FRAME_ROWS_MAX
 from tailrace.spark.epoch.worker import settle
 from tailrace.spark.hints.sender import HintPoint, HintSender, sender_of

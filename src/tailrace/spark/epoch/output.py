@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from tailrace.errors import StateServerError
 from tailrace.ids import Attempt
 from tailrace.server.transport.client import connect
-from tailrace.server.transport.protocol import Access, ServerAddress
+from tailrace.server.transport.server_config import Access, ServerAddress
 from tailrace.spark.epoch.worker import settle
 
 LOCAL_ROWS_MAX = 20_000

@@ -41,8 +41,8 @@ from tailrace.ids import Attempt
 from tailrace.operators.lookup.spec import LookupSpec
 from tailrace.operators.output import output_schema as arrow_output_schema
 from tailrace.plan.physical import PhysicalPlan, Stage
-from tailrace.server.transport.client import EpochDone
-from tailrace.server.transport.protocol import CommittedAttempt, Exchanged, StageReceipt
+from tailrace.server.transport.epoch_messages import EpochResult
+from tailrace.server.transport.stage_messages import CommittedAttempt, Exchanged, StageReceipt
 from tailrace.spark.commit.commits import Commits, Order
 from tailrace.spark.epoch.endless import telling_endless
 from tailrace.spark.epoch.epoch_config import FRAME_ROWS_MAX, EpochConfig
@@ -177,12 +177,12 @@ class Epochs:
         with telling_task_errors():
             receipts = receipts_of(batch)
         stopwatch.lap("ingest")
-        recorded = self._controller.counted(epoch) if replay is None else replay.rows.get("input")
+        recorded = self._controller.recorded_rows(epoch) if replay is None else replay.rows.get("input")
         self._check_replay(epoch, recorded, receipts)
         watermark, times = self._after(epoch_config, receipts, replay)
         again = replay is not None or try_ > 0 or epoch <= self._planned
 
-        def serve() -> tuple[list[EpochDone], list[int]]:
+        def serve() -> tuple[list[EpochResult], list[int]]:
             return self._step(epoch, try_, receipts, watermark, times)
 
         def give(output: EpochOutput) -> None:
@@ -252,7 +252,7 @@ class Epochs:
 
     def _step(
         self, epoch: int, try_: int, receipts: list[Receipt], after: Watermark, times: EpochTimes
-    ) -> tuple[list[EpochDone], list[int]]:
+    ) -> tuple[list[EpochResult], list[int]]:
         """Prepare everywhere, then apply and advance everywhere; operator after operator.
 
         One operator's epoch is one call, since what a small epoch pays is round trips. In mode sync it writes its
@@ -285,7 +285,7 @@ class Epochs:
         times: EpochTimes,
         *,
         commit: bool,
-    ) -> list[EpochDone]:
+    ) -> list[EpochResult]:
         """``sent``: of every sender its partition, its attempt, and what it has staged on each server."""
         operator = stage.operator
         committed_attempts = [
@@ -322,7 +322,7 @@ class Epochs:
         return done
 
     def _decide(
-        self, done: list[EpochDone], receipts: Sequence[Receipt], session: SparkSession, epoch: int
+        self, done: list[EpochResult], receipts: Sequence[Receipt], session: SparkSession, epoch: int
     ) -> list[LookaheadProgress]:
         """Where the hints of the epoch that comes next are from."""
         if self._hints is None:
@@ -356,7 +356,7 @@ class Epochs:
         )
 
     def _output(
-        self, spark: SparkSession, epoch: int, try_: int, done: list[EpochDone], coming: EpochOutput | None
+        self, spark: SparkSession, epoch: int, try_: int, done: list[EpochResult], coming: EpochOutput | None
     ) -> EpochOutput:
         """What the servers have emitted. ``coming``: as it was expected, where it was."""
         if _comes_along(done):
@@ -436,12 +436,12 @@ class Epochs:
         return progress
 
 
-def _comes_along(done: Sequence[EpochDone]) -> bool:
+def _comes_along(done: Sequence[EpochResult]) -> bool:
     """Whether the servers' answers hold what the epoch emits, and it is little enough for the driver."""
     return all(each.batches is not None for each in done) and _rows(done) <= LOCAL_ROWS_MAX
 
 
-def _rows(done: Sequence[EpochDone]) -> int:
+def _rows(done: Sequence[EpochResult]) -> int:
     return sum(each.output.rows for each in done)
 
 
@@ -451,7 +451,7 @@ class _Outcome:
 
     order: Order
     receipts: list[Receipt]
-    done: list[EpochDone]
+    done: list[EpochResult]
     watermark: Watermark
     combined: bool
     replayed: bool

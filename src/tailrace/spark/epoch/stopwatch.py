@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tailrace.env import clock
-from tailrace.server.transport.client import EpochDone
+from tailrace.server.transport.epoch_messages import EpochResult
 from tailrace.spark.commit.commits import Commit
 from tailrace.spark.epoch.ingest import Receipt
 from tailrace.spark.query.progress import Durations
@@ -30,7 +30,7 @@ class Stopwatch:
 def durations_of(
     laps: Mapping[str, float],
     receipts: Sequence[Receipt],
-    done: Sequence[EpochDone],
+    done: Sequence[EpochResult],
     failed_ms: float,
     last: Commit | None,
 ) -> Durations:

@@ -16,8 +16,9 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tailrace.plan.physical import PhysicalPlan
-from tailrace.server.transport.client import EpochDone
-from tailrace.server.transport.protocol import Access, OperatorStatus, ServerAddress
+from tailrace.server.transport.epoch_messages import EpochResult
+from tailrace.server.transport.server_config import Access, ServerAddress
+from tailrace.server.transport.server_status import OperatorStatus
 from tailrace.spark.epoch.epoch_config import FRAME_ROWS_MAX
 from tailrace.spark.epoch.framing import Cut, Framing, FramingRule, cut_of
 from tailrace.spark.hints.lookahead import STAGING, Lookahead, LookaheadProgress, Rule, Sample, Seen
@@ -52,7 +53,7 @@ class HintControl:
         self._batch_rows: str | None = None  # of Spark's batches for tasks, as the user has it
         self._totals: dict[str, Mapping[str, float]] = {}
         self._waits: dict[str, list[float]] = {}  # by operator, of each server
-        self._arrived: dict[str, list[EpochDone]] = {}
+        self._arrived: dict[str, list[EpochResult]] = {}
         self._row_bytes: dict[str, int] = {}
         self._rules: str | None = None  # of Spark's optimizer that the user has left out
         self._filtered = False
@@ -75,7 +76,7 @@ class HintControl:
             context.setLocalProperty(hints_property(access.run), told)  # type: ignore[arg-type]  # None: away with it
         self._told = told is not None
 
-    def ran(self, operator: str, done: Sequence[EpochDone], row_bytes: int = 0) -> None:
+    def ran(self, operator: str, done: Sequence[EpochResult], row_bytes: int = 0) -> None:
         """An operator has worked on the epoch's rows, which took so many bytes, on every server."""
         self._arrived[operator] = list(done)
         self._row_bytes[operator] = row_bytes
@@ -99,7 +100,7 @@ class HintControl:
         self._set_frames(session, task_rows)
         return told
 
-    def _seen(self, name: str, done: Sequence[EpochDone], statuses: Sequence[OperatorStatus]) -> Seen:
+    def _seen(self, name: str, done: Sequence[EpochResult], statuses: Sequence[OperatorStatus]) -> Seen:
         told = [status for status in statuses if status.name == name]
         own = [status.metrics for status in told]
         totals = {count: sum(metrics.get(count, 0.0) for metrics in own) for count in _COUNTS}

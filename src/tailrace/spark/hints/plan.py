@@ -12,7 +12,7 @@ from tailrace.api.relations import Join, Relation, chain
 from tailrace.operators.ingest.hint_spec import HintSpec
 from tailrace.plan.hints import hint_specs
 from tailrace.plan.physical import PhysicalPlan
-from tailrace.server.transport.protocol import Access
+from tailrace.server.transport.server_config import Access
 from tailrace.spark.hints.lookahead import STAGING
 from tailrace.spark.hints.points import INGEST, placed, points_of
 from tailrace.spark.hints.sender import HintPoint

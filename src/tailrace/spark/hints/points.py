@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tailrace.operators.ingest.hint_spec import HintSpec
-from tailrace.server.transport.protocol import Access
+from tailrace.server.transport.server_config import Access
 from tailrace.spark.epoch.worker import settle
 from tailrace.spark.hints.sender import HintPoint, sender_of
 from tailrace.spark.sources.inspection import carries

@@ -25,7 +25,7 @@ from tailrace.operators.ingest.hint_extractor import HintExtractor, Hints
 from tailrace.operators.ingest.hint_spec import HintSpec
 from tailrace.server.transport.client import connect
 from tailrace.server.transport.hint_message import HintMessage
-from tailrace.server.transport.protocol import Access, ServerAddress
+from tailrace.server.transport.server_config import Access, ServerAddress
 from tailrace.state.cache.frequency_sketch import SketchSize
 
 _EXTRACTORS_MAX = 16

@@ -12,7 +12,7 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.metrics import with_ratios
 from tailrace.plan.describe import kind_name
 from tailrace.plan.physical import Stage
-from tailrace.server.transport.protocol import OperatorStatus
+from tailrace.server.transport.server_status import OperatorStatus
 from tailrace.spark.hints.lookahead import LookaheadProgress
 from tailrace.spark.query.timeline import Step
 

@@ -29,7 +29,7 @@ from tailrace.errors import AnalysisError, CheckpointError
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import PhysicalPlan, plan_query, plan_relation
-from tailrace.server.transport.protocol import ServerConfig
+from tailrace.server.transport.server_config import ServerConfig
 from tailrace.spark.commit.spark_log import SparkLogFiles, is_local
 from tailrace.spark.epoch.runner import Epochs
 from tailrace.spark.hints.control import HintControl
@@ -218,7 +218,7 @@ def _as_replayed(plan: PhysicalPlan, controller: Controller) -> PhysicalPlan:
     if recovery_point.replay is not None:
         recorded = recovery_point.replay.epoch_config
     elif recovery_point.epoch < recovery_point.planned:
-        recorded = controller.decided(recovery_point.epoch + 1) or recovery_point.manifest.epoch_config
+        recorded = controller.recorded_epoch_config(recovery_point.epoch + 1) or recovery_point.manifest.epoch_config
     return replace(plan, route=Route(recorded["route"])) if "route" in recorded else plan
 
 

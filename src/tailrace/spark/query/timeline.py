@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tailrace.server.transport.protocol import Span
+from tailrace.server.transport.epoch_messages import Span
 
 
 class Step(NamedTuple):

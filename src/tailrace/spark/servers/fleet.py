@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from tailrace.commit.manifest import Manifest
 from tailrace.env.files.disk import is_this_machine
 from tailrace.errors import StateServerError
-from tailrace.server.process.launch import end_unheard
+from tailrace.server.process.launch import end_unresponsive
 from tailrace.server.transport.client import StateClient, connect, disconnect
-from tailrace.server.transport.protocol import Access, ServerAddress, ServerConfig
+from tailrace.server.transport.server_config import Access, ServerAddress, ServerConfig
 from tailrace.spark.servers.heartbeat import Heartbeat
 from tailrace.spark.servers.placement import Placement, ensure_servers
 
@@ -113,7 +113,7 @@ class Fleet:
         )
         _log.warning("%s: it is given up", error)
         self._silent[server.server] = error
-        end_unheard(server)  # where it is of this machine, calls to it end with it
+        end_unresponsive(server)  # where it is of this machine, calls to it end with it
         if not is_this_machine(server.host):
             self.on_silent()
 
@@ -165,7 +165,7 @@ class Fleet:
 
         def end(server: ServerAddress) -> None:
             if not self.client(server).shutdown(keep):
-                end_unheard(server)
+                end_unresponsive(server)
 
         if self._heartbeat is not None:
             self._heartbeat.stop()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from tailrace.env import clock, processes, tasks
 from tailrace.env.files.disk import is_this_machine
-from tailrace.server.transport.protocol import ServerAddress
+from tailrace.server.transport.server_config import ServerAddress
 
 _log = logging.getLogger("tailrace")
 _QUESTIONS = 5

@@ -32,7 +32,7 @@ from tailrace import errors
 from tailrace.env import clock
 from tailrace.errors import AnalysisError, StateServerError, TailraceError
 from tailrace.server.process.launch import ensure_server
-from tailrace.server.transport.protocol import TCP, UNIX, ServerAddress, ServerConfig
+from tailrace.server.transport.server_config import TCP, UNIX, ServerAddress, ServerConfig
 
 AUTO = "auto"
 """Unix sockets where driver and executors share a machine by construction, TCP elsewhere."""

@@ -3,7 +3,7 @@
 Exactly once, as the sink itself: rows are those that winning attempts have left out; the second sink gets them once the
 epoch is durable and before the query's own sink. A crash in between replays both. So it must be idempotent by epoch.
 
-Nothing is held in the driver: tasks write objects (``commit.late_objects``), receipts name them, and tasks read them
+Nothing is held in the driver: tasks write objects (``commit.late_rows``), receipts name them, and tasks read them
 each time the DataFrame is read. They are deleted once the epoch is done.
 
 Threads: ``LateWriter`` belongs to one task. Of ``LateOutput``, ``clean`` runs behind the epoch, and ends before the
@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tailrace.commit.late_objects import (
+from tailrace.commit.late_rows import (
     EVERY_EPOCH,
     LateAttempt,
     LateRef,

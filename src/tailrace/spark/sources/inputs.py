@@ -13,7 +13,7 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.join.spec import LEFT, RIGHT, SIDE, TIME, JoinSpec
 from tailrace.operators.spec import OperatorSpec
 from tailrace.plan.physical import PhysicalPlan
-from tailrace.server.transport.protocol import Access
+from tailrace.server.transport.server_config import Access
 from tailrace.spark.epoch.ingest import RECEIPT_DDL, IngestTask
 from tailrace.spark.hints.sender import HintPoint
 from tailrace.spark.sinks.late_rows import LatePlace

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.models.commit import RUN, compact_newest, section, state_of, write_delta
-from tailrace.commit.compaction.compaction import FAN_IN, Folder, choose, compact_objects
+from tailrace.commit.compaction.compaction import FAN_IN, Compactor, choose, compact_objects
 from tailrace.commit.manifest import Compaction, Manifest, apply_compaction
 from tailrace.commit.objects import ObjectRef, open_object
 from tailrace.env.randomness import short_id
@@ -22,7 +22,9 @@ def memory() -> CloudStore:
 
 
 def ref(epoch: int, size: int, *shards: tuple[int, int], last: int | None = None) -> ObjectRef:
-    return ObjectRef(f"objects/{epoch}-{shards}", epoch, epoch if last is None else last, shards or ((0, 8),), size)
+    return ObjectRef(
+        f"objects/{epoch}-{shards}", epoch, epoch if last is None else last, shards or ((0, 8),), size, (("op", None),)
+    )
 
 
 def test_few_objects_are_left_alone() -> None:
@@ -61,7 +63,9 @@ def test_the_cost_is_logarithmic_and_space_is_bounded() -> None:
         objects = (*objects, ref(epoch, delta))
         if chosen := choose(objects, range(8)):
             size = min(state, sum(each.bytes for each in chosen))
-            new = ObjectRef(f"fold {epoch}", chosen[0].first_epoch, chosen[-1].last_epoch, ((0, 8),), size)
+            new = ObjectRef(
+                f"fold {epoch}", chosen[0].first_epoch, chosen[-1].last_epoch, ((0, 8),), size, (("op", None),)
+            )
             objects = apply_compaction(objects, Compaction(chosen, new))
             compacted += size
         if epoch > 1000:
@@ -128,7 +132,7 @@ class Gate:
 
 def test_folder_offers_a_fold_until_it_is_used() -> None:
     store, gate = memory(), Gate()
-    folder = Folder(store, gate, run=RUN, server=0)
+    folder = Compactor(store, gate, run=RUN, server=0)
     objects = tuple(write_delta(store, epoch, {(0, ("k", 0)): epoch}) for epoch in range(FAN_IN))
     folder.submit(objects[:-1], range(8), FAN_IN - 2)
     assert not gate.started.is_set()
@@ -149,7 +153,7 @@ def test_folder_offers_a_fold_until_it_is_used() -> None:
 
 def test_folder_stops_between_two_shards_and_leaves_nothing() -> None:
     store, gate = memory(), Gate()
-    folder = Folder(store, gate, run=RUN, server=0)
+    folder = Compactor(store, gate, run=RUN, server=0)
     objects = tuple(write_delta(store, epoch, {(s, ("k", 0)): epoch for s in range(8)}) for epoch in range(FAN_IN))
     folder.submit(objects, range(8), FAN_IN - 1)
     assert gate.started.wait(20)
@@ -172,7 +176,7 @@ def test_a_fold_waits_for_a_good_time_before_each_shard() -> None:
         done.append(len(asked))
         return compact_newest(operator, batches, horizon)
 
-    folder = Folder(store, compact, run=RUN, server=0, throttle=lambda: asked.append(len(done)))
+    folder = Compactor(store, compact, run=RUN, server=0, throttle=lambda: asked.append(len(done)))
     objects = tuple(write_delta(store, epoch, {(s, ("k", 0)): epoch for s in range(8)}) for epoch in range(FAN_IN))
     folder.submit(objects, range(8), FAN_IN - 1)
     folder.wait(20)
@@ -186,7 +190,7 @@ def test_a_failing_fold_is_kept_apart_and_tried_again(caplog) -> None:
     objects = tuple(write_delta(store, epoch, {(0, ("k", 0)): epoch}) for epoch in range(FAN_IN))
     good = store.get(objects[3].name)
     store.put(objects[3].name, [b"x" * len(good)])
-    folder = Folder(store, compact_newest, run=RUN, server=0)
+    folder = Compactor(store, compact_newest, run=RUN, server=0)
     folder.submit(objects, range(8), FAN_IN)
     folder.wait(20)
     assert folder.finished() == [] and objects[3].name in str(folder.failure)
@@ -200,7 +204,7 @@ def test_a_failing_fold_is_kept_apart_and_tried_again(caplog) -> None:
 
 
 def test_objects_that_are_not_durable_are_not_folded() -> None:
-    folder = Folder(memory(), compact_newest, run=RUN, server=0)
+    folder = Compactor(memory(), compact_newest, run=RUN, server=0)
     with pytest.raises(ValueError, match="beyond epoch 3"):
         folder.submit([ref(4, 10)], range(8), 3)
     assert section({}).num_rows == 0
@@ -216,7 +220,7 @@ def test_a_fold_is_complete_where_no_older_object_is_left() -> None:
             said.append(all_of_them)
             return compact_newest(operator, batches, horizon)
 
-        folder = Folder(store, compact, run=RUN, server=0, choose=lambda refs, shards, chosen=chosen: chosen)
+        folder = Compactor(store, compact, run=RUN, server=0, choose=lambda refs, shards, chosen=chosen: chosen)
         folder.submit(objects, range(8), 3)
         folder.wait(20)
         assert folder.failure is None

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from support.models.commit import compact_newest, section, state_of
 from tailrace.commit.compaction import shard_ranges as ranges
-from tailrace.commit.compaction.compaction import FAN_IN, Folder, compact_objects
+from tailrace.commit.compaction.compaction import FAN_IN, Compactor, compact_objects
 from tailrace.commit.compaction.max_pane import MaxPane, MaxPaneTracker, grown, is_dead, is_over
 from tailrace.commit.manifest import Compaction, Manifest, StaleCompaction, apply_compaction, living, next_objects
 from tailrace.commit.objects import ObjectRef, open_object, write_object
@@ -42,12 +42,9 @@ EPOCHS = 30
         ((("op", 4), ("other", 9)), {"op": 5, "other": 9}, False),
         ((("op", 4), ("other", 9)), {"op": 5, "other": 10}, True),
         ((), {}, True),
-        (None, {"op": 5}, False),
     ],
 )
-def test_dead_is_what_no_horizon_leaves_anything_of(
-    max_pane: MaxPane | None, horizons: dict[str, int], dead: bool
-) -> None:
+def test_dead_is_what_no_horizon_leaves_anything_of(max_pane: MaxPane, horizons: dict[str, int], dead: bool) -> None:
     assert is_dead(max_pane, horizons) is dead
     ref = ObjectRef("objects/a", 0, 0, ((0, 4),), 1, max_pane)
     assert living([ref], horizons) == (() if dead else (ref,))
@@ -143,8 +140,7 @@ class Life:
         for (operator, _), records in content.items():
             for _, pane in records:
                 panes[operator] = max(pane, panes.get(operator, pane)) if operator == "win" else None
-        known = self.rng.random() < 0.95  # else one of an older version
-        return ObjectRef(name, first, last, shards, 1, tuple(sorted(panes.items())) if known else None)
+        return ObjectRef(name, first, last, shards, 1, tuple(sorted(panes.items())))
 
     def _compact(self, manifest: Manifest, shards: ranges.Ranges) -> Compaction | None:
         """Neighbours that live, as a server of these shards would merge them."""
@@ -241,24 +237,8 @@ def test_manifest_and_object_agree_about_the_reach() -> None:
     assert ref.max_pane == (("flat", None), ("op", 3))
     assert open_object(store, ref).about["max_pane"] == {"flat": None, "op": 3}
     other = ObjectRef(ref.name, 3, 3, ref.shards, ref.bytes, (("op", 2),))
-    with pytest.raises(CorruptionError, match=r"reach .*'op': 3.*, not {'op': 2}"):
+    with pytest.raises(CorruptionError, match=r"largest panes .*'op': 3.*, not {'op': 2}"):
         open_object(store, other)
-
-
-def test_objects_and_entries_of_the_first_version_are_read_and_never_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Counting()
-    with monkeypatch.context() as old:
-        old.setattr(fmt, "OBJECT_VERSION", 1)
-        old.setattr(fmt, "ENTRY_VERSION", 1)
-        old.setattr("tailrace.commit.objects.max_pane_to_json", lambda _: None)
-        raw = write(store, 3).to_json()
-        del raw["max_pane"]
-        entry = fmt.encode_entry("durable", {**Manifest(3, RUN, 0).to_json(), "objects": [raw]})
-    manifest = Manifest.from_json(fmt.decode_entry(entry, "log/7")[1], 7)
-    assert state_of(store, manifest, SHARDS, 2) == {(shard, ("k0", 3)): 3 for shard in range(SHARDS)}
-    (ref,) = manifest.objects
-    assert ref.max_pane is None
-    assert next_objects(manifest, 4, [], [], {"op": 99})[0] == (ref,)
 
 
 def test_only_operators_that_are_not_over_are_read_of_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,11 +277,11 @@ def test_a_fold_outlives_some_of_what_it_was_made_of() -> None:
 
 
 def test_a_fold_that_is_dead_when_it_comes_is_listed_once_so_that_its_file_goes() -> None:
-    """It stands for an object of an older version too, of which nobody knows that it is dead."""
+    """It also stands for an object whose records have no panes, which never is dead."""
     store = Counting()
-    known, unknown = write(store, 0), ObjectRef("objects/old", 1, 1, ((0, SHARDS),), 1)
-    compact = Compaction((known, unknown), ObjectRef("objects/fold", 0, 1, ((0, SHARDS),), 1, ()))
-    before = Manifest(1, RUN, 0, (known, unknown), horizons={"op": 1})
+    windows, flat = write(store, 0), ObjectRef("objects/flat", 1, 1, ((0, SHARDS),), 1, (("op", None),))
+    compact = Compaction((windows, flat), ObjectRef("objects/fold", 0, 1, ((0, SHARDS),), 1, ()))
+    before = Manifest(1, RUN, 0, (windows, flat), horizons={"op": 1})
     objects, applied = next_objects(before, 2, [], [compact], {"op": 1})
     assert (objects, applied) == ((compact.ref,), (compact,))
     after = Manifest(2, RUN, 0, objects, horizons={"op": 1})
@@ -324,7 +304,7 @@ def test_a_fold_reads_nothing_more_of_an_object_that_dies_meanwhile(monkeypatch:
         begun.append(len(batches))
         return compact_newest(operator, batches, horizon)
 
-    folder = Folder(store, compact_first, run=RUN, server=0)
+    folder = Compactor(store, compact_first, run=RUN, server=0)
     folder.submit(refs, range(SHARDS), FAN_IN - 1, {"op": 0})
     folder.wait(20)
     assert begun == [FAN_IN, *[FAN_IN - 4] * (SHARDS - 1)]
@@ -343,7 +323,7 @@ def test_a_fold_reads_nothing_more_of_an_object_that_dies_meanwhile(monkeypatch:
 def test_dead_objects_are_not_folded() -> None:
     store = Counting()
     refs = tuple(write(store, epoch) for epoch in range(FAN_IN))
-    folder = Folder(store, compact_newest, run=RUN, server=0)
+    folder = Compactor(store, compact_newest, run=RUN, server=0)
     folder.submit(refs, range(SHARDS), FAN_IN, {"op": 1})  # one too few are left
     folder.wait(20)
     assert not store.read and not folder.finished()
@@ -363,7 +343,7 @@ def test_a_file_that_goes_while_it_is_read_is_no_damage() -> None:
 
     store = Going()
     refs = tuple(write(store, epoch) for epoch in range(FAN_IN + 8))
-    folder = Folder(store, compact_newest, run=RUN, server=0)
+    folder = Compactor(store, compact_newest, run=RUN, server=0)
     folder.submit(refs, range(SHARDS), FAN_IN + 8, {"op": 0})
     folder.wait(20)
     assert folder.failure is None and not folder.finished()

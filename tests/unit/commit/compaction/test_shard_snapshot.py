@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from support.models.commit import RUN, State, compact_newest, sections, state_of, write_delta
 from tailrace.commit.compaction import shard_ranges as ranges
-from tailrace.commit.compaction.compaction import MANY, Folder, choose, write_shard_snapshot
-from tailrace.commit.compaction.shard_snapshot import ShardSnapshots, SnapshotRule, Whole, chains
+from tailrace.commit.compaction.compaction import MANY, Compactor, choose, write_shard_snapshot
+from tailrace.commit.compaction.shard_snapshot import ShardSnapshot, SnapshotRule, SnapshotScheduler, chains
 from tailrace.commit.manifest import EMPTY, Compaction, Manifest, apply_compaction, next_objects
 from tailrace.commit.objects import ObjectRef
 from tailrace.env.randomness import short_id
@@ -21,7 +21,7 @@ MB = 1 << 20
 
 
 def ref(epoch: int, *shards: tuple[int, int]) -> ObjectRef:
-    return ObjectRef(f"objects/{epoch}-{shards}", epoch, epoch, shards or ((0, 8),), 1000)
+    return ObjectRef(f"objects/{epoch}-{shards}", epoch, epoch, shards or ((0, 8),), 1000, (("op", None),))
 
 
 def test_it_pays_where_epochs_change_much_of_the_state() -> None:
@@ -40,7 +40,7 @@ def test_chains_count_the_objects_of_a_shard() -> None:
 
 
 def test_the_longest_chains_come_first_and_short_ones_are_left_alone() -> None:
-    shard_snapshots = ShardSnapshots(SnapshotRule(chain=3, extra=1.0, least_bytes=1))
+    shard_snapshots = SnapshotScheduler(SnapshotRule(chain=3, extra=1.0, least_bytes=1))
     objects = [ref(epoch) for epoch in range(2)] + [ref(2, (0, 4)), ref(3, (2, 3))]
     shard_snapshots.see(objects, range(8))
     assert shard_snapshots.due(range(8), 250, 1000) == (0, 2), (
@@ -52,7 +52,7 @@ def test_the_longest_chains_come_first_and_short_ones_are_left_alone() -> None:
 
 
 def test_one_large_epoch_among_small_ones_renews_nothing() -> None:
-    shard_snapshots = ShardSnapshots(SnapshotRule(chain=4, cycle=8, extra=1.0, least_bytes=1))
+    shard_snapshots = SnapshotScheduler(SnapshotRule(chain=4, cycle=8, extra=1.0, least_bytes=1))
     shard_snapshots.see([ref(epoch) for epoch in range(9)], range(8))
     assert [shard_snapshots.due(range(8), 0, 1000) for _ in range(4)] == [None] * 4
     assert shard_snapshots.due(range(8), 400, 1000) is None
@@ -60,7 +60,7 @@ def test_one_large_epoch_among_small_ones_renews_nothing() -> None:
 
 
 def test_what_never_came_is_asked_for_again() -> None:
-    shard_snapshots = ShardSnapshots(SnapshotRule(chain=1, extra=1.0, least_bytes=1))
+    shard_snapshots = SnapshotScheduler(SnapshotRule(chain=1, extra=1.0, least_bytes=1))
     asked = []
     for epoch in range(6):
         shard_snapshots.see([ref(each) for each in range(epoch + 1)], range(2))
@@ -75,7 +75,7 @@ def test_every_shard_stays_what_it_was_and_chains_stay_short(seed: int) -> None:
     rng = random.Random(seed)
     store = CloudStore(f"memory://{short_id()}", {})
     rule = SnapshotRule(chain=rng.choice([1, 4]), cycle=8, extra=1.0, least_bytes=1)
-    shard_snapshots, folder = ShardSnapshots(rule), Folder(store, compact_newest, run=RUN, server=0)
+    shard_snapshots, folder = SnapshotScheduler(rule), Compactor(store, compact_newest, run=RUN, server=0)
     model: State = {}
     objects: tuple[ObjectRef, ...] = ()
     longest = 0
@@ -88,7 +88,7 @@ def test_every_shard_stays_what_it_was_and_chains_stay_short(seed: int) -> None:
             objects = apply_compaction(objects, compact)
         objects = (*objects, write_delta(store, epoch, changes))
         due = shard_snapshots.due(range(8), len(changes), len(model))
-        whole = None if due is None else Whole(due, {"op": sections(model, due)}, {"op": 0})
+        whole = None if due is None else ShardSnapshot(due, {"op": sections(model, due)}, {"op": 0})
         assert state_of(store, Manifest(epoch, RUN, 0, objects), 8, 2) == model
         shard_snapshots.see(objects, range(8))
         folder.submit(objects, range(8), epoch, {}, whole)
@@ -101,12 +101,12 @@ def test_every_shard_stays_what_it_was_and_chains_stay_short(seed: int) -> None:
 @pytest.mark.parametrize("period", [2, 15])
 def test_a_manifest_stays_short_where_only_some_epochs_change_much(period: int) -> None:
     """Objects by their sizes alone. A renewal now and then must not keep small deltas from being folded for good."""
-    shard_snapshots, shards, state_bytes = ShardSnapshots(), range(64), 400 * MB
+    shard_snapshots, shards, state_bytes = SnapshotScheduler(), range(64), 400 * MB
     manifest, done = EMPTY, list[Compaction]()
     most = 0
     for epoch in range(600):
         changed = 25 * MB if epoch % period == 0 else MB // 2
-        delta = ObjectRef(f"delta {epoch}", epoch, epoch, ((0, 64),), changed)
+        delta = ObjectRef(f"delta {epoch}", epoch, epoch, ((0, 64),), changed, (("op", None),))
         objects, _ = next_objects(manifest, epoch, [delta], done)
         manifest = Manifest(epoch, RUN, 0, objects)
         most = max(most, len(objects))
@@ -118,14 +118,14 @@ def test_a_manifest_stays_short_where_only_some_epochs_change_much(period: int) 
         if chosen and (due or due is None):
             first, last = min(ref.first_epoch for ref in chosen), max(ref.last_epoch for ref in chosen)
             size = state_bytes * len(due or shards) // 64 if first == 0 else sum(ref.bytes for ref in chosen)
-            made = ObjectRef(f"fold {epoch}", first, last, snapshotted or ((0, 64),), size)
+            made = ObjectRef(f"fold {epoch}", first, last, snapshotted or ((0, 64),), size, (("op", None),))
             done = [Compaction(tuple(chosen), made)]
     assert most <= MANY + 1
 
 
 def test_a_renewal_stands_for_its_shards_alone() -> None:
     store = CloudStore(f"memory://{short_id()}", {})
-    whole = Whole((1, 2), {"op": sections({(1, ("a", 0)): 5}, (1, 2))}, {"op": 0})
+    whole = ShardSnapshot((1, 2), {"op": sections({(1, ("a", 0)): 5}, (1, 2))}, {"op": 0})
     replaced = [ref(3), ref(4, (2, 4))]
     compact = write_shard_snapshot(store, whole, replaced, 7, RUN, 0)
     assert (compact.ref.first_epoch, compact.ref.last_epoch, compact.ref.shards) == (3, 7, ((1, 3),))
@@ -140,7 +140,7 @@ def test_a_renewal_stands_for_its_shards_alone() -> None:
 
 def test_a_renewal_of_an_epoch_that_is_tried_again_is_left_out() -> None:
     """Its own epoch's delta may be none of what it replaces: it is dead where a window has closed with that epoch."""
-    shard_snapshot = Compaction((ref(3),), ObjectRef("objects/renewal", 3, 4, ((0, 4),), 1000))
+    shard_snapshot = Compaction((ref(3),), ObjectRef("objects/snapshot", 3, 4, ((0, 4),), 1000, (("op", None),)))
     objects, used = next_objects(Manifest(3, RUN, 0, (ref(3),)), 4, [ref(4)], [shard_snapshot])
     assert objects == (ref(3), ref(4)) and used == ()
 
@@ -151,8 +151,8 @@ def test_where_shards_are_renewed_nothing_is_folded() -> None:
     def never(*_: object) -> object:
         raise AssertionError("objects were read")
 
-    folder = Folder(store, never, run=RUN, server=0, choose=lambda objects, _: tuple(objects))  # type: ignore[arg-type]
-    folder.submit([ref(0), ref(1)], range(8), 1, {}, Whole((), {}, {}))
+    folder = Compactor(store, never, run=RUN, server=0, choose=lambda objects, _: tuple(objects))  # type: ignore[arg-type]
+    folder.submit([ref(0), ref(1)], range(8), 1, {}, ShardSnapshot((), {}, {}))
     folder.wait()
     assert folder.finished() == [] and folder.failure is None
 
@@ -160,11 +160,15 @@ def test_where_shards_are_renewed_nothing_is_folded() -> None:
 @pytest.mark.parametrize("died", [True, False])
 def test_nothing_is_written_for_shards_that_have_no_object_left(died: bool) -> None:
     store = CloudStore(f"memory://{short_id()}", {})
-    folder = Folder(store, compact_newest, run=RUN, server=0)
+    folder = Compactor(store, compact_newest, run=RUN, server=0)
     max_pane = (("op", 5),)
     only = ObjectRef("objects/a", 0, 0, ((0, 8),), 1000, max_pane)
     folder.submit(
-        [only], range(8), 0, {"op": 6 if died else 5}, Whole((1,), {"op": sections({(1, ("a", 9)): 5}, (1,))}, {})
+        [only],
+        range(8),
+        0,
+        {"op": 6 if died else 5},
+        ShardSnapshot((1,), {"op": sections({(1, ("a", 9)): 5}, (1,))}, {}),
     )
     folder.wait()
     assert len(folder.finished()) == (0 if died else 1)

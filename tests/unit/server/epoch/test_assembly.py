@@ -14,7 +14,7 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate
 from tailrace.operators.windows import WindowSpec
 from tailrace.server.epoch.assembly import build_engine
-from tailrace.server.transport.protocol import ProcessConfig, ServerConfig
+from tailrace.server.transport.server_config import ProcessConfig, ServerConfig
 
 
 def built(tmp_path: Path, spec: AggregateSpec, **given: Any) -> Any:

@@ -10,7 +10,8 @@ import pytest
 from support.servers.fakes import OPERATOR, RUN, Bench, bench, request
 from tailrace.errors import FencedError, StateServerError, SumOverflowError
 from tailrace.ids import Attempt
-from tailrace.server.transport.protocol import CommittedAttempt, OutputTicket, Request
+from tailrace.server.transport.epoch_messages import OutputTicket, Request
+from tailrace.server.transport.stage_messages import CommittedAttempt
 
 
 @pytest.fixture
@@ -157,8 +158,8 @@ def test_an_emission_stays_until_the_next_advance(server: Bench) -> None:
 
 def test_a_large_emission_is_not_inlined(server: Bench) -> None:
     committed_attempt = server.stage(0, 0, 7, 0, (1, 2))
-    result, batches = server.engine.run_epoch(request(0, 0, committed_attempts=(committed_attempt,), inline_bytes=8))
-    assert (result.inline, batches) == (False, [])
+    result = server.engine.run_epoch(request(0, 0, committed_attempts=(committed_attempt,), inline_bytes=8))
+    assert result.batches is None
     assert emitted(server, 0, 0) == [1, 2]
 
 

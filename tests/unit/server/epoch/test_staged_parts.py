@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.errors import StateServerError
 from tailrace.server.epoch.staged_parts import StagedParts
-from tailrace.server.transport.protocol import StageKey
+from tailrace.server.transport.stage_messages import StageKey
 
 
 def key(epoch: int, attempt: int = 7) -> StageKey:

@@ -14,7 +14,7 @@ from support.servers.fakes import OPERATOR, RUN, FakeFrame, frame_of, key, recei
 from tailrace.errors import FencedError, StateServerError
 from tailrace.ids import Attempt
 from tailrace.server.epoch.staging import Staging
-from tailrace.server.transport.protocol import CommittedAttempt, StageReceipt
+from tailrace.server.transport.stage_messages import CommittedAttempt, StageReceipt
 
 
 @pytest.fixture

@@ -15,19 +15,14 @@ from tailrace.operators.ingest.frame import Frame
 from tailrace.server.epoch.assembly import build_engine
 from tailrace.server.epoch.background_throttle import BackgroundThrottle
 from tailrace.server.epoch.engine import Engine
-from tailrace.server.process.flight_service import LateEngine, StateService
+from tailrace.server.process.flight_service import EngineFuture, StateService
 from tailrace.server.process.local_rpc import LocalRpcServer
 from tailrace.server.transport.client import StateClient
+from tailrace.server.transport.epoch_messages import Request
 from tailrace.server.transport.file_stage import FileStageWriter
 from tailrace.server.transport.folder import ServerFolder
-from tailrace.server.transport.protocol import (
-    CommittedAttempt,
-    ProcessConfig,
-    Request,
-    ServerAddress,
-    ServerConfig,
-    StageKey,
-)
+from tailrace.server.transport.server_config import ProcessConfig, ServerAddress, ServerConfig
+from tailrace.server.transport.stage_messages import CommittedAttempt, StageKey
 from tailrace.server.transport.stream_stage import StageWriter
 
 
@@ -39,7 +34,7 @@ def common(tmp_path: Path) -> ServerConfig:
 @pytest.fixture(params=["frames in files", "frames in files, over the direct line", "frames in streams"])
 def client(request: pytest.FixtureRequest, common: ServerConfig, short_path: Path) -> Iterator[StateClient]:
     engine = build_engine(ProcessConfig("s0", str(short_path), "here", 0, "0", common))
-    late = LateEngine(1.0)
+    late = EngineFuture(1.0)
     late.set(engine)
     unix = request.param != "frames in streams"
     service = StateService(

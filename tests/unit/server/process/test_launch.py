@@ -33,9 +33,9 @@ from support.servers.state_servers import (
 from tailrace.env import processes
 from tailrace.env.files import scratch
 from tailrace.errors import CheckpointError, StateServerError
-from tailrace.server.process.launch import _host, end_unheard, sweep
+from tailrace.server.process.launch import _host, end_unresponsive, sweep
 from tailrace.server.transport.client import StateClient, connect, disconnect
-from tailrace.server.transport.protocol import ProcessConfig, ServerAddress, ServerConfig
+from tailrace.server.transport.server_config import ProcessConfig, ServerAddress, ServerConfig
 
 _NEW_CERTIFICATE = (
     "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
@@ -288,7 +288,7 @@ import sys, time
 from pathlib import Path
 from tailrace.env import processes
 from tailrace.server.process.launch import ensure_server
-from tailrace.server.transport.protocol import ServerConfig
+from tailrace.server.transport.server_config import ServerConfig
 store, executor, temporary, number = sys.argv[1:]
 Path(temporary, "ready" + number).touch()
 while not Path(temporary, "go").exists():
@@ -343,7 +343,7 @@ def test_a_server_that_does_not_hear_is_ended_with_its_folder(
 ) -> None:
     found = start(common, executor, short_path)
     os.kill(found.pid, number)
-    end_unheard(found)
+    end_unresponsive(found)
     assert left_over(short_path) == []
     assert eventually(lambda: not running(found.pid))
 
@@ -362,7 +362,7 @@ def test_a_server_that_ends_by_itself_meanwhile(
         return text
 
     monkeypatch.setattr(scratch, "read_whole", read_and_end)
-    end_unheard(found)
+    end_unresponsive(found)
     assert left_over(short_path) == []
 
 
@@ -370,7 +370,7 @@ def test_the_remains_of_no_server_of_ours_are_left_alone(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     for log_path in ("", "log", str(tmp_path / "mine" / "log"), "/elsewhere/run-1-2/log"):
-        end_unheard(ServerAddress("s", "grpc://s", "there", 1, 1, log_path))
+        end_unresponsive(ServerAddress("s", "grpc://s", "there", 1, 1, log_path))
     assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
 
 

@@ -26,7 +26,7 @@ from tailrace.server.transport.client import StateClient
 from tailrace.server.transport.folder import ServerFolder
 from tailrace.server.transport.local_call import LocalRpcClient, Refused, WrongToken
 from tailrace.server.transport.local_message import ANSWER, CALL, TOKEN, BrokenLine, receive, send
-from tailrace.server.transport.protocol import UNIX_SCHEME, Access, ServerAddress
+from tailrace.server.transport.server_config import UNIX_SCHEME, Access, ServerAddress
 
 SECRET = "the token"
 

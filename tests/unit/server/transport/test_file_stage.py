@@ -17,7 +17,7 @@ from tailrace.env.files import shared_file as shared_file
 from tailrace.env.files.shared_file import SharedFile
 from tailrace.operators.ingest.frame import Frame
 from tailrace.server.transport.file_stage import FileStageWriter, StagedFile, StagedPart, frames_in
-from tailrace.server.transport.protocol import StageKey
+from tailrace.server.transport.stage_messages import StageKey
 
 WORDS = 3
 

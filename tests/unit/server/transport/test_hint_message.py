@@ -18,10 +18,11 @@ from tailrace.operators.base import HintedKeys
 from tailrace.operators.ingest.hint_extractor import HASH_COLUMN, PANE_COLUMN, hash_columns
 from tailrace.server.hints.receiver import HintReceiver
 from tailrace.server.hints.slack import STAGING_POINT, SlackMeter
-from tailrace.server.process.flight_service import LateEngine, StateService
+from tailrace.server.process.flight_service import EngineFuture, StateService
 from tailrace.server.transport.client import StateClient
 from tailrace.server.transport.hint_message import HintMessage
-from tailrace.server.transport.protocol import Access, ServerAddress, StageKey
+from tailrace.server.transport.server_config import Access, ServerAddress
+from tailrace.server.transport.stage_messages import StageKey
 from tailrace.types import BIGINT, Field
 
 KEYS = (Field("k", BIGINT),)
@@ -58,7 +59,7 @@ def _message(epoch: int = 1, try_: int = 0, run: str = "r", operator: str = "op"
 @pytest.fixture
 def wire(short_path: Path) -> Iterator[tuple[StateClient, Told, HintReceiver, StateService]]:
     told = Told()
-    engine = LateEngine(5.0)
+    engine = EngineFuture(5.0)
     engine.set(told)  # type: ignore[arg-type]
     receiver = HintReceiver("r", {"op": KEYS})
     uri = f"grpc+unix://{short_path}/s"

@@ -15,7 +15,7 @@ from tailrace.commit.controller import Controller
 from tailrace.commit.objects import ObjectRef
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import CheckpointError, RewindNeeded, StateServerError
-from tailrace.server.transport.protocol import CommitResult, Uploaded
+from tailrace.server.transport.epoch_messages import CommitResult, Uploaded
 from tailrace.spark.commit.commits import Commits, Order
 
 EVERY = list(CommitMode)
@@ -48,7 +48,7 @@ class Fleet:
             raise self.broken[epoch, try_]
         if not self.far:
             return CommitResult(None, (), {}, 0.0)
-        ref = ObjectRef(f"objects/{epoch}-{try_}", epoch, epoch, ((0, 1),), 1)
+        ref = ObjectRef(f"objects/{epoch}-{try_}", epoch, epoch, ((0, 1),), 1, (("op", None),))
         self.saved[ref.name] = ref
         if upload:
             self.upload([ref])

@@ -18,9 +18,10 @@ from tailrace.ids import Micros
 from tailrace.operators.ingest.hint_extractor import HASH_COLUMN, hash_columns
 from tailrace.operators.ingest.hint_spec import HintSpec
 from tailrace.plan.physical import PhysicalPlan, plan_relation
-from tailrace.server.transport.client import EpochDone
+from tailrace.server.transport.epoch_messages import EpochResult
 from tailrace.server.transport.hint_message import HintMessage
-from tailrace.server.transport.protocol import Access, OperatorStatus, ServerAddress
+from tailrace.server.transport.server_config import Access, ServerAddress
+from tailrace.server.transport.server_status import OperatorStatus
 from tailrace.spark.epoch.epoch_config import FRAME_ROWS_MAX
 from tailrace.spark.hints import sender as hint_sender
 from tailrace.spark.hints.control import HintControl
@@ -199,8 +200,8 @@ def _status(misses: float, hits: float, fetched: float, wasted: float, pending: 
     return OperatorStatus("aggregate", 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, metrics, True)
 
 
-def _done(slack: dict[str, tuple[tuple[float, float], ...]], hints: int) -> EpochDone:
-    return EpochDone(None, None, None, None, None, slack, hints, 8 * hints)  # type: ignore[arg-type]
+def _done(slack: dict[str, tuple[tuple[float, float], ...]], hints: int) -> EpochResult:
+    return EpochResult(None, None, None, None, None, slack, hints, 8 * hints)  # type: ignore[arg-type]
 
 
 def test_the_controller_moves_plan_and_orders() -> None:

@@ -14,7 +14,7 @@ from tailrace.api.windows import session_window, window
 from tailrace.operators.metrics import with_ratios
 from tailrace.plan.describe import kind_name
 from tailrace.plan.physical import PhysicalPlan, plan_relation
-from tailrace.server.transport.protocol import OperatorStatus
+from tailrace.server.transport.server_status import OperatorStatus
 from tailrace.spark.query.progress import Durations, EpochProgress, OperatorProgress, QueryIdentity
 
 # Of Spark 4's StateOperatorProgress; the two that say when records are removed one by one have no meaning here.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tailrace.commit.manifest import Manifest
-from tailrace.server.transport.protocol import Access, ServerAddress, ServerConfig
+from tailrace.server.transport.server_config import Access, ServerAddress, ServerConfig
 from tailrace.spark.servers import fleet as fleet_module
 from tailrace.spark.servers.fleet import Fleet
 

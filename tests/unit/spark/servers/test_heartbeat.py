@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.env import processes
 from tailrace.env.files.disk import host_name
-from tailrace.server.transport.protocol import ServerAddress
+from tailrace.server.transport.server_config import ServerAddress
 from tailrace.spark.servers.heartbeat import Heartbeat
 
 TIMEOUT_S = 0.25

@@ -9,7 +9,7 @@ import pytest
 
 from support.models.spark_logs import spark_logs
 from tailrace.commit.controller import Controller
-from tailrace.commit.late_objects import (
+from tailrace.commit.late_rows import (
     EVERY_EPOCH,
     LateAttempt,
     LateRef,
@@ -54,7 +54,7 @@ def test_a_damaged_object_is_refused(tmp_path: Path, at: int) -> None:
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CorruptionError, match="late/"):
+    with pytest.raises(CorruptionError, match="late-rows/"):
         list(read_late(store, ref))
 
 

@@ -1,0 +1,101 @@
+"""Where a server is, what opens it, and what it is started with.
+
+Nothing in ``transport`` that a task needs to start a server imports Flight: the task must not open gRPC before that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+UNIX = "unix"
+
+
+UNIX_SCHEME = "grpc+unix://"
+
+
+TCP = "tcp"
+
+
+@dataclass(frozen=True)
+class ServerAddress:
+    """One server as the driver and the tasks know it."""
+
+    server: str
+    uri: str
+    host: str
+    pid: int
+    executor_pid: int
+    log_path: str
+    started: str = ""  # the start of the process ``pid``: only both together name it
+
+
+@dataclass(frozen=True)
+class Access:
+    """What opens a run's servers. ``tls_roots`` is PEM text, needed only for certificates of a private authority."""
+
+    run: str
+    token: str = field(repr=False)
+    tls_roots: str | None = field(default=None, repr=False)
+    timeout_s: float = 600.0  # of one step of an epoch
+    transfer_timeout_s: float = 3600.0  # of what lasts as long as its rows: staging streams, emissions, loading shards
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """What every server of a run has in common. Goes to tasks in their closure and to the server by its stdin."""
+
+    run: str
+    token: str = field(repr=False)
+    operators: tuple[str, ...] = field(repr=False)  # their descriptions as JSON, with what a table's connection needs
+    store_uri: str
+    store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    proof: tuple[str, str] | None = None  # an object, and a text in it: who reads it has the driver's store before it
+    transport: str = UNIX
+    memory_bytes: int = 1 << 30
+    read_batch_ratio: float = 0.02
+    max_space_amplification: float = 1.5
+    cache_policy: str = "timestamp"
+    prefetch: str = "on"
+    reader: str = "mapped"
+    cold_read_s: float = 0.0  # that a read takes beside what it takes anyway
+    cold_read_depth: int = 32
+    tls_cert_path: str | None = None  # on the executors
+    tls_key_path: str | None = None
+    tls_roots: str | None = field(default=None, repr=False)
+    copies: bool = True  # of a far store's objects are kept on the executors' machines
+    copies_location: str | None = None  # there; the user's temporary folder by default
+    scratch: str | None = None  # a folder for spilled rows; the server's own by default
+    bind_host: str | None = None  # the executor's advertised host by default
+    start_timeout_s: float = 60.0
+    open_timeout_s: float = 300.0  # a server that no driver opens within this ends itself
+    function_timeout_s: float = 600.0  # of one call of a user's function
+    record_folder: str | None = None  # on the executors, for records of the accesses to state; None: there are none
+
+    @property
+    def access(self) -> Access:
+        return Access(self.run, self.token, self.tls_roots)
+
+
+@dataclass(frozen=True)
+class ProcessConfig:
+    """The one line of JSON that a server process reads."""
+
+    server: str
+    directory: str
+    host: str
+    executor_pid: int
+    executor_started: str
+    common: ServerConfig
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ProcessConfig:
+        raw = json.loads(text)
+        common = raw.pop("common")
+        common["operators"] = tuple(common["operators"])
+        common["proof"] = common["proof"] and tuple(common["proof"])
+        return cls(common=ServerConfig(**common), **raw)
