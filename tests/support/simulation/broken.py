@@ -191,7 +191,7 @@ def record_put_by_a_sleeper(patch: pytest.MonkeyPatch) -> None:
     def put(self: Controller, epoch: int, epoch_config: Any, before: Any) -> Any:
         return epoch_config if epoch_config == before else put_epoch_config(self._store, epoch, epoch_config)
 
-    patch.setattr(Controller, "decide", put)
+    patch.setattr(Controller, "record_epoch_config", put)
 
 
 def _record_if_other(self: Commits, epoch: int, epoch_config: Any, before: Any) -> None:
