@@ -35,9 +35,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     },
     "commit": ("state", "log", "env"),  # stores do not know commit, nor does commit know operators
     "server": ("operators", "commit", "state", "log", "env"),
-    "server.transport": ("operators.ingest", "commit", "env"),  # loaded in tasks and drivers: no store comes with it
+    # Loaded in tasks and drivers: no store comes with it.
+    "server.transport": ("operators.ingest", "commit", "state.tuning", "env"),
     "api": (),
-    "plan": ("api", "operators"),
+    "api.options": ("state.tuning",),  # the defaults of what stores are told
+    "plan": ("api", "operators", "state.tuning"),
     "spark": (
         *("plan", "api", "operators", "state.cache.frequency_sketch", "commit", "env"),
         *("server.transport", "server.process.launch"),

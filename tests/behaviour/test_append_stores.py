@@ -22,6 +22,7 @@ from tailrace.state.append import unaligned as append_unaligned
 from tailrace.state.append.aligned import AppendAlignedStore
 from tailrace.state.append.list_runs import UNKNOWN
 from tailrace.state.append.unaligned import AppendUnalignedStore
+from tailrace.state.tuning import Tuning
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 SHARDS = 3
@@ -208,8 +209,7 @@ class UnalignedMachine(StoreMachine):
     )
     def choose(self, ratio: float, amplification: float, instances: int) -> None:
         self.options = {
-            "read_batch_ratio": ratio,
-            "max_space_amplification": amplification,
+            "tuning": Tuning(ratio, amplification),
             "instances": instances,
         }
 

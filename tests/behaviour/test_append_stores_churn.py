@@ -20,6 +20,7 @@ from tailrace.state.append.list_instance import Stats
 from tailrace.state.append.unaligned import AppendUnalignedStore, compact_sections
 from tailrace.state.layout import Merge, record_layout
 from tailrace.state.rows.rows import Rows
+from tailrace.state.tuning import Tuning
 from tailrace.types import BIGINT, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -43,8 +44,7 @@ class Churn:
             memory_bytes=rng.choice([20_000, 60_000]),
             folder=self.folder,
             undo_epochs=self.undo_epochs,
-            read_batch_ratio=rng.choice([0.02, 0.2, 0.5]),
-            max_space_amplification=rng.choice([1.1, 1.5, 3.0]),
+            tuning=Tuning(rng.choice([0.02, 0.2, 0.5]), rng.choice([1.1, 1.5, 3.0])),
             instances=rng.choice([1, 2, 3]),
         )
         self.hashes = [rng.getrandbits(64) - 2**63 for _ in range(KEYS)]

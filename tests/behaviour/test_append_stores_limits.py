@@ -17,6 +17,7 @@ from tailrace.state.append.list_instance import Stats
 from tailrace.state.append.unaligned import AppendUnalignedStore
 from tailrace.state.layout import Merge, record_layout
 from tailrace.state.rows.rows import Rows
+from tailrace.state.tuning import Tuning
 from tailrace.types import BIGINT, Field
 
 LAYOUT = record_layout([Field("k", BIGINT)], [(Merge.ROW, BIGINT)], ansi=False)
@@ -250,7 +251,12 @@ def sessions(folder: Path, ratio: float, seed: int, epochs: int = 150) -> Stats:
     """Sessions that end after a gap without rows, five an epoch, checked against a dict of lists."""
     rng = random.Random(seed)
     store = AppendUnalignedStore(
-        LAYOUT, range(SHARDS), shard_count=SHARDS, memory_bytes=100_000, folder=str(folder), read_batch_ratio=ratio
+        LAYOUT,
+        range(SHARDS),
+        shard_count=SHARDS,
+        memory_bytes=100_000,
+        folder=str(folder),
+        tuning=Tuning(read_batch_ratio=ratio),
     )
     lists: dict[int, list[int]] = {}
     ends: dict[int, int] = {}
@@ -333,7 +339,7 @@ def test_segments_that_end_later_are_not_looked_at(tmp_path: Path) -> None:
 def test_rows_that_reach_the_disk_behind_a_foretold_list_are_not_missed(tmp_path: Path) -> None:
     store = AppendUnalignedStore(
         LAYOUT, range(SHARDS), shard_count=SHARDS, memory_bytes=200_000, folder=str(tmp_path), instances=1,
-        read_batch_ratio=1.0, undo_epochs=1,
+        tuning=Tuning(read_batch_ratio=1.0), undo_epochs=1,
     )  # fmt: skip
     keys = np.arange(200)
     times = [np.full(len(keys), 5)]
@@ -367,7 +373,12 @@ def test_a_restored_shard_keeps_what_was_removed_from_its_forerunner(tmp_path: P
 
 def test_lists_whose_time_is_unknown_are_never_foretold(tmp_path: Path) -> None:
     store = AppendUnalignedStore(
-        LAYOUT, range(SHARDS), shard_count=SHARDS, memory_bytes=20_000, folder=str(tmp_path), read_batch_ratio=1.0
+        LAYOUT,
+        range(SHARDS),
+        shard_count=SHARDS,
+        memory_bytes=20_000,
+        folder=str(tmp_path),
+        tuning=Tuning(read_batch_ratio=1.0),
     )
     for epoch in range(10):
         keys = np.arange(epoch * 300, (epoch + 1) * 300)
@@ -383,7 +394,7 @@ def test_disk_is_rewritten_only_when_enough_of_it_is_dead(tmp_path: Path) -> Non
     for limit in (1.1, 2.0):
         store = AppendUnalignedStore(
             LAYOUT, range(SHARDS), shard_count=SHARDS, memory_bytes=100_000, folder=str(tmp_path), instances=1,
-            max_space_amplification=limit, undo_epochs=1,
+            tuning=Tuning(max_space_amplification=limit), undo_epochs=1,
         )  # fmt: skip
         for epoch in range(6):
             store.append(epoch, [frame(rows_of(np.arange(epoch * 2000, (epoch + 1) * 2000), 0))])

@@ -90,7 +90,13 @@ def test_no_server_at_all_is_an_error() -> None:
 
 def new_config(store: Path) -> ServerConfig:
     return ServerConfig(
-        run=new_run_id(), token=new_token(), operators=(), store_uri=str(store), transport="auto", memory_bytes=1 << 24
+        run=new_run_id(),
+        token=new_token(),
+        operators=(),
+        store_uri=str(store),
+        transport="auto",
+        memory_bytes=1 << 24,
+        function_timeout_s=60.0,
     )
 
 

@@ -1,22 +1,34 @@
-"""Tailrace's own options of ``writeStream``: their names, defaults and limits.
+"""Tailrace's own options of ``writeStream``, each declared once: name, values, default and one sentence.
 
-Names are compared without regard to case, as Spark does. What is not ours goes to the sink's format untouched, except
-what looks like a misspelling of ours: silently passed on, it would leave a query with a setting its user did not mean.
+Names are compared without regard to case, as Spark does. An option that is not ours goes to the sink's format
+untouched, unless it looks like a misspelling of ours: passed on silently, it would leave the query with a setting that
+its user did not mean.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
 
 from tailrace.api.columns import closest
-from tailrace.api.duration import parse_duration
+from tailrace.api.option_values import (
+    Choice,
+    Duration,
+    ExecutorFolder,
+    Integer,
+    Location,
+    Number,
+    Option,
+    Size,
+    declared,
+    option,
+    parsed,
+)
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
+from tailrace.state.tuning import DEFAULT_TUNING
 
 
 class Route(StrEnum):
@@ -58,49 +70,64 @@ class CommitMode(StrEnum):
 
 
 class CachePolicy(StrEnum):
-    """Which records leave memory first where the budget is used up."""
+    """Which records are evicted first where the memory budget is used up."""
 
-    TIMESTAMP = "timestamp"  # the longest not used in event time; what hints foretell stays
+    TIMESTAMP = "timestamp"  # the longest not used in event time; records that hints name stay
     LRU = "lru"
     CLOCK = "clock"
 
 
 class Prefetch(StrEnum):
-    """How state on disk, or in a table elsewhere, comes into memory."""
+    """How spilled state, or rows of a lookup table, come into memory."""
 
-    ON = "on"  # while the batch that needs it still arrives
-    OFF = "off"  # when it is needed
-    ASYNC_IO = "async-io"  # when it is needed, while rows that need nothing go on
+    ON = "on"  # while the batch that needs them still arrives
+    OFF = "off"  # when they are needed
+    ASYNC_IO = "async-io"  # when they are needed, while rows that need nothing go on
 
 
 class ReadMode(StrEnum):
-    """How state on disk is read."""
+    """How spilled state is read from disk."""
 
     MAPPED = "mapped"  # through the system's page cache
     DIRECT = "direct"  # around it
 
 
-_NO_TIME = Micros(0)
-_MARGIN = Micros(2_000)
-_WORTH = Micros(20_000)
+class HintSource(StrEnum):
+    """Where prefetch hints come from."""
+
+    AUTO = "auto"  # the latest point that is early enough
+    STAGING = "staging"  # only the rows that have arrived at a server
 
 
 @dataclass(frozen=True)
 class SpillAccess:
     """How state that is not in memory is brought there. The last two shape reads, for tests and benches."""
 
-    policy: CachePolicy = CachePolicy.TIMESTAMP
-    prefetch: Prefetch = Prefetch.ON
-    reads: ReadMode = ReadMode.MAPPED
-    read_time: Micros = _NO_TIME  # that reading one key takes, beside what it takes anyway
-    read_depth: int = 32  # keys read at once
-
-
-class HintSource(StrEnum):
-    """Where hints come from."""
-
-    AUTO = "auto"  # the latest point that is early enough
-    STAGING = "staging"  # from nowhere ahead of the servers
+    policy: CachePolicy = option(
+        "cachePolicy",
+        Choice(CachePolicy),
+        CachePolicy(DEFAULT_TUNING.spilled.policy),
+        "Which records are evicted first where the memory budget is used up.",
+    )
+    prefetch: Prefetch = option(
+        "prefetch",
+        Choice(Prefetch),
+        Prefetch(DEFAULT_TUNING.spilled.prefetch),
+        "How spilled state, or rows of a lookup table, come into memory.",
+    )
+    reads: ReadMode = option(
+        "spillReads",
+        Choice(ReadMode),
+        ReadMode(DEFAULT_TUNING.spilled.reads),
+        "Whether spilled state is read through the system's page cache or around it.",
+    )
+    read_time: Micros = option(
+        "coldReadTime",
+        Duration(zero_ok=True),
+        Micros(0),
+        "How much longer a read by key takes than it does anyway.",
+    )
+    read_depth: int = option("coldReadDepth", Integer(1, 1 << 20), 32, "How many keys are read at once.")
 
 
 @dataclass(frozen=True)
@@ -110,110 +137,139 @@ class Sketch:
     A key is hot while all its counters exceed ``threshold``; after every ``interval`` rows all are halved.
     """
 
-    rows: int = 4
-    width: int = 4096
-    bits: int = 8
-    threshold: int = 32
-    interval: int = 65_536
+    rows: int = option("sketchRows", Integer(1, 16), 4, "Rows of counters in the sketch of hot keys.")
+    width: int = option("sketchWidth", Integer(1, 1 << 24), 4096, "Counters in a row of the sketch of hot keys.")
+    bits: int = option("sketchBits", Integer(2, 16), 8, "Bits of a counter in the sketch of hot keys: 2, 4, 8 or 16.")
+    threshold: int = option("sketchThreshold", Integer(0, (1 << 16) - 2), 32, "How often a hot key is counted.")
+    interval: int = option("sketchInterval", Integer(1, 1 << 40), 65_536, "After how many rows counters are halved.")
 
 
 @dataclass(frozen=True)
 class HintTuning:
-    """How state is asked for ahead of the rows that need it.
+    """How state is fetched before the rows that need it are applied."""
 
-    ``waste_max``: the share of it that may go unused. ``worth``: for how long an epoch's rows must wait before points
-    upstream are used.
-    """
-
-    lookahead: HintSource = HintSource.AUTO
+    lookahead: HintSource = option(
+        "lookahead", Choice(HintSource), HintSource.AUTO, "From which point of the query prefetch hints come."
+    )
     sketch: Sketch = Sketch()
-    margin: Micros = _MARGIN
-    waste_max: float = 0.0
-    worth: Micros = _WORTH
+    margin: Micros = option(
+        "hintMargin", Duration(), Micros(2_000), "How much earlier than a fetch takes a hint has to come."
+    )
+    waste_max: float = option("hintWaste", Number(0, 1), 0.0, "The share of fetched records that may go unused.")
+    worth: Micros = option(
+        "hintWorth",
+        Duration(zero_ok=True),
+        Micros(20_000),
+        "How long an epoch's rows have to wait for spilled state before hints come from further upstream.",
+    )
 
     @property
-    def ahead(self) -> bool:
+    def upstream(self) -> bool:
         return self.lookahead is HintSource.AUTO
 
 
 CHECKPOINT_LOCATION = "checkpointLocation"
 STATE_LOCATION = "stateLocation"
-LOCAL_LOCATION = "localLocation"
 RECORD_ACCESSES = "recordAccesses"
-SHARDS_MAX = 4096
-MEMORY_BYTES_MIN = 1 << 20
-FUNCTION_TIMEOUT = Micros(600_000_000)
-HEARTBEAT_TIMEOUT = Micros(5_000_000)
-COMMIT_TIMEOUT = Micros(600_000_000)
-_NAMES = (
-    CHECKPOINT_LOCATION,
-    STATE_LOCATION,
-    LOCAL_LOCATION,
-    "shards",
-    "route",
-    "combine",
-    "watermark",
-    "memory",
-    "transport",
-    "commit",
-    "retain",
-    "epochTries",
-    "functionTimeout",
-    "heartbeatTimeout",
-    "commitTimeout",
-    "readBatchRatio",
-    "maxSpaceAmplification",
-    "cachePolicy",
-    "prefetch",
-    "coldReads",
-    "coldReadTime",
-    "coldReadDepth",
-    "lookahead",
-    "hintMargin",
-    "hintWaste",
-    "hintWorth",
-    "sketchRows",
-    "sketchWidth",
-    "sketchBits",
-    "sketchThreshold",
-    "sketchInterval",
-    RECORD_ACCESSES,
-)
-_BY_LOWER = {name.lower(): name for name in _NAMES}
 _SPARK_ONLY = "asyncprogresstracking"
 _TYPO_CUTOFF = 0.75
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_MEMORY = re.compile(r"(\d{1,20})\s*([kmgt]?)(?:i?b)?", re.ASCII)
-_Choice = TypeVar("_Choice", bound=StrEnum)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a query runs. Only ``shards`` and ``watermark`` may not change between two runs on one checkpoint.
+    """How a query runs.
 
     >>> Options().shards
     64
     """
 
-    shards: int = 64
-    route: Route = Route.DIRECT
-    combine: Combine = Combine.AUTO
-    watermark: WatermarkRule = WatermarkRule.TAILRACE
-    memory_bytes: int = 1 << 30  # of each state server
-    transport: Transport = Transport.AUTO
-    commit: CommitMode = CommitMode.ASYNC
-    retain: int = 2  # durable versions kept
-    epoch_tries: int = 3  # of one epoch inside one run
-    function_timeout: Micros = FUNCTION_TIMEOUT  # of one call of a function of the user's in a state server
-    heartbeat_timeout: Micros = HEARTBEAT_TIMEOUT  # a state server that is silent for so long is given up
-    commit_timeout: Micros = COMMIT_TIMEOUT  # an epoch that is not durable after this ends the query
-    copies: bool = True  # of a far state location's objects on the executors' machines
-    local_location: str | None = None  # where they lie; the temporary folder by default
-    read_batch_ratio: float = 0.02  # of the lists on disk, the share that one look at the index reads ahead
-    max_space_amplification: float = 1.5  # bytes on disk to bytes needed, beyond which stores compact
+    shards: int = option(
+        "shards", Integer(1, 4096), 64, "Key groups that state is divided into, spread over the servers.", fixed=True
+    )
+    watermark: WatermarkRule = option(
+        "watermark",
+        Choice(WatermarkRule),
+        WatermarkRule.TAILRACE,
+        "By which rule rows are late and windows close.",
+        fixed=True,
+    )
+    memory_bytes: int = option("memory", Size(1 << 20), 1 << 30, "State that each state server keeps in memory.")
+    commit: CommitMode = option("commit", Choice(CommitMode), CommitMode.ASYNC, "When an epoch is durable.")
+    retain: int = option("retain", Integer(2, 1000), 2, "Durable epochs that are kept.")
+    epoch_tries: int = option(
+        "epochTries", Integer(1, 100), 3, "How often an epoch is tried in one run when servers are lost."
+    )
+    function_timeout: Micros = option(
+        "functionTimeout",
+        Duration(),
+        Micros(600_000_000),
+        "How long one call of a user's function may take in a state server.",
+    )
+    heartbeat_timeout: Micros = option(
+        "heartbeatTimeout",
+        Duration(),
+        Micros(5_000_000),
+        "A state server that is silent for so long is given up.",
+    )
+    commit_timeout: Micros = option(
+        "commitTimeout",
+        Duration(),
+        Micros(600_000_000),
+        "A query ends when an epoch is not durable after so long.",
+    )
+    local_location: str | None = option(
+        "localLocation",
+        ExecutorFolder(" for copies of a remote state location's objects", off="off"),
+        None,
+        "Where executors keep copies of a remote state location's objects; their temporary folder unless given.",
+    )
+    route: Route = option("route", Choice(Route), Route.DIRECT, "How rows reach the server that owns their key.")
+    combine: Combine = option(
+        "combine", Choice(Combine), Combine.AUTO, "Whether a task merges rows of the same key before it sends them."
+    )
+    transport: Transport = option("transport", Choice(Transport), Transport.AUTO, "How tasks reach a state server.")
+    read_batch_ratio: float = option(
+        "readBatchRatio",
+        Number(0, 1),
+        DEFAULT_TUNING.read_batch_ratio,
+        "The share of the lists on disk that one scan of their index reads ahead.",
+    )
+    max_space_amplification: float = option(
+        "maxSpaceAmplification",
+        Number(1.05, 1000),
+        DEFAULT_TUNING.max_space_amplification,
+        "Bytes on disk, over bytes needed, beyond which a store compacts.",
+    )
     spilled: SpillAccess = SpillAccess()
     hints: HintTuning = HintTuning()
-    record_folder: str | None = None  # where state servers record their accesses; None: they do not
+    record_folder: str | None = option(
+        RECORD_ACCESSES,
+        ExecutorFolder(", in which state servers record their accesses", absolute=True),
+        None,
+        "Where state servers record every access to state, for `tailrace gadget`; they do not unless given.",
+    )
+
+    @property
+    def keeps_copies(self) -> bool:
+        """Whether executors keep copies of a remote state location's objects."""
+        return self.local_location != ""
+
+
+LOCATIONS = (
+    Option(CHECKPOINT_LOCATION, Location(), None, "Where Spark keeps the query's offsets and commits.", fixed=True),
+    Option(
+        STATE_LOCATION,
+        Location(),
+        None,
+        "Where state is kept; in the folder `tailrace` of a local checkpoint location unless given.",
+        fixed=True,
+    ),
+)
+OPTIONS = (*LOCATIONS, *(declaration for declaration, _ in declared(Options())))
+"""Every option of ``writeStream`` that is Tailrace's own, in the order in which the reference page has them."""
+
+_NAMES = tuple(declaration.name for declaration in OPTIONS)
+_BY_LOWER = {name.lower(): name for name in _NAMES}
 
 
 def split_options(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -246,40 +302,28 @@ def parse_options(ours: Mapping[str, str]) -> Options:
     >>> parse_options({"memory": "512MB", "route": "shuffle"}).memory_bytes
     536870912
     """
-    default = Options()
-    return Options(
-        shards=_integer(ours, "shards", default.shards, 1, SHARDS_MAX),
-        route=_choice(ours, "route", default.route),
-        combine=_choice(ours, "combine", default.combine),
-        watermark=_choice(ours, "watermark", default.watermark),
-        memory_bytes=_memory(ours, default.memory_bytes),
-        transport=_choice(ours, "transport", default.transport),
-        commit=_choice(ours, "commit", default.commit),
-        retain=_integer(ours, "retain", default.retain, 2, 1000),
-        epoch_tries=_integer(ours, "epochTries", default.epoch_tries, 1, 100),
-        function_timeout=_span(ours, "functionTimeout", default.function_timeout),
-        heartbeat_timeout=_span(ours, "heartbeatTimeout", default.heartbeat_timeout),
-        commit_timeout=_span(ours, "commitTimeout", default.commit_timeout),
-        copies=ours.get(LOCAL_LOCATION, "").strip().lower() != "off",
-        local_location=_local(ours),
-        record_folder=_record(ours),
-        read_batch_ratio=_number(ours, "readBatchRatio", default.read_batch_ratio, 0, 1),
-        max_space_amplification=_number(ours, "maxSpaceAmplification", default.max_space_amplification, 1.05, 1000),
-        spilled=SpillAccess(
-            policy=_choice(ours, "cachePolicy", default.spilled.policy),
-            prefetch=_choice(ours, "prefetch", default.spilled.prefetch),
-            reads=_choice(ours, "coldReads", default.spilled.reads),
-            read_time=_span(ours, "coldReadTime", default.spilled.read_time),
-            read_depth=_integer(ours, "coldReadDepth", default.spilled.read_depth, 1, 1 << 20),
-        ),
-        hints=HintTuning(
-            lookahead=_choice(ours, "lookahead", default.hints.lookahead),
-            sketch=_sketch(ours, default.hints.sketch),
-            margin=_span(ours, "hintMargin", default.hints.margin),
-            waste_max=_number(ours, "hintWaste", default.hints.waste_max, 0, 1),
-            worth=_span(ours, "hintWorth", default.hints.worth, zero_ok=True),
-        ),
-    )
+    options = parsed(Options(), ours)
+    _check_sketch(options.hints.sketch)
+    return options
+
+
+def changed_options(options: Options) -> list[tuple[Option, str]]:
+    """The options that have not their default, with their values as a user would write them.
+
+    >>> [(option.name, value) for option, value in changed_options(parse_options({"memory": "2GB"}))]
+    [('memory', '2GB')]
+    """
+    return [(each, each.values.show(value)) for each, value in declared(options) if value != each.default]
+
+
+def _check_sketch(sketch: Sketch) -> None:
+    if sketch.bits not in (2, 4, 8, 16):
+        raise AnalysisError(f"option 'sketchBits' must be 2, 4, 8 or 16, but is {sketch.bits}")
+    if sketch.threshold > (1 << sketch.bits) - 2:  # a counter that is full can exceed no threshold
+        raise AnalysisError(
+            f"option 'sketchThreshold' must be an integer from 0 to {(1 << sketch.bits) - 2} where counters have "
+            f"{sketch.bits} bits, but is {sketch.threshold}"
+        )
 
 
 def parse_locations(ours: Mapping[str, str]) -> tuple[str, str]:
@@ -314,97 +358,3 @@ def parse_locations(ours: Mapping[str, str]) -> tuple[str, str]:
 def default_state_location(checkpoint: str) -> str:
     """Where the state of a local checkpoint lies unless the user says otherwise."""
     return checkpoint.rstrip("/") + "/tailrace"
-
-
-def _local(ours: Mapping[str, str]) -> str | None:
-    """A path on the machines of the executors, or None for their temporary folder."""
-    if LOCAL_LOCATION not in ours:
-        return None
-    given = ours[LOCAL_LOCATION].strip()
-    if given.lower() == "off":
-        return None
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", given)
-    if not given or scheme is not None:
-        raise AnalysisError(
-            f"option {LOCAL_LOCATION!r} must be a path on the executors' machines, or 'off' for no copies there, but "
-            f"is {ours[LOCAL_LOCATION]!r}"
-        )
-    return given
-
-
-def _record(ours: Mapping[str, str]) -> str | None:
-    """A folder on the machines of the executors, or None."""
-    if RECORD_ACCESSES not in ours:
-        return None
-    given = ours[RECORD_ACCESSES].strip()
-    if not given.startswith("/"):
-        raise AnalysisError(
-            f"option {RECORD_ACCESSES!r} must be the absolute path of a folder on the executors' machines, in which "
-            f"state servers record their accesses, but is {ours[RECORD_ACCESSES]!r}"
-        )
-    return given
-
-
-def _sketch(ours: Mapping[str, str], default: Sketch) -> Sketch:
-    bits = _integer(ours, "sketchBits", default.bits, 2, 16)
-    if bits not in (2, 4, 8, 16):
-        raise AnalysisError(f"option 'sketchBits' must be 2, 4, 8 or 16, but is {bits}")
-    return Sketch(
-        rows=_integer(ours, "sketchRows", default.rows, 1, 16),
-        width=_integer(ours, "sketchWidth", default.width, 1, 1 << 24),
-        bits=bits,
-        # A counter that is full can exceed no threshold.
-        threshold=_integer(ours, "sketchThreshold", min(default.threshold, (1 << bits) - 2), 0, (1 << bits) - 2),
-        interval=_integer(ours, "sketchInterval", default.interval, 1, 1 << 40),
-    )
-
-
-def _choice(ours: Mapping[str, str], name: str, default: _Choice) -> _Choice:
-    if name not in ours:
-        return default
-    choices = type(default)
-    try:
-        return choices(ours[name].strip().lower())
-    except ValueError:
-        raise AnalysisError(
-            f"option {name!r} must be one of {', '.join(repr(c.value) for c in choices)}, but is {ours[name]!r}"
-        ) from None
-
-
-def _integer(ours: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
-    if name not in ours:
-        return default
-    text = ours[name].strip()
-    if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII) or not least <= int(text) <= most:
-        raise AnalysisError(f"option {name!r} must be an integer from {least} to {most}, but is {ours[name]!r}")
-    return int(text)
-
-
-def _number(ours: Mapping[str, str], name: str, default: float, least: float, most: float) -> float:
-    if name not in ours:
-        return default
-    try:
-        found = float(ours[name])
-    except ValueError:
-        found = math.nan
-    if not least <= found <= most:
-        raise AnalysisError(f"option {name!r} must be a number from {least:g} to {most:g}, but is {ours[name]!r}")
-    return found
-
-
-def _span(ours: Mapping[str, str], name: str, default: Micros, *, zero_ok: bool = False) -> Micros:
-    return parse_duration(ours[name], f"option {name!r}", zero_ok=zero_ok) if name in ours else default
-
-
-def _memory(ours: Mapping[str, str], default: int) -> int:
-    if "memory" not in ours:
-        return default
-    found = _MEMORY.fullmatch(ours["memory"].strip().lower())
-    if found is None:
-        raise AnalysisError(f"option 'memory' must be a size such as '512MB' or '4GB', but is {ours['memory']!r}")
-    size = int(found.group(1)) * _UNITS[found.group(2)]
-    if not MEMORY_BYTES_MIN <= size < 1 << 60:
-        raise AnalysisError(
-            f"option 'memory' must be at least 1MB, but is {ours['memory']!r}: for example '512MB' or '4GB'"
-        )
-    return size

@@ -26,11 +26,11 @@ from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.operators.top_n.ttl_operator import TtlTopN
 from tailrace.state.append import aligned as append_aligned
 from tailrace.state.sections import compaction as section_compaction
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
 def operator_of(
-    spec: OperatorSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, tuning: Tuning = USUAL
+    spec: OperatorSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, tuning: Tuning = DEFAULT_TUNING
 ) -> Operator:
     """``memory_bytes``: its share of the budget; what goes beyond it lies in files in ``folder``."""
     match spec:
@@ -39,7 +39,7 @@ def operator_of(
         case JoinSpec():
             return JoinRows(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case LookupSpec():
-            return lookup_operator(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning.spilled)
+            return lookup_operator(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case ProcessSpec():
             return Process(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         case DeduplicateSpec():

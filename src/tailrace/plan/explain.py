@@ -6,7 +6,7 @@ import re
 
 from tailrace.api.definition import ForeachBatch, ProcessingTime, QueryDefinition, Sink, Trigger
 from tailrace.api.duration import format_duration
-from tailrace.api.options import Combine, CommitMode, Prefetch, Route, WatermarkRule
+from tailrace.api.options import Combine, CommitMode, Prefetch, Route, WatermarkRule, changed_options
 from tailrace.api.relations import Watermark
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.dedup.spec import DeduplicateSpec
@@ -90,7 +90,7 @@ def _watermark_lines(plan: PhysicalPlan, stage: Stage) -> list[str]:
         lines = [*lines, "of these the smaller one counts"]
     if not stage.operator.watermarked:
         return [*lines, f"{_timeless(stage.operator)}: no row is late and {_fate(stage.operator)}"]
-    return [*lines, f"watermark rule {_RULES[plan.watermark_rule]}"]
+    return [*lines, f"watermark rule {_RULES[plan.options.watermark]}"]
 
 
 def _fate(operator: OperatorSpec) -> str:
@@ -125,32 +125,38 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
     ]
     if stage is not plan.stages[0]:
         return lines
+    options = plan.options
+    reason = f", {plan.commit_reason}" if plan.commit_reason else ""
     lines += [
         f"shards {plan.shards}",
-        f"memory {_bytes_text(plan.memory_bytes)} for each state server",
-        f"disk for the rest: {plan.read_batch_ratio:g} of its lists is read ahead, compacted beyond "
-        f"{plan.max_space_amplification:g} times the bytes needed",
-        f"spilled state: {_PREFETCHES[plan.spilled.prefetch]}; evicted by {plan.spilled.policy}, "
-        f"read {plan.spilled.reads}",
-        f"commit {plan.commit}{f', {plan.commit_reason}' if plan.commit_reason else ''}: {_COMMITS[plan.commit]}",
-        f"keeps {plan.retain} durable versions, gives an epoch {plan.epoch_tries} tries",
+        f"memory {_bytes_text(options.memory_bytes)} for each state server",
+        f"disk for the rest: {options.read_batch_ratio:g} of its lists is read ahead, compacted beyond "
+        f"{options.max_space_amplification:g} times the bytes needed",
+        f"spilled state: {_PREFETCHES[options.spilled.prefetch]}; evicted by {options.spilled.policy}, "
+        f"read {options.spilled.reads}",
+        f"commit {options.commit}{reason}: {_COMMITS[options.commit]}",
+        f"keeps {options.retain} durable versions, gives an epoch {options.epoch_tries} tries",
     ]
+    changed = changed_options(options)
+    if changed:
+        lines.append(f"options set: {', '.join(f'{option.name}={value}' for option, value in changed)}")
     coded = [each.operator for each in plan.stages if not isinstance(each.operator, LookupSpec)]
     if any(each.without_code() != each for each in coded):
-        lines.append(f"gives a call of your function {format_duration(plan.function_timeout)}")
-    if plan.record_folder is not None:
-        lines.append(f"accesses are recorded in {plan.record_folder} on the executors")
+        lines.append(f"gives a call of your function {format_duration(plan.options.function_timeout)}")
+    if plan.options.record_folder is not None:
+        lines.append(f"accesses are recorded in {plan.options.record_folder} on the executors")
     if query is not None:
         lines += [f"state location {query.state_location}", f"checkpoint location {query.checkpoint_location}"]
         if re.match(r"(?!file:)[a-z0-9]{2,}:", query.state_location.lower()):
-            kept = f"in {plan.local_location or 'the temporary folder'} on the executors" if plan.copies else "not kept"
+            folder = options.local_location or "the temporary folder"
+            kept = f"in {folder} on the executors" if options.keeps_copies else "not kept"
             lines.append(f"copies of its objects {kept}")
     return lines
 
 
 def _ingest_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> list[str]:
-    combine = "off: every row is kept" if plan.operator.keeps_rows else _COMBINES[plan.combine]
-    lines = [f"route {_ROUTES[plan.route]}", f"combine {combine}", f"transport {plan.transport}"]
+    combine = "off: every row is kept" if plan.operator.keeps_rows else _COMBINES[plan.options.combine]
+    lines = [f"route {_ROUTES[plan.options.route]}", f"combine {combine}", f"transport {plan.options.transport}"]
     if query is not None and query.late is not None:
         lines.append(f"late rows to {_sink_text(query.late)}")
     return lines

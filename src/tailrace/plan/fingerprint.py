@@ -23,7 +23,7 @@ def fingerprint(plan: PhysicalPlan) -> dict[str, Any]:
     """The JSON object to keep with the checkpoint."""
     return {
         "version": VERSION,
-        "watermark_rule": plan.watermark_rule.value,
+        "watermark_rule": plan.options.watermark.value,
         "operator": _plain(plan.operator),
         "then": [_plain(stage.operator) for stage in plan.stages[1:]],
     }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailrace.api.definition import QueryDefinition
-from tailrace.api.options import Combine, CommitMode, HintTuning, Options, Route, SpillAccess, Transport, WatermarkRule
+from tailrace.api.options import Combine, Options
 from tailrace.api.relations import (
     Aggregation,
     Deduplication,
@@ -29,6 +29,7 @@ from tailrace.operators.process.planning import plan_process
 from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.top_n.planning import plan_ranking
 from tailrace.plan.store_choice import StoreChoice, choose_store
+from tailrace.state.tuning import SpillTuning, Tuning
 from tailrace.types import Field
 
 
@@ -61,24 +62,7 @@ class PhysicalPlan:
 
     stages: tuple[Stage, ...]
     inputs: tuple[Input, ...]
-    watermark_rule: WatermarkRule
-    route: Route
-    combine: Combine
-    transport: Transport
-    commit: CommitMode
-    memory_bytes: int  # of each state server
-    retain: int
-    epoch_tries: int
-    function_timeout: Micros
-    heartbeat_timeout: Micros
-    commit_timeout: Micros
-    copies: bool
-    local_location: str | None
-    read_batch_ratio: float
-    max_space_amplification: float
-    spilled: SpillAccess
-    hints: HintTuning
-    record_folder: str | None = None  # where servers record the accesses to their state
+    options: Options
     commit_reason: str = ""  # why it is not the commit that was asked for
 
     @property
@@ -94,6 +78,22 @@ class PhysicalPlan:
     @property
     def shards(self) -> int:
         return self.operator.shards
+
+    @property
+    def tuning(self) -> Tuning:
+        """How the stores of every server use memory and disk."""
+        options, spilled = self.options, self.options.spilled
+        return Tuning(
+            read_batch_ratio=options.read_batch_ratio,
+            max_space_amplification=options.max_space_amplification,
+            spilled=SpillTuning(
+                policy=spilled.policy.value,
+                prefetch=spilled.prefetch.value,
+                reads=spilled.reads.value,
+                read_s=spilled.read_time / 1e6,
+                depth=spilled.read_depth,
+            ),
+        )
 
     @property
     def delays(self) -> tuple[Micros, ...] | None:
@@ -121,24 +121,8 @@ def plan_relation(relation: Relation, output_mode: OutputMode, options: Options)
     return PhysicalPlan(
         stages=stages,
         inputs=_inputs(chain(relation)[0], stages[0].operator),
-        watermark_rule=options.watermark,
-        route=options.route,
-        combine=Combine.OFF if recording else options.combine,  # a partial of many rows would count as one access
-        transport=options.transport,
-        commit=options.commit,
-        memory_bytes=options.memory_bytes,
-        retain=options.retain,
-        epoch_tries=options.epoch_tries,
-        function_timeout=options.function_timeout,
-        heartbeat_timeout=options.heartbeat_timeout,
-        commit_timeout=options.commit_timeout,
-        copies=options.copies,
-        local_location=options.local_location,
-        read_batch_ratio=options.read_batch_ratio,
-        max_space_amplification=options.max_space_amplification,
-        spilled=options.spilled,
-        hints=options.hints,
-        record_folder=options.record_folder,
+        # With combining, a partial of many rows would be recorded as one access.
+        options=replace(options, combine=Combine.OFF) if recording else options,
     )
 
 

@@ -1,9 +1,10 @@
-"""How stores use memory and disk: what a user may set for all of them."""
+"""How stores use memory and disk: what a user may set for all of them. Defaults stand here and nowhere else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 PREFETCH_MODES = ("on", "off", "async-io")
 COLD_READS = ("mapped", "direct")
@@ -40,6 +41,16 @@ class Tuning:
     max_space_amplification: float = 1.5
     spilled: SpillTuning = field(default_factory=SpillTuning)
 
+    def to_json(self) -> dict[str, Any]:
+        """All but ``pause``, which belongs to one process."""
+        raw = asdict(self)
+        del raw["spilled"]["pause"]
+        return raw
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Tuning:
+        return cls(**{**raw, "spilled": SpillTuning(**raw["spilled"])})
+
 
 DEFAULT_SPILL = SpillTuning()
-USUAL = Tuning()
+DEFAULT_TUNING = Tuning()

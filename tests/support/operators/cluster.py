@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.registry import compact_sections, operator_of
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 SERVERS = 2
 
@@ -36,7 +36,7 @@ class Cluster:
         return operator_of(self.spec, shards, memory_bytes=memory_bytes, folder=self._folder, tuning=self._tuning())
 
     def _tuning(self) -> Tuning:
-        return USUAL
+        return DEFAULT_TUNING
 
     @property
     def rows(self) -> int:

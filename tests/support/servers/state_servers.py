@@ -61,6 +61,7 @@ def config(store: Path, **more: object) -> ServerConfig:
         "operators": (SPEC.to_json(),),
         "store_uri": str(store),
         "memory_bytes": 64 << 20,
+        "function_timeout_s": 600.0,
         **more,
     }
     return ServerConfig(**given)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import numpy as np
 from tailrace.state.layout import HASH, PANE, VALID, Merge, record_layout
 from tailrace.state.rows.rows import Rows
 from tailrace.state.segments.spilled_records import SpilledRecords
+from tailrace.state.tuning import Tuning
 from tailrace.types import BIGINT, Field
 
 LAYOUT = record_layout([Field("k", BIGINT)], [(Merge.ADD, BIGINT)], ansi=False)
@@ -28,7 +29,7 @@ class SpilledKeys:
     """Cold records whose shards are ``key // panes % shards``."""
 
     def __init__(self, folder: str, shards: int = 2, panes: int = 1, max_space_amplification: float = 2.0) -> None:
-        self.spilled = SpilledRecords(LAYOUT, folder, max_space_amplification)
+        self.spilled = SpilledRecords(LAYOUT, folder, tuning=Tuning(max_space_amplification=max_space_amplification))
         self.shards, self.panes = shards, panes
 
     def by_shard(self, keys: np.ndarray) -> tuple[Rows, np.ndarray]:

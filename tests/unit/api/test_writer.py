@@ -212,7 +212,15 @@ def test_every_option_of_ours():
     )
     assert query.sink == Format("noop")
     assert query.options == Options(
-        128, Route.SHUFFLE, Combine.OFF, WatermarkRule.SPARK, 512 << 20, Transport.TCP, CommitMode.SYNC, 5, 1
+        shards=128,
+        route=Route.SHUFFLE,
+        combine=Combine.OFF,
+        watermark=WatermarkRule.SPARK,
+        memory_bytes=512 << 20,
+        transport=Transport.TCP,
+        commit=CommitMode.SYNC,
+        retain=5,
+        epoch_tries=1,
     )
 
 

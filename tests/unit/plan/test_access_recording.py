@@ -26,8 +26,8 @@ def test_recording_is_off_unless_a_folder_is_given_and_may_change_between_runs()
     assert options.record_folder == "/data/accesses"
     source = counts(window("ts", "10 seconds"))
     plain, recorded = (plan_relation(source, OutputMode.APPEND, each) for each in (Options(), options))
-    assert plain.record_folder is None and plain.combine is Combine.AUTO
-    assert recorded.record_folder == "/data/accesses" and recorded.combine is Combine.OFF
+    assert plain.options.record_folder is None and plain.options.combine is Combine.AUTO
+    assert recorded.options.record_folder == "/data/accesses" and recorded.options.combine is Combine.OFF
     assert differences(fingerprint(plain), fingerprint(recorded)) == []
     assert "accesses are recorded in /data/accesses on the executors" in explain(recorded)
     assert "recorded" not in explain(plain)

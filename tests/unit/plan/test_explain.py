@@ -53,6 +53,7 @@ Sink foreachBatch save of query 'hot'
       |  spilled state: fetched while the batch that needs it still arrives; evicted by timestamp, read mapped
       |  commit async: an epoch is durable before the rows of the next reach the sink
       |  keeps 2 durable versions, gives an epoch 3 tries
+      |  options set: shards=32, memory=512MB
       |  state location /data/q/tailrace
       |  checkpoint location /data/q
       +- Ingest

@@ -97,7 +97,9 @@ def test_panes_are_those_of_the_state() -> None:
 
 def test_options_of_hints() -> None:
     given = {"lookahead": "staging", "hintMargin": "5 milliseconds", "hintWaste": "0.25", "sketchBits": "4"}
-    found = parse_options({**given, "sketchRows": "2", "sketchWidth": "100", "sketchInterval": "1000"}).hints
+    found = parse_options(
+        {**given, "sketchRows": "2", "sketchWidth": "100", "sketchThreshold": "14", "sketchInterval": "1000"}
+    ).hints
     assert found == HintTuning(HintSource.STAGING, Sketch(2, 100, 4, 14, 1000), 5000, 0.25)  # type: ignore[arg-type]
     assert parse_options({}).hints == HintTuning() and HintTuning().worth == 20_000
     assert parse_options({"hintWorth": "0 seconds"}).hints.worth == 0

@@ -121,7 +121,7 @@ def test_the_window_reaches_the_operator():
     assert spec.window.pane == 2_000_000
     assert (spec.window_name, spec.window_position, spec.time_column.name) == ("w", 1, "ts")
     assert (spec.emit_changed, spec.watermarked, spec.shards) == (False, True, 8)
-    assert (plan.delays, plan.watermark_rule) == ((10_000_000,), WatermarkRule.SPARK)
+    assert (plan.delays, plan.options.watermark) == ((10_000_000,), WatermarkRule.SPARK)
     assert plan.output_mode is OutputMode.APPEND
 
 

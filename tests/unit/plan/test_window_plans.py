@@ -223,7 +223,7 @@ def test_other_windows_and_other_stores_are_other_queries():
 # Stores
 
 INCREMENTAL, WHOLE = tr.sum("price"), tr.median("price")
-USUAL = {
+DEFAULT_TUNING = {
     ("tumbling", INCREMENTAL): "RMW",
     ("sliding", INCREMENTAL): "RMW",
     ("session", INCREMENTAL): "RMW",
@@ -252,7 +252,7 @@ ALLOWED = {
 @pytest.mark.parametrize("store", [None, "RMW", "aar", " AUR "])
 def test_the_store_is_the_usual_one_or_the_users_choice_where_it_is_right(kind, aggregate, store):
     stream = grouped(kind, store).agg(aggregate)
-    usual = USUAL[kind, aggregate]
+    usual = DEFAULT_TUNING[kind, aggregate]
     wanted = usual if store is None else store.strip().upper()
     right = wanted in ALLOWED[kind] and not (wanted == "RMW" and aggregate is WHOLE)
     mode = OutputMode.UPDATE if kind == "global" else OutputMode.APPEND
@@ -289,7 +289,7 @@ def test_how_stores_use_the_disk_is_an_option_that_may_change():
     assert "disk for the rest: 0.1 of its lists is read ahead, compacted beyond 2 times the bytes needed" in explain(
         plan
     )
-    usual = replace(plan, read_batch_ratio=0.02)
+    usual = replace(plan, options=Options())
     assert differences(fingerprint(plan), fingerprint(usual)) == []
 
 

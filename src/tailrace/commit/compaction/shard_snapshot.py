@@ -56,13 +56,13 @@ class SnapshotRule:
         return max(1, round(share * shards)) if share * self.cycle >= 1 else 0
 
 
-USUAL = SnapshotRule()
+DEFAULT_TUNING = SnapshotRule()
 
 
 class SnapshotScheduler:
     """Which shards come next."""
 
-    def __init__(self, rule: SnapshotRule = USUAL) -> None:
+    def __init__(self, rule: SnapshotRule = DEFAULT_TUNING) -> None:
         self._rule = rule
         self._chains: dict[int, int] = {}
         self._changed: deque[int] = deque(maxlen=rule.chain)

@@ -73,7 +73,7 @@ class PointFile:
         except OSError as error:
             if direct and error.errno == errno.EINVAL:
                 raise OSError(
-                    errno.EINVAL, f"the file system of {folder} cannot be read directly: use coldReads=mapped", folder
+                    errno.EINVAL, f"the file system of {folder} cannot be read directly: use spillReads=mapped", folder
                 ) from error
             raise
         self._guard = threading.Lock()

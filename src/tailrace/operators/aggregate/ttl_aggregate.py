@@ -18,7 +18,7 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiring, Expiry
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
 class TtlAggregate(Expiring, WindowAggregate):
@@ -32,7 +32,7 @@ class TtlAggregate(Expiring, WindowAggregate):
         *,
         memory_bytes: int,
         folder: str,
-        tuning: Tuning = USUAL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         assert spec.ttl is not None and spec.window is None
         share = memory_bytes // DEADLINES_SHARE

@@ -36,7 +36,7 @@ from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.compaction import compact_records
 from tailrace.state.segments.segment import fingerprints_of
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 OUTPUT_ROWS_MAX = 1 << 16
 _LOOKUPS_MAX = 1 << 20
@@ -55,7 +55,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         *,
         memory_bytes: int | None = None,
         folder: str | None = None,
-        tuning: Tuning = USUAL,
+        tuning: Tuning = DEFAULT_TUNING,
         noted_word: int | None = None,
     ) -> None:
         """``noted_word``: for operators that remove single records, see the store."""
@@ -71,8 +71,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
                 noted_word=noted_word,
                 memory_bytes=memory_bytes,
                 folder=folder,
-                max_space_amplification=tuning.max_space_amplification,
-                tuning=tuning.spilled,
+                tuning=tuning,
             )
         )
 

@@ -47,7 +47,7 @@ from tailrace.state.layout import PANE
 from tailrace.state.metrics import Metrics, added
 from tailrace.state.rows.rows import Rows, concat_rows, no_rows
 from tailrace.state.sections.sections import to_section
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 _COUNTS_SHARE = 4
 """Of the memory budget, the lists get all but one part in so many: the rest is for the counts."""
@@ -62,7 +62,7 @@ class CountRows:
         memory_bytes: int,
         folder: str,
         threads: int = 2,
-        tuning: Tuning = USUAL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         assert spec.count_size is not None
         self.spec = spec
@@ -94,8 +94,7 @@ class CountRows:
             memory_bytes=memory_bytes - share,
             folder=folder,
             threads=threads,
-            read_batch_ratio=tuning.read_batch_ratio,
-            max_space_amplification=tuning.max_space_amplification,
+            tuning=tuning,
         )
         self._appended = 0
         self._keys, self._touched = no_rows(self._layout), NO_WINDOWS  # of the newest epoch

@@ -40,7 +40,7 @@ from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH
 from tailrace.state.rows.arrange import take
 from tailrace.state.rows.rows import Rows, concat_rows
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 WORK_ROWS_MAX = 1 << 20
 """Rows, records and windows that are merged together, but for those of a single key: bounds the memory for it."""
@@ -55,7 +55,7 @@ class CountPanes(CountAggregate):
         *,
         memory_bytes: int | None = None,
         folder: str | None = None,
-        tuning: Tuning = USUAL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         super().__init__(spec, shards, threads, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
         assert spec.count_slide is not None

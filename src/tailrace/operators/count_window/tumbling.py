@@ -36,7 +36,7 @@ from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import PANE, VALID
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows, concat_rows, no_rows
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
 class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
@@ -48,7 +48,7 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
         *,
         memory_bytes: int | None = None,
         folder: str | None = None,
-        tuning: Tuning = USUAL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         assert spec.count_size is not None
         self.spec = spec
@@ -80,8 +80,7 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
                 noted_word=None if updated is None else updated.word,
                 memory_bytes=None if memory_bytes is None else memory_bytes - share,
                 folder=folder,
-                max_space_amplification=tuning.max_space_amplification,
-                tuning=tuning.spilled,
+                tuning=tuning,
             )
         )
         if spec.ttl is not None and updated is not None:

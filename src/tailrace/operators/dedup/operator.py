@@ -38,7 +38,7 @@ from tailrace.state.rows import columns
 from tailrace.state.rows.arrange import take
 from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import ValidBits, decoded
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 from tailrace.types import TIMESTAMP
 
 _NEVER = 2**63 - 2
@@ -55,7 +55,7 @@ class Deduplicate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore
         *,
         memory_bytes: int | None = None,
         folder: str | None = None,
-        tuning: Tuning = USUAL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         self.spec = spec
         self._layout = spec.layout()
@@ -72,8 +72,7 @@ class Deduplicate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore
                 threads,
                 memory_bytes=memory_bytes,
                 folder=folder,
-                max_space_amplification=tuning.max_space_amplification,
-                tuning=tuning.spilled,
+                tuning=tuning,
             )
         )
 

@@ -16,6 +16,7 @@ Threads: one call at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,7 @@ from tailrace.state.layout import PANE, VALID
 from tailrace.state.metrics import Metrics, added
 from tailrace.state.rows import columns
 from tailrace.state.rows.rows import Rows, concat_rows
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 from tailrace.types import BIGINT
 
 _UNDO_EPOCHS = 2
@@ -50,7 +51,7 @@ class JoinRows:
         memory_bytes: int,
         folder: str,
         threads: int = 2,
-        tuning: Tuning = USUAL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         self.spec = spec
         self._layout = spec.kept_layout()
@@ -72,8 +73,7 @@ class JoinRows:
             folder=folder,
             threads=threads,
             undo_epochs=_UNDO_EPOCHS,
-            read_batch_ratio=0.0,  # nobody can tell when a list is looked into next
-            max_space_amplification=tuning.max_space_amplification,
+            tuning=replace(tuning, read_batch_ratio=0.0),  # nobody knows which list is read next
         )
         self._known = KnownPanes()
         self._opened: list[tuple[int, int]] = []  # epochs that can be undone, and the horizons before them

@@ -29,7 +29,7 @@ from tailrace.state.layout import VALID, AccumulatorWords, KeyWords
 from tailrace.state.metrics import Metrics
 from tailrace.state.rows.rows import Rows, plain
 from tailrace.state.sections.sections import ValidBits, decoded
-from tailrace.state.tuning import DEFAULT_SPILL, SpillTuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 _QUIET_EPOCHS = 2
 _ROWS_TOGETHER = 1 << 20
@@ -44,15 +44,15 @@ class LookupJoin:
         asker: Asker,
         *,
         memory_bytes: int,
-        tuning: SpillTuning = DEFAULT_SPILL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         self.spec = spec
         self._layout = spec.layout()
         self._kept = spec.cached_layout()
         self._schema = output_schema(spec)
         self._shards = set(shards)
-        self._copies = TableCopies(spec, asker, memory_bytes, tuning.policy)
-        self._prefetch = tuning.prefetch
+        self._copies = TableCopies(spec, asker, memory_bytes, tuning.spilled.policy)
+        self._prefetch = tuning.spilled.prefetch
         self._places: list[KeyWords | AccumulatorWords] = [*self._layout.keys, *self._layout.accumulators]
         self._time = self._time_place()
         self._newest: int | None = None

@@ -13,14 +13,14 @@ from tailrace.operators.lookup.operator import LookupJoin
 from tailrace.operators.lookup.parquet import ParquetTable
 from tailrace.operators.lookup.redis.table import RedisTable
 from tailrace.operators.lookup.spec import Backend, LookupSpec
-from tailrace.state.tuning import DEFAULT_SPILL, SpillTuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
 def lookup_operator(
-    spec: LookupSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, tuning: SpillTuning = DEFAULT_SPILL
+    spec: LookupSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, tuning: Tuning = DEFAULT_TUNING
 ) -> LookupJoin:
     """``folder``: where a backend keeps what it has put in order."""
-    asker = Asker(spec, _backend(spec, folder), ReadDevice(tuning.read_s, tuning.depth))
+    asker = Asker(spec, _backend(spec, folder), ReadDevice(tuning.spilled.read_s, tuning.spilled.depth))
     return LookupJoin(spec, shards, asker, memory_bytes=memory_bytes, tuning=tuning)
 
 

@@ -31,7 +31,7 @@ from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, record_layout
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows, concat_rows
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 CALL_ROWS_MAX = 1 << 16
 CALL_BYTES_MAX = 32 << 20
@@ -50,7 +50,7 @@ class Process(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
         memory_bytes: int,
         folder: str,
         threads: int = 2,
-        tuning: Tuning = USUAL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         self.spec = spec
         self._sent, self._kept = spec.layout(), spec.kept_layout()
@@ -65,8 +65,7 @@ class Process(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
                 removes=True,
                 memory_bytes=memory_bytes - hints_bytes * (len(hidden) - 1),
                 folder=folder,
-                max_space_amplification=tuning.max_space_amplification,
-                tuning=tuning.spilled,
+                tuning=tuning,
             )
         )
         self._timers = self._expiry = None

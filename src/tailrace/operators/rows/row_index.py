@@ -51,8 +51,7 @@ class RowCounts:
             noted_word=None if self.updated is None else self.updated.word,
             memory_bytes=memory_bytes,
             folder=folder,
-            max_space_amplification=tuning.max_space_amplification,
-            tuning=tuning.spilled,
+            tuning=tuning,
         )
 
     def merge(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:

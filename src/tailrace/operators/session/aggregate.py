@@ -29,7 +29,7 @@ from tailrace.operators.store_operator import HintedRecords
 from tailrace.state.hash_table.table import Table
 from tailrace.state.metrics import Metrics
 from tailrace.state.rows.rows import Rows, concat_rows
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
 class SessionAggregate(HintedRecords):
@@ -41,7 +41,7 @@ class SessionAggregate(HintedRecords):
         *,
         memory_bytes: int | None = None,
         folder: str | None = None,
-        tuning: Tuning = USUAL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         assert spec.session_gap is not None
         self.spec = spec

@@ -33,7 +33,7 @@ from tailrace.state.metrics import Metrics, added
 from tailrace.state.rows.gather import spread
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.sections import to_section
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 from tailrace.types import BIGINT
 
 READ_ROWS_MAX = 1 << 17
@@ -51,7 +51,7 @@ class SessionRows:
         memory_bytes: int,
         folder: str,
         threads: int = 2,
-        tuning: Tuning = USUAL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         assert spec.session_gap is not None and spec.time_column is not None
         self.spec = spec
@@ -81,8 +81,7 @@ class SessionRows:
             memory_bytes=memory_bytes - share,
             folder=folder,
             threads=threads,
-            read_batch_ratio=tuning.read_batch_ratio,
-            max_space_amplification=tuning.max_space_amplification,
+            tuning=tuning,
         )
         self._appended = 0
 

@@ -36,7 +36,7 @@ from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.arrange import row_numbers
 from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import to_section
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 _UNDO_EPOCHS = 2
 _DEADLINES_SHARE = 8
@@ -90,7 +90,7 @@ class OpenSessions:
         shard_count: int,
         memory_bytes: int | None = None,
         folder: str | None = None,
-        tuning: Tuning = USUAL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         share = None if memory_bytes is None else memory_bytes // _DEADLINES_SHARE
         self._low, self._high = layout.accumulators[0].word, layout.accumulators[1].word
@@ -103,8 +103,7 @@ class OpenSessions:
             noted_word=self._high,
             memory_bytes=None if memory_bytes is None or share is None else memory_bytes - share,
             folder=folder,
-            max_space_amplification=tuning.max_space_amplification,
-            tuning=tuning.spilled,
+            tuning=tuning,
         )
         self._gap = gap
         self._shard_count = shard_count

@@ -34,7 +34,7 @@ from tailrace.state.read_modify_write.probes import Current
 from tailrace.state.rows.packed_rows import pack, row_starts, unpack
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.sections import ValidBits, decoded, to_section
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class TopN(WindowAggregate):
         *,
         memory_bytes: int | None = None,
         folder: str | None = None,
-        tuning: Tuning = USUAL,
+        tuning: Tuning = DEFAULT_TUNING,
         noted_word: int | None = None,
     ) -> None:
         super().__init__(

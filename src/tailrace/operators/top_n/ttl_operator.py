@@ -25,7 +25,7 @@ from tailrace.operators.top_n.sections import to_records, to_rows, with_update
 from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.operators.windows import WindowSpec
 from tailrace.state.rows.rows import Rows
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
 class TtlTopN(Expiring, TopN):
@@ -39,7 +39,7 @@ class TtlTopN(Expiring, TopN):
         *,
         memory_bytes: int,
         folder: str,
-        tuning: Tuning = USUAL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         assert spec.ttl is not None and spec.window is None
         share = memory_bytes // DEADLINES_SHARE

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tailrace.commit.compaction import shard_ranges as ranges
 from tailrace.commit.compaction.compaction import Compactor, CompactSections
-from tailrace.commit.compaction.shard_snapshot import USUAL, ShardSnapshot, SnapshotRule, SnapshotScheduler
+from tailrace.commit.compaction.shard_snapshot import DEFAULT_TUNING, ShardSnapshot, SnapshotRule, SnapshotScheduler
 from tailrace.commit.manifest import Compaction, living
 from tailrace.commit.objects import ObjectRef, read_sections, write_object
 from tailrace.env.stores.local_copy import CopiedStore
@@ -36,7 +36,7 @@ class StoreCheckpoint:
         server: str,
         compact_sections: CompactSections,
         throttle: Callable[[], None] = lambda: None,
-        shard_snapshot: SnapshotRule = USUAL,
+        shard_snapshot: SnapshotRule = DEFAULT_TUNING,
     ) -> None:
         """``calm``: see ``fold.Folder``."""
         self._store = store

@@ -7,6 +7,7 @@ operators only by what they do.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -30,7 +31,6 @@ from tailrace.server.epoch.engine import Engine
 from tailrace.server.epoch.exchange import Exchange
 from tailrace.server.epoch.staging import Staging
 from tailrace.server.transport.server_config import ProcessConfig
-from tailrace.state.tuning import SpillTuning, Tuning
 
 __all__ = ["build_engine", "remove_copies", "warm_up"]
 
@@ -75,15 +75,8 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
         store = CopiedStore(store, copies_of(store, common.copies_location))
     spill_folder = common.scratch or config.directory
     made: list[Engine] = []  # the one below
-    spilled = SpillTuning(
-        common.cache_policy,
-        common.prefetch,
-        common.reader,
-        common.cold_read_s,
-        common.cold_read_depth,
-        pause=lambda: made[0].hints.catch_up() if made else None,
-    )
-    tuning = Tuning(common.read_batch_ratio, common.max_space_amplification, spilled)
+    spilled = replace(common.tuning.spilled, pause=lambda: made[0].hints.catch_up() if made else None)
+    tuning = replace(common.tuning, spilled=spilled)
     throttle = BackgroundThrottle()
     state_bytes = (common.memory_bytes - common.memory_bytes // STAGING_SHARE) // max(1, len(specs))
     engine = Engine(

@@ -9,12 +9,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
+
 UNIX = "unix"
-
-
 UNIX_SCHEME = "grpc+unix://"
-
-
 TCP = "tcp"
 
 
@@ -50,17 +48,12 @@ class ServerConfig:
     token: str = field(repr=False)
     operators: tuple[str, ...] = field(repr=False)  # their descriptions as JSON, with what a table's connection needs
     store_uri: str
+    memory_bytes: int  # of one server, for state and staged rows
+    function_timeout_s: float  # of one call of a user's function
+    tuning: Tuning = DEFAULT_TUNING
     store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     proof: tuple[str, str] | None = None  # an object, and a text in it: who reads it has the driver's store before it
     transport: str = UNIX
-    memory_bytes: int = 1 << 30
-    read_batch_ratio: float = 0.02
-    max_space_amplification: float = 1.5
-    cache_policy: str = "timestamp"
-    prefetch: str = "on"
-    reader: str = "mapped"
-    cold_read_s: float = 0.0  # that a read takes beside what it takes anyway
-    cold_read_depth: int = 32
     tls_cert_path: str | None = None  # on the executors
     tls_key_path: str | None = None
     tls_roots: str | None = field(default=None, repr=False)
@@ -70,7 +63,6 @@ class ServerConfig:
     bind_host: str | None = None  # the executor's advertised host by default
     start_timeout_s: float = 60.0
     open_timeout_s: float = 300.0  # a server that no driver opens within this ends itself
-    function_timeout_s: float = 600.0  # of one call of a user's function
     record_folder: str | None = None  # on the executors, for records of the accesses to state; None: there are none
 
     @property
@@ -90,12 +82,15 @@ class ProcessConfig:
     common: ServerConfig
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self))
+        raw = asdict(self)
+        raw["common"]["tuning"] = self.common.tuning.to_json()
+        return json.dumps(raw)
 
     @classmethod
     def from_json(cls, text: str) -> ProcessConfig:
         raw = json.loads(text)
         common = raw.pop("common")
         common["operators"] = tuple(common["operators"])
+        common["tuning"] = Tuning.from_json(common["tuning"])
         common["proof"] = common["proof"] and tuple(common["proof"])
         return cls(common=ServerConfig(**common), **raw)

@@ -41,7 +41,9 @@ class EpochConfig:
     def of(
         cls, plan: PhysicalPlan, combine: bool, now: int, frame_rows: int = FRAME_ROWS_MAX, first_frame: int = 1
     ) -> EpochConfig:
-        return cls(combine, plan.route.value, now, frame_rows, first_frame, delays=plan.delays, ttls=ttls_of(plan))
+        return cls(
+            combine, plan.options.route.value, now, frame_rows, first_frame, delays=plan.delays, ttls=ttls_of(plan)
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -100,17 +100,19 @@ class Epochs:
         self._last = recovery_point.epoch  # the newest epoch that is done
         self._planned = recovery_point.planned
         self._replay = recovery_point.replay
-        self._watermark = Watermark.from_json(recovery_point.manifest.watermarks, plan.watermark_rule, len(plan.inputs))
+        self._watermark = Watermark.from_json(
+            recovery_point.manifest.watermarks, plan.options.watermark, len(plan.inputs)
+        )
         self._times = EpochTimes.from_json(recovery_point.manifest.epoch_config)
         self._combine = self._first_combine(recovery_point.manifest)
         self._last_config: Mapping[str, Any] = recovery_point.manifest.epoch_config  # the epoch before
         self._commits = Commits(
             controller,
             fleet,
-            plan.commit,
+            plan.options.commit,
             [late.clean] if late is not None else [],
-            notice_s=plan.heartbeat_timeout / 1e6,
-            timeout_s=plan.commit_timeout / 1e6,
+            notice_s=plan.options.heartbeat_timeout / 1e6,
+            timeout_s=plan.options.commit_timeout / 1e6,
         )
         self._quick = False  # whether the servers' steps of the last epoch were
         self._much = 0  # of the last epochs, so many have emitted more than comes along with the servers' answers
@@ -126,7 +128,7 @@ class Epochs:
         began = clock.monotonic()
         started = clock.now()
         epoch_config = self._epoch_config(epoch, started)
-        for try_ in range(self._plan.epoch_tries):
+        for try_ in range(self._plan.options.epoch_tries):
             given_up = self._fleet.given_up
             try:
                 if try_:
@@ -139,7 +141,7 @@ class Epochs:
                 lost = lost or not self._fleet.all_alive()
                 # A function of the user that fails, or never ends, would do so again; a table was waited for already.
                 final = isinstance(error, UserFunctionError | TableError | RewindNeeded | QueryStopped)
-                if not lost or final or try_ + 1 == self._plan.epoch_tries:
+                if not lost or final or try_ + 1 == self._plan.options.epoch_tries:
                     raise
                 _log.warning("epoch %d: try %d has lost a state server, trying again: %s", epoch, try_, error)
         raise AssertionError("an epoch has at least one try")
@@ -239,11 +241,11 @@ class Epochs:
         """The watermark and the times that the epoch ends with: of a replay those that were recorded."""
         plan, watermark = self._plan, self._watermark
         if replay is not None:
-            watermark = Watermark.from_json(replay.watermarks, plan.watermark_rule, len(plan.inputs))
+            watermark = Watermark.from_json(replay.watermarks, plan.options.watermark, len(plan.inputs))
         elif epoch_config.delays is not None:
             seen = (receipt.times_max for receipt in receipts)
             times_max = tuple(map(max, zip(watermark.times_max, *seen, strict=True)))
-            watermark = watermark.after(times_max, epoch_config.delays, plan.watermark_rule)
+            watermark = watermark.after(times_max, epoch_config.delays, plan.options.watermark)
         if replay is not None and "now" in replay.epoch_config:  # what it forgets must be what was forgotten then
             return watermark, EpochTimes.from_json(replay.epoch_config)
         return watermark, self._times.after(plan, watermark, epoch_config.now, epoch_config.ttls)
@@ -301,7 +303,7 @@ class Epochs:
             self._fleet.each(
                 lambda client, number: client.prepare(epoch, try_, committed_attempts[number], operator.name)
             )
-        limit_s = self._plan.function_timeout / 1e6
+        limit_s = self._plan.options.function_timeout / 1e6
         with telling_endless(operator, epoch, limit_s, self._fleet.access) as timeout_s:
             done = self._fleet.each(
                 lambda client, number: client.run_epoch(
@@ -375,14 +377,14 @@ class Epochs:
     # Combining -------------------------------------------------------------------------------------------------------
 
     def _first_combine(self, manifest: Manifest) -> bool:
-        if self._plan.combine is Combine.AUTO:
+        if self._plan.options.combine is Combine.AUTO:
             return bool(manifest.epoch_config.get("combine", True))
-        return self._plan.combine is Combine.ON
+        return self._plan.options.combine is Combine.ON
 
     def _next_combine(self, combine: bool, receipts: list[Receipt]) -> bool:
         """Whether it pays, from what this epoch's tasks saw."""
-        if self._plan.combine is not Combine.AUTO:
-            return self._plan.combine is Combine.ON  # also after a replay that went by something else
+        if self._plan.options.combine is not Combine.AUTO:
+            return self._plan.options.combine is Combine.ON  # also after a replay that went by something else
         rows = sum(receipt.sampled_rows for receipt in receipts)
         keys = sum(receipt.sampled_keys for receipt in receipts)
         return combine if not rows else keys < _COMBINE_BELOW * rows
@@ -422,7 +424,7 @@ class Epochs:
             output_rows=outcome.rows,
             watermark=outcome.watermark.closed,
             time_max=max(outcome.watermark.times_max),
-            memory_bytes_max=self._plan.memory_bytes * len(statuses),
+            memory_bytes_max=self._plan.options.memory_bytes * len(statuses),
             staged_bytes=sum(staged.bytes for receipt in receipts for staged in receipt.staged),
             servers=len(statuses),
             combined=outcome.combined,

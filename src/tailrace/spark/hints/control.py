@@ -34,7 +34,7 @@ Routes = tuple[tuple[ServerAddress, int, int], ...]
 
 class HintControl:
     def __init__(self, plan: PhysicalPlan, hints: HintPlan) -> None:
-        tuning = plan.hints
+        tuning = plan.options.hints
         rule = Rule(margin_ms=tuning.margin / 1e3, waste_max=tuning.waste_max)
         framing = Framing(FramingRule(worth_ms=tuning.worth / 1e3))
         self._points = frozenset(point.name for point in hints.points)

@@ -33,10 +33,12 @@ class HintPlan:
     @classmethod
     def of(cls, relation: Relation, plan: PhysicalPlan) -> HintPlan:
         first = chain(relation)[0]
-        shuffled = plan.route is Route.SHUFFLE
-        size = plan.hints.sketch
+        shuffled = plan.options.route is Route.SHUFFLE
+        size = plan.options.hints.sketch
         sketch = SketchSize(size.rows, size.width, size.bits, size.threshold, size.interval)
-        able = plan.spilled.prefetch is Prefetch.ON and plan.hints.ahead and not isinstance(first, Join)
+        able = (
+            plan.options.spilled.prefetch is Prefetch.ON and plan.options.hints.upstream and not isinstance(first, Join)
+        )
         specs = tuple(spec for spec in hint_specs(plan) if spec is not None) if able else ()
         points: tuple[HintPoint, ...] = ()
         ingest = None

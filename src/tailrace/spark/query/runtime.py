@@ -113,12 +113,12 @@ class SparkRuntime:
         once = read_once(source_rows(query.relation, plan))
         checkpoint, state = _absolute(query.checkpoint_location), _absolute(query.state_location)
         logs = SparkLogFiles(spark, checkpoint)
-        fixed = () if plan.commit is CommitMode.SYNC else logs.fixed
+        fixed = () if plan.options.commit is CommitMode.SYNC else logs.fixed
         plan = _with_commit(plan, (*once, *fixed))
         _check_session(spark)
         sink = sink_of(query, spark)
         # A request that hangs is noticed as a server is that hangs.
-        store_options = {"stall_s": f"{plan.heartbeat_timeout / 1e6:g}"}
+        store_options = {"stall_s": f"{plan.options.heartbeat_timeout / 1e6:g}"}
         store = open_store(state, store_options)
         run = new_run_id()
         with ExitStack() as undo:
@@ -131,7 +131,7 @@ class SparkRuntime:
                 fingerprint(plan),
                 logs,
                 run=run,
-                retain=plan.retain,
+                retain=plan.options.retain,
                 compare=_refuse_differences,
                 reread=not once,
             )
@@ -141,26 +141,20 @@ class SparkRuntime:
                 token=new_token(),
                 operators=tuple(stage.operator.to_json() for stage in plan.stages),
                 store_uri=state,
-                transport=plan.transport.value,
-                memory_bytes=plan.memory_bytes,
-                read_batch_ratio=plan.read_batch_ratio,
-                max_space_amplification=plan.max_space_amplification,
-                cache_policy=plan.spilled.policy.value,
-                prefetch=plan.spilled.prefetch.value,
-                reader=plan.spilled.reads.value,
-                cold_read_s=plan.spilled.read_time / 1e6,
-                cold_read_depth=plan.spilled.read_depth,
+                transport=plan.options.transport.value,
+                memory_bytes=plan.options.memory_bytes,
+                tuning=plan.tuning,
                 proof=(controller.fence_name, run),
                 store_options=store_options,
-                function_timeout_s=plan.function_timeout / 1e6,
-                copies=plan.copies,
-                copies_location=plan.local_location,
-                record_folder=plan.record_folder,
+                function_timeout_s=plan.options.function_timeout / 1e6,
+                copies=plan.options.keeps_copies,
+                copies_location=plan.options.local_location or None,
+                record_folder=plan.options.record_folder,
             )
             failure = Failure()
-            fleet = Fleet(spark, config, plan.shards, plan.heartbeat_timeout / 1e6)
+            fleet = Fleet(spark, config, plan.shards, plan.options.heartbeat_timeout / 1e6)
             undo.callback(lambda: fleet.close(keep=failure.comes_again))
-            fleet.open(controller.recovery_point.manifest, plan.epoch_tries)
+            fleet.open(controller.recovery_point.manifest, plan.options.epoch_tries)
             plan = _as_replayed(plan, controller)
             hints = HintPlan.of(query.relation, plan)
             rows = source_rows(query.relation, plan, lambda source: hints.placed(source, config.access))
@@ -206,9 +200,10 @@ class SparkRuntime:
 
 def _with_commit(plan: PhysicalPlan, once: tuple[str, ...]) -> PhysicalPlan:
     """The plan with a commit that its sources allow. The asynchronous ones may need an epoch again from its source."""
-    if plan.commit is CommitMode.SYNC or not once:
+    if plan.options.commit is CommitMode.SYNC or not once:
         return plan
-    return replace(plan, commit=CommitMode.SYNC, commit_reason=f"since {'; '.join(once)}")
+    options = replace(plan.options, commit=CommitMode.SYNC)
+    return replace(plan, options=options, commit_reason=f"since {'; '.join(once)}")
 
 
 def _as_replayed(plan: PhysicalPlan, controller: Controller) -> PhysicalPlan:
@@ -219,7 +214,9 @@ def _as_replayed(plan: PhysicalPlan, controller: Controller) -> PhysicalPlan:
         recorded = recovery_point.replay.epoch_config
     elif recovery_point.epoch < recovery_point.planned:
         recorded = controller.recorded_epoch_config(recovery_point.epoch + 1) or recovery_point.manifest.epoch_config
-    return replace(plan, route=Route(recorded["route"])) if "route" in recorded else plan
+    if "route" not in recorded:
+        return plan
+    return replace(plan, options=replace(plan.options, route=Route(recorded["route"])))
 
 
 def _for_spark(location: str) -> str:

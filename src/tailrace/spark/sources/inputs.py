@@ -39,14 +39,14 @@ def ingested(
     point: HintPoint | None = None,
 ) -> DataFrame:
     """The source's rows, by the chosen route, into the tasks. Gives receipts."""
-    if plan.route is Route.SHUFFLE:
+    if plan.options.route is Route.SHUFFLE:
         keys = [F.col(quoted(key.name)) for key in plan.operator.keys]
         shard = F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(plan.shards))
         rows = rows.repartition(max(servers, rows.sparkSession.sparkContext.defaultParallelism), shard)
     types = tuple((column.name, column.type.name) for column in fields_of(rows.schema))
     # By number: PySpark looks columns up by name there, and a dot or a backtick in a name would part it.
     rows = rows.toDF(*(f"c{number}" for number in range(len(types))))
-    recorded = plan.record_folder is not None
+    recorded = plan.options.record_folder is not None
     task = IngestTask(_for_tasks(plan.operator).to_json(), types, access, late, recorded, point)
     return rows.mapInArrow(task, RECEIPT_DDL)
 

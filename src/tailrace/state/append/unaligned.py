@@ -35,6 +35,7 @@ from tailrace.state.rows import arrange_kernels as rk
 from tailrace.state.rows.arrange import Slices, bits_for, row_numbers, sorted_order, take
 from tailrace.state.rows.gather import spread
 from tailrace.state.rows.rows import Rows, plain
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 _ROW_BYTES = 64  # about
 _NO_KEYS, _NO_TIMES = np.empty(0, np.uint64), np.empty(0, np.int64)
@@ -65,8 +66,7 @@ class AppendUnalignedStore:
         folder: str,
         threads: int = 2,
         undo_epochs: int = 2,
-        read_batch_ratio: float = 0.02,
-        max_space_amplification: float = 1.5,
+        tuning: Tuning = DEFAULT_TUNING,
         instances: int = 2,
     ) -> None:
         self.layout = layout
@@ -74,7 +74,8 @@ class AppendUnalignedStore:
         self._shards = set(shards)
         self._shard_count = shard_count
         self._undo_epochs = undo_epochs
-        settings = Settings(layout, folder, memory_bytes // instances, read_batch_ratio, max_space_amplification)
+        limits = (tuning.read_batch_ratio, tuning.max_space_amplification)
+        settings = Settings(layout, folder, memory_bytes // instances, *limits)
         self._instances = [ListInstance(settings) for _ in range(instances)]
         self._pool = PartPool(min(threads, instances), "tailrace-lists")
         self._epochs: list[_Epoch] = []

@@ -32,7 +32,7 @@ from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.tables import Copies, bury, by_shard, copied, fill_table, tombstones
 from tailrace.state.segments.positions import SegmentLookup
 from tailrace.state.segments.spilled_records import SpilledRecords
-from tailrace.state.tuning import DEFAULT_SPILL, SpillTuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
 class ReadModifyWriteStore:
@@ -47,8 +47,7 @@ class ReadModifyWriteStore:
         noted_word: int | None = None,
         memory_bytes: int | None = None,
         folder: str | None = None,
-        max_space_amplification: float = 1.5,
-        tuning: SpillTuning = DEFAULT_SPILL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         """Without ``memory_bytes`` everything is kept in memory; with it, ``folder`` is where the rest goes.
 
@@ -57,14 +56,12 @@ class ReadModifyWriteStore:
         if memory_bytes is not None and folder is None:
             raise ValueError("a budget of memory needs a folder for what does not fit")
         self.layout = layout
-        self.spilled = SpilledRecords(
-            layout, folder or "", max_space_amplification, memory_bytes=memory_bytes or 0, tuning=tuning
-        )
+        self.spilled = SpilledRecords(layout, folder or "", memory_bytes=memory_bytes or 0, tuning=tuning)
         self._budget = None if memory_bytes is None else HotBudget(memory_bytes, self.spilled)
         self._removes = removes
         self.horizon: int = MIN_MICROS
-        self._policy = tuning.policy
-        self._tables = {shard: Table(layout, stagger=shard, policy=tuning.policy) for shard in shards}
+        self._policy = tuning.spilled.policy
+        self._tables = {shard: Table(layout, stagger=shard, policy=tuning.spilled.policy) for shard in shards}
         self._pool = PartPool(threads, "tailrace-state")
         self._shard_count = 0  # of the whole query, as the last frames had it
         self._undo_epochs = undo_epochs

@@ -45,7 +45,7 @@ from tailrace.state.segments.reader import SegmentReader, names_of, positions_in
 from tailrace.state.segments.segment import Segment
 from tailrace.state.segments.writer import DiskWriter, MemoryWriter
 from tailrace.state.tiers import newest_to_merge
-from tailrace.state.tuning import DEFAULT_SPILL, SpillTuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 PIECE_BYTES = 8 << 20
 
@@ -71,22 +71,21 @@ class SpilledRecords:
         self,
         layout: RecordLayout,
         folder: str,
-        max_space_amplification: float = 1.5,
         *,
         memory_bytes: int = 0,
-        tuning: SpillTuning = DEFAULT_SPILL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         """``memory_bytes``: of the whole store, of which what is read ahead has a share."""
-        if max_space_amplification <= 1:
-            raise ValueError(f"max_space_amplification is {max_space_amplification}: it must be more than 1")
+        if tuning.max_space_amplification <= 1:
+            raise ValueError(f"max_space_amplification is {tuning.max_space_amplification}: it must be more than 1")
         self._layout = layout
         self._folder = folder
-        self._amplification_max = max_space_amplification
+        self._amplification_max = tuning.max_space_amplification
         self._segments: list[Segment] = []
         self._taken: dict[int, list[_Taken]] = {}  # by epoch
-        self.reads = SegmentReader(layout, memory_bytes, tuning)
-        self._direct = tuning.reads == "direct"
-        self._pause = tuning.pause
+        self.reads = SegmentReader(layout, memory_bytes, tuning.spilled)
+        self._direct = tuning.spilled.reads == "direct"
+        self._pause = tuning.spilled.pause
         self._writer: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
         self.compactions = 0

@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -34,6 +34,7 @@ from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.builder import RowsBuilder
 from tailrace.state.rows.rows import Rows, concat_rows, plain
 from tailrace.state.sections.sections import to_section
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 from tailrace.types import BIGINT, DataType, Field
 
 SHARDS = 64
@@ -213,8 +214,8 @@ class AppendUnaligned(_Store[AppendUnalignedStore]):
         *,
         folder: str,
         memory_bytes: int,
-        read_batch_ratio: float = 0.02,
-        max_space_amplification: float = 1.5,
+        read_batch_ratio: float = DEFAULT_TUNING.read_batch_ratio,
+        max_space_amplification: float = DEFAULT_TUNING.max_space_amplification,
         instances: int = 2,
         threads: int = 2,
     ) -> None:
@@ -227,8 +228,7 @@ class AppendUnaligned(_Store[AppendUnalignedStore]):
             folder=folder,
             threads=threads,
             undo_epochs=1,
-            read_batch_ratio=read_batch_ratio,
-            max_space_amplification=max_space_amplification,
+            tuning=Tuning(read_batch_ratio, max_space_amplification),
             instances=instances,
         )
 
@@ -311,7 +311,7 @@ class ReadModifyWrite(_Store[ReadModifyWriteStore]):
         *,
         folder: str,
         memory_bytes: int,
-        max_space_amplification: float = 1.5,
+        max_space_amplification: float = DEFAULT_TUNING.max_space_amplification,
         threads: int = 2,
     ) -> None:
         sums = [(Merge.ADD, _type(schema, name)) for name in schema.names if name not in keys]
@@ -323,7 +323,7 @@ class ReadModifyWrite(_Store[ReadModifyWriteStore]):
             1,
             memory_bytes=memory_bytes,
             folder=folder,
-            max_space_amplification=max_space_amplification,
+            tuning=replace(DEFAULT_TUNING, max_space_amplification=max_space_amplification),
         )
 
     @property

@@ -30,7 +30,7 @@ from tailrace.operators.spec_json import spec_from_json
 from tailrace.state.layout import HASH
 from tailrace.state.rows.columns import arrow_type
 from tailrace.state.rows.rows import Rows
-from tailrace.state.tuning import SpillTuning
+from tailrace.state.tuning import SpillTuning, Tuning
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -142,7 +142,8 @@ def test_as_a_dictionary_says(
     rows = {key(n): value for n, value in table.items()}
     backend = Told(rows)
     backend.mapped = mapped
-    operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=memory, tuning=SpillTuning(policy, access))
+    tuning = Tuning(spilled=SpillTuning(policy, access))
+    operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=memory, tuning=tuning)
     assert isinstance(operator, Hinted)
     try:
         for epoch, drawn in enumerate(epochs):

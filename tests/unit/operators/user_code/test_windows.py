@@ -21,7 +21,7 @@ from tailrace.operators.registry import operator_of
 from tailrace.operators.user_code.windows import Assigner
 from tailrace.operators.windows import CustomSpec
 from tailrace.plan.user_functions import packed
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 STORES = [("RMW", INCREMENTAL), ("AAR", WHOLE), ("AUR", WHOLE)]
 HOUR = 3_600_000_000
@@ -165,7 +165,7 @@ def unknown(starts: np.ndarray, ends: np.ndarray, newest: np.ndarray) -> np.ndar
     return np.full(len(starts), np.datetime64("NaT"))
 
 
-def prefetched(tmp_path: Path, trigger: Callable[..., object] | None, tuning: Tuning = USUAL) -> int:
+def prefetched(tmp_path: Path, trigger: Callable[..., object] | None, tuning: Tuning = DEFAULT_TUNING) -> int:
     """Lists that were read ahead while windows closed one by one, from disk."""
     spec = custom(assign, trigger, names=WHOLE)
     operator: Any = operator_of(spec, range(spec.shards), memory_bytes=1 << 12, folder=str(tmp_path), tuning=tuning)

@@ -15,10 +15,12 @@ from tailrace.operators.aggregate.window_aggregate import WindowAggregate
 from tailrace.operators.windows import WindowSpec
 from tailrace.server.epoch.assembly import build_engine
 from tailrace.server.transport.server_config import ProcessConfig, ServerConfig
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
 def built(tmp_path: Path, spec: AggregateSpec, **given: Any) -> Any:
-    config = ServerConfig("run", "token", (spec.to_json(),), str(tmp_path / "store"), memory_bytes=1 << 22, **given)
+    limits = {"memory_bytes": 1 << 22, "function_timeout_s": 60.0}
+    config = ServerConfig("run", "token", (spec.to_json(),), str(tmp_path / "store"), **limits, **given)
     process = ProcessConfig("server", str(tmp_path), "host", 1, "", config)
     engine = build_engine(ProcessConfig.from_json(process.to_json()))
     return engine._runners[spec.name].operator
@@ -37,8 +39,9 @@ def built(tmp_path: Path, spec: AggregateSpec, **given: Any) -> Any:
 def test_lists(tmp_path: Path, spec: AggregateSpec) -> None:
     (tmp_path / "store").mkdir()
     usual = built(tmp_path, spec)._lists._instances[0].settings
-    assert (usual.read_batch_ratio, usual.max_space_amplification) == (0.02, 1.5)
-    chosen = built(tmp_path, spec, read_batch_ratio=0.25, max_space_amplification=3.0)._lists._instances[0].settings
+    limits = (DEFAULT_TUNING.read_batch_ratio, DEFAULT_TUNING.max_space_amplification)
+    assert (usual.read_batch_ratio, usual.max_space_amplification) == limits
+    chosen = built(tmp_path, spec, tuning=Tuning(0.25, 3.0))._lists._instances[0].settings
     assert (chosen.read_batch_ratio, chosen.max_space_amplification) == (0.25, 3.0)
 
 
@@ -47,7 +50,7 @@ def test_lists(tmp_path: Path, spec: AggregateSpec) -> None:
 )
 def test_records(tmp_path: Path, given: dict[str, Any]) -> None:
     (tmp_path / "store").mkdir()
-    operator = built(tmp_path, spec_of(INCREMENTAL, **given), max_space_amplification=3.0)
+    operator = built(tmp_path, spec_of(INCREMENTAL, **given), tuning=Tuning(max_space_amplification=3.0))
     assert operator._store.spilled._amplification_max == 3.0
 
 

@@ -293,7 +293,8 @@ store, executor, temporary, number = sys.argv[1:]
 Path(temporary, "ready" + number).touch()
 while not Path(temporary, "go").exists():
     time.sleep(0.001)
-config = ServerConfig(run="a" * 16, token="t", operators=(), store_uri=store)
+limits = {"memory_bytes": 1 << 26, "function_timeout_s": 60.0}
+config = ServerConfig(run="a" * 16, token="t", operators=(), store_uri=store, **limits)
 address = ensure_server(config, executor=processes.facts(int(executor)), temporary=temporary)
 print(address.pid, address.log_path)
 """

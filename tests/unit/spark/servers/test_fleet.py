@@ -69,7 +69,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 @pytest.fixture
 def fleet(world: World) -> Iterator[Fleet]:
-    config = ServerConfig(run="a" * 16, token="t", operators=(), store_uri="/store")
+    config = ServerConfig(
+        run="a" * 16, token="t", operators=(), store_uri="/store", memory_bytes=1 << 24, function_timeout_s=60
+    )
     made = Fleet(None, config, SHARDS)  # type: ignore[arg-type]
     yield made
     made.close()

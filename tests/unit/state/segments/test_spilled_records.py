@@ -38,7 +38,7 @@ from tailrace.state.segments import (
 )
 from tailrace.state.segments.segment import SegmentClosedError
 from tailrace.state.segments.spilled_records import SpilledRecords
-from tailrace.state.tuning import COLD_READS, PREFETCH_MODES, SpillTuning
+from tailrace.state.tuning import COLD_READS, PREFETCH_MODES, SpillTuning, Tuning
 from tailrace.types import BIGINT, DataType, Field
 
 STRING = DataType("string")
@@ -149,8 +149,7 @@ class Machine(RuleBasedStateMachine):
             threads=1,
             memory_bytes=self.budget,
             folder=self.path,
-            max_space_amplification=self.amplification,
-            tuning=self.tuning,
+            tuning=Tuning(max_space_amplification=self.amplification, spilled=self.tuning),
         )
 
     @rule(rows=st.one_of(partials, sweeps), wait=st.booleans())
@@ -286,7 +285,7 @@ def test_what_was_changed_lately_stays_in_memory() -> None:
 
 
 def test_disk_holds_no_more_than_the_allowed_share_of_dead_records() -> None:
-    with store_of(0, max_space_amplification=1.2) as store:
+    with store_of(0, tuning=Tuning(max_space_amplification=1.2)) as store:
         fill(store, range(190), 0)
         full = store.disk_bytes
         for epoch in range(1, 40):
@@ -311,7 +310,7 @@ def test_a_closed_pane_takes_its_cold_records_along() -> None:
 
 
 def test_what_an_epoch_took_can_be_undone_after_its_segment_was_rewritten() -> None:
-    with store_of(0, max_space_amplification=1.01) as store:
+    with store_of(0, tuning=Tuning(max_space_amplification=1.01)) as store:
         fill(store, range(190), 0)
         store.merge(1, [frame([(number, 0, 1, None) for number in range(0, 190, 2)], 1 << 20)])
         want = content(store)
@@ -436,7 +435,7 @@ def test_a_budget_needs_a_folder() -> None:
 
 @pytest.mark.parametrize("reads", COLD_READS)
 def test_a_segment_that_is_closed_while_it_is_read_ahead_gives_nothing_and_harms_nobody(reads: str) -> None:
-    with store_of(0, tuning=SpillTuning(reads=reads, hint_worth_s=0.0)) as store:
+    with store_of(0, tuning=Tuning(spilled=SpillTuning(reads=reads, hint_worth_s=0.0))) as store:
         fill(store, range(100), 0)
         store.spilled.wait_for_writes()
         (segment,) = store.spilled._segments
@@ -450,7 +449,7 @@ def test_foretold_records_of_the_eviction_buffer_need_not_be_read_when_it_is_wri
     monkeypatch: pytest.MonkeyPatch, prefetch: str
 ) -> None:
     monkeypatch.setattr(SpilledRecords, "write_buffer", lambda self: None)  # not before it must be
-    with store_of(30_000, tuning=SpillTuning(prefetch=prefetch, hint_worth_s=0.0)) as store:
+    with store_of(30_000, tuning=Tuning(spilled=SpillTuning(prefetch=prefetch, hint_worth_s=0.0))) as store:
         fill(store, range(190), 0)
         rows, bounds = frame([(number, 0, 1, None) for number in range(190)], 1 << 20)
         assert store.spilled.buffered_bytes
@@ -480,7 +479,7 @@ def test_what_was_fetched_ahead_is_not_read_again_when_its_segment_is_rewritten(
         if foretold == "meanwhile" and pauses == 2:
             hint()
 
-    with store_of(30_000, tuning=SpillTuning(hint_worth_s=0.0, pause=pause)) as store:
+    with store_of(30_000, tuning=Tuning(spilled=SpillTuning(hint_worth_s=0.0, pause=pause))) as store:
         for epoch in range(3):
             fill(store, range(190), epoch, epoch)
         store.forget(2)

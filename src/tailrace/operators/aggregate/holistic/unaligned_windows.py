@@ -38,7 +38,7 @@ from tailrace.state.layout import HASH, PANE
 from tailrace.state.metrics import Metrics, added
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.sections import to_section
-from tailrace.state.tuning import USUAL, Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 _INDEX_SHARE = 4
 """Of the memory budget, the lists get all but one part in so many: the rest is for the records about them."""
@@ -56,7 +56,7 @@ class WindowLists:
         memory_bytes: int,
         folder: str,
         threads: int = 2,
-        tuning: Tuning = USUAL,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         self.spec = spec
         self._window = spec.pane_windows
@@ -83,8 +83,7 @@ class WindowLists:
             memory_bytes=memory_bytes - share,
             folder=folder,
             threads=threads,
-            read_batch_ratio=tuning.read_batch_ratio,
-            max_space_amplification=tuning.max_space_amplification,
+            tuning=tuning,
         )
         self._appended = 0
 
