@@ -50,8 +50,16 @@ def test_the_package_keeps_the_law() -> None:
 @pytest.mark.parametrize(
     ("name", "code", "said"),
     [
-        ("state/rmw", "from tailrace.commit import log", "tailrace.state.rmw may not import tailrace.commit.log"),
-        ("state/rmw", "import tailrace.commit.log", "tailrace.state.rmw may not import tailrace.commit.log"),
+        (
+            "state/segments/made",
+            "from tailrace.commit import log",
+            "tailrace.state.segments.made may not import tailrace.commit.log",
+        ),
+        (
+            "state/segments/made",
+            "import tailrace.commit.log",
+            "tailrace.state.segments.made may not import tailrace.commit.log",
+        ),
         (
             "plan/stores",
             "from tailrace.server.transport.client import StateClient",
@@ -82,18 +90,18 @@ def test_the_package_keeps_the_law() -> None:
         ("api/streams", "import pyspark.sql", "may import pyspark"),
         ("operators/frame", "import pyarrow.flight as flight", "may import pyarrow.flight"),
         ("operators/frame", "from pyarrow import flight", "may import pyarrow.flight"),
-        ("state/rmw", "def f():\n    import json", "import inside a function"),
+        ("state/segments/made", "def f():\n    import json", "import inside a function"),
         ("cli", "def f():\n    import json", "import inside a function"),
-        ("state/rmw", "def f():\n    from tailrace.commit import log", "may not import tailrace.commit.log"),
-        ("state/rmw", "from . import table", "relative import"),
-        ("state/rmw", "import time", "may import time"),
-        ("state/rmw", "from random import random", "may import random"),
-        ("state/rmw", "from os import replace", "os.replace belongs to env/"),
-        ("state/rmw", "import os\nos.replace('a', 'b')", "os.replace belongs to env/"),
-        ("state/rmw", "def f(p):\n    return open(p)", "open() opens a file"),
-        ("state/rmw", "def f(p):\n    return p.read_bytes()", ".read_bytes() touches the disk"),
-        ("state/rmw", "import datetime\ndatetime.datetime.now()", "reads the clock"),
-        ("state/rmw", "import numpy as np\nnp.random.default_rng()", "is randomness"),
+        ("state/segments/made", "def f():\n    from tailrace.commit import log", "may not import tailrace.commit.log"),
+        ("state/segments/made", "from . import table", "relative import"),
+        ("state/segments/made", "import time", "may import time"),
+        ("state/segments/made", "from random import random", "may import random"),
+        ("state/segments/made", "from os import replace", "os.replace belongs to env/"),
+        ("state/segments/made", "import os\nos.replace('a', 'b')", "os.replace belongs to env/"),
+        ("state/segments/made", "def f(p):\n    return open(p)", "open() opens a file"),
+        ("state/segments/made", "def f(p):\n    return p.read_bytes()", ".read_bytes() touches the disk"),
+        ("state/segments/made", "import datetime\ndatetime.datetime.now()", "reads the clock"),
+        ("state/segments/made", "import numpy as np\nnp.random.default_rng()", "is randomness"),
         ("unheard/of", "import tailrace.errors\nfrom tailrace.env import clock", "has no place in the import law"),
     ],
 )
@@ -106,7 +114,7 @@ def test_a_breach_is_caught(tmp_path: Path, name: str, code: str, said: str) -> 
     ("name", "code"),
     [
         (
-            "state/rmw",
+            "state/segments/made",
             "from tailrace.env import clock\nfrom tailrace.state.hash_table import table\n"
             "from tailrace.errors import X",
         ),
@@ -123,6 +131,6 @@ def test_what_is_lawful_passes(tmp_path: Path, name: str, code: str) -> None:
 
 
 def test_the_script_exits_with_1_and_names_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    breaches(tmp_path, "state/rmw", "\nimport time\n")
+    breaches(tmp_path, "state/segments/made", "\nimport time\n")
     assert law.main([str(tmp_path)]) == 1
     assert "rmw.py:2: only env/" in capsys.readouterr().out
