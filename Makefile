@@ -15,7 +15,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
 # The report's tests open it in a browser: found, or fetched once into .venv.
 CHROMIUM = export CHROMIUM="$$(scripts/chromium.sh $(VENV)/chromium $(BIN)/python)"
 
-.PHONY: help setup demo test test-long check bench clean
+.PHONY: help setup demo test test-unit test-spark test-crash test-lab test-long check bench clean
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -43,6 +43,18 @@ check: setup ## lint, format, types, import law
 
 test: setup check $(ARCHIVE) ## all checks and all tests but the long ones
 	@$(JAVA) && $(CHROMIUM) && $(PYTEST) -m "not long"
+
+test-unit: setup ## the inner loop: what needs neither Spark nor a Java, in under two minutes
+	$(PYTEST) -m "(unit or behaviour or simulation) and not long" tests/unit tests/behaviour tests/simulation
+
+test-spark: setup $(ARCHIVE) ## queries through the public interface, on one machine and on clusters
+	@$(JAVA) && $(PYTEST) -m "(spark or cluster or examples or docs) and not long"
+
+test-crash: setup $(ARCHIVE) ## crashes, kills and restarts
+	@$(JAVA) && $(PYTEST) -m "crash and not long" tests/crash
+
+test-lab: setup $(ARCHIVE) ## benchmarks and workloads, small, and the report in a browser
+	@$(JAVA) && $(CHROMIUM) && $(PYTEST) -m "lab and not long" tests/lab
 
 test-long: setup check $(ARCHIVE) ## all tests, with many more examples and kills
 	@$(JAVA) && $(CHROMIUM) && TAILRACE_TEST_LONG=1 $(PYTEST)

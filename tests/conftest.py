@@ -48,7 +48,7 @@ INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.facto
 """Some hundred rows are read before code for them is compiled. Queries in child processes run generated code."""
 
 
-KINDS = ("unit", "behaviour", "simulation", "spark", "crash", "cluster", "lab")
+KINDS = ("unit", "behaviour", "simulation", "spark", "crash", "cluster", "lab", "examples", "docs")
 """Markers by folder: ``pytest -m "unit or spark"`` runs the tests below ``tests/unit`` and ``tests/spark``."""
 
 
