@@ -133,4 +133,4 @@ def test_what_is_lawful_passes(tmp_path: Path, name: str, code: str) -> None:
 def test_the_script_exits_with_1_and_names_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     breaches(tmp_path, "state/segments/made", "\nimport time\n")
     assert law.main([str(tmp_path)]) == 1
-    assert "rmw.py:2: only env/" in capsys.readouterr().out
+    assert "made.py:2: only env/" in capsys.readouterr().out
