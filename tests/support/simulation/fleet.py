@@ -136,9 +136,9 @@ class Client:
         )
 
         def run() -> Done:
-            result, batches = self.server.engine.run_epoch(request)
+            result = self.server.engine.run_epoch(request)
             records: State = {}
-            for batch in batches:
+            for batch in result.batches or ():
                 records |= records_of(batch)
             return Done(records, result.committed)
 
