@@ -33,6 +33,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         for operator in ("aggregate", "dedup", "join", "lookup", "process", "top_n")
         for module in ("planning", "describe")
     },
+    # A descriptor holds all of an aggregate, what users write included.
+    "operators.aggregate.functions": ("api.aggregates", "api.columns", "operators", "state", "env.kernels"),
     "commit": ("state", "log", "env"),  # stores do not know commit, nor does commit know operators
     "server": ("operators", "commit", "state", "log", "env"),
     # Loaded in tasks and drivers: no store comes with it.
@@ -54,7 +56,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),  # stores by themselves, for benches
     "lab": ("", "testing"),  # "" is the package itself: public names only, as a user has them
     "cli": ("", "lab", "operators", "commit", "env"),  # operators: to compile kernels ahead; commit: to look into it
-    "": ("api", "plan", "spark"),
+    "": ("api", "operators.aggregate.functions", "plan", "spark"),
 }
 
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {

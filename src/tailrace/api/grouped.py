@@ -209,7 +209,7 @@ class GroupedStream:
 
     def count(self) -> Stream:
         """Rows of each group, in a column ``count``."""
-        return self.agg(aggregates.count().alias("count"))
+        return self.agg(aggregates.BY_NAME["count"]("*").alias("count"))
 
     def sum(self, *cols: str) -> Stream:
         return self._each("sum", cols)
@@ -236,30 +236,30 @@ class GroupedStream:
         if not isinstance(self.window, CountWindow) or self.window.event_time is None:
             return ()
         assert self.stream.watermark is not None
-        return (aggregates.max(self.stream.watermark.column.name).alias(self.window.event_time),)
+        return (aggregates.BY_NAME["max"](self.stream.watermark.column.name).alias(self.window.event_time),)
 
     def _ttl(self) -> StateTtl | None:
         """That of the stream, where keys are kept for ever: elsewhere it is refused, see ``Stream.derived``."""
         return self.stream.ttl if self.window is None or isinstance(self.window, CountWindow) else None
 
     def _resolve(self, aggregate: Aggregate) -> Aggregate:
-        if aggregate.column is None:
-            return aggregate
-        field = resolve(aggregate.column, self.stream.schema, aggregate.name)
+        fields = [resolve(column, self.stream.schema, aggregate.name) for column in aggregate.columns]
         brought = self.stream.brought_window
-        if brought is not None and field.name == brought.name and not isinstance(brought, CountWindow):
-            raise AnalysisError(
-                f"{aggregate.name}: column {field.name!r} is the window that rows come from and cannot be aggregated: "
-                f"group by it, groupBy({field.name!r}), or by a longer one, tailrace.window({field.name!r}, '1 hour')"
-            )
-        resolved = replace(aggregate, column=field.name)
-        resolved.check_input(field)
+        for field in fields:
+            if brought is not None and field.name == brought.name and not isinstance(brought, CountWindow):
+                raise AnalysisError(
+                    f"{aggregate.name}: column {field.name!r} is the window that rows come from and cannot be "
+                    f"aggregated: group by it, groupBy({field.name!r}), or by a longer one, "
+                    f"tailrace.window({field.name!r}, '1 hour')"
+                )
+        resolved = replace(aggregate, columns=tuple(field.name for field in fields))
+        resolved.function.check(resolved.name, fields)
         timed = self.window is not None and not isinstance(self.window, CountWindow)
-        if resolved.needs_time and self.stream.watermark is None and not timed:
+        if resolved.function.needs_time and self.stream.watermark is None and not timed:
             raise AnalysisError(
-                f"{aggregate.name}: {aggregate.function} is by event time (then by value), so that a replay gives the "
-                f"same row, and this stream has no event time: name it with .withWatermark('ts', '10 seconds') before "
-                f"groupBy, or use min or max"
+                f"{aggregate.name}: {aggregate.function.name} is by event time (then by value), so that a replay "
+                f"gives the same row, and this stream has no event time: name it with "
+                f".withWatermark('ts', '10 seconds') before groupBy, or use min or max"
             )
         return resolved
 

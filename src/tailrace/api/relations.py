@@ -117,10 +117,7 @@ class Aggregation:
         elif self.window is not None:
             assert self.time_column is not None
             groups.insert(self.window_position, Field(self.window.name, self.time_column.type))
-        made = [
-            Field(one.name, one.output_type(None if one.column is None else self.field(one.column).type))
-            for one in self.aggregates
-        ]
+        made = [Field(one.name, one.output_type(self.schema)) for one in self.aggregates]
         return (*groups, *made, *(() if self.function is None else self.function.fields))
 
     @property

@@ -12,7 +12,8 @@ import pyarrow as pa
 from tailrace.env.files.scratch import temporary_folder
 from tailrace.env.kernels.compile import remove_unused_code
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate, compact_sections
 from tailrace.operators.count_window.warm_up import warm_up_count
 from tailrace.operators.ingest.frame import split
@@ -44,8 +45,8 @@ def _spec(emit_changed: bool) -> AggregateSpec:
             Accumulator(Merge.MAX, AccumulatorInput.VALUE, "s", text),
         ),
         outputs=(
-            Output("mean", Result.QUOTIENT, (0, 1), DataType("decimal(34,6)")),
-            Output("max", Result.VALUE, (2,), text),
+            Output("mean", "avg", (0, 1), DataType("decimal(34,6)")),
+            Output("max", "max", (2,), text),
         ),
         window=WindowSpec(Micros(4), Micros(2), Micros(0)),
         window_name="window",

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.pattern import Pattern, WindowKind
-from tailrace.operators.aggregate.spec import HOLISTIC as NEEDS_ROWS
-from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.aggregate.spec import AggregateSpec, needs_rows
 from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
 from tailrace.operators.join.spec import JoinKind, JoinSpec
 from tailrace.operators.lookup.spec import LookupSpec
@@ -221,7 +220,7 @@ def _of_aggregation(operator: AggregateSpec) -> StoreChoice:
     if wanted is usual.pattern:
         return StoreChoice(wanted, usual.reason, by_user=True)
     if wanted is Pattern.RMW:
-        needing = next(out.name for out in operator.outputs if out.result in NEEDS_ROWS)
+        needing = next(out.name for out in operator.outputs if needs_rows(out))
         problem = f"a record of it holds a few merged values, and {needing} needs every row of its group"
     elif wanted is Pattern.AUR and operator.count_slide is not None:
         return StoreChoice(wanted, OVERLAPPING_COUNT_ROWS.reason, by_user=True)

@@ -17,7 +17,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest.frame import Frame, split
 from tailrace.operators.ingest.registry import ingest_of
@@ -44,14 +45,14 @@ ACCUMULATORS = (
     Accumulator(Merge.LAST, AccumulatorInput.TIMED, "v", BIGINT),
 )
 OUTPUTS = {
-    "n": Output("n", Result.VALUE, (0,), BIGINT),
-    "total": Output("total", Result.VALUE, (1,), BIGINT),
-    "least": Output("least", Result.VALUE, (2,), STRING),
-    "newest": Output("newest", Result.VALUE, (3,), BIGINT),
-    "middle": Output("middle", Result.QUANTILE, (), DOUBLE, "v", 0.5),
-    "texts": Output("texts", Result.COLLECT_LIST, (), array(STRING), "s"),
-    "different": Output("different", Result.COUNT_DISTINCT, (), BIGINT, "v"),
-    "top": Output("top", Result.TOP_K, (), array(BIGINT), "v", 2),
+    "n": Output("n", "count", (0,), BIGINT),
+    "total": Output("total", "sum", (1,), BIGINT),
+    "least": Output("least", "max", (2,), STRING),
+    "newest": Output("newest", "max", (3,), BIGINT),
+    "middle": Output("middle", "quantile", (), DOUBLE, ("v",), (0.5,)),
+    "texts": Output("texts", "collect_list", (), array(STRING), ("s",)),
+    "different": Output("different", "count_distinct", (), BIGINT, ("v",)),
+    "top": Output("top", "top_k", (), array(BIGINT), ("v",), (2,)),
 }
 ROWS = (Field("s", STRING), Field("ts", TIMESTAMP), Field("v", BIGINT))
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 from tailrace.env import processes
 from tailrace.env.randomness import new_run_id
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.server.process.launch import ensure_server
@@ -32,7 +33,7 @@ SPEC = AggregateSpec(
         Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
         Accumulator(Merge.ADD, AccumulatorInput.VALUE, "v", BIGINT),
     ),
-    outputs=(Output("n", Result.VALUE, (0,), BIGINT), Output("sum", Result.VALUE, (1,), BIGINT)),
+    outputs=(Output("n", "count", (0,), BIGINT), Output("sum", "sum", (1,), BIGINT)),
     window=None,
     window_name="window",
     window_position=0,

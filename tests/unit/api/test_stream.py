@@ -1,7 +1,7 @@
 import pytest
 
+import tailrace as tr
 from support.bids import TYPES, RecordingRuntime, bids
-from tailrace.api import aggregates as tr
 from tailrace.api.windows import window
 from tailrace.errors import AnalysisError
 

@@ -2,8 +2,8 @@ from datetime import timedelta
 
 import pytest
 
+import tailrace as tr
 from support.bids import RecordingRuntime, bids
-from tailrace.api import aggregates as tr
 from tailrace.api.definition import AvailableNow, ForeachBatch, Format, ProcessingTime
 from tailrace.api.options import Combine, CommitMode, Options, Route, Transport, WatermarkRule
 from tailrace.api.relations import OutputMode

@@ -31,9 +31,10 @@ from support.operators.window_scenario import (
     spec_of,
 )
 from tailrace.ids import MIN_MICROS, Micros
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
 from tailrace.operators.aggregate.holistic import sliding_windows as sliding_lists
 from tailrace.operators.aggregate.pattern import Pattern
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest import partials as input
 from tailrace.operators.ingest import rows as row_ingest
@@ -208,7 +209,7 @@ def test_rows_of_every_type_fill_the_same_windows_in_whatever_order_they_come(tm
             Accumulator(Merge.MIN, AccumulatorInput.VALUE, "v", type_),
             Accumulator(Merge.MAX, AccumulatorInput.VALUE, "v", type_),
         ),
-        outputs=(Output("low", Result.VALUE, (1,), type_), Output("high", Result.VALUE, (2,), type_)),
+        outputs=(Output("low", "min", (1,), type_), Output("high", "max", (2,), type_)),
         window_position=0,
         rows=(Field("v", type_),),
         time_column=None,

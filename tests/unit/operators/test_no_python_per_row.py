@@ -12,7 +12,8 @@ import pytest
 
 from support.call_counts import calls
 from tailrace.ids import Micros
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate
 from tailrace.operators.dedup.spec import DeduplicateSpec
 from tailrace.operators.ingest.partials import PartialIngest
@@ -50,7 +51,7 @@ def one_epoch(
             Accumulator(Merge.MAX, AccumulatorInput.VALUE, "k", STRING),
             Accumulator(Merge.LAST, AccumulatorInput.TIMED, "j", BIGINT),
         ),
-        outputs=(Output("n", Result.VALUE, (2,), BIGINT), Output("m", Result.VALUE, (3,), STRING)),
+        outputs=(Output("n", "count", (2,), BIGINT), Output("m", "max", (3,), STRING)),
         window=window,
         window_name="window",
         window_position=0,
@@ -144,10 +145,10 @@ def in_hundreds(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return starts, starts + np.timedelta64(100, "us")
 
 
-def aggregate(result: Result, emit_changed: bool = False, **given: Any) -> AggregateSpec:
-    outputs = (Output("n", Result.VALUE, (0,), BIGINT), Output("j", Result.VALUE, (1,), BIGINT))
-    if result is not Result.VALUE:
-        outputs = (outputs[0], Output("j", result, (), array(BIGINT), "j"))
+def aggregate(function: str, emit_changed: bool = False, **given: Any) -> AggregateSpec:
+    outputs = (Output("n", "count", (0,), BIGINT), Output("j", "last", (1,), BIGINT))
+    if function != "last":
+        outputs = (outputs[0], Output("j", function, (), array(BIGINT), ("j",)))
     settings: dict[str, Any] = {
         "name": "calls",
         "keys": (K,),
@@ -202,14 +203,14 @@ def one_epoch_of(spec: OperatorSpec, rows: int, folder: Path) -> Counter[str]:
         top_n(None, emit_changed=True),
         top_n(WINDOWS["tumbling"], emit_changed=False),
         top_n(WINDOWS["sliding"], emit_changed=True),
-        aggregate(Result.VALUE, custom=CUSTOM),
-        aggregate(Result.COLLECT_LIST, custom=CUSTOM),
-        aggregate(Result.VALUE, count_size=2),
-        aggregate(Result.VALUE, count_size=5, count_slide=2),
-        aggregate(Result.COLLECT_LIST, count_size=2),
-        aggregate(Result.COLLECT_LIST, emit_changed=True),
-        aggregate(Result.COLLECT_LIST, window=WINDOWS["sliding"], watermarked=True, store="AUR"),
-        aggregate(Result.COLLECT_LIST, window=WINDOWS["sliding"], watermarked=True, store="AUR", emit_changed=True),
+        aggregate("last", custom=CUSTOM),
+        aggregate("collect_list", custom=CUSTOM),
+        aggregate("last", count_size=2),
+        aggregate("last", count_size=5, count_slide=2),
+        aggregate("collect_list", count_size=2),
+        aggregate("collect_list", emit_changed=True),
+        aggregate("collect_list", window=WINDOWS["sliding"], watermarked=True, store="AUR"),
+        aggregate("collect_list", window=WINDOWS["sliding"], watermarked=True, store="AUR", emit_changed=True),
     ],
     ids=[
         *("within", "time among keys", "for ever", "all time", "tumbling", "sliding"),

@@ -7,7 +7,8 @@ import random
 import pyarrow as pa
 
 from tailrace.ids import Micros
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.exchange import in_fixed_order
 from tailrace.operators.output import output_schema
 from tailrace.operators.top_n.best_spec import Order
@@ -20,7 +21,7 @@ SPEC = AggregateSpec(
     name="first",
     keys=(Field("k", DataType("string")),),
     accumulators=(Accumulator(Merge.ADD, AccumulatorInput.DOUBLE, "x", DOUBLE),),
-    outputs=(Output("x", Result.VALUE, (0,), DOUBLE),),
+    outputs=(Output("x", "max", (0,), DOUBLE),),
     window=WindowSpec(Micros(10), Micros(10), Micros(0)),
     window_name="window",
     window_position=0,

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import tailrace as tr
 from support.bids import SCHEMA, RecordingRuntime
-from tailrace.api import aggregates as tr
 from tailrace.api.options import parse_options
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream

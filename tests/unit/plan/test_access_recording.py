@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import tailrace as tr
 from support.bids import RecordingRuntime, bids
-from tailrace.api import aggregates as tr
 from tailrace.api.options import Combine, Options, parse_options, split_options
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import session_window, window

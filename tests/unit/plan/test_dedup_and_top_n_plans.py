@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+import tailrace as tr
 from support.bids import RecordingRuntime
-from tailrace.api import aggregates as tr
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream

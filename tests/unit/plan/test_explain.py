@@ -1,7 +1,7 @@
 import pytest
 
+import tailrace as tr
 from support.bids import bids
-from tailrace.api import aggregates as tr
 from tailrace.api.options import Options, Route, WatermarkRule
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import window

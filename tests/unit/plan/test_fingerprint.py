@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+import tailrace as tr
 from support.bids import RecordingRuntime, bids
-from tailrace.api import aggregates as tr
 from tailrace.api.options import Combine, Options, Route, Transport, WatermarkRule
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import window

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+import tailrace as tr
 from support.bids import RecordingRuntime
-from tailrace.api import aggregates as tr
 from tailrace.api.options import Options, Route
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+import tailrace as tr
 from support.bids import RecordingRuntime, bids
-from tailrace.api import aggregates as tr
 from tailrace.api import tables
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode

@@ -1,14 +1,16 @@
 import pytest
 
+import tailrace as tr
 from support.bids import TYPES, RecordingRuntime, bids
-from tailrace.api import aggregates as tr
 from tailrace.api.options import Options, WatermarkRule
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import window
 from tailrace.errors import AnalysisError
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Merge, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.windows import WindowSpec
 from tailrace.plan.physical import plan_relation
+from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DOUBLE, DataType
 
 TIMED = bids().withWatermark("ts", "10 seconds")
@@ -50,18 +52,18 @@ def test_result_types_are_sparks(aggregate, type_):
 @pytest.mark.parametrize(
     ("aggregate", "accumulators", "result"),
     [
-        (tr.count(), [(Merge.ADD, AccumulatorInput.ONE, None, "bigint")], Result.VALUE),
-        (tr.count("price"), [(Merge.ADD, AccumulatorInput.PRESENT, "price", "bigint")], Result.VALUE),
-        (tr.sum("price"), [(Merge.ADD, AccumulatorInput.VALUE, "price", "bigint")], Result.VALUE),
-        (tr.sum("ratio"), [(Merge.ADD, AccumulatorInput.DOUBLE, "ratio", "double")], Result.VALUE),
-        (tr.sum("cost"), [(Merge.ADD, AccumulatorInput.VALUE, "cost", "decimal(20,2)")], Result.VALUE),
+        (tr.count(), [(Merge.ADD, AccumulatorInput.ONE, None, "bigint")], "count"),
+        (tr.count("price"), [(Merge.ADD, AccumulatorInput.PRESENT, "price", "bigint")], "count"),
+        (tr.sum("price"), [(Merge.ADD, AccumulatorInput.VALUE, "price", "bigint")], "sum"),
+        (tr.sum("ratio"), [(Merge.ADD, AccumulatorInput.DOUBLE, "ratio", "double")], "sum"),
+        (tr.sum("cost"), [(Merge.ADD, AccumulatorInput.VALUE, "cost", "decimal(20,2)")], "sum"),
         (
             tr.avg("price"),
             [
                 (Merge.ADD, AccumulatorInput.DOUBLE, "price", "double"),
                 (Merge.ADD, AccumulatorInput.PRESENT, "price", "bigint"),
             ],
-            Result.QUOTIENT,
+            "avg",
         ),
         (
             tr.avg("cost"),
@@ -69,18 +71,18 @@ def test_result_types_are_sparks(aggregate, type_):
                 (Merge.ADD, AccumulatorInput.VALUE, "cost", "decimal(20,2)"),
                 (Merge.ADD, AccumulatorInput.PRESENT, "cost", "bigint"),
             ],
-            Result.QUOTIENT,
+            "avg",
         ),
-        (tr.stddev("cost"), [(Merge.MOMENTS, AccumulatorInput.DOUBLE, "cost", "double")], Result.STDDEV),
-        (tr.min("channel"), [(Merge.MIN, AccumulatorInput.VALUE, "channel", "string")], Result.VALUE),
-        (tr.first("price"), [(Merge.FIRST, AccumulatorInput.TIMED, "price", "int")], Result.VALUE),
-        (tr.last("price", True), [(Merge.LAST, AccumulatorInput.TIMED_PRESENT, "price", "int")], Result.VALUE),
+        (tr.stddev("cost"), [(Merge.MOMENTS, AccumulatorInput.DOUBLE, "cost", "double")], "stddev"),
+        (tr.min("channel"), [(Merge.MIN, AccumulatorInput.VALUE, "channel", "string")], "min"),
+        (tr.first("price"), [(Merge.FIRST, AccumulatorInput.TIMED, "price", "int")], "first"),
+        (tr.last("price", True), [(Merge.LAST, AccumulatorInput.TIMED_PRESENT, "price", "int")], "last"),
     ],
 )
 def test_what_each_aggregate_keeps(aggregate, accumulators, result):
     spec = operator(aggregate)
     assert spec.accumulators == tuple(Accumulator(m, input, c, DataType(t)) for m, input, c, t in accumulators)
-    assert spec.outputs[0].result is result
+    assert spec.outputs[0].function == result
     assert spec.outputs[0].accumulators == tuple(range(len(accumulators)))
 
 

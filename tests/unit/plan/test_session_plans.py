@@ -6,17 +6,18 @@ import json
 
 import pytest
 
+import tailrace as tr
 from support.bids import bids
-from tailrace.api import aggregates as tr
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import session_window, window
 from tailrace.errors import AnalysisError
-from tailrace.operators.aggregate.spec import AggregateSpec, Merge
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import plan_relation
 from tailrace.plan.store_choice import Pattern
+from tailrace.state.layout import Merge
 
 MARKED = bids().withWatermark("ts", "10 seconds")
 

@@ -12,19 +12,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import tailrace as tr
 from support.bids import SCHEMA, RecordingRuntime, bids
-from tailrace.api import aggregates as tr
 from tailrace.api.options import Options, parse_options, split_options
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.api.windows import count_window, custom_window, session_window, window
 from tailrace.errors import AnalysisError
-from tailrace.operators.aggregate.spec import AccumulatorInput, AggregateSpec, Merge
+from tailrace.operators.aggregate.accumulators import AccumulatorInput
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.spec_json import spec_from_json
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import plan_relation
 from tailrace.plan.store_choice import Pattern
+from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, Field
 
 MARKED = bids().withWatermark("ts", "10 seconds")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tailrace.env.kernels.compile import KERNELS
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.ingest.partials import PartialIngest
@@ -27,7 +28,7 @@ def test_frames_off_the_wire_need_no_second_compilation() -> None:
         name="other",
         keys=(Field("k", BIGINT),),
         accumulators=(Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),),
-        outputs=(Output("n", Result.VALUE, (0,), BIGINT),),
+        outputs=(Output("n", "count", (0,), BIGINT),),
         window=None,
         window_name="",
         window_position=0,

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from tailrace.api.duration import format_duration
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
 from tailrace.operators.aggregate.pattern import Pattern
-from tailrace.operators.aggregate.spec import (
-    HOLISTIC,
-    Accumulator,
-    AccumulatorInput,
-    AggregateSpec,
-    Merge,
-    Output,
-    Result,
-)
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.process.describe import ttl_clock_text, ttl_lines
 from tailrace.operators.top_n.describe import best_line, best_parts
 from tailrace.operators.windows import CustomSpec
 from tailrace.plan.words import field_text, fields_text, window_text
+from tailrace.state.layout import Merge
 
 
 def aggregate_lines(operator: AggregateSpec) -> list[str]:
@@ -110,11 +105,11 @@ def _how(accumulator: Accumulator) -> str:
 
 def output_text(operator: AggregateSpec, output: Output) -> str:
     """An output without its name: its type, and what it is made of."""
-    if output.result is Result.FUNCTION:
+    if output.function is None:
         return f"{output.type} from the function"
-    if output.result in HOLISTIC:
-        argument = "" if output.argument is None else f", {output.argument:g}"
-        return f"{output.type} from {output.result.value}({output.column}{argument}) of all rows"
+    descriptor = DESCRIPTORS[output.function]
+    if descriptor.holistic:
+        arguments = "".join(f", {one:g}" for one in output.arguments if isinstance(one, int | float))
+        return f"{output.type} from {output.function}({', '.join(output.columns)}{arguments}) of all rows"
     parts = [accumulator_text(operator.accumulators[index]) for index in output.accumulators]
-    made = {Result.QUOTIENT: " / ".join(parts), Result.STDDEV: f"stddev of {parts[0]}"}.get(output.result, parts[0])
-    return f"{output.type} from {made}"
+    return f"{output.type} from {descriptor.made_of(parts)}"

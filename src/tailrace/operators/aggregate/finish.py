@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.aggregate.decimal_kernels import divide_decimals
-from tailrace.operators.aggregate.spec import START, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
+from tailrace.operators.aggregate.functions.values import Values
+from tailrace.operators.aggregate.spec import START, AggregateSpec
 from tailrace.operators.output import output_schema
 from tailrace.operators.rows.groups import Groups
-from tailrace.state.layout import PANE, AccumulatorWords, Merge, RecordLayout
+from tailrace.state.layout import PANE, RecordLayout
 from tailrace.state.rows import columns
 from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import ValidBits, value_words
-from tailrace.types import DOUBLE, TIMESTAMP, Kind, window_of
+from tailrace.types import TIMESTAMP, window_of
 
 
 def window_struct(starts: np.ndarray, spec: AggregateSpec, ends: np.ndarray | None = None) -> pa.Array:
@@ -56,47 +57,7 @@ def finish(rows: Rows, spec: AggregateSpec, layout: RecordLayout, ends: np.ndarr
     if spec.windowed:
         arrays.insert(spec.window_position, window_column(rows, spec, layout, ends))
     for out in spec.outputs:
-        places = [layout.accumulators[i] for i in out.accumulators]
-        arrays.append(_result(rows, valid, out, places))
+        assert out.function is not None, "a column of the window function is no accumulator's"
+        values = [Values(rows, valid, layout.accumulators[i]) for i in out.accumulators]
+        arrays.append(DESCRIPTORS[out.function].finish(values, out))
     return pa.RecordBatch.from_arrays(arrays, schema=output_schema(spec))
-
-
-def _result(rows: Rows, valid: ValidBits, out: Output, places: list[AccumulatorWords]) -> pa.Array:
-    first = places[0]
-    if out.result is Result.STDDEV:
-        n, m2 = (_doubles(rows, first.word + i) for i in (0, 2))
-        enough = n > 1
-        deviation = np.sqrt(np.divide(m2, n - 1, out=np.zeros(len(n)), where=enough))
-        return columns.decode(deviation.view(np.int64), enough, rows.heap, DOUBLE)
-    present = valid.mask(first.bit)
-    if out.result is Result.QUOTIENT:
-        counts = np.ascontiguousarray(rows.words[:, places[1].word])
-        return _quotient(rows, first, present & (counts > 0), valid, counts, out)
-    if first.bit2 >= 0:
-        second = valid.mask(first.bit2)
-        present &= ~second if first.merge is Merge.ADD else second
-    words = value_words(rows, first.value_word, first.kind)
-    return columns.decode(words, None if present.all() else present, rows.heap, out.type)
-
-
-def _quotient(
-    rows: Rows, place: AccumulatorWords, present: np.ndarray, valid: ValidBits, counts: np.ndarray, out: Output
-) -> pa.Array:
-    if place.kind is Kind.FLOAT64:
-        mean = np.divide(_doubles(rows, place.word), counts, out=np.zeros(len(counts)), where=present)
-        return columns.decode(mean.view(np.int64), present, rows.heap, DOUBLE)
-    if place.bit2 >= 0:
-        present = present & ~valid.mask(place.bit2)
-        pairs = np.ascontiguousarray(rows.words[:, place.word : place.word + 2])
-    else:
-        low = rows.words[:, place.word]
-        pairs = np.stack([low, low >> 63], axis=1)
-    quotients = np.zeros((len(counts), 2), np.int64)
-    fits = np.zeros(len(counts), np.bool_)
-    divide_decimals(pairs, counts, present, out.type.scale - place.type.scale, quotients, fits)
-    words = quotients if out.type.kind is Kind.INT128 else quotients[:, 0]
-    return columns.decode(words, present & fits, rows.heap, out.type)
-
-
-def _doubles(rows: Rows, word: int) -> np.ndarray:
-    return np.ascontiguousarray(rows.words[:, word]).view(np.float64)

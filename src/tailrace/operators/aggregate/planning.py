@@ -6,25 +6,22 @@ accumulators follows the query, so that the same query always gives the same sta
 
 from __future__ import annotations
 
-from tailrace.api.aggregates import Aggregate, Function
+from tailrace.api.aggregates import Aggregate
 from tailrace.api.relations import Aggregation, OutputMode
 from tailrace.api.windows import CountWindow, CustomWindow, SessionWindow, Window
 from tailrace.errors import AnalysisError
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, Output
+from tailrace.operators.aggregate.functions.counts_and_sums import ROWS
+from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
 from tailrace.operators.aggregate.pattern import Pattern
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Merge, Output, Result
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.process.planning import plan_ttl
 from tailrace.operators.spec import VALUES_MAX
 from tailrace.operators.windows import CustomSpec, WindowSpec
 from tailrace.plan.user_functions import packed
-from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field, array, decimal
+from tailrace.state.layout import Merge
+from tailrace.types import TIMESTAMP, Field
 
-_ORDERED = {
-    Function.MIN: Merge.MIN,
-    Function.MAX: Merge.MAX,
-    Function.FIRST: Merge.FIRST,
-    Function.LAST: Merge.LAST,
-}
-_ROWS = Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT)
 _STAMP = Accumulator(Merge.MAX, AccumulatorInput.STAMP, None, TIMESTAMP)
 
 
@@ -36,20 +33,14 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
         accumulators = _session_bounds(stream)
     elif isinstance(window, CountWindow):
         # Rows come first: they say how full a window is. The last update is the key's, not of a window's rows.
-        accumulators = [_ROWS] if stream.state_ttl is None else [_ROWS, _STAMP]
+        accumulators = [ROWS] if stream.state_ttl is None else [ROWS, _STAMP]
     elif stream.state_ttl is not None:
         accumulators = [_last_update(stream)]
-    outputs: list[Output] = []
-    for aggregate in stream.aggregates:
-        if aggregate.holistic:
-            outputs.append(_holistic(aggregate, stream))
-            continue
-        needed, result, type_ = _decompose(aggregate, stream)
-        outputs.append(Output(aggregate.name, result, tuple(_share(one, accumulators) for one in needed), type_))
+    outputs = [_output(aggregate, stream, accumulators) for aggregate in stream.aggregates]
     function = stream.function
     if function is not None:
-        outputs = [Output(field.name, Result.FUNCTION, (), field.type) for field in function.fields]
-    keeps_rows = function is not None or any(aggregate.holistic for aggregate in stream.aggregates)
+        outputs = [Output(field.name, None, (), field.type) for field in function.fields]
+    keeps_rows = function is not None or any(aggregate.function.holistic for aggregate in stream.aggregates)
     keeps_rows |= isinstance(window, CountWindow) or stream.store not in (None, Pattern.RMW)
     rows = _kept_rows(stream) if keeps_rows else ()
     _check_width(stream, accumulators, rows)
@@ -109,7 +100,7 @@ def _session_bounds(stream: Aggregation) -> list[Accumulator]:
 def _last_update(stream: Aggregation) -> Accumulator:
     """When a record was last updated, by the clock of the time-to-live. It comes before all else."""
     assert stream.state_ttl is not None
-    keeping = [one.name for one in stream.aggregates if one.holistic]
+    keeping = [one.name for one in stream.aggregates if one.function.holistic]
     if keeping or stream.store not in (None, Pattern.RMW):
         what = f"{keeping[0]} keeps" if keeping else f"store {stream.store} keeps"
         raise AnalysisError(
@@ -123,72 +114,25 @@ def _last_update(stream: Aggregation) -> Accumulator:
     return Accumulator(Merge.MAX, AccumulatorInput.VALUE, time.name, time.type)
 
 
-def _holistic(aggregate: Aggregate, stream: Aggregation) -> Output:
-    """The output of an aggregate that is made of all rows of a group."""
-    assert aggregate.column is not None
-    type_ = stream.field(aggregate.column).type
-    made = {
-        Function.QUANTILE: (Result.QUANTILE, DOUBLE),
-        Function.COUNT_DISTINCT: (Result.COUNT_DISTINCT, BIGINT),
-        Function.COLLECT_LIST: (Result.COLLECT_LIST, array(type_)),
-        Function.TOP_K: (Result.TOP_K, array(type_)),
-    }
-    result, output = made[aggregate.function]
-    return Output(aggregate.name, result, (), output, aggregate.column, aggregate.argument)
+def _output(aggregate: Aggregate, stream: Aggregation, accumulators: list[Accumulator]) -> Output:
+    """The output column of an aggregate. What it keeps is added to ``accumulators``."""
+    types = tuple(stream.field(column).type for column in aggregate.columns)
+    inputs = Inputs(aggregate.columns, types, aggregate.arguments)
+    descriptor = DESCRIPTORS[aggregate.function.name]
+    needed = () if descriptor.keeps is None else descriptor.keeps(inputs)
+    shared = tuple(_share(one, accumulators) for one in needed)
+    type_ = descriptor.result(inputs)
+    return Output(aggregate.name, descriptor.name, shared, type_, inputs.columns, inputs.arguments)
 
 
 def _kept_rows(stream: Aggregation) -> tuple[Field, ...]:
     """The columns that are kept of every row: event time and all that is aggregated."""
-    names = {aggregate.column for aggregate in stream.aggregates if aggregate.column is not None}
+    names = {column for aggregate in stream.aggregates for column in aggregate.columns}
     if stream.function is not None:
         names |= {field.name for field in stream.function.columns}
     if stream.time_column is not None:
         names.add(stream.time_column.name)
     return tuple(field for field in stream.schema if field.name in names)
-
-
-def _decompose(aggregate: Aggregate, stream: Aggregation) -> tuple[list[Accumulator], Result, DataType]:
-    """What one aggregate needs, how its output is made of it, and the output's type (Spark's own)."""
-    column = aggregate.column
-    if column is None:
-        return [_ROWS], Result.VALUE, BIGINT
-    type_ = stream.field(column).type
-    match aggregate.function:
-        case Function.COUNT:
-            return [_present(column)], Result.VALUE, BIGINT
-        case Function.SUM:
-            total = _total(column, type_)
-            return [total], Result.VALUE, total.type
-        case Function.AVG if type_.is_decimal:
-            mean = decimal(type_.precision + 4, type_.scale + 4)
-            return [_total(column, type_), _present(column)], Result.QUOTIENT, mean
-        case Function.AVG:
-            total = Accumulator(Merge.ADD, AccumulatorInput.DOUBLE, column, DOUBLE)
-            return [total, _present(column)], Result.QUOTIENT, DOUBLE
-        case Function.STDDEV:
-            return [Accumulator(Merge.MOMENTS, AccumulatorInput.DOUBLE, column, DOUBLE)], Result.STDDEV, DOUBLE
-        case Function.MIN | Function.MAX:
-            return (
-                [Accumulator(_ORDERED[aggregate.function], AccumulatorInput.VALUE, column, type_)],
-                Result.VALUE,
-                type_,
-            )
-        case Function.FIRST | Function.LAST:
-            input = AccumulatorInput.TIMED_PRESENT if aggregate.ignore_nulls else AccumulatorInput.TIMED
-            return [Accumulator(_ORDERED[aggregate.function], input, column, type_)], Result.VALUE, type_
-    raise AssertionError(f"{aggregate.function} is not made of accumulators")
-
-
-def _present(column: str) -> Accumulator:
-    return Accumulator(Merge.ADD, AccumulatorInput.PRESENT, column, BIGINT)
-
-
-def _total(column: str, type_: DataType) -> Accumulator:
-    if type_.is_float:
-        return Accumulator(Merge.ADD, AccumulatorInput.DOUBLE, column, DOUBLE)
-    if type_.is_decimal:
-        return Accumulator(Merge.ADD, AccumulatorInput.VALUE, column, decimal(type_.precision + 10, type_.scale))
-    return Accumulator(Merge.ADD, AccumulatorInput.VALUE, column, BIGINT)
 
 
 def _share(wanted: Accumulator, accumulators: list[Accumulator]) -> int:

@@ -7,81 +7,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
 
 from tailrace.ids import Micros
+from tailrace.operators.aggregate.accumulators import Accumulator, Output
+from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
 from tailrace.operators.aggregate.pattern import Pattern, WindowKind
 from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.operators.top_n.best_spec import Best
 from tailrace.operators.windows import BY_END, CustomSpec, WindowSpec
-from tailrace.state.layout import Merge, RecordLayout, bits_of, record_layout
-from tailrace.types import BIGINT, DataType, Field, Kind, window_of
+from tailrace.state.layout import Merge, RecordLayout, record_layout
+from tailrace.types import BIGINT, DataType, Field, window_of
 
 INT = DataType("int")
 START = "__start"
 """Part of the key of records that lie by their windows' ends: where the window starts."""
 
 
-class AccumulatorInput(StrEnum):
-    """What one row contributes to an accumulator."""
-
-    ONE = "one"  # 1
-    PRESENT = "present"  # 1 where the input is not null, else 0
-    VALUE = "value"  # the input; null contributes nothing
-    DOUBLE = "double"  # the input as a double; null contributes nothing
-    TIMED = "timed"  # (event time, input); a null input is a value
-    TIMED_PRESENT = "timed_present"  # (event time, input); null contributes nothing
-    STAMP = "stamp"  # nothing: the server puts the time of the epoch there
-
-
-class Result(StrEnum):
-    """How accumulators become an output column."""
-
-    VALUE = "value"  # the accumulator as it is
-    QUOTIENT = "quotient"  # accumulator 0 / accumulator 1, null where that is 0 (avg)
-    STDDEV = "stddev"  # sample standard deviation, null below two rows
-    # Of all rows of a group, which are kept for it:
-    QUANTILE = "quantile"  # of ``column``, at the share ``argument``
-    COUNT_DISTINCT = "count_distinct"
-    COLLECT_LIST = "collect_list"  # by event time, then by value
-    TOP_K = "top_k"  # the ``argument`` largest values, largest first
-    FUNCTION = "function"  # a column of the user's function
-
-
-HOLISTIC = frozenset({Result.QUANTILE, Result.COUNT_DISTINCT, Result.COLLECT_LIST, Result.TOP_K, Result.FUNCTION})
-"""Results that are made of all rows of a group, and not of accumulators."""
-
-
-@dataclass(frozen=True)
-class Accumulator:
-    """One mergeable value of a state record. ``type`` is the type of the value kept."""
-
-    merge: Merge
-    input: AccumulatorInput
-    column: str | None  # the input column; None for Lift.ONE
-    type: DataType
-
-    @property
-    def kind(self) -> Kind:
-        kind = self.type.kind
-        assert kind is not None, self.type
-        return kind
-
-    @property
-    def valid_bits(self) -> int:
-        return bits_of(self.merge, self.type)
-
-
-@dataclass(frozen=True)
-class Output:
-    """One output column. ``accumulators`` are indexes into ``AggregateSpec.accumulators``."""
-
-    name: str
-    result: Result
-    accumulators: tuple[int, ...]
-    type: DataType
-    column: str | None = None  # of results of whole groups, as is ``argument``
-    argument: float | None = None
+def needs_rows(output: Output) -> bool:
+    """Whether an output is made of all rows of a group, and not of accumulators."""
+    return output.function is None or DESCRIPTORS[output.function].holistic
 
 
 @dataclass(frozen=True)
@@ -147,7 +91,7 @@ class AggregateSpec:
     @property
     def holistic(self) -> bool:
         """Whether some output needs all rows of a group."""
-        return self.best is not None or any(out.result in HOLISTIC for out in self.outputs)
+        return self.best is not None or any(needs_rows(out) for out in self.outputs)
 
     @property
     def usual_pattern(self) -> Pattern:
@@ -253,21 +197,8 @@ class AggregateSpec:
         return cls(
             name=raw["name"],
             keys=tuple(field(key) for key in raw["keys"]),
-            accumulators=tuple(
-                Accumulator(Merge(a["merge"]), AccumulatorInput(a["input"]), a["column"], DataType(a["type"]["name"]))
-                for a in raw["accumulators"]
-            ),
-            outputs=tuple(
-                Output(
-                    o["name"],
-                    Result(o["result"]),
-                    tuple(o["accumulators"]),
-                    DataType(o["type"]["name"]),
-                    o.get("column"),
-                    o.get("argument"),
-                )
-                for o in raw["outputs"]
-            ),
+            accumulators=tuple(Accumulator.from_json(one) for one in raw["accumulators"]),
+            outputs=tuple(Output.from_json(one) for one in raw["outputs"]),
             window=WindowSpec(**raw["window"]) if raw["window"] else None,
             window_name=raw["window_name"],
             window_position=raw["window_position"],

@@ -6,7 +6,8 @@ import pyarrow as pa
 
 from tailrace.env.files.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.count_window.sliding import CountPanes
 from tailrace.operators.ingest.registry import ingest_of
 from tailrace.state.layout import Merge
@@ -20,7 +21,7 @@ _SPEC = AggregateSpec(
         Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
         Accumulator(Merge.MAX, AccumulatorInput.VALUE, "s", _TEXT),
     ),
-    outputs=(Output("max", Result.VALUE, (1,), _TEXT),),
+    outputs=(Output("max", "max", (1,), _TEXT),),
     window=None,
     window_name="window",
     window_position=0,

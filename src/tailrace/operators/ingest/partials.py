@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.event_time import IngestCounts
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes

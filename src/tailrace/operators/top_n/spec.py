@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tailrace.ids import Micros
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.windows import WindowSpec

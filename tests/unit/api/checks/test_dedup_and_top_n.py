@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+import tailrace as tr
 from support.bids import RecordingRuntime
-from tailrace.api import aggregates as tr
 from tailrace.api.relations import Deduplication, OutputMode, Ranking
 from tailrace.api.stream import Stream
 from tailrace.api.windows import count_window, custom_window, session_window, window

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+import tailrace as tr
 from support.bids import RecordingRuntime
-from tailrace.api import aggregates as tr
 from tailrace.api.relations import Join, OutputMode, ValidTo, Within
 from tailrace.api.stream import Stream
 from tailrace.api.windows import Window, session_window, window

@@ -2,8 +2,8 @@
 
 import pytest
 
+import tailrace as tr
 from support.bids import SCHEMA, RecordingRuntime
-from tailrace.api import aggregates as tr
 from tailrace.api.stream import Stream
 from tailrace.api.windows import count_window, session_window, window
 from tailrace.errors import AnalysisError

@@ -19,7 +19,8 @@ from support.operators.keyed_cluster import NO_TIME, KeyedCluster, Times
 from support.operators.record_work import RecordWork
 from support.operators.ttl_scenario import Row, Story, tell
 from tailrace.ids import Micros
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.ttl_aggregate import TtlAggregate
 from tailrace.operators.ingest.registry import ingest_of
 from tailrace.operators.timers.ttl import Clock, Ttl
@@ -45,7 +46,7 @@ def spec_of(clock: Clock, span: int = 10, shards: int = 3, keys: tuple[Field, ..
             Accumulator(Merge.ADD, AccumulatorInput.VALUE, "v", BIGINT),
             Accumulator(Merge.MAX, AccumulatorInput.VALUE, "s", TEXT),
         ),
-        outputs=(Output("total", Result.VALUE, (1,), BIGINT), Output("most", Result.VALUE, (2,), TEXT)),
+        outputs=(Output("total", "sum", (1,), BIGINT), Output("most", "max", (2,), TEXT)),
         window=None,
         window_name="",
         window_position=0,

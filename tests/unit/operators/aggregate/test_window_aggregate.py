@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from tailrace.env.files.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate, compact_sections
 from tailrace.operators.ingest import partials as input
 from tailrace.operators.ingest.frame import Frame, split
@@ -39,12 +40,12 @@ def spec_of(window: WindowSpec | None, emit_changed: bool) -> AggregateSpec:
         Accumulator(Merge.MOMENTS, AccumulatorInput.DOUBLE, "v", DOUBLE),
     )
     outputs = (
-        Output("n", Result.VALUE, (0,), BIGINT),
-        Output("sum", Result.VALUE, (1,), BIGINT),
-        Output("max", Result.VALUE, (2,), STRING),
-        Output("last", Result.VALUE, (3,), STRING),
-        Output("dsum", Result.VALUE, (4,), wide),
-        Output("dev", Result.STDDEV, (5,), DOUBLE),
+        Output("n", "count", (0,), BIGINT),
+        Output("sum", "sum", (1,), BIGINT),
+        Output("max", "max", (2,), STRING),
+        Output("last", "last", (3,), STRING),
+        Output("dsum", "sum", (4,), wide),
+        Output("dev", "stddev", (5,), DOUBLE),
     )
     return AggregateSpec(
         name="counts",

@@ -23,7 +23,8 @@ from support.operators import window_scenario as cases
 from support.operators.window_scenario import INCREMENTAL, Row, by_count, play, spec_of
 from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
 from tailrace.operators.count_window import sliding as count_panes
 from tailrace.operators.count_window import steps as count_steps
@@ -79,11 +80,11 @@ def every_aggregate(size: int, slide: int, store: str | None) -> AggregateSpec:
         Accumulator(Merge.ADD, AccumulatorInput.DOUBLE, "d", DOUBLE),
     ]
     outputs = [
-        Output("rows", Result.VALUE, (0,), BIGINT),
-        Output("deviation", Result.STDDEV, (2,), DOUBLE),
-        Output("total", Result.VALUE, (3,), WIDE),
-        Output("mean", Result.QUOTIENT, (4, 1), DOUBLE),
-        Output("sum", Result.VALUE, (5,), DOUBLE),
+        Output("rows", "count", (0,), BIGINT),
+        Output("deviation", "stddev", (2,), DOUBLE),
+        Output("total", "sum", (3,), WIDE),
+        Output("mean", "avg", (4, 1), DOUBLE),
+        Output("sum", "sum", (5,), DOUBLE),
     ]
     for merge, input in (
         (Merge.MIN, AccumulatorInput.VALUE),
@@ -91,10 +92,10 @@ def every_aggregate(size: int, slide: int, store: str | None) -> AggregateSpec:
         (Merge.FIRST, AccumulatorInput.TIMED),
     ):
         for name, type_ in VALUES.items():
-            outputs.append(Output(f"{merge}_{name}", Result.VALUE, (len(accumulators),), type_))
+            outputs.append(Output(f"{merge}_{name}", "max", (len(accumulators),), type_))
             accumulators.append(Accumulator(merge, input, name, type_))
     accumulators.append(Accumulator(Merge.LAST, AccumulatorInput.TIMED_PRESENT, "s", VALUES["s"]))
-    outputs.append(Output("last_s", Result.VALUE, (len(accumulators) - 1,), VALUES["s"]))
+    outputs.append(Output("last_s", "last", (len(accumulators) - 1,), VALUES["s"]))
     return spec_of(
         (),
         accumulators=tuple(accumulators),
@@ -201,7 +202,7 @@ def test_nothing_is_left_of_keys_that_are_forgotten(
     spec = spec_of(
         (),
         accumulators=tuple(accumulators),
-        outputs=(Output("n", Result.VALUE, (0,), BIGINT),),
+        outputs=(Output("n", "count", (0,), BIGINT),),
         count_size=size,
         count_slide=slide,
         watermarked=clock is Clock.EVENT,

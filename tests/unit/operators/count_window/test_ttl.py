@@ -18,7 +18,8 @@ from support.operators.keyed_cluster import NO_TIME, Times
 from support.operators.ttl_rows import COLUMNS, TEXT, TS, K, N, S, V, row_maker
 from support.operators.ttl_scenario import Row, Story, tell
 from tailrace.ids import Micros
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP
@@ -33,10 +34,10 @@ def spec_of(
 ) -> AggregateSpec:
     timed = clock is Clock.EVENT or in_time
     outputs = [
-        Output("count", Result.VALUE, (0,), BIGINT),
-        Output("most", Result.VALUE, (2,), TEXT),
-        *([Output("latest", Result.VALUE, (3,), TIMESTAMP)] if timed else []),
-        *([Output("middle", Result.QUANTILE, (), DOUBLE, "v", 0.5)] if store == "whole" else []),
+        Output("count", "count", (0,), BIGINT),
+        Output("most", "max", (2,), TEXT),
+        *([Output("latest", "max", (3,), TIMESTAMP)] if timed else []),
+        *([Output("middle", "quantile", (), DOUBLE, ("v",), (0.5,))] if store == "whole" else []),
     ]
     return AggregateSpec(
         name="c",

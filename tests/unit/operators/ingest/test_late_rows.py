@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from support.operators.join_inputs import SPECS, both_sides
 from support.operators.session_scenario import TYPES, batch_of
 from tailrace.ids import Micros
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.event_time import IngestCounts
 from tailrace.operators.ingest.late_rows import late_columns
 from tailrace.operators.ingest.registry import ingest_of
@@ -41,7 +42,7 @@ def aggregate(**more: Any) -> AggregateSpec:
         name="a",
         keys=(Field("k", DataType("string")),),
         accumulators=(Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),),
-        outputs=(Output("n", Result.VALUE, (0,), BIGINT),),
+        outputs=(Output("n", "count", (0,), BIGINT),),
         window_name="window",
         window_position=0,
         time_column=Field("ts", TIMESTAMP),

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from support.operators.session_scenario import GAP, STRING, TYPES, Row, batch_of, emitted, judged, play, streams, wanted
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest import partials as input
 from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.session import open_sessions
@@ -47,11 +48,11 @@ def spec_of(emit_changed: bool) -> AggregateSpec:
             Accumulator(Merge.LAST, AccumulatorInput.TIMED, "v", BIGINT),
         ),
         outputs=(
-            Output("n", Result.VALUE, (2,), BIGINT),
-            Output("sum", Result.VALUE, (3,), BIGINT),
-            Output("max", Result.VALUE, (4,), STRING),
-            Output("last", Result.VALUE, (5,), BIGINT),
-            Output("first time", Result.VALUE, (0,), TIMESTAMP),
+            Output("n", "count", (2,), BIGINT),
+            Output("sum", "sum", (3,), BIGINT),
+            Output("max", "max", (4,), STRING),
+            Output("last", "last", (5,), BIGINT),
+            Output("first time", "first", (0,), TIMESTAMP),
         ),
         window=None,
         window_name="session_window",

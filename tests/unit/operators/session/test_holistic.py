@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from support.operators.session_scenario import GAP, STRING, Row, batch_of, emitted, judged, play, streams, wanted
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.aggregate.spec import Accumulator, AccumulatorInput, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest import rows as row_ingest
 from tailrace.operators.ingest.rows import RowIngest
 from tailrace.operators.session import holistic as session_rows
@@ -38,10 +39,10 @@ def spec_of(emit_changed: bool) -> AggregateSpec:
         keys=(Field("k", STRING),),
         accumulators=(Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),),
         outputs=(
-            Output("n", Result.VALUE, (0,), BIGINT),
-            Output("middle", Result.QUANTILE, (), DOUBLE, "v", 0.5),
-            Output("texts", Result.COLLECT_LIST, (), array(STRING), "s"),
-            Output("different", Result.COUNT_DISTINCT, (), BIGINT, "v"),
+            Output("n", "count", (0,), BIGINT),
+            Output("middle", "quantile", (), DOUBLE, ("v",), (0.5,)),
+            Output("texts", "collect_list", (), array(STRING), ("s",)),
+            Output("different", "count_distinct", (), BIGINT, ("v",)),
         ),
         window=None,
         window_name="session_window",

@@ -21,7 +21,8 @@ from support.operators import window_scenario as window_cases
 from support.operators.window_scenario import CUSTOM, STRING, Row, batch_of, by_count, by_slide, by_time, spec_of
 from tailrace.errors import UserFunctionError
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.aggregate.spec import AggregateSpec, Output, Result
+from tailrace.operators.aggregate.accumulators import Output
+from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest.registry import ingest_of
 from tailrace.operators.registry import compact_sections, operator_of
@@ -36,9 +37,9 @@ EXAMPLES = settings(max_examples=400 if LONG else 25, deadline=None, print_blob=
 AT_ONCE = st.sampled_from([1, 7, 1 << 17])
 NAMES = ("n", "total")
 OUTPUTS = (
-    Output("k", Result.FUNCTION, (), STRING),
-    Output("n", Result.FUNCTION, (), BIGINT),
-    Output("total", Result.FUNCTION, (), BIGINT),
+    Output("k", None, (), STRING),
+    Output("n", None, (), BIGINT),
+    Output("total", None, (), BIGINT),
 )
 WINDOWS: dict[str, dict[str, Any]] = {
     "custom": {"custom": CUSTOM},

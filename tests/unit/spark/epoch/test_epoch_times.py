@@ -2,8 +2,8 @@
 
 import json
 
+import tailrace as tr
 from support.bids import SCHEMA, RecordingRuntime
-from tailrace.api import aggregates as tr
 from tailrace.api.options import Options, WatermarkRule
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import tailrace as tr
 from support.bids import RecordingRuntime
-from tailrace.api import aggregates as tr
 from tailrace.api.options import HintTuning, Options
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream

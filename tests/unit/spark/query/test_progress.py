@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+import tailrace as tr
 from support.bids import bids
-from tailrace.api import aggregates as tr
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import session_window, window

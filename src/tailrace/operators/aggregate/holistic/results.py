@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
+from tailrace.operators.aggregate.accumulators import Output
 from tailrace.operators.aggregate.finish import finish
-from tailrace.operators.aggregate.holistic import functions as group_functions
-from tailrace.operators.aggregate.spec import HOLISTIC, AggregateSpec, Output, Result
+from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
+from tailrace.operators.aggregate.spec import AggregateSpec, needs_rows
 from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.output import output_schema
 from tailrace.operators.rows.groups import Groups
@@ -33,7 +34,7 @@ class GroupResults:
         self._best = None if spec.best is None else BestResults(spec)
         self._schema = output_schema(spec)
         self._types: dict[str, DataType] = {field.name: field.type for field in (*spec.keys, *spec.rows)}
-        merged = tuple(out for out in spec.outputs if out.result not in HOLISTIC)
+        merged = tuple(out for out in spec.outputs if not needs_rows(out))
         self._merged = replace(
             spec,
             keys=(_GROUP,),
@@ -63,7 +64,7 @@ class GroupResults:
             arrays.insert(spec.window_position, window)
         merged = self._merge(groups)
         for out in spec.outputs:
-            arrays.append(merged[out.name] if out.result not in HOLISTIC else self._whole(groups, out))
+            arrays.append(self._of_rows(groups, out) if needs_rows(out) else merged[out.name])
         arrays = [array.cast(field.type) for array, field in zip(arrays, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -85,18 +86,8 @@ class GroupResults:
         assert len(numbers) == len(groups) and bool((np.diff(numbers) == 1).all()), "a group without a record"
         return {name: made.column(name) for name in made.schema.names[1:]}
 
-    def _whole(self, groups: Groups, out: Output) -> pa.Array:
-        assert out.column is not None
-        match out.result:
-            case Result.QUANTILE:
-                assert out.argument is not None
-                return group_functions.quantile(groups, out.column, out.argument)
-            case Result.COUNT_DISTINCT:
-                return group_functions.count_distinct(groups, out.column)
-            case Result.COLLECT_LIST:
-                assert self._spec.time_column is not None
-                return group_functions.collect_list(groups, out.column, self._spec.time_column.name)
-            case Result.TOP_K:
-                assert out.argument is not None
-                return group_functions.top_k(groups, out.column, int(out.argument))
-        raise AssertionError(out.result)
+    def _of_rows(self, groups: Groups, out: Output) -> pa.Array:
+        assert out.function is not None, "a window function makes its rows itself"
+        of_rows = DESCRIPTORS[out.function].of_rows
+        assert of_rows is not None
+        return of_rows(groups, out, "" if self._spec.time_column is None else self._spec.time_column.name)

@@ -1,0 +1,100 @@
+"""What a record keeps for an aggregation, and how its output columns are made of that: plain data, part of the spec.
+
+An accumulator is one mergeable value of a record. Names of inputs are written into checkpoints: never rename one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tailrace.state.layout import Merge, bits_of
+from tailrace.types import DataType, Kind
+
+Argument = bool | int | float | str | tuple[float, ...] | None
+"""A constant argument of an aggregate, as JSON can hold it."""
+
+
+class AccumulatorInput(StrEnum):
+    """What one row contributes to an accumulator."""
+
+    ONE = "one"  # 1
+    PRESENT = "present"  # 1 where the input is not null, else 0
+    VALUE = "value"  # the input; null contributes nothing
+    DOUBLE = "double"  # the input as a double; null contributes nothing
+    TIMED = "timed"  # (event time, input); a null input is a value
+    TIMED_PRESENT = "timed_present"  # (event time, input); null contributes nothing
+    STAMP = "stamp"  # nothing: the server puts the time of the epoch there
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """One mergeable value of a state record. ``type`` is the type of the value kept."""
+
+    merge: Merge
+    input: AccumulatorInput
+    column: str | None  # the input column; None where a row contributes no value of its own
+    type: DataType
+
+    @property
+    def kind(self) -> Kind:
+        kind = self.type.kind
+        assert kind is not None, self.type
+        return kind
+
+    @property
+    def valid_bits(self) -> int:
+        return bits_of(self.merge, self.type)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Accumulator:
+        return cls(Merge(raw["merge"]), AccumulatorInput(raw["input"]), raw["column"], DataType(raw["type"]["name"]))
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What an aggregate is called with: columns, their types, and constants."""
+
+    columns: tuple[str, ...]
+    types: tuple[DataType, ...]
+    arguments: tuple[Argument, ...] = ()
+
+    @property
+    def column(self) -> str:
+        """The only column."""
+        (column,) = self.columns
+        return column
+
+    @property
+    def type(self) -> DataType:
+        """The type of the only column."""
+        (type_,) = self.types
+        return type_
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output column. ``accumulators`` are indexes into ``AggregateSpec.accumulators``.
+
+    ``function``: the name of an aggregate; None for a column of the user's window function.
+    """
+
+    name: str
+    function: str | None
+    accumulators: tuple[int, ...]
+    type: DataType
+    columns: tuple[str, ...] = ()
+    arguments: tuple[Argument, ...] = ()
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Output:
+        return cls(
+            raw["name"],
+            raw["function"],
+            tuple(raw["accumulators"]),
+            DataType(raw["type"]["name"]),
+            tuple(raw["columns"]),
+            tuple(tuple(one) if isinstance(one, list) else one for one in raw["arguments"]),
+        )

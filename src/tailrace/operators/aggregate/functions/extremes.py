@@ -1,0 +1,54 @@
+"""The smallest and the largest value, and the first and the last by event time."""
+
+from __future__ import annotations
+
+from tailrace.api.aggregates import Aggregate
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs
+from tailrace.operators.aggregate.functions.descriptor import Descriptor, same_type
+from tailrace.state.layout import Merge
+
+__all__ = ["first", "last", "max", "min"]
+
+
+def _extreme(merge: Merge) -> Descriptor:
+    def keeps(inputs: Inputs) -> tuple[Accumulator, ...]:
+        return (Accumulator(merge, AccumulatorInput.VALUE, inputs.column, inputs.type),)
+
+    return Descriptor(merge.value, same_type, keeps=keeps)
+
+
+def _by_time(merge: Merge) -> Descriptor:
+    def keeps(inputs: Inputs) -> tuple[Accumulator, ...]:
+        (ignore_nulls,) = inputs.arguments
+        input = AccumulatorInput.TIMED_PRESENT if ignore_nulls else AccumulatorInput.TIMED
+        return (Accumulator(merge, input, inputs.column, inputs.type),)
+
+    return Descriptor(merge.value, same_type, keeps=keeps, needs_time=True)
+
+
+_MIN, _MAX = _extreme(Merge.MIN), _extreme(Merge.MAX)
+_FIRST, _LAST = _by_time(Merge.FIRST), _by_time(Merge.LAST)
+
+
+def min(col: str) -> Aggregate:
+    """The smallest value; nulls are left out.
+
+    >>> min("price").name
+    'min(price)'
+    """
+    return _MIN(col)
+
+
+def max(col: str) -> Aggregate:
+    """The largest value; nulls are left out."""
+    return _MAX(col)
+
+
+def first(col: str, ignorenulls: bool = False) -> Aggregate:
+    """The value with the smallest event time; of several, the smallest, null before any other."""
+    return _FIRST(col, arguments=(ignorenulls,))
+
+
+def last(col: str, ignorenulls: bool = False) -> Aggregate:
+    """The value with the largest event time; of several, the largest."""
+    return _LAST(col, arguments=(ignorenulls,))
