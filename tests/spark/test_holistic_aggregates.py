@@ -16,15 +16,15 @@ from support.queries.simple import SECOND, WINDOWED, Scripted, batches
 from tailrace.testing import Aggregate, Question, Windows, expected
 
 SUMS = WINDOWED.aggregates
-WHOLE = (
+HOLISTIC = (
     *SUMS,
     Aggregate("quantile", "v", "middle", argument=0.5),
     Aggregate("count_distinct", "v", "different"),
     Aggregate("collect_list", "v", "all"),
     Aggregate("top_k", "v", "top", argument=2),
 )
-APPEND = Question(("k",), WHOLE, Windows(10 * SECOND, 5 * SECOND), "ts", 5 * SECOND)
-UPDATE = Question(("k",), WHOLE, Windows(10 * SECOND, 10 * SECOND), "ts", 5 * SECOND, "update")
+APPEND = Question(("k",), HOLISTIC, Windows(10 * SECOND, 5 * SECOND), "ts", 5 * SECOND)
+UPDATE = Question(("k",), HOLISTIC, Windows(10 * SECOND, 10 * SECOND), "ts", 5 * SECOND, "update")
 MODES = pytest.mark.parametrize(
     "question",
     [

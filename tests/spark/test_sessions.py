@@ -25,7 +25,7 @@ from support.queries.simple import SCHEMA, SECOND, SUMS, Scripted
 from tailrace.testing import Aggregate, Question, ScriptedSource, Windows, expected
 from tailrace.testing.compare import rows_of
 
-WHOLE = (
+HOLISTIC = (
     *SUMS,
     Aggregate("quantile", "v", "middle", argument=0.5),
     Aggregate("collect_list", "v", "all"),
@@ -39,7 +39,7 @@ def asked(aggregates: tuple[Aggregate, ...], mode: str) -> Question:
     return Question(("k",), aggregates, None, "ts", 4 * SECOND, mode, session_gap=3 * SECOND)
 
 
-QUESTIONS = [asked(aggregates, mode) for aggregates in (SUMS, WHOLE) for mode in ("append", "update")]
+QUESTIONS = [asked(aggregates, mode) for aggregates in (SUMS, HOLISTIC) for mode in ("append", "update")]
 KINDS = ("append", "update", "whole groups, append", "whole groups, update")
 
 

@@ -1,7 +1,7 @@
-"""Two servers' worth of an operator, and the sections they would have written.
+"""One operator on two servers, and the sections that the servers would have written.
 
-Shards move, epochs are undone and redone, servers start anew from sections that were folded or not, with little memory
-or much. A subclass says how rows reach the operator.
+Shards move, epochs are undone and repeated, and servers restart from sections, compacted or not, with little memory or
+much. A subclass defines how rows reach the operator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SERVERS = 2
 
 class Cluster:
     def __init__(self, spec: Any, rng: random.Random, folder: str, owner: list[int] | None = None) -> None:
-        """``owner``: where a test chooses those of the shards."""
+        """``owner``: the server of each shard, where a test chooses it."""
         self.spec = spec
         self._rng = rng
         self._folder = folder
@@ -45,7 +45,7 @@ class Cluster:
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def epoch(self, number: int, *given: Any) -> list[Any]:
-        """As ``run``, and written."""
+        """Runs the epoch and writes its deltas as sections."""
         emitted = self.run(number, *given)
         for server in self.servers:
             for shard, batch in server.delta(number).items():
@@ -57,7 +57,7 @@ class Cluster:
         return emitted
 
     def run(self, number: int, *given: Any) -> list[Any]:
-        """Apply and advance; what is emitted."""
+        """Applies and advances the epoch; returns its output."""
         raise NotImplementedError
 
     def undo(self, number: int) -> None:
@@ -92,7 +92,7 @@ class Cluster:
         self.servers[1 - old].restore(shard, self._stored(shard, horizon), horizon)
 
     def restart(self, spec: Any = None) -> None:
-        """Every server anew, from what was written; with another description where it may change."""
+        """Restarts every server from the written sections, with another spec where one is given."""
         self.spec = spec or self.spec
         horizon = max(server.horizon for server in self.servers)
         self.close()
@@ -101,7 +101,7 @@ class Cluster:
             for shard, owner in enumerate(self._owner):
                 if owner == i:
                     self.servers[i].restore(shard, self._stored(shard, horizon), horizon)
-        for server in self.servers:  # one without shards learns of the horizon with its next epoch
+        for server in self.servers:  # a server without shards would learn the horizon only with its next epoch
             if not server.shards:
                 server.restore(self.spec.shards - 1, [], horizon)
                 server.drop_shard(self.spec.shards - 1)

@@ -1,4 +1,4 @@
-"""A cluster of a join, whose rows of both sides come as they would arrive, with hashes of a test's choice."""
+"""A cluster of a join: rows of both sides in order of arrival, with hashes that a test may choose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.state.sections import sections
 
 
 class JoinCluster(Cluster):
-    """``pool``: how many hashes there are; ``hashes`` and ``owner`` where a test chooses those of keys and shards."""
+    """``pool``: how many different hashes there are. ``hashes``, ``owner``: where a test chooses them."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A cluster whose rows come as dictionaries and go through the tasks' own lifting; epochs have times of both clocks."""
+"""A cluster whose rows are dictionaries and pass through the tasks' ingest; epochs have times of both clocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_TIME = -(2**63)
 
 @dataclass(frozen=True)
 class Times:
-    """What an epoch goes by."""
+    """The times of one epoch."""
 
     late_before: int = NO_TIME
     watermark: int = NO_TIME

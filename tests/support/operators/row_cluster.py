@@ -1,4 +1,4 @@
-"""A cluster whose rows, tuples of Python values by ``types``, go through the tasks in partitions, combined or not."""
+"""A cluster whose rows are tuples of Python values; tasks ingest them in partitions, with or without combining."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tailrace.types import DataType
 
 
 class RowCluster(Cluster):
-    """``pool``: how many hashes there are, so that keys collide; None: their own."""
+    """``pool``: how many different hashes there are, so that keys collide; None: the real hashes."""
 
     def __init__(
         self, spec: Any, types: dict[str, DataType], rng: random.Random, folder: str, pool: int | None = None
@@ -48,7 +48,7 @@ class RowCluster(Cluster):
         return emitted
 
     def _frames(self, rows: list[Any], late_before: int) -> list[Frame]:
-        """What one task sends: its rows in one chunk or two."""
+        """The frames of one task: its rows in one chunk or two."""
         ingest = ingest_of(self.spec, late_before, self._rng.random() < 0.5, self._types)
         cut = self._rng.randrange(len(rows) + 1)
         frames = [ingest.frame([self._batch(part)]) for part in (rows[:cut], rows[cut:]) if part]

@@ -1,7 +1,7 @@
-"""The plot of an operator's story: tries that come to nothing, replays, what is forgotten, moves, restarts.
+"""A random sequence of epochs through an operator: failed tries, replays, dropped undo logs, moved shards, restarts.
 
-All operators are told by the same plot. What is an operator's own are the scenes: the rows and times of an epoch, what
-it must emit, and what else must hold. The plot draws from the story's seed, so a story is its seed.
+``play`` is the same for all operators. A ``Scenario`` is one operator's part: the rows and times of an epoch, what the
+epoch must emit, and which invariants hold after it. All randomness comes from one seed, so a seed repeats a run.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from support.operators.cluster import Cluster
 from tailrace.operators.ingest.key_hash import put_hashes
 
 
-class Scenes:
-    """What a story is about. ``cluster`` is told it."""
+class Scenario:
+    """One operator's rows, times and checks. ``cluster`` runs them."""
 
     sizes: Sequence[int] = (0, 1, 10, 30)
     """Rows of an epoch."""
@@ -29,85 +29,85 @@ class Scenes:
         self.cluster: Any = cluster
 
     def given(self, epoch: int, count: int) -> tuple[Any, ...]:
-        """What the cluster is given in the epoch, with about so many rows; the story's times go on."""
+        """The epoch's input for ``cluster.run``, with about so many rows. Time moves on."""
         raise NotImplementedError
 
     def saved(self) -> Any:
-        """Where the story stands."""
+        """The position in the stream of rows, for ``rewind_to``."""
         raise NotImplementedError
 
-    def put_back(self, saved: Any) -> None:
-        """An epoch came to nothing: the story stands there again."""
+    def rewind_to(self, saved: Any) -> None:
+        """An epoch failed: the stream continues from this position."""
         raise NotImplementedError
 
     def check(self, epoch: int, given: tuple[Any, ...], found: list[Any]) -> None:
-        """Whether that is what the epoch emits."""
+        """Fails where ``found`` is not what the epoch must emit."""
         raise NotImplementedError
 
     def restart(self) -> None:
         self.cluster.restart()
 
-    def settled(self) -> None:
-        """What holds after an epoch, whatever came between it and the next."""
+    def check_invariants(self) -> None:
+        """Invariants after an epoch, and after whatever followed it: a dropped undo log, a moved shard, a restart."""
 
 
-class TimedScenes(Scenes):
-    """Of a ``story`` that makes rows, and times by them, and holds nothing that changes but numbers."""
+class TimedScenario(Scenario):
+    """A scenario over a ``stream`` that makes rows and times. All of the stream's mutable state is plain numbers."""
 
-    def __init__(self, cluster: Any, story: Any) -> None:
+    def __init__(self, cluster: Any, stream: Any) -> None:
         super().__init__(cluster)
-        self.story: Any = story
+        self.stream: Any = stream
 
     def given(self, epoch: int, count: int) -> tuple[Any, ...]:
-        rows = self.story.rows(count)
-        return rows, self.story.times(rows)
+        rows = self.stream.rows(count)
+        return rows, self.stream.times(rows)
 
     def saved(self) -> Any:
-        return dict(vars(self.story))
+        return dict(vars(self.stream))
 
-    def put_back(self, saved: Any) -> None:
-        vars(self.story).update(saved)
+    def rewind_to(self, saved: Any) -> None:
+        vars(self.stream).update(saved)
 
 
-def play(scenes: Scenes, rng: random.Random, epochs: int, *, failing: float = 0.2, restarting: float = 0.1) -> None:
-    """``failing``, ``restarting``: how likely it is before and after each epoch."""
-    cluster: Cluster = scenes.cluster
+def play(scenario: Scenario, rng: random.Random, epochs: int, *, failing: float = 0.2, restarting: float = 0.1) -> None:
+    """``failing``, ``restarting``: the probability of each, before and after every epoch."""
+    cluster: Cluster = scenario.cluster
     before: tuple[tuple[Any, ...], dict[int, int], Counter[str]] | None = None
     for epoch in range(epochs):
-        if rng.random() < failing:  # an attempt that comes to nothing
-            saved = scenes.saved()
-            cluster.run(epoch, *scenes.given(epoch, rng.randint(0, 12)))
-            scenes.put_back(saved)
+        if rng.random() < failing:  # a try that fails
+            saved = scenario.saved()
+            cluster.run(epoch, *scenario.given(epoch, rng.randint(0, 12)))
+            scenario.rewind_to(saved)
             cluster.undo(epoch)
-            if before is not None and rng.random() < 0.5:  # and the epoch before it is tried once more
+            if before is not None and rng.random() < 0.5:  # and the epoch before it is replayed
                 given, counts, emitted = before
                 cluster.undo(epoch - 1)
                 cluster.take_back_sections(counts)
                 again = Counter(map(repr, cluster.epoch(epoch - 1, *given)))
                 assert again == emitted, f"a replayed epoch {epoch - 1} emits other rows"
-                scenes.put_back(saved)
-        given = scenes.given(epoch, rng.choice(scenes.sizes))
+                scenario.rewind_to(saved)
+        given = scenario.given(epoch, rng.choice(scenario.sizes))
         counts = cluster.section_counts()
         found = cluster.epoch(epoch, *given)
-        scenes.check(epoch, given, found)
+        scenario.check(epoch, given, found)
         before = (given, counts, Counter(map(repr, found)))
         if rng.random() < 0.3:
             cluster.forget(epoch - 1)
             before = None
         if rng.random() < restarting:
-            scenes.restart()
+            scenario.restart()
             before = None
         elif rng.random() < 0.15:
             cluster.forget(epoch)
             cluster.move(rng.randrange(cluster.spec.shards))
             before = None
-        scenes.settled()
+        scenario.check_invariants()
     cluster.close()
 
 
 @contextmanager
 def few_hashes(rng: random.Random, *modules: ModuleType) -> Iterator[None]:
-    """Keys that these modules hash have so few hashes, in some stories, that they collide."""
+    """In some runs the keys that these modules hash get so few different hashes that they collide."""
     hashes = rng.choice([1, 2, 50, 2**62])
 
     def put_few(rows: Any, program: Any) -> None:

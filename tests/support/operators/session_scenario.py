@@ -1,4 +1,4 @@
-"""Streams of rows for sessions, and a driver that plays them to an operator on two servers, as badly as can be."""
+"""Random rows for sessions, and a driver that runs them through an operator on two servers, with failures."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def play(
     seed: int,
     forgets: float = 0.3,
 ) -> None:
-    """Two servers; tries that fail half-way, on one of them or both; a server that is lost; folded sections."""
+    """Two servers; tries that fail half-way on one or both of them; a lost server; compacted sections."""
     names = [output.name for output in spec.outputs]
     chance = random.Random(seed)
     ranges = [(0, 1), (1, spec.shards)]
@@ -120,7 +120,7 @@ def play(
                 late += ingest.counts.late_rows
             return out, late
 
-        whole, late = frames(rows)
+        all_frames, late = frames(rows)
         assert late == judgement.late[epoch]
         got: Emitted = {}
         for number, server in enumerate(servers):
@@ -130,7 +130,7 @@ def play(
                 if chance.random() < 0.6:
                     server.advance(epoch, before, max(watermark, before) + chance.randrange(40))
                 server.undo(epoch)
-            server.apply(epoch, [split(frame, spec.layout(), ranges)[number] for frame in whole])
+            server.apply(epoch, [split(frame, spec.layout(), ranges)[number] for frame in all_frames])
             got |= emitted(server.advance(epoch, before, watermark), names)
             for shard, batch in server.delta(epoch).items():
                 sections[shard].append(batch)

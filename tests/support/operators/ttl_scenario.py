@@ -1,6 +1,6 @@
-"""Epochs of an operator that forgets keys, told from a seed: rows, times, failed tries, replays, moves, restarts.
+"""Random epochs of an operator whose keys expire: rows, times, failed tries, replays, moved shards, restarts.
 
-Who tells it brings the operator's description, rows of his own making and a model of what each epoch must emit.
+The caller brings the operator's spec, a function that makes rows, and a model of what each epoch must emit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from support.operators.keyed_cluster import NO_TIME, KeyedCluster, Times
-from support.operators.scenario import TimedScenes, few_hashes, play
+from support.operators.scenario import TimedScenario, few_hashes, play
 from tailrace.ids import Micros
 from tailrace.operators.ingest import partials as input
 from tailrace.operators.ingest import rows as row_ingest
@@ -29,11 +29,11 @@ class Model(Protocol):
 
     @property
     def kept(self) -> int | None:
-        """How many records are kept; None: nobody can say."""
+        """How many records are kept; None where the model does not know."""
 
 
-class Story:
-    """``make``: a row at about this time. Times are whole numbers of ``unit`` microseconds."""
+class TimedRows:
+    """Makes rows and epoch times. ``make``: a row at about the given time."""
 
     def __init__(
         self, clock: Clock, span: int, rng: random.Random, make: Callable[[int], Row], *, late_by_watermark: bool
@@ -57,32 +57,32 @@ class Story:
         return Times(before, self.mark if self._by_watermark else self.forgotten, self.now, self.forgotten)
 
 
-class _Epochs(TimedScenes):
-    def __init__(self, cluster: KeyedCluster, story: Story, model: Model) -> None:
-        super().__init__(cluster, story)
+class _Epochs(TimedScenario):
+    def __init__(self, cluster: KeyedCluster, stream: TimedRows, model: Model) -> None:
+        super().__init__(cluster, stream)
         self.model = model
 
     def check(self, epoch: int, given: tuple[Any, ...], found: list[Any]) -> None:
         assert Counter(map(repr, found)) == self.model.epoch(*given), f"epoch {epoch}"
 
     def restart(self) -> None:
-        rng, story, spec = self.story.rng, self.story, self.cluster.spec
-        if rng.random() < 0.5:  # a time-to-live may be another one from then on
-            story.span = story.span * rng.choice([1, 3, 9]) // rng.choice([1, 2, 8]) + 1
-            spec = replace(spec, ttl=replace(spec.ttl, span=Micros(story.span)))
+        rng, stream, spec = self.stream.rng, self.stream, self.cluster.spec
+        if rng.random() < 0.5:  # a restart may change the time-to-live
+            stream.span = stream.span * rng.choice([1, 3, 9]) // rng.choice([1, 2, 8]) + 1
+            spec = replace(spec, ttl=replace(spec.ttl, span=Micros(stream.span)))
         self.cluster.restart(spec)
 
-    def settled(self) -> None:
+    def check_invariants(self) -> None:
         if self.model.kept is not None:
             assert self.cluster.rows == self.model.kept
 
 
-def tell(
-    spec: Any, columns: tuple[Field, ...], story: Story, model: Model, rng: random.Random, epochs: int
+def run_scenario(
+    spec: Any, columns: tuple[Field, ...], stream: TimedRows, model: Model, rng: random.Random, epochs: int
 ) -> KeyedCluster:
-    """Checked epoch by epoch."""
+    """Runs the epochs and checks each against the model."""
     assert type(spec).from_json(spec.to_json()) == spec
     with tempfile.TemporaryDirectory() as folder, few_hashes(rng, input, row_ingest):
         cluster = KeyedCluster(spec, columns, rng, folder)
-        play(_Epochs(cluster, story, model), rng, epochs)
+        play(_Epochs(cluster, stream, model), rng, epochs)
         return cluster

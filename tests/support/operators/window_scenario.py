@@ -1,5 +1,5 @@
-"""Windows of a user's own, windows by count and groups without a window: models in plain Python, row by row, and a
-driver that plays streams of rows to an operator on two servers, as badly as can be.
+"""Custom windows, count windows and groups without a window: models in plain Python, row by row, and a driver that
+runs streams of rows through an operator on two servers, with failures.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Row = tuple[str | None, int | None, int | None, str | None]
 Answers = dict[tuple[Any, ...], tuple[Any, ...]]
 
 INCREMENTAL = ("n", "total", "least", "newest")
-WHOLE = (*INCREMENTAL, "middle", "texts", "different", "top")
+HOLISTIC = (*INCREMENTAL, "middle", "texts", "different", "top")
 ACCUMULATORS = (
     Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
     Accumulator(Merge.ADD, AccumulatorInput.VALUE, "v", BIGINT),
@@ -308,7 +308,7 @@ def play(
     answers: Callable[[dict[tuple[Any, ...], list[Row]]], Answers] | None = None,
     read: Callable[[list[pa.RecordBatch]], Answers] | None = None,
 ) -> None:
-    """Two servers; tries that fail half-way; a server that is lost; shards that move; folded sections.
+    """Two servers; tries that fail half-way; a lost server; moved shards; compacted sections.
 
     ``at_least``: groups that did not change may be emitted too, if they are right. ``answers``, ``read``: what groups
     must give, and what batches do, where that is not one row with ``names`` for each.
@@ -333,7 +333,7 @@ def play(
                 timeless += ingest.counts.null_time_rows
             return out, late, timeless
 
-        whole, late, timeless = frames(rows)
+        all_frames, late, timeless = frames(rows)
         assert (late, timeless) == (wanted.late[epoch], wanted.timeless[epoch])
         got: Answers = {}
         for number, server in enumerate(servers):
@@ -343,7 +343,7 @@ def play(
                 if chance.random() < 0.6:
                     server.advance(epoch, before, max(watermark, before) + chance.randrange(40))
                 server.undo(epoch)
-            server.apply(epoch, [split(frame, spec.layout(), ranges)[number] for frame in whole])
+            server.apply(epoch, [split(frame, spec.layout(), ranges)[number] for frame in all_frames])
             got |= read(server.advance(epoch, before, watermark))
             for shard, batch in server.delta(epoch).items():
                 sections[shard].append(batch)

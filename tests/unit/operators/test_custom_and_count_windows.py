@@ -21,8 +21,8 @@ from support import random_columns as values
 from support.operators import window_scenario as cases
 from support.operators.window_scenario import (
     CUSTOM,
+    HOLISTIC,
     INCREMENTAL,
-    WHOLE,
     Row,
     by_count,
     by_time,
@@ -50,7 +50,7 @@ LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 EXAMPLES = settings(max_examples=600 if LONG else 30, deadline=None, print_blob=True)
 COLLIDING = [True]
 MEMORY = st.sampled_from([1 << 12, 1 << 24])
-KEPT = [("RMW", INCREMENTAL), ("AAR", INCREMENTAL), ("AUR", INCREMENTAL), ("AAR", WHOLE), ("AUR", WHOLE)]
+KEPT = [("RMW", INCREMENTAL), ("AAR", INCREMENTAL), ("AUR", INCREMENTAL), ("AAR", HOLISTIC), ("AUR", HOLISTIC)]
 STORES = st.sampled_from(KEPT)
 
 
@@ -105,7 +105,7 @@ def test_tumbling_windows_on_any_store(
 
 @pytest.mark.parametrize(
     ("store", "names"),
-    [("RMW", INCREMENTAL), ("AAR", WHOLE), ("AUR", INCREMENTAL), ("AUR", WHOLE)],
+    [("RMW", INCREMENTAL), ("AAR", HOLISTIC), ("AUR", INCREMENTAL), ("AUR", HOLISTIC)],
     ids=["RMW", "AAR", "AUR incremental", "AUR"],
 )
 @settings(EXAMPLES, max_examples=600 if LONG else 6)
@@ -134,7 +134,7 @@ def test_sliding_windows_on_any_store(
 @EXAMPLES
 @given(
     cases.streams(nulls=True),
-    st.sampled_from([("RMW", INCREMENTAL), ("AUR", INCREMENTAL), ("AUR", WHOLE)]),
+    st.sampled_from([("RMW", INCREMENTAL), ("AUR", INCREMENTAL), ("AUR", HOLISTIC)]),
     st.booleans(),
     st.integers(1, 5),
     st.booleans(),
@@ -158,7 +158,7 @@ def test_windows_by_count(
 @settings(EXAMPLES, max_examples=600 if LONG else 15)
 @given(
     cases.streams(nulls=True),
-    st.sampled_from([(None, INCREMENTAL), ("AUR", INCREMENTAL), (None, WHOLE)]),
+    st.sampled_from([(None, INCREMENTAL), ("AUR", INCREMENTAL), (None, HOLISTIC)]),
     st.booleans(),
     st.integers(2, 9).flatmap(lambda size: st.tuples(st.just(size), st.integers(1, size - 1))),
     st.booleans(),
@@ -185,7 +185,7 @@ def test_windows_by_count_that_overlap(
 
 
 @EXAMPLES
-@given(cases.streams(nulls=True), st.sampled_from([INCREMENTAL, WHOLE]), MEMORY, st.integers(0, 1000))
+@given(cases.streams(nulls=True), st.sampled_from([INCREMENTAL, HOLISTIC]), MEMORY, st.integers(0, 1000))
 def test_rows_of_a_key_over_all_time(
     epochs: list[list[Row]], names: tuple[str, ...], memory_bytes: int, seed: int
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.operators.window_scenario import INCREMENTAL, TYPES, WHOLE, spec_of
+from support.operators.window_scenario import HOLISTIC, INCREMENTAL, TYPES, spec_of
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.lab.gadget.traces.recording import read_recording
 from tailrace.lab.gadget.traces.trace import Operation, TraceError
@@ -45,9 +45,9 @@ SPECS: dict[str, Any] = {
     "sliding": spec_of(INCREMENTAL, window=SLIDING),
     "tumbling, update": spec_of(INCREMENTAL, window=TUMBLING, emit_changed=True),
     "sliding, update": spec_of(INCREMENTAL, window=SLIDING, emit_changed=True),
-    "sliding, whole groups": spec_of(WHOLE, window=SLIDING),
-    "tumbling, whole groups, AUR": spec_of(WHOLE, window=TUMBLING, store=Pattern.AUR.value),
-    "sliding, whole groups, AUR": spec_of(WHOLE, window=SLIDING, store=Pattern.AUR.value),
+    "sliding, whole groups": spec_of(HOLISTIC, window=SLIDING),
+    "tumbling, whole groups, AUR": spec_of(HOLISTIC, window=TUMBLING, store=Pattern.AUR.value),
+    "sliding, whole groups, AUR": spec_of(HOLISTIC, window=SLIDING, store=Pattern.AUR.value),
     "join": join_of(How.INNER),
     "outer join": join_of(How.LEFT_OUTER),
 }
@@ -162,8 +162,8 @@ def test_accesses_are_those_of_the_model(name: str, epochs: list[Any], memory: i
     [
         spec_of(INCREMENTAL, session_gap=10),
         spec_of(INCREMENTAL, count_size=3, watermarked=False),
-        spec_of(WHOLE, window=SLIDING, emit_changed=True),
-        spec_of(WHOLE, emit_changed=True, watermarked=False),
+        spec_of(HOLISTIC, window=SLIDING, emit_changed=True),
+        spec_of(HOLISTIC, emit_changed=True, watermarked=False),
     ],
     ids=["session", "count", "update of whole groups", "whole groups over all time"],
 )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.call_counts import calls
 from support.operators.keyed_cluster import NO_TIME, KeyedCluster, Times
 from support.operators.record_work import RecordWork
-from support.operators.ttl_scenario import Row, Story, tell
+from support.operators.ttl_scenario import Row, TimedRows, run_scenario
 from tailrace.ids import Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
 from tailrace.operators.aggregate.spec import AggregateSpec
@@ -93,7 +93,7 @@ class Model:
         self.keys = {key: value for key, value in self.keys.items() if value[2] > before}
 
 
-def some_row(rng: random.Random) -> Callable[[int], Row]:
+def row_maker(rng: random.Random) -> Callable[[int], Row]:
     texts = ["", "a", "bee", None, "long " * 9]
     names = [(rng.choice(texts), rng.choice([0, 1, None])) for _ in range(rng.randint(1, 15))]
 
@@ -108,22 +108,24 @@ def some_row(rng: random.Random) -> Callable[[int], Row]:
     return make
 
 
-def told(clock: Clock, seed: int, epochs: int) -> KeyedCluster:
+def run_aggregate(clock: Clock, seed: int, epochs: int) -> KeyedCluster:
     rng = random.Random(seed)
     span = rng.choice([0, 3, 10, 60])
-    story = Story(clock, span, rng, some_row(rng), late_by_watermark=False)
-    return tell(spec_of(clock, span, rng.choice([1, 3, 5])), (*KEYS, TS, V, S), story, Model(clock), rng, epochs)
+    stream = TimedRows(clock, span, rng, row_maker(rng), late_by_watermark=False)
+    return run_scenario(
+        spec_of(clock, span, rng.choice([1, 3, 5])), (*KEYS, TS, V, S), stream, Model(clock), rng, epochs
+    )
 
 
 @pytest.mark.parametrize("clock", list(Clock))
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=300 if LONG else 15)
 def test_keys_are_forgotten_as_in_a_dictionary(clock: Clock, seed: int) -> None:
-    told(clock, seed, epochs=14)
+    run_aggregate(clock, seed, epochs=14)
 
 
 def test_stories_go_to_disk() -> None:
-    assert any(told(clock, seed, epochs=8).wrote_segments for seed in range(4) for clock in Clock)
+    assert any(run_aggregate(clock, seed, epochs=8).wrote_segments for seed in range(4) for clock in Clock)
 
 
 @pytest.mark.parametrize("clock", list(Clock))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from support.operators.keyed_cluster import NO_TIME, Times
 from support.operators.ttl_rows import COLUMNS, TEXT, TS, K, N, S, V, row_maker
-from support.operators.ttl_scenario import Row, Story, tell
+from support.operators.ttl_scenario import Row, TimedRows, run_scenario
 from tailrace.ids import Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
 from tailrace.operators.aggregate.spec import AggregateSpec
@@ -129,15 +129,15 @@ class Windows:
         self.keys = {key: kept for key, kept in self.keys.items() if kept[1] > before}
 
 
-def tell_windows(clock: Clock, store: str, seed: int, epochs: int) -> Any:
+def run_windows(clock: Clock, store: str, seed: int, epochs: int) -> Any:
     rng = random.Random(seed)
     span, in_time = rng.choice([1, 3, 10, 60]), rng.random() < 0.3
     shards = rng.choice([1, 3, 5])
     size = rng.choice([1, 2, 3, 6])
     slide = size if rng.random() < 0.5 else rng.randint(1, size)
     spec = spec_of(clock, span, size, slide, store, rng.random() < 0.5, in_time, shards)
-    story = Story(clock, span, rng, row_maker(rng), late_by_watermark=in_time)
-    return tell(spec, COLUMNS, story, Windows(spec), rng, epochs)
+    stream = TimedRows(clock, span, rng, row_maker(rng), late_by_watermark=in_time)
+    return run_scenario(spec, COLUMNS, stream, Windows(spec), rng, epochs)
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -145,9 +145,9 @@ def tell_windows(clock: Clock, store: str, seed: int, epochs: int) -> Any:
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=300 if LONG else 5, deadline=None, print_blob=True)
 def test_keys_are_forgotten_with_their_open_windows(clock: Clock, store: str, seed: int) -> None:
-    tell_windows(clock, store, seed, epochs=12)
+    run_windows(clock, store, seed, epochs=12)
 
 
 @pytest.mark.parametrize("store", STORES[:2])
 def test_stories_go_to_disk(store: str) -> None:
-    assert any(tell_windows(clock, store, seed, epochs=8).wrote_segments for seed in range(2) for clock in Clock)
+    assert any(run_windows(clock, store, seed, epochs=8).wrote_segments for seed in range(2) for clock in Clock)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from support.models.dedup import NO_WATERMARK, DeduplicateModel
 from support.operators.row_cluster import RowCluster
-from support.operators.scenario import Scenes, play
+from support.operators.scenario import Scenario, play
 from tailrace.ids import Micros
 from tailrace.operators.dedup import operator as deduplicate
 from tailrace.operators.dedup.operator import Deduplicate
@@ -77,7 +77,7 @@ def draw_spec(kind: str, rng: random.Random) -> DeduplicateSpec:
     return spec
 
 
-class Story:
+class Stream:
     """Random rows, and the watermark that they make; now and then it lags behind, as it does behind a join."""
 
     def __init__(self, spec: DeduplicateSpec, rng: random.Random) -> None:
@@ -133,26 +133,26 @@ def model_of(spec: DeduplicateSpec) -> DeduplicateModel:
     )
 
 
-class FirstRows(Scenes):
+class FirstRows(Scenario):
     sizes = (0, 1, 10, 40)
 
-    def __init__(self, cluster: RowCluster, story: Story) -> None:
+    def __init__(self, cluster: RowCluster, stream: Stream) -> None:
         super().__init__(cluster)
-        self.story, self.model = story, model_of(story.spec)
+        self.stream, self.model = stream, model_of(stream.spec)
 
     def given(self, epoch: int, count: int) -> tuple[Any, ...]:
-        late, partitions = self.story.watermark, self.story.partitions(count)
-        self.story.watermark = self.story.next_watermark(partitions)
-        return partitions, late, self.story.watermark
+        late, partitions = self.stream.watermark, self.stream.partitions(count)
+        self.stream.watermark = self.stream.next_watermark(partitions)
+        return partitions, late, self.stream.watermark
 
     def saved(self) -> Any:
-        return self.story.now, self.story.seen, self.story.watermark, self.cluster.late_rows
+        return self.stream.now, self.stream.seen, self.stream.watermark, self.cluster.late_rows
 
-    def put_back(self, saved: Any) -> None:
-        self.story.now, self.story.seen, self.story.watermark, self.cluster.late_rows = saved
+    def rewind_to(self, saved: Any) -> None:
+        self.stream.now, self.stream.seen, self.stream.watermark, self.cluster.late_rows = saved
 
     def check(self, epoch: int, given: tuple[Any, ...], found: list[Any]) -> None:
-        spec, late = self.story.spec, given[1]
+        spec, late = self.stream.spec, given[1]
         places = [NAMES.index(column.name) for column in spec.columns]
         rows = self.model.epoch(*given)
         wanted = Counter(repr(tuple(row[place] for place in places)) for row in rows)
@@ -166,21 +166,21 @@ class FirstRows(Scenes):
 
     def restart(self) -> None:
         # A delay may change from one run to the next, and so may the width of panes.
-        rng, spec = self.story.rng, self.story.spec
+        rng, spec = self.stream.rng, self.stream.spec
         if rng.random() < 0.5 and not spec.within:
-            self.story.spec = replace(spec, delay=Micros(rng.choice([0, 3, 400]) * UNIT))
-        self.cluster.restart(self.story.spec)
+            self.stream.spec = replace(spec, delay=Micros(rng.choice([0, 3, 400]) * UNIT))
+        self.cluster.restart(self.stream.spec)
 
 
-def told(kind: str, seed: int, epochs: int) -> RowCluster:
-    """One story from its seed, checked epoch by epoch."""
+def run_scenario(kind: str, seed: int, epochs: int) -> RowCluster:
+    """One stream from its seed, checked epoch by epoch."""
     rng = random.Random(seed)
     spec = draw_spec(kind, rng)
-    story = Story(spec, rng)
+    stream = Stream(spec, rng)
     with tempfile.TemporaryDirectory() as folder:
         types = {column.name: column.type for column in spec.columns}
         cluster = RowCluster(spec, {name: types[name] for name in NAMES}, rng, folder, rng.choice([None, 1, 2, 50]))
-        play(FirstRows(cluster, story), rng, epochs, failing=0.15, restarting=0.12)
+        play(FirstRows(cluster, stream), rng, epochs, failing=0.15, restarting=0.12)
         return cluster
 
 
@@ -188,7 +188,7 @@ def told(kind: str, seed: int, epochs: int) -> RowCluster:
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=200 if LONG else 6)
 def test_the_first_row_of_a_key_is_emitted(kind: str, seed: int) -> None:
-    told(kind, seed, epochs=10)
+    run_scenario(kind, seed, epochs=10)
 
 
 @given(kind=st.sampled_from(list(KINDS)), seed=st.integers(0, 2**48))
@@ -199,7 +199,7 @@ def test_steps_may_be_as_small_as_they_like(kind: str, seed: int) -> None:
         patch.setattr(deduplicate, "PIECE_ROWS", 2)
         patch.setattr(deduplicate, "OUTPUT_ROWS_MAX", 3)
         patch.setattr(deduplicate, "_PANES_MAX", 1 + seed % 3)
-        told(kind, seed, epochs=6)
+        run_scenario(kind, seed, epochs=6)
 
 
 def test_a_key_that_comes_again_in_the_pane_of_its_last_time_has_one_record(tmp_path: Path) -> None:
@@ -225,4 +225,4 @@ def test_a_key_that_comes_again_in_the_pane_of_its_last_time_has_one_record(tmp_
 
 def test_stories_go_to_disk() -> None:
     """The property above says little if all of its keys fit memory."""
-    assert any(told("within", seed, epochs=8).wrote_segments for seed in range(6))
+    assert any(run_scenario("within", seed, epochs=8).wrote_segments for seed in range(6))

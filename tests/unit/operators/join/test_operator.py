@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from support.models.join import NO_WATERMARK, JoinOracle, JoinRow
 from support.operators.join_cluster import JoinCluster, expected
-from support.operators.scenario import Scenes, play
+from support.operators.scenario import Scenario, play
 from tailrace.ids import Micros
 from tailrace.operators.join import output as join_output
 from tailrace.operators.join import probe as join_probe
@@ -79,7 +79,7 @@ def draw_spec(kind: str, how: How, rng: random.Random) -> JoinSpec:
     return spec
 
 
-class Story:
+class Stream:
     """Random rows, and the watermark that they make: the smaller of both inputs'."""
 
     def __init__(self, spec: JoinSpec, rng: random.Random) -> None:
@@ -121,41 +121,41 @@ class Story:
         return before if NO_WATERMARK in self.seen else max(before, min(self.seen) - self.delay)
 
 
-class Answers(Scenes):
-    def __init__(self, cluster: JoinCluster, story: Story) -> None:
+class Answers(Scenario):
+    def __init__(self, cluster: JoinCluster, stream: Stream) -> None:
         super().__init__(cluster)
-        self.story = story
+        self.stream = stream
 
     def given(self, epoch: int, count: int) -> tuple[Any, ...]:
-        rows = self.story.rows(epoch, count)
-        return rows, self.story.oracle.watermarks[-1], self.story.watermark(rows)
+        rows = self.stream.rows(epoch, count)
+        return rows, self.stream.oracle.watermarks[-1], self.stream.watermark(rows)
 
     def saved(self) -> Any:
-        return self.story.now, list(self.story.seen)
+        return self.stream.now, list(self.stream.seen)
 
-    def put_back(self, saved: Any) -> None:
-        self.story.now, self.story.seen = saved[0], list(saved[1])
+    def rewind_to(self, saved: Any) -> None:
+        self.stream.now, self.stream.seen = saved[0], list(saved[1])
 
     def check(self, epoch: int, given: tuple[Any, ...], found: list[Any]) -> None:
-        spec, (rows, late, watermark) = self.story.spec, given
-        answers = self.story.oracle.epoch(rows, watermark)
+        spec, (rows, late, watermark) = self.stream.spec, given
+        answers = self.stream.oracle.epoch(rows, watermark)
         assert Counter(found) == Counter(expected(spec, answers)), f"epoch {epoch}"
         if spec.output_delay is not None:
             # What a next operator relies on: no row comes that is late by the declared watermark.
             assert all(answer.time >= late - spec.output_delay for answer in answers)
 
 
-def told(kind: str, how: How, seed: int, epochs: int) -> JoinCluster:
-    """One story from its seed, checked epoch by epoch."""
+def run_scenario(kind: str, how: How, seed: int, epochs: int) -> JoinCluster:
+    """One stream from its seed, checked epoch by epoch."""
     rng = random.Random(seed)
     spec = draw_spec(kind, how, rng)
-    story = Story(spec, rng)
+    stream = Stream(spec, rng)
     with tempfile.TemporaryDirectory() as folder:
         cluster = JoinCluster(spec, rng, folder, rng.choice([1, 2, 50]))
-        play(Answers(cluster, story), rng, epochs, failing=0.15)
+        play(Answers(cluster, stream), rng, epochs, failing=0.15)
     if spec.window is None:
-        alone = [id(answer.left) for answer in story.oracle.emitted if answer.right is None]
-        matched = {id(answer.left) for answer in story.oracle.emitted if answer.right is not None}
+        alone = [id(answer.left) for answer in stream.oracle.emitted if answer.right is None]
+        matched = {id(answer.left) for answer in stream.oracle.emitted if answer.right is not None}
         assert len(alone) == len(set(alone)) and not matched & set(alone)
     return cluster
 
@@ -165,7 +165,7 @@ def told(kind: str, how: How, seed: int, epochs: int) -> JoinCluster:
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=200 if LONG else 5)
 def test_a_join_emits_what_nested_loops_find(kind: str, how: How, seed: int) -> None:
-    told(kind, how, seed, epochs=10)
+    run_scenario(kind, how, seed, epochs=10)
 
 
 @given(kind=st.sampled_from(SPECS), how=st.sampled_from(How), seed=st.integers(0, 2**48))
@@ -178,12 +178,12 @@ def test_steps_may_be_as_small_as_they_like(kind: str, how: How, seed: int) -> N
         patch.setattr(join_probe, "_LOOKUPS_MAX", 2)
         patch.setattr(join_probe, "_CANDIDATES_MAX", 5)
         patch.setattr(join_probe, "_LONG_LISTS", seed % 2)
-        told(kind, how, seed, epochs=6)
+        run_scenario(kind, how, seed, epochs=6)
 
 
 def test_stories_go_to_disk() -> None:
     """The property above says little if all of its rows fit memory."""
-    assert any(told("interval", How.LEFT_OUTER, seed, epochs=8).wrote_segments for seed in range(6))
+    assert any(run_scenario("interval", How.LEFT_OUTER, seed, epochs=8).wrote_segments for seed in range(6))
 
 
 @pytest.mark.parametrize("matched", [0, 1])

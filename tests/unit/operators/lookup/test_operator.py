@@ -119,7 +119,7 @@ values = st.tuples(st.one_of(st.none(), st.text(max_size=20)), st.one_of(st.none
     policy=st.sampled_from(["timestamp", "lru", "clock"]),
     access=st.sampled_from(["on", "on", "off", "async-io"]),
     mapped=st.booleans(),
-    hinted=st.lists(st.sampled_from(["no", "rows", "keys", "settled"]), min_size=6, max_size=6),
+    hinted=st.lists(st.sampled_from(["no", "rows", "keys", "check_invariants"]), min_size=6, max_size=6),
 )
 def test_as_a_dictionary_says(
     table: dict[int, Any],
@@ -150,7 +150,7 @@ def test_as_a_dictionary_says(
             sent = [(*key(n), 1_000_000 * epoch + place, place) for place, n in enumerate(drawn)]
             cut = len(sent) // 3
             staged = [frame for part in (sent[:cut], sent[cut:]) for frame in frames(spec, part, pool)]
-            if hinted[epoch] in ("rows", "settled"):
+            if hinted[epoch] in ("rows", "check_invariants"):
                 for frame in staged:
                     operator.hint_frame(frame, epoch)
             elif hinted[epoch] == "keys":
@@ -161,7 +161,7 @@ def test_as_a_dictionary_says(
                 ]
                 batch = pa.RecordBatch.from_arrays(columns, names=[f.name for f in spec.keys])
                 operator.hint_keys(HintedKeys(hashes, np.full(len(hashes), epoch), keys=batch), epoch)
-            if hinted[epoch] == "settled":
+            if hinted[epoch] == "check_invariants":
                 operator.settle()
             sums = [frame.checksum() for frame in staged]
             operator.apply(epoch, staged)

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.operators.keyed_cluster import NO_TIME, KeyedCluster, Times
-from support.operators.scenario import TimedScenes, few_hashes, play
+from support.operators.scenario import TimedScenario, few_hashes, play
 from tailrace.ids import Micros
 from tailrace.operators.process import call as process_call
 from tailrace.operators.process import ingest as process_ingest
@@ -185,7 +185,7 @@ def draw_spec(rng: random.Random) -> ProcessSpec:
     return spec
 
 
-class Story:
+class Stream:
     def __init__(self, spec: ProcessSpec, rng: random.Random) -> None:
         self.spec, self.rng = spec, rng
         texts = ["", "a", "bee", "ü", None, "long " * 9]
@@ -223,24 +223,24 @@ class Story:
         return Times(self.late, self.mark, self.now, self.forgotten)
 
 
-class Calls(TimedScenes):
-    def __init__(self, cluster: KeyedCluster, story: Story) -> None:
-        super().__init__(cluster, story)
-        self.model = Model(story.spec)
+class Calls(TimedScenario):
+    def __init__(self, cluster: KeyedCluster, stream: Stream) -> None:
+        super().__init__(cluster, stream)
+        self.model = Model(stream.spec)
 
     def check(self, epoch: int, given: tuple[Any, ...], found: list[Any]) -> None:
         assert Counter(found) == self.model.epoch(*given), f"epoch {epoch}"
-        self.settled()
+        self.check_invariants()
 
-    def settled(self) -> None:
+    def check_invariants(self) -> None:
         assert self.cluster.rows == len(self.model.states)
 
 
-def told(seed: int, epochs: int) -> KeyedCluster:
-    """One story from its seed, checked epoch by epoch."""
+def run_scenario(seed: int, epochs: int) -> KeyedCluster:
+    """One stream from its seed, checked epoch by epoch."""
     rng = random.Random(seed)
     spec = draw_spec(rng)
-    story = Story(spec, rng)
+    stream = Stream(spec, rng)
     with (
         tempfile.TemporaryDirectory() as folder,
         few_hashes(rng, process_ingest, process_call),
@@ -248,16 +248,16 @@ def told(seed: int, epochs: int) -> KeyedCluster:
     ):
         patch.setattr(process, "CALL_ROWS_MAX", rng.choice([1, 4, 1 << 16]))
         cluster = KeyedCluster(spec, (*KEYS, TS, V, S), rng, folder)
-        play(Calls(cluster, story), rng, epochs)
+        play(Calls(cluster, stream), rng, epochs)
         return cluster
 
 
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=600 if LONG else 25)
 def test_every_call_sees_and_keeps_what_a_dictionary_would(seed: int) -> None:
-    told(seed, epochs=12)
+    run_scenario(seed, epochs=12)
 
 
 def test_stories_go_to_disk() -> None:
     """The property above says little if all of its records fit memory."""
-    assert any(told(seed, epochs=8).wrote_segments for seed in range(6))
+    assert any(run_scenario(seed, epochs=8).wrote_segments for seed in range(6))

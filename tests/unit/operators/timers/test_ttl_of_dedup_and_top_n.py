@@ -20,7 +20,7 @@ from support.models.top_n import TopNModel
 from support.operators.keyed_cluster import NO_TIME, Times
 from support.operators.record_work import RecordWork
 from support.operators.ttl_rows import COLUMNS, TS, K, N, S, V, row_maker
-from support.operators.ttl_scenario import Row, Story, tell
+from support.operators.ttl_scenario import Row, TimedRows, run_scenario
 from tailrace.ids import Micros
 from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
 from tailrace.operators.ingest.registry import ingest_of
@@ -94,24 +94,24 @@ class BestRows:
             del self.updated[group], self.model.rows[group]
 
 
-def tell_best(clock: Clock, seed: int, epochs: int) -> Any:
+def run_top_n(clock: Clock, seed: int, epochs: int) -> Any:
     rng = random.Random(seed)
     span, timed = rng.choice([1, 3, 10, 60]), clock is Clock.EVENT or rng.random() < 0.5
     keys = rng.choice([(K, N), (K, N), (K,), (), (TS, N)]) if timed else rng.choice([(K, N), ()])
     spec = top_of(clock, span, rng.choice([1, 2, 9]), rng.choice([1, 3, 5]), keys, timed)
-    story = Story(clock, span, rng, row_maker(rng), late_by_watermark=False)
-    return tell(spec, COLUMNS, story, BestRows(spec), rng, epochs)
+    stream = TimedRows(clock, span, rng, row_maker(rng), late_by_watermark=False)
+    return run_scenario(spec, COLUMNS, stream, BestRows(spec), rng, epochs)
 
 
 @pytest.mark.parametrize("clock", list(Clock))
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=300 if LONG else 7, deadline=None, print_blob=True)
 def test_groups_are_forgotten_with_their_best_rows(clock: Clock, seed: int) -> None:
-    tell_best(clock, seed, epochs=12)
+    run_top_n(clock, seed, epochs=12)
 
 
 def test_stories_go_to_disk() -> None:
-    assert any(tell_best(clock, seed, epochs=8).wrote_segments for seed in range(3) for clock in Clock)
+    assert any(run_top_n(clock, seed, epochs=8).wrote_segments for seed in range(3) for clock in Clock)
 
 
 def duplicates_of(span: int, watermarked: bool, keys: tuple[Field, ...], shards: int) -> DeduplicateSpec:
@@ -158,26 +158,26 @@ SECOND = 1_000_000
 """Panes are at least so wide: shorter times-to-live forget what is still there."""
 
 
-def tell_duplicates(seed: int, epochs: int) -> Any:
+def run_dedup(seed: int, epochs: int) -> Any:
     rng = random.Random(seed)
     span = rng.choice([1, 10, 3 * SECOND, 40 * SECOND])
     keys = rng.choice([(K, N), (N,), (K, TS)])
     spec = duplicates_of(span, rng.random() < 0.5, keys, rng.choice([1, 3, 5]))
-    story = Story(Clock.PROCESSING, span, rng, row_maker(rng), late_by_watermark=True)
-    real, step = story.times, rng.choice([1, SECOND // 3, 5 * SECOND])
+    stream = TimedRows(Clock.PROCESSING, span, rng, row_maker(rng), late_by_watermark=True)
+    real, step = stream.times, rng.choice([1, SECOND // 3, 5 * SECOND])
 
     def times(rows: list[Row]) -> Times:
-        story.now += step * rng.randint(0, 3)
+        stream.now += step * rng.randint(0, 3)
         return real(rows)
 
-    story.times = times  # type: ignore[method-assign]
-    return tell(spec, COLUMNS, story, FirstRows(spec), rng, epochs)
+    stream.times = times  # type: ignore[method-assign]
+    return run_scenario(spec, COLUMNS, stream, FirstRows(spec), rng, epochs)
 
 
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=300 if LONG else 8, deadline=None, print_blob=True)
 def test_keys_are_remembered_for_their_time(seed: int) -> None:
-    tell_duplicates(seed, epochs=12)
+    run_dedup(seed, epochs=12)
 
 
 def test_keys_go_with_their_panes(tmp_path: Any) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from support.models.top_n import Group, Row, TopNModel
 from support.operators.row_cluster import RowCluster
-from support.operators.scenario import Scenes, play
+from support.operators.scenario import Scenario, play
 from tailrace.ids import Micros
 from tailrace.operators.top_n import operator as top_n
 from tailrace.operators.top_n.best_spec import Order
@@ -71,7 +71,7 @@ def draw_spec(kind: str, rng: random.Random) -> TopNSpec:
     )
 
 
-class Story:
+class Stream:
     def __init__(self, spec: TopNSpec, rng: random.Random) -> None:
         self.spec = spec
         self.rng = rng
@@ -139,44 +139,44 @@ def check(
     assert lines == Counter(line for group in said for line in now[group])
 
 
-class BestRows(Scenes):
+class BestRows(Scenario):
     sizes = (0, 1, 10, 40)
 
-    def __init__(self, cluster: RowCluster, story: Story) -> None:
+    def __init__(self, cluster: RowCluster, stream: Stream) -> None:
         super().__init__(cluster)
-        self.story, self.model = story, TopNModel(story.spec)
+        self.stream, self.model = stream, TopNModel(stream.spec)
         self.drawn: list[Row] = []
 
     def given(self, epoch: int, count: int) -> tuple[Any, ...]:
-        late, partitions = self.story.watermark, self.story.partitions(count)
-        self.story.watermark = self.story.next_watermark(partitions)
+        late, partitions = self.stream.watermark, self.stream.partitions(count)
+        self.stream.watermark = self.stream.next_watermark(partitions)
         self.drawn = [row for rows in partitions for row in rows]
-        return plain(partitions), late, self.story.watermark
+        return plain(partitions), late, self.stream.watermark
 
     def saved(self) -> Any:
-        return self.story.now, self.story.seen, self.story.watermark, self.cluster.late_rows
+        return self.stream.now, self.stream.seen, self.stream.watermark, self.cluster.late_rows
 
-    def put_back(self, saved: Any) -> None:
-        self.story.now, self.story.seen, self.story.watermark, self.cluster.late_rows = saved
+    def rewind_to(self, saved: Any) -> None:
+        self.stream.now, self.stream.seen, self.stream.watermark, self.cluster.late_rows = saved
 
     def check(self, epoch: int, given: tuple[Any, ...], found: list[Any]) -> None:
         _, late, watermark = given
-        check(self.story.spec, self.model, self.model.epoch(self.drawn, late), found, late, watermark)
+        check(self.stream.spec, self.model, self.model.epoch(self.drawn, late), found, late, watermark)
         assert self.cluster.late_rows == self.model.late
 
-    def settled(self) -> None:
-        if self.story.spec.window is None:
+    def check_invariants(self) -> None:
+        if self.stream.spec.window is None:
             assert self.cluster.rows == len(self.model.rows)  # records, whatever came
 
 
-def told(kind: str, seed: int, epochs: int) -> RowCluster:
-    """One story from its seed, checked epoch by epoch."""
+def run_scenario(kind: str, seed: int, epochs: int) -> RowCluster:
+    """One stream from its seed, checked epoch by epoch."""
     rng = random.Random(seed)
     spec = draw_spec(kind, rng)
-    story = Story(spec, rng)
+    stream = Stream(spec, rng)
     with tempfile.TemporaryDirectory() as folder:
         cluster = RowCluster(spec, TYPES, rng, folder, rng.choice([None, 1, 2, 50]))
-        play(BestRows(cluster, story), rng, epochs, failing=0.15)
+        play(BestRows(cluster, stream), rng, epochs, failing=0.15)
         return cluster
 
 
@@ -188,7 +188,7 @@ def plain(partitions: list[list[Row]]) -> list[list[Any]]:
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=200 if LONG else 6)
 def test_the_best_rows_are_those_that_sorting_finds(kind: str, seed: int) -> None:
-    told(kind, seed, epochs=10)
+    run_scenario(kind, seed, epochs=10)
 
 
 @given(kind=st.sampled_from(KINDS), seed=st.integers(0, 2**48))
@@ -198,9 +198,9 @@ def test_steps_may_be_as_small_as_they_like(kind: str, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(top_n, "PIECE_ROWS", 2)
         patch.setattr(top_n, "OUTPUT_ROWS_MAX", 3)
-        told(kind, seed, epochs=6)
+        run_scenario(kind, seed, epochs=6)
 
 
 def test_stories_go_to_disk() -> None:
     """The property above says little if all of its rows fit memory."""
-    assert any(told("all time", seed, epochs=8).wrote_segments for seed in range(6))
+    assert any(run_scenario("all time", seed, epochs=8).wrote_segments for seed in range(6))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from support.operators.window_scenario import INCREMENTAL, TYPES, WHOLE, Row, assign, batch_of, spec_of
+from support.operators.window_scenario import HOLISTIC, INCREMENTAL, TYPES, Row, assign, batch_of, spec_of
 from tailrace.errors import UserFunctionError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.spec import AggregateSpec
@@ -23,7 +23,7 @@ from tailrace.operators.windows import CustomSpec
 from tailrace.plan.user_functions import packed
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
-STORES = [("RMW", INCREMENTAL), ("AAR", WHOLE), ("AUR", WHOLE)]
+STORES = [("RMW", INCREMENTAL), ("AAR", HOLISTIC), ("AUR", HOLISTIC)]
 HOUR = 3_600_000_000
 TIMES = np.array([-1, 0, 5, HOUR, 3 * HOUR + 7])
 
@@ -167,7 +167,7 @@ def unknown(starts: np.ndarray, ends: np.ndarray, newest: np.ndarray) -> np.ndar
 
 def prefetched(tmp_path: Path, trigger: Callable[..., object] | None, tuning: Tuning = DEFAULT_TUNING) -> int:
     """Lists that were read ahead while windows closed one by one, from disk."""
-    spec = custom(assign, trigger, names=WHOLE)
+    spec = custom(assign, trigger, names=HOLISTIC)
     operator: Any = operator_of(spec, range(spec.shards), memory_bytes=1 << 12, folder=str(tmp_path), tuning=tuning)
     for epoch in range(4):
         rows: list[Row] = [(f"{key}", 40 * key + epoch, key, "x" * 50) for key in range(60)]
@@ -199,7 +199,7 @@ def test_an_estimate_that_fails_is_told(tmp_path: Path) -> None:
     def fails(starts: np.ndarray, ends: np.ndarray, newest: np.ndarray) -> Any:
         raise LookupError("no idea")
 
-    spec = custom(assign, fails, names=WHOLE)
+    spec = custom(assign, fails, names=HOLISTIC)
     operator = operator_of(spec, range(spec.shards), memory_bytes=1 << 20, folder=str(tmp_path))
     with pytest.raises(
         UserFunctionError, match="operator windows, epoch 2: function fails raised LookupError: no idea"

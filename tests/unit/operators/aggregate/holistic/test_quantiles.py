@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tailrace.operators.aggregate.functions.quantiles import quantiles
 from tailrace.operators.rows.groups import Groups
 
-WHOLE = st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5)
+INTEGERS = st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5)
 
 
 def between(values: list[int | None], share: float) -> float | None:
@@ -25,7 +25,9 @@ def between(values: list[int | None], share: float) -> float | None:
     return there[low] if exact else there[low] + (there[high] - there[low]) * (place - low)
 
 
-@given(st.lists(st.lists(WHOLE, min_size=1, max_size=9), min_size=1, max_size=6), st.sampled_from([0.0, 0.3, 0.5, 1.0]))
+@given(
+    st.lists(st.lists(INTEGERS, min_size=1, max_size=9), min_size=1, max_size=6), st.sampled_from([0.0, 0.3, 0.5, 1.0])
+)
 def test_of_any_whole_numbers(groups: list[list[int | None]], share: float) -> None:
     values = pa.array([value for group in groups for value in group], pa.int64())
     found = quantiles(Groups({"v": values}, np.cumsum([0, *map(len, groups)])), "v", share)
