@@ -80,9 +80,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.epochs)
     @rule(horizon=st.sampled_from(PANES))
-    def evict(self, horizon: int) -> None:
-        self.store.evict(horizon)
-        self.model.evict(horizon)
+    def expire(self, horizon: int) -> None:
+        self.store.expire(horizon)
+        self.model.expire(horizon)
 
     @rule(back=st.integers(-1, 4))
     def undo(self, back: int) -> None:
@@ -293,7 +293,7 @@ class UnalignedMachine(StoreMachine):
             # Only the newest: a fold must still remove what older sections hold.
             at = self.rng.randrange(len(batches))
             batches[at:] = [append_unaligned.compact_sections(LAYOUT, batches[at:], horizon)]
-        model.evict(horizon)
+        model.expire(horizon)
         return batches, [row for rows in model.lists.values() for row in rows]
 
     def draw_any_rows(self, count: int) -> list[Row]:

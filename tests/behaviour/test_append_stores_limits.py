@@ -71,13 +71,13 @@ def test_files_go_with_their_windows_and_with_the_store(store: Any, tmp_path: Pa
     for epoch in range(40):
         store.append(epoch, [frame(rows_of(np.arange(EPOCH_ROWS), epoch // 10 * 10))])
     before = store.disk_bytes
-    store.evict(20)
+    store.expire(20)
     assert store.disk_bytes == before, "an eviction can be undone"
     for epoch in range(40, 43):
         store.open_epoch(epoch)
     if isinstance(store, AppendAlignedStore):
         assert store.rows == 20 * EPOCH_ROWS
-    store.evict(40)
+    store.expire(40)
     for epoch in range(43, 46):
         store.open_epoch(epoch)
     assert store.rows == store.disk_bytes == 0
@@ -96,7 +96,7 @@ def test_an_undone_epoch_leaves_nothing(store: Any) -> None:
     facts = (store.rows, store.nbytes, store.disk_bytes, store.horizon)
     for _ in range(20):
         store.append(5, [frame(rows_of(np.arange(EPOCH_ROWS), 0))])
-        store.evict(100)
+        store.expire(100)
         store.undo(5)
     assert (store.rows, store.nbytes, store.disk_bytes, store.horizon) == facts
 
@@ -121,7 +121,7 @@ def test_an_eviction_that_is_undone_brings_back_every_row(store: Any) -> None:
     before = contents(store, keys, [0, 10, 20])
     assert len(before) == 30 * EPOCH_ROWS
     store.append(30, [frame(rows_of(keys, 20, 30))])
-    store.evict(20)
+    store.expire(20)
     assert {pane for pane, _, _ in contents(store, keys, [0, 10, 20])} == {20}
     store.append(31, [frame(rows_of(keys, 20, 31))])
     store.undo(30)
@@ -149,7 +149,7 @@ def test_many_rows_in_and_out(kind: Any, memory: int, tmp_path: Path) -> None:
 
 def test_misuse_is_refused(store: Any) -> None:
     with pytest.raises(ValueError, match="no epoch is open"):
-        store.evict(1)
+        store.expire(1)
     store.append(3, [frame(rows_of(np.arange(9), 0))])
     with pytest.raises(ValueError, match="already applied"):
         store.append(3, [])
@@ -232,7 +232,7 @@ def test_a_reader_sees_its_moment_whatever_happens_meanwhile(tmp_path: Path, mem
     reader = store.read(0, 1, piece_bytes=50 * ROW_BYTES)
     first = next(reader)
     store.append(6, [frame(rows_of(np.arange(1000), 0, 6))])
-    store.evict(100)
+    store.expire(100)
     store.forget(6)
     assert store.rows == store.disk_bytes == 0
     assert mapped_files(tmp_path) > 0 or memory

@@ -120,7 +120,7 @@ def test_redis_goes_and_comes_back(spark: SparkSession, tmp_path: Path, redis: R
         query.awaitTermination()
         first = query.lastProgress["stateOperators"][0]
         told = first["customMetrics"]
-        assert first["operatorKind"] == "lookup join" and told["coldHits"] + told["coldMisses"] > 0
+        assert first["operatorKind"] == "lookup join" and told["spilledHits"] + told["spilledMisses"] > 0
     finally:
         query.stop()
     check(asked, outer=True)

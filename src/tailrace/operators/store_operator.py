@@ -49,7 +49,7 @@ class HintedRecords:
     _store: ReadModifyWriteStore
 
     def wants_hints(self) -> bool:
-        return self._store.hinted
+        return self._store.wants_hints
 
     def hint_frame(self, frame: Frame, epoch: int) -> None:
         self._store.hint(*frame.parts(), epoch)
@@ -120,4 +120,4 @@ class RecordSnapshots:
         return getattr(type(self), "delta", None) is OverStore.delta and self._store.in_memory
 
     def whole(self, shards: Sequence[int]) -> dict[int, pa.RecordBatch]:
-        return self._store.whole(shards)
+        return self._store.snapshot(shards)

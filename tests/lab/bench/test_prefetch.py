@@ -63,13 +63,13 @@ def test_percentiles_are_those_of_rows(batches: list[tuple[int, int]], tenths: i
 
 def told(ms: float, wait: float, hits: int, misses: int, **more: Any) -> dict[str, Any]:
     metrics = {
-        "coldWaitMs": wait,
-        "coldHits": hits,
-        "coldMisses": misses,
+        "spilledWaitMs": wait,
+        "spilledHits": hits,
+        "spilledMisses": misses,
         "hintsFetched": hits,
         "hintsWasted": hits / 10,
     }
-    metrics |= {"coldFetchMsP99": 3.5, "spaceAmplification": 2.0}
+    metrics |= {"spilledFetchMsP99": 3.5, "spaceAmplification": 2.0}
     operator = {"customMetrics": metrics, "diskUsedBytes": 160 << 20, "operatorKind": "top n", "numRowsTotal": 5}
     return {
         "ms": ms,
@@ -275,7 +275,7 @@ def test_cold_state_changes_no_answer(spark: SparkSession, tmp_path: Path, query
     )
     run.awaitTermination()
     metrics = run.lastProgress["stateOperators"][0]["customMetrics"]
-    assert metrics["coldHits"] + metrics["coldMisses"] > 100, metrics
+    assert metrics["spilledHits"] + metrics["spilledMisses"] > 100, metrics
     found = workload.settle(workload.finish[OURS](pa.concat_tables(said), values))
     oracle = workload.oracle_of(OURS)
     assert oracle is not None and query in VERSIONS[OURS]

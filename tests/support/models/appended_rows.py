@@ -29,7 +29,7 @@ class RowModel:
             self.lists.setdefault(row.list_key, []).append(row)
         self._clean()
 
-    def evict(self, horizon: int) -> None:
+    def expire(self, horizon: int) -> None:
         self.horizon = max(self.horizon, horizon)
         self._clean()
 

@@ -130,7 +130,7 @@ def test_what_was_foretold_is_there(kind: str, tmp_path: Path) -> None:
             after = operator.metrics()
             if epoch >= FIRST:
                 fetched = after["hintsFetched"] - before["hintsFetched"]
-                misses = after["coldMisses"] - before["coldMisses"]
+                misses = after["spilledMisses"] - before["spilledMisses"]
                 found += fetched
                 if kind in SURE:
                     assert misses == 0, "all that the rows touched was foretold"
@@ -155,5 +155,5 @@ def test_staged_rows_foretell_too(kind: str, tmp_path: Path) -> None:
             _apply(operator, spec, rows, epoch)
             after = operator.metrics()
             if epoch >= FIRST and kind in SURE:
-                assert after["coldMisses"] == before["coldMisses"]
+                assert after["spilledMisses"] == before["spilledMisses"]
         assert after["hintsFetched"] > 100 and after["hintsWasted"] == after["hintsPending"] == 0

@@ -113,7 +113,7 @@ def test_equals_a_dictionary(epochs: list[tuple], compactions: list[int]) -> Non
         remove(store, doomed)
         model = {key: value for key, value in model.items() if key not in doomed}
         if horizon is not None:
-            store.evict(horizon)
+            store.expire(horizon)
             past = max(past, horizon)
             model = {key: value for key, value in model.items() if key[1] >= past}
         assert content(store) == model

@@ -61,7 +61,7 @@ def records_in(
         panes = panes[chosen(panes[:, 0])] if len(panes) else panes
         if len(panes):
             parts.append((table, table.rows_of(panes)))
-    yield store.gathered(parts)
+    yield store.gather(parts)
     yield from _spilled_records(store, chosen, below)
 
 

@@ -113,7 +113,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
             assert window is not None
             emitted = self._closed(window, late_before, watermark)
         if window is not None and self.spec.watermarked and watermark > MIN_MICROS:
-            self._store.evict(first_open_pane(window, watermark))
+            self._store.expire(first_open_pane(window, watermark))
         return emitted
 
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:

@@ -70,7 +70,7 @@ class CountPanes(CountAggregate):
         self._forget_first(epoch)
         came = in_sequence(frames, self.spec, self._sent)
         firsts, bounds = came.firsts
-        store.bring_in([(firsts, bounds)])
+        store.load_spilled([(firsts, bounds)])
         heads, keys = found(store, firsts, bounds)
         before = np.zeros(len(firsts), np.int64)
         before[keys] = heads.words[:, self._rows_word]
@@ -102,7 +102,7 @@ class CountPanes(CountAggregate):
     def _read(self, firsts: Rows, bounds: np.ndarray, which: np.ndarray, panes: np.ndarray) -> tuple[Rows, np.ndarray]:
         """Copies of the records of keys ``which`` (ascending) that lie in these panes, and the number of each."""
         wanted, edges = named(firsts, which, panes), np.searchsorted(which, bounds)
-        self._store.bring_in([(wanted, edges)])
+        self._store.load_spilled([(wanted, edges)])
         return found(self._store, wanted, edges)
 
     # Forgetting ------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class CountPanes(CountAggregate):
             others = named(heads, *self._shape.places(heads.words[:, self._rows_word]))
             edges = np.zeros(self.spec.shards + 1, np.int64)
             edges[shard + 1 :] = len(others)
-            store.bring_in([(others, edges)])
+            store.load_spilled([(others, edges)])
             there = np.unique(tables[shard].locate(others))
             store.remove(shard, there[there >= 0])
 

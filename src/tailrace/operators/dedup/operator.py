@@ -159,7 +159,7 @@ class Deduplicate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore
         self._fresh = []
         mark = self._forget_before if self.spec.memory is Memory.SINCE else self.spec.mark(watermark)
         if self.spec.memory is not Memory.FOREVER and mark > MIN_MICROS:
-            self._store.evict(mark + 1)
+            self._store.expire(mark + 1)
         return emitted
 
     def undo(self, epoch: int) -> None:

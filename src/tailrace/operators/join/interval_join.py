@@ -181,8 +181,8 @@ class JoinRows:
             if self._unmatched is not None:
                 for rows, eviction in self._unmatched.eviction(watermark):
                     emitted += self._output.unmatched(rows, eviction)
-                self._unmatched.store.evict(watermark)
-            self._store.evict(watermark)
+                self._unmatched.store.expire(watermark)
+            self._store.expire(watermark)
         return emitted
 
     def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:

@@ -82,7 +82,7 @@ class WindowJoin(OverStore[AppendAlignedStore]):
                 if self.on_close is not None:
                     self.on_close(piece.words[key_offsets(piece, self._layout)[:-1], HASH], start)
                 emitted += self._joined(piece, start)
-        self._store.evict(first_open_pane(self._window, watermark))
+        self._store.expire(first_open_pane(self._window, watermark))
         return emitted
 
     def _joined(self, rows: Rows, window: int) -> Iterator[pa.RecordBatch]:

@@ -175,9 +175,9 @@ class LookupJoin:
     def give_up(self) -> None:
         self._copies.give_up()
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Wait until all that was foretold is here; for tests and benches."""
-        self._copies.settle()
+        self._copies.drain()
 
     # State: there is none --------------------------------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ class TableCopies:
         begun, self._begun = self._begun, 0
         self._missed += begun
         if begun and not self._asker.mapped:
-            self._waiting(self._ahead.settle)
+            self._waiting(self._ahead.drain)
         flying = self._ahead.claim(ids)
         missing = self._cached(keys, ids, np.arange(count), time, parts, places)
         coming, missing = missing[flying[missing]], missing[~flying[missing]]
@@ -219,7 +219,7 @@ class TableCopies:
         if not wanted.all():
             places = np.flatnonzero(wanted)
             ids, rows, times = ids[places], take(rows, places, self._kept), times[places]
-        self._cache.put(ids, rows, times, foretold=True)
+        self._cache.put(ids, rows, times, hinted=True)
 
     # About it --------------------------------------------------------------------------------------------------------
 
@@ -235,18 +235,18 @@ class TableCopies:
         """Keys that the table was asked for so far, foretold or not."""
         return self._missed + self._ahead.fetched
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Wait until all that was foretold is here; for tests and benches."""
-        self._ahead.settle()
+        self._ahead.drain()
 
     def metrics(self) -> Metrics:
         ahead = self._ahead
         return {
-            "coldHits": float(self._asked - self._missed),
-            "coldMisses": float(self._missed),
-            "coldLate": float(self._late),
-            "coldWaitMs": self._wait_ms,
-            "coldFetchMsP99": ahead.fetch_ms(0.99),
+            "spilledHits": float(self._asked - self._missed),
+            "spilledMisses": float(self._missed),
+            "spilledLate": float(self._late),
+            "spilledWaitMs": self._wait_ms,
+            "spilledFetchMsP99": ahead.fetch_ms(0.99),
             "hintsReceived": float(ahead.received),
             "hintsDropped": float(ahead.dropped),
             "hintsFetched": float(ahead.fetched),

@@ -19,7 +19,7 @@ from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import PANE
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows
-from tailrace.state.segments.spilled_records import Found
+from tailrace.state.segments.spilled_records import FoundRecords
 
 _STEPS_MAX = 64
 
@@ -36,14 +36,14 @@ class SpilledSessions:
         self._gap, self._low, self._high = gap, low, high
         self._count = 0
         self._hot: list[tuple[int, np.ndarray]] = []  # first number, and rows of the store's table
-        self._spilled: list[tuple[int, Found]] = []
+        self._spilled: list[tuple[int, FoundRecords]] = []
 
     def add_rows(self, rows: np.ndarray) -> np.ndarray:
         """Copy records of the store's table, by row number: their numbers here."""
         self._hot.append((self._count, rows))
         return self._add(self._own.copy(rows))
 
-    def add_found(self, found: Found) -> np.ndarray:
+    def add_found(self, found: FoundRecords) -> np.ndarray:
         """Records on disk: their numbers here."""
         self._spilled.append((self._count, found))
         return self._add(found.rows)

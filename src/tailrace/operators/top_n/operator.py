@@ -101,13 +101,13 @@ class TopN(WindowAggregate):
         """Rows of some keys at a time, all of each."""
         # A key may bring n rows from the state for each of its own.
         step = max(1, PIECE_ROWS // self._top.n)
-        for turn in self._store.turns([frame.parts() for frame in frames]):
+        for turn in self._store.read_turns([frame.parts() for frame in frames]):
             yield from pieces([Frame(rows.words, rows.heap, bounds) for rows, bounds in turn], self._row_layout, step)
 
     def _take(self, ranked: Ranked, replaced: np.ndarray) -> None:
         """What lies on disk of keys whose records will be replaced is not read a second time for that."""
         spilled = ranked.old.spilled
-        self._store.take_looked_up(spilled, replaced[ranked.owners[len(ranked.old.hot) :]])
+        self._store.take_spilled(spilled, replaced[ranked.owners[len(ranked.old.hot) :]])
 
     def _put(self, records: Sequence[Rows], *, hold: bool = True) -> None:
         """Records in place of those in memory, or of those that were taken."""
@@ -189,7 +189,7 @@ class TopN(WindowAggregate):
     def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
         """By shard, all rows of the keys whose rows changed: they stand in place of those in earlier sections."""
         self._check_newest(epoch)
-        left = self._store.left()
+        left = self._store.live_changes()
         rows, starts = unpack(left.rows, self._row_layout)
         section, edges = to_section(rows, self._row_layout), starts[left.counts]
         return {

@@ -26,8 +26,8 @@ from tailrace.spark.hints.plan import HintPlan
 from tailrace.spark.hints.points import RULES_CONF, point_conf
 from tailrace.spark.hints.sender import HintInstructions, HintOrder, hints_property
 
-_COUNTS = ("coldHits", "coldMisses", "coldLate", "hintsFetched", "hintsWasted", "hintsPending")
-_WAIT, _FETCH = "coldWaitMs", "coldFetchMsP99"
+_COUNTS = ("spilledHits", "spilledMisses", "spilledLate", "hintsFetched", "hintsWasted", "hintsPending")
+_WAIT, _FETCH = "spilledWaitMs", "spilledFetchMsP99"
 _BATCH_ROWS_CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
 Routes = tuple[tuple[ServerAddress, int, int], ...]
 
@@ -118,11 +118,11 @@ class HintControl:
             for point, samples in each.slack.items():
                 slack.setdefault(point, []).extend(samples)
         return Seen(
-            spilled=more["coldHits"] + more["coldMisses"],
-            misses=more["coldMisses"],
+            spilled=more["spilledHits"] + more["spilledMisses"],
+            misses=more["spilledMisses"],
             # Servers wait side by side. One that was replaced has counted from 0 again.
             wait_ms=max((max(0.0, now - then) for now, then in zip(waits, waited or [0.0] * len(waits))), default=0.0),
-            late=more["coldLate"],
+            late=more["spilledLate"],
             hint_bytes=sum(each.hint_bytes for each in done),
             row_bytes=self._row_bytes.pop(name, 0),
             fetch_ms_p99=max((metrics.get(_FETCH, 0.0) for metrics in own), default=0.0),

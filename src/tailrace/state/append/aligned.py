@@ -121,7 +121,7 @@ class AppendAlignedStore:
         self._epochs[-1].run = run
 
     def open_epoch(self, epoch: int) -> None:
-        """Open it without rows. What is evicted from now on belongs to it."""
+        """Open it without rows. What is expired from now on belongs to it."""
         if self._epochs and self._epochs[-1].number >= epoch:
             raise ValueError(f"epoch {epoch} is already applied; undo it first")
         while len(self._epochs) >= self._undo_epochs:
@@ -129,11 +129,11 @@ class AppendAlignedStore:
         self._settle()
         self._epochs.append(_Epoch(epoch, run_of_frames([], self.layout), self.horizon))
 
-    def evict(self, horizon: int) -> None:
+    def expire(self, horizon: int) -> None:
         """Drop every row of a pane that starts before ``horizon``, as part of the open epoch."""
         if horizon > self.horizon:
             if not self._epochs:
-                raise ValueError("no epoch is open to evict in: call append or open_epoch first")
+                raise ValueError("no epoch is open to expire in: call append or open_epoch first")
             self.horizon = horizon
 
     def undo(self, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""What both append stores are to an operator: raw rows, appended by epochs, undone, evicted, checkpointed."""
+"""What both append stores are to an operator: raw rows, appended by epochs, undone, expired, checkpointed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RowStore(Protocol):
         """Open it without rows: several stores of one operator move together."""
         ...
 
-    def evict(self, horizon: int) -> None:
+    def expire(self, horizon: int) -> None:
         """Drop every row of a pane that starts before ``horizon``, as part of the open epoch."""
         ...
 

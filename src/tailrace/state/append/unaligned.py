@@ -164,7 +164,7 @@ class AppendUnalignedStore:
         self._open(epoch, runs, gone)
 
     def open_epoch(self, epoch: int) -> None:
-        """Open it without rows. What is removed or evicted from now on belongs to it."""
+        """Open it without rows. What is removed or expired from now on belongs to it."""
         self._check_fresh(epoch)
         self._open(epoch, [instance.build([], _NO_KEYS, _NO_TIMES) for instance in self._instances])
 
@@ -184,10 +184,10 @@ class AppendUnalignedStore:
         for instance, run in zip(self._instances, runs):
             instance.open(run)
 
-    def evict(self, horizon: int) -> None:
+    def expire(self, horizon: int) -> None:
         """Drop every row of a pane that starts before ``horizon``, as part of the open epoch."""
         if horizon > self.horizon:
-            self._newest("to evict in")
+            self._newest("to expire in")
             self.horizon = horizon
 
     def _newest(self, purpose: str) -> _Epoch:

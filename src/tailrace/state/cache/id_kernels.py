@@ -96,7 +96,7 @@ def sweep(
 
 @kernel
 def count_waiting(alive: np.ndarray, foretold: np.ndarray, ranks: np.ndarray, past: int, end: int) -> int:
-    """How many of the first ``end`` entries live, are foretold, and have a rank of at least ``past``."""
+    """How many of the first ``end`` entries live, are hinted, and have a rank of at least ``past``."""
     count = 0
     for i in range(end):
         if alive[i] and foretold[i] and ranks[i] >= past:

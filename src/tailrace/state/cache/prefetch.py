@@ -103,7 +103,7 @@ class Prefetcher:
             if self._closed or not len(ids):
                 return 0
             self.received += len(ids)
-            self._tidy()  # here too: where all is taken out before a worker comes to it, none ever ends a fetch
+            self._compact()  # here too: where all is taken out before a worker comes to it, none ever ends a fetch
             lacking = self._lacking(ids, times)
             if len(lacking) < len(ids):
                 ids, times, keys = ids[lacking], times[lacking], None if keys is None else _some_of(keys, lacking)
@@ -191,9 +191,9 @@ class Prefetcher:
             while not self._closed and len(self._table):
                 numbers = self._table.find(ids)
                 entries = np.unique(numbers[numbers >= 0])
-                foretold = self._stages[entries] == _UNPROCESSED
-                self._take_out(entries[foretold])
-                if foretold.all():
+                hinted = self._stages[entries] == _UNPROCESSED
+                self._take_out(entries[hinted])
+                if hinted.all():
                     return
                 self._changed.wait()
 
@@ -210,16 +210,16 @@ class Prefetcher:
             if not len(self._table):
                 return
             living = self._table.living()
-            self._let_go(living[self._times[living] < time])
+            self._remove(living[self._times[living] < time])
 
     def drop(self, ids: np.ndarray) -> None:
         """Nobody will ask for these, each named once: where no worker has begun, none will be fetched."""
         with self._changed:
             if len(self._table) and len(ids):
                 numbers = self._table.find(ids)
-                self._let_go(numbers[numbers >= 0])
+                self._remove(numbers[numbers >= 0])
 
-    def _let_go(self, entries: np.ndarray) -> None:
+    def _remove(self, entries: np.ndarray) -> None:
         """Under the lock."""
         going = entries[self._stages[entries] <= _ASKED]
         self.dropped += len(going)
@@ -242,7 +242,7 @@ class Prefetcher:
                 order = np.flatnonzero(there)[np.argsort(before[there])]
                 self._renamed.append((before[order], after[order]))
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Wait until everything foretold is fetched that can be kept."""
         with self._changed:
             while not self._closed:
@@ -299,7 +299,7 @@ class Prefetcher:
                 self._fetching -= 1
                 if not self._fetching:
                     self._renamed.clear()
-                self._tidy()
+                self._compact()
                 if self._ask_for_some():
                     self._call_worker()
                 self._changed.notify_all()
@@ -333,7 +333,7 @@ class Prefetcher:
         return ids
 
     def _lacking(self, ids: np.ndarray, times: np.ndarray) -> np.ndarray:
-        """Places of the ids that are in flight, foretold, or kept nowhere: none has landed unseen."""
+        """Places of the ids that are in flight, hinted, or kept nowhere: none has landed unseen."""
         if self._held is None:
             return np.arange(len(ids))
         open_ = self._table.find(ids) >= 0
@@ -432,7 +432,7 @@ class Prefetcher:
             self._came = np.concatenate([self._came, np.zeros(room - len(self._came), np.float64)])
             self._due = np.concatenate([self._due, np.zeros(room - len(self._due), np.float64)])
 
-    def _tidy(self) -> None:
+    def _compact(self) -> None:
         if 2 * self._table.dead <= self._table.end:
             return
         kept = self._table.compact()

@@ -32,9 +32,9 @@ from tailrace.state.rows.value_kernels import heap_needed
 _ENTRY_BYTES = ENTRY_BYTES + 8 + 1 + 4 + 4
 _ROOM = 1 << 20
 _TIGHT_SHARE = 15 / 16
-"""Of the capacity is taken, at most, once entries have left and others are moved together: more than is foretold."""
+"""Of the capacity is taken, at most, once entries have left and others are moved together: more than is hinted."""
 _OWN_SHARE = 0.9
-_FORETOLD_SHARE = 0.9
+_HINTED_SHARE = 0.9
 """Of the capacity: entries differ in size, and what is in the way takes its time to leave."""
 
 
@@ -46,7 +46,7 @@ class RecordCache:
         self._lock = threading.Lock()
         self._table = IdTable()
         self._ranks = np.full(self._table.room, NEVER, np.int64)
-        self._foretold = np.zeros(self._table.room, bool)
+        self._hinted = np.zeros(self._table.room, bool)
         self._blocks = RecordBlocks(layout)
         self._which = np.zeros(self._table.room, np.int32)  # the block of an entry's record, and its number there
         self._numbers = np.zeros(self._table.room, np.int32)
@@ -64,9 +64,9 @@ class RecordCache:
 
     @property
     def pending(self) -> int:
-        """Entries that were foretold, are there, and were not used yet."""
+        """Entries that were hinted, are there, and were not used yet."""
         with self._lock:
-            return int(self._foretold[self._table.living()].sum())
+            return int(self._hinted[self._table.living()].sum())
 
     @property
     def capacity_bytes(self) -> int:
@@ -80,9 +80,9 @@ class RecordCache:
                 self._trim()
 
     def needed_bytes(self, entries: int) -> int:
-        """About the capacity with which so many could be foretold."""
+        """About the capacity with which so many could be hinted."""
         with self._lock:
-            return int(entries * self._mean_bytes / _FORETOLD_SHARE)
+            return int(entries * self._mean_bytes / _HINTED_SHARE)
 
     def get(self, ids: np.ndarray, time: int) -> tuple[Rows, np.ndarray]:
         """Copies of the entries that are there, in the order of ``ids``, and which of the ids have one."""
@@ -94,7 +94,7 @@ class RecordCache:
             there = numbers >= 0
             found = numbers[there]
             self._policy.use(self._ranks, found, np.full(len(found), time, np.int64))
-            self._foretold[found] = False
+            self._hinted[found] = False
             taken = self._blocks.taken(self._which[found], self._numbers[found])
         return taken.rows(), there
 
@@ -121,10 +121,10 @@ class RecordCache:
             return _ROOM
         with self._lock:
             table = self._table
-            waiting = int(ik.count_waiting(table.alive, self._foretold, self._ranks, self._past, table.end))
-            return int(_FORETOLD_SHARE * self._capacity_bytes / self._mean_bytes) - waiting
+            waiting = int(ik.count_waiting(table.alive, self._hinted, self._ranks, self._past, table.end))
+            return int(_HINTED_SHARE * self._capacity_bytes / self._mean_bytes) - waiting
 
-    def put(self, ids: np.ndarray, rows: Rows, times: np.ndarray, *, foretold: bool = False) -> None:
+    def put(self, ids: np.ndarray, rows: Rows, times: np.ndarray, *, hinted: bool = False) -> None:
         """Entries in place of what these ids had; each id is named once. ``foretold``: nobody has used them yet.
 
         Strings are kept where they lie, so that nobody may change them any more.
@@ -134,14 +134,14 @@ class RecordCache:
         own = self._own(plain(rows))
         with self._lock:
             old = self._table.find(ids)
-            self._let_go(old[old >= 0])
+            self._remove(old[old >= 0])
             block = self._blocks.add(own)
             entries = self._table.add(ids)
             self._make_room()
             self._which[entries] = block
             self._numbers[entries] = np.arange(len(own))
             self._ranks[entries] = NEVER
-            self._foretold[entries] = foretold
+            self._hinted[entries] = hinted
             self._policy.use(self._ranks, entries, times)
             self._mean_bytes = _ENTRY_BYTES + self._blocks.nbytes / self._blocks.rows
             self._hold_capacity()
@@ -154,7 +154,7 @@ class RecordCache:
             if not len(self._table):
                 return
             numbers = self._table.find(ids)
-            self._let_go(numbers[numbers >= 0])
+            self._remove(numbers[numbers >= 0])
 
     def ids(self) -> np.ndarray:
         """Of all entries."""
@@ -173,11 +173,11 @@ class RecordCache:
         """Forget every entry whose id, shifted right by 32 bits, is none of these: what they were copies of is gone."""
         with self._lock:
             living = self._table.living()
-            self._let_go(living[~np.isin(self._table.ids[living] >> 32, wanted)])
+            self._remove(living[~np.isin(self._table.ids[living] >> 32, wanted)])
 
     def clear(self) -> None:
         with self._lock:
-            self._let_go(self._table.living())
+            self._remove(self._table.living())
 
     def _own(self, rows: Rows) -> Rows:
         """Words that nobody else changes, and strings, which are not copied where hardly any are of other rows."""
@@ -189,7 +189,7 @@ class RecordCache:
 
     # -- under the lock -----------------------------------------------------------------------------------------------
 
-    def _let_go(self, entries: np.ndarray) -> None:
+    def _remove(self, entries: np.ndarray) -> None:
         """Living ones, each named once."""
         if len(entries):
             self._table.drop(entries)
@@ -209,7 +209,7 @@ class RecordCache:
     def _evict(self) -> None:
         """Until living entries take about three quarters. None is dead."""
         end = self._table.end
-        spared = self._foretold[:end].copy()
+        spared = self._hinted[:end].copy()
         if self._by_time:
             spared &= self._ranks[:end] >= self._past  # others will not be used any more
         others = end - int(spared.sum())
@@ -217,8 +217,8 @@ class RecordCache:
         wanted = max(1, min(wanted, max(others, self._share_beyond(self._capacity_bytes))))
         going = self._victims(wanted, spared, others)
         self.evicted += len(going)
-        self.wasted += int(self._foretold[going].sum())
-        self._let_go(going)
+        self.wasted += int(self._hinted[going].sum())
+        self._remove(going)
 
     def _victims(self, wanted: int, spared: np.ndarray, others: int) -> np.ndarray:
         """By timestamp, those that are spared only after all others: copies of what will be used may be as young."""
@@ -245,9 +245,9 @@ class RecordCache:
         more = self._table.room - len(self._ranks)
         if more > 0:
             ranks = np.concatenate([self._ranks, np.full(more, NEVER, np.int64)])
-            foretold = np.concatenate([self._foretold, np.zeros(more, bool)])
+            hinted = np.concatenate([self._hinted, np.zeros(more, bool)])
             which, numbers = (np.concatenate([part, np.zeros(more, np.int32)]) for part in (self._which, self._numbers))
-            self._ranks, self._foretold, self._which, self._numbers = ranks, foretold, which, numbers
+            self._ranks, self._hinted, self._which, self._numbers = ranks, hinted, which, numbers
 
     def _trim(self) -> None:
         """Give back all memory that entries had who are gone."""
@@ -255,7 +255,7 @@ class RecordCache:
         self._rewrite(self._blocks.sparsest(self.nbytes))
         self._table.trim()
         room = self._table.room
-        self._ranks, self._foretold = self._ranks[:room].copy(), self._foretold[:room].copy()
+        self._ranks, self._hinted = self._ranks[:room].copy(), self._hinted[:room].copy()
         self._which, self._numbers = self._which[:room].copy(), self._numbers[:room].copy()
 
     def _renumber(self) -> None:
@@ -263,7 +263,7 @@ class RecordCache:
             return
         kept = self._table.compact()
         self._policy.renumbered(kept)
-        for part in (self._ranks, self._foretold, self._which, self._numbers):
+        for part in (self._ranks, self._hinted, self._which, self._numbers):
             part[: len(kept)] = part[kept]
 
     def _rewrite(self, blocks: list[int]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tailrace.state.cache.policies import Clock, smallest
 
-_NOT_FORETOLD = -(2**62)
+_NOT_HINTED = -(2**62)
 
 
 class EvictionPolicy:
@@ -22,31 +22,31 @@ class EvictionPolicy:
         self._clock = Clock() if policy == "clock" else None
         self._by_hints = policy == "timestamp"
         self._seen = np.empty(0, np.int64)  # by row: the stamp that the hand has seen
-        self._foretold = np.empty(0, np.int64)  # by row: the epoch that will use it
+        self._hinted = np.empty(0, np.int64)  # by row: the epoch that will use it
 
     @property
     def nbytes(self) -> int:
-        return self._seen.nbytes + self._foretold.nbytes
+        return self._seen.nbytes + self._hinted.nbytes
 
     def hint(self, rows: np.ndarray, epoch: int, room: int) -> None:
         """Records that ``epoch`` will use. ``room``: how many rows the table has room for."""
         if self._by_hints:
-            if len(self._foretold) < room:
-                grown = np.full(room, _NOT_FORETOLD, np.int64)
-                grown[: len(self._foretold)] = self._foretold
-                self._foretold = grown
-            self._foretold[rows] = epoch
+            if len(self._hinted) < room:
+                grown = np.full(room, _NOT_HINTED, np.int64)
+                grown[: len(self._hinted)] = self._hinted
+                self._hinted = grown
+            self._hinted[rows] = epoch
 
-    def chosen(self, rows: np.ndarray, stamps: np.ndarray, count: int, epoch: int, room: int) -> np.ndarray:
+    def choose(self, rows: np.ndarray, stamps: np.ndarray, count: int, epoch: int, room: int) -> np.ndarray:
         """Up to ``count`` of these records, in their order. ``epoch``: the newest that was applied."""
         if count >= len(rows):
             return rows
         if self._clock is not None:
             going = self._swept(rows, stamps, count, room)
-        elif len(self._foretold):
-            known = rows < len(self._foretold)
+        elif len(self._hinted):
+            known = rows < len(self._hinted)
             ahead = np.zeros(len(rows), bool)
-            ahead[known] = self._foretold[rows[known]] > epoch
+            ahead[known] = self._hinted[rows[known]] > epoch
             # What is foretold stands behind everything else.
             going = smallest(np.where(ahead, stamps + 2**62, stamps), np.ones(len(rows), bool), count)
         else:
@@ -58,8 +58,8 @@ class EvictionPolicy:
         """The table's rows have new numbers: those of ``stays``, a mask, moved together."""
         if self._clock is not None:
             self._clock.renumbered(np.flatnonzero(stays))
-        self._seen, self._foretold = (
-            part[: len(stays)][stays[: len(part)]] if len(part) else part for part in (self._seen, self._foretold)
+        self._seen, self._hinted = (
+            part[: len(stays)][stays[: len(part)]] if len(part) else part for part in (self._seen, self._hinted)
         )
 
     def _swept(self, rows: np.ndarray, stamps: np.ndarray, count: int, room: int) -> np.ndarray:

@@ -4,8 +4,8 @@ Invariants
 - Every change goes through ``merge``, ``remove`` or ``evict`` under an open ``UndoLog``; undoing the logs newest first
   restores the table exactly, byte strings included.
 - A row number stays with its record until the log under which it went is forgotten, or the one that made it undone, or
-  until ``discard`` moves what is left together.
-- ``discard`` is no change: it is for records that live on elsewhere and that no log knows, so there is nothing to undo.
+  until ``evict`` moves what is left together.
+- ``evict`` is no change: it is for records that live on elsewhere and that no log knows, so there is nothing to undo.
 - Room for records grows by doubling, that for strings by half, or to what is needed. Shards start from different
   capacities (``stagger``), so that hash-balanced shards do not all grow in the same epoch: the work of growing is
   spread over a whole doubling of the state.
@@ -76,7 +76,7 @@ class Table:
     def merge(self, rows: np.ndarray, heap: np.ndarray, lo: int, hi: int, *, replace: bool = False) -> None:
         """Merge partials ``rows[lo:hi]``, or with ``replace`` put them in place of what is there."""
         log, layout = self._undo.with_room(hi - lo), self.layout
-        if len(log.evicted):
+        if len(log.expired):
             raise ValueError("merging after evicting, under one log, could not be undone: begin a new log first")
         at = lo
         while True:
@@ -106,11 +106,11 @@ class Table:
         out = out[:count]
         return out[np.argsort(out[:, 0], kind="stable")]
 
-    def evict(self, panes: np.ndarray) -> None:
+    def expire(self, panes: np.ndarray) -> None:
         """Drop whole panes (from ``panes``). Their rows are reused once the log is forgotten."""
         log = self._undo.newest()
-        uk.evict(panes, self._index, self._records, self._links, self._panes, self._counters)
-        log.evicted = np.concatenate([log.evicted, panes])
+        uk.expire(panes, self._index, self._records, self._links, self._panes, self._counters)
+        log.expired = np.concatenate([log.expired, panes])
 
     def remove(self, rows: np.ndarray) -> None:
         """Take single records away, by row number. Merging their keys again, even under the same log, starts anew."""
@@ -130,10 +130,10 @@ class Table:
     def undo(self) -> None:
         """Back to before the newest log was opened."""
         log = self._undo.take_newest()
-        while (self._counters[tk.PANES] + len(log.evicted)) * 2 > len(self._panes):
+        while (self._counters[tk.PANES] + len(log.expired)) * 2 > len(self._panes):
             self._grow_panes()
         uk.undo(
-            log.evicted, log.removed_rows, log.arena_end, log.arena_waste, self._index, self._records, self._links,
+            log.expired, log.removed_rows, log.arena_end, log.arena_waste, self._index, self._records, self._links,
             self._free, self._panes, log.rows, log.images, self._counters,
         )  # fmt: skip
         self._undo.reopen()
@@ -142,7 +142,7 @@ class Table:
         """The oldest log will never be undone."""
         log = self._undo.take_oldest()
         uk.release(
-            log.evicted, log.removed_rows, self._records, self._links, self._free, self._panes, self._arena,
+            log.expired, log.removed_rows, self._records, self._links, self._free, self._panes, self._arena,
             self.layout.bytes_words, self._counters,
         )  # fmt: skip
 
@@ -301,7 +301,7 @@ class Table:
         at = self.locate(rows)
         self._eviction.hint(at[at >= 0], epoch, len(self._records))
 
-    def idle(self, count: int, epoch: int = 0) -> np.ndarray:
+    def eviction_candidates(self, count: int, epoch: int = 0) -> np.ndarray:
         """Row numbers of up to ``count`` records that no log has changed, pane by pane: those that the policy names.
 
         ``epoch``: the newest that was applied.
@@ -311,10 +311,10 @@ class Table:
         if self._undo.oldest_stamp is not None:
             free_to_go = stamps < self._undo.oldest_stamp
             rows, stamps = rows[free_to_go], stamps[free_to_go]
-        return self._eviction.chosen(rows, stamps, count, epoch, len(self._records))
+        return self._eviction.choose(rows, stamps, count, epoch, len(self._records))
 
-    def discard(self, rows: np.ndarray) -> None:
-        """Let go of records (from ``idle``) and of all room that is not needed without them. Row numbers change."""
+    def evict(self, rows: np.ndarray) -> None:
+        """Drop these ``eviction_candidates``, and all room that is not needed without them. Row numbers change."""
         end, width = int(self._counters[tk.ROWS_END]), self._records.shape[1]
         stays = self._records[:end, width - 1] != tk.FREE
         stays[rows] = False

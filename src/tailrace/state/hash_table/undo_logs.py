@@ -35,7 +35,7 @@ class UndoLog:
     images: np.ndarray
     arena_end: int
     arena_waste: int
-    evicted: np.ndarray = field(default_factory=lambda: _NO_PANES)
+    expired: np.ndarray = field(default_factory=lambda: _NO_PANES)
     removed: list[np.ndarray] = field(default_factory=list)
     rows_end: int = 0
     images_end: int = 0
@@ -136,16 +136,16 @@ class UndoLogs:
         """What ``renumber`` will put in place where row ``r`` becomes ``moved[r]``; so far nothing changes."""
         ready = []
         for log in self:
-            evicted = log.evicted.copy()
-            evicted[:, tk.PANE_HEAD] = moved[evicted[:, tk.PANE_HEAD]]
-            ready.append((_moved(log.rows[: log.rows_end], moved), evicted, [moved[part] for part in log.removed]))
+            expired = log.expired.copy()
+            expired[:, tk.PANE_HEAD] = moved[expired[:, tk.PANE_HEAD]]
+            ready.append((_moved(log.rows[: log.rows_end], moved), expired, [moved[part] for part in log.removed]))
         return ready
 
     def renumber(self, ready: list[tuple[np.ndarray, np.ndarray, list[np.ndarray]]]) -> None:
         """Take over what ``renumbered`` has made. Cannot fail half-way."""
-        for log, (rows, evicted, removed) in zip(self._logs, ready, strict=True):
+        for log, (rows, expired, removed) in zip(self._logs, ready, strict=True):
             log.rows[: log.rows_end] = rows
-            log.evicted, log.removed = evicted, removed
+            log.expired, log.removed = expired, removed
         self._spare = None
 
 

@@ -83,7 +83,7 @@ def pane_rows(chosen, records, links, out):
 
 
 @kernel
-def evict(chosen, index, records, links, panes, counters):
+def expire(chosen, index, records, links, panes, counters):
     """Take the chosen panes out of the index and the directory. Their rows stay as they are until released."""
     stamp = records.shape[1] - 1
     for p in range(chosen.shape[0]):
@@ -116,19 +116,19 @@ def remove(chosen, index, records, panes, counters):
 
 @kernel
 def undo(
-    evicted, removed, arena_end, arena_waste, index, records, links, free, panes, undo_rows, undo_images, counters
+    expired, removed, arena_end, arena_waste, index, records, links, free, panes, undo_rows, undo_images, counters
 ):  # fmt: skip
-    """Back to before the log's epoch: what was evicted or removed returns, images are restored, new records go.
+    """Back to before the log's epoch: what was expired or removed returns, images are restored, new records go.
 
     A record that was made new in place of a removed one is for a moment beside it in the index; entries name their
     row, so the right one goes.
     """
     stamp = records.shape[1] - 1
-    for p in range(evicted.shape[0]):
-        pane_put(panes, pane_find(panes, evicted[p, PANE_START]), evicted, p)
+    for p in range(expired.shape[0]):
+        pane_put(panes, pane_find(panes, expired[p, PANE_START]), expired, p)
         counters[PANES] += 1
-        counters[LIVE] += evicted[p, PANE_ROWS]
-        at = evicted[p, PANE_HEAD]
+        counters[LIVE] += expired[p, PANE_ROWS]
+        at = expired[p, PANE_HEAD]
         while at >= 0:
             if records[at, stamp] >= 0:
                 index_insert(index, fingerprint_of(records[at, HASH], records[at, PANE]), at)
@@ -179,11 +179,11 @@ def give_back(at, records, free, arena, bytes_words, counters):
 
 
 @kernel
-def release(evicted, removed, records, links, free, panes, arena, bytes_words, counters):
-    """Give the rows of evicted panes and removed records back for use: nothing can undo that any more.
+def release(expired, removed, records, links, free, panes, arena, bytes_words, counters):
+    """Give the rows of expired panes and removed records back for use: nothing can undo that any more.
 
     A removed record is unlinked from its pane's list only when most of the list is dead, so that walking the lists
-    costs no more than removing did. Where a later log has evicted the pane, the record goes when that is released.
+    costs no more than removing did. Where a later log has expired the pane, the record goes when that is released.
     """
     stamp = records.shape[1] - 1
     for i in range(removed.shape[0]):
@@ -211,8 +211,8 @@ def release(evicted, removed, records, links, free, panes, arena, bytes_words, c
         if panes[place, PANE_ROWS] + panes[place, PANE_DEAD] == 0:
             pane_remove(panes, place)
             counters[PANES] -= 1
-    for p in range(evicted.shape[0]):
-        at = evicted[p, PANE_HEAD]
+    for p in range(expired.shape[0]):
+        at = expired[p, PANE_HEAD]
         while at >= 0:
             give_back(at, records, free, arena, bytes_words, counters)
             at = links[at]

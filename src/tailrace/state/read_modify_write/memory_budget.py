@@ -19,7 +19,7 @@ from tailrace.state.hash_table.table import Table
 from tailrace.state.segments.spilled_records import SpilledRecords
 
 
-class HotBudget:
+class MemoryBudget:
     def __init__(self, memory_bytes: int, spilled: SpilledRecords) -> None:
         self._spilled, self._memory_bytes = spilled, memory_bytes
 
@@ -49,7 +49,7 @@ class HotBudget:
         more = False
         for shard, table in sorted(tables.items()):
             wanted = -(-table.rows * bytes_ // hot)
-            rows = table.idle(wanted, epoch)
+            rows = table.eviction_candidates(wanted, epoch)
             more |= 0 < wanted <= len(rows)
             if len(rows):
                 going.append((shard, table, rows))
@@ -61,7 +61,7 @@ class HotBudget:
         )
         for number, (_, table, rows) in enumerate(going):
             try:
-                table.discard(rows)
+                table.evict(rows)
             except BaseException:
                 self._spilled.take_back([shard for shard, _, _ in going[number:]])
                 raise

@@ -27,7 +27,7 @@ from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.part_pool import PartPool
-from tailrace.state.read_modify_write.memory_budget import HotBudget
+from tailrace.state.read_modify_write.memory_budget import MemoryBudget
 from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.tables import Copies, bury, by_shard, copied, fill_table, tombstones
 from tailrace.state.segments.positions import SegmentLookup
@@ -57,7 +57,7 @@ class ReadModifyWriteStore:
             raise ValueError("a budget of memory needs a folder for what does not fit")
         self.layout = layout
         self.spilled = SpilledRecords(layout, folder or "", memory_bytes=memory_bytes or 0, tuning=tuning)
-        self._budget = None if memory_bytes is None else HotBudget(memory_bytes, self.spilled)
+        self._budget = None if memory_bytes is None else MemoryBudget(memory_bytes, self.spilled)
         self._removes = removes
         self.horizon: int = MIN_MICROS
         self._policy = tuning.spilled.policy
@@ -129,7 +129,7 @@ class ReadModifyWriteStore:
         logged = set(map(id, tables))
         reading = bool(self.spilled) and not fresh
         # With async-io, rows whose records are on disk wait for these while all others go on.
-        turns = self.turns(frames) if reading else [frames]
+        turns = self.read_turns(frames) if reading else [frames]
 
         def merge_shard(
             shard: int, turn: Sequence[tuple[Rows, np.ndarray]], brought: Sequence[tuple[Rows, np.ndarray]]
@@ -156,7 +156,7 @@ class ReadModifyWriteStore:
         if hold:
             self.hold_budget()
 
-    def turns(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> Sequence[Sequence[tuple[Rows, np.ndarray]]]:
+    def read_turns(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> Sequence[Sequence[tuple[Rows, np.ndarray]]]:
         """The frames; with async-io first the rows that need nothing from disk, then the others, whose reading begins.
 
         All rows of a key and pane are in one of the two.
@@ -176,13 +176,13 @@ class ReadModifyWriteStore:
         """The cold records that the frames touch, from now on ours: sorted by shard, and bounds."""
         return [self.spilled.take_all(epoch, rows, bounds, self.horizon) for rows, bounds in frames]
 
-    def take_looked_up(self, found: SegmentLookup, chosen: np.ndarray) -> None:
+    def take_spilled(self, found: SegmentLookup, chosen: np.ndarray) -> None:
         """Records that ``probes.current`` has found on disk, none twice: the chosen ones are ours from now on.
 
         In the open epoch. The caller merges what comes in their place, as ``fresh``; of others copies are kept.
         """
-        self.spilled.take_places(self._epochs[-1][0], found.places.where(chosen))
-        self.spilled.keep_copies(found, ~chosen)
+        self.spilled.take_positions(self._epochs[-1][0], found.positions.where(chosen))
+        self.spilled.cache_copies(found, ~chosen)
 
     def _put_in(self, table: Table, shard: int, brought: Sequence[tuple[Rows, np.ndarray]]) -> None:
         """Put cold records into the shard's table, under its open log."""
@@ -191,7 +191,7 @@ class ReadModifyWriteStore:
             if lo < hi:
                 table.merge(rows.words, rows.heap, lo, hi, replace=True)
 
-    def bring_in(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
+    def load_spilled(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
         """Into the tables, in the open epoch: cold records with the keys of these rows, whatever layout those have."""
         if not self.spilled:
             return
@@ -203,9 +203,9 @@ class ReadModifyWriteStore:
     # Hints -----------------------------------------------------------------------------------------------------------
 
     @property
-    def hinted(self) -> bool:
+    def wants_hints(self) -> bool:
         """Whether hints bring anything: some records are on disk, and they are to be fetched ahead."""
-        return bool(self.spilled) and self.spilled.reads.hinted
+        return bool(self.spilled) and self.spilled.reads.wants_hints
 
     def hint(self, rows: Rows, bounds: np.ndarray, epoch: int) -> None:
         """Rows of a batch that is still to come, sorted by shard: begin to fetch the cold records that it will touch.
@@ -302,14 +302,14 @@ class ReadModifyWriteStore:
             self._changed = None
             self._logged(self._tables[shard]).remove(rows)
 
-    def evict(self, horizon: int) -> None:
+    def expire(self, horizon: int) -> None:
         """Drop every pane that starts before ``horizon``, as part of the open epoch."""
         if horizon <= self.horizon:
             return
         for table in self._tables.values():
             panes = table.panes(horizon)
             if len(panes):
-                self._logged(table).evict(panes)
+                self._logged(table).expire(panes)
         self.horizon = horizon
 
     def _logged(self, table: Table) -> Table:
@@ -326,8 +326,8 @@ class ReadModifyWriteStore:
         """Write records to disk where memory is beyond its budget. Row numbers change."""
         if self._budget is None:
             return
-        self.spilled.tell_failed_write()
-        self.spilled.settle(self._epochs[0][2] if self._epochs else self.horizon)
+        self.spilled.raise_failed_write()
+        self.spilled.compact(self._epochs[0][2] if self._epochs else self.horizon)
         self._budget.hold(self._tables, self.newest_epoch or 0, self._hint)
 
     def _try_to_hold_budget(self) -> None:
@@ -354,7 +354,7 @@ class ReadModifyWriteStore:
             self._changed = copied(self.changed(), self.layout, self._pool)
         return self._changed
 
-    def gathered(self, parts: Sequence[tuple[Table, np.ndarray]]) -> Rows:
+    def gather(self, parts: Sequence[tuple[Table, np.ndarray]]) -> Rows:
         """Rows of several tables together, column by column."""
         return copied([(-1, table, rows) for table, rows in parts], self.layout, self._pool).rows
 
@@ -362,19 +362,19 @@ class ReadModifyWriteStore:
         """By shard, the records that the newest epoch touched and left, and tombstones of those it removed."""
         if self._removes:
             return self._delta_with_tombstones()
-        return by_shard(self.left(), self.layout)
+        return by_shard(self.live_changes(), self.layout)
 
     @property
     def in_memory(self) -> bool:
         """Whether all records are."""
         return not self.spilled
 
-    def whole(self, shards: Sequence[int]) -> dict[int, pa.RecordBatch]:
+    def snapshot(self, shards: Sequence[int]) -> dict[int, pa.RecordBatch]:
         """By shard, all records. For a store that is in memory."""
         parts = [(shard, self._tables[shard], self._tables[shard].all_rows()) for shard in shards]
         return by_shard(copied([part for part in parts if len(part[2])], self.layout, self._pool), self.layout)
 
-    def left(self) -> Copies:
+    def live_changes(self) -> Copies:
         """A copy of every record that the newest epoch changed and that the horizon leaves."""
         changed = self.changed_rows()
         if len(changed.rows) and (changed.rows.words[:, PANE] < self.horizon).any():

@@ -39,7 +39,7 @@ def fill_table(
     gone = table.panes(horizon)
     if len(gone):
         table.begin(0)
-        table.evict(gone)
+        table.expire(gone)
         table.forget()
     if removes:
         everyone = table.all_rows()

@@ -55,7 +55,7 @@ class Moved:
         return first + np.flatnonzero(there), place[there]
 
 
-def rewrite(
+def compact(
     old: Sequence[Segment],
     undoable: Sequence[np.ndarray],
     writer: DiskWriter,

@@ -3,7 +3,7 @@
 Who has looked at a record need not look for it again to take it, nor to keep a copy of it: its place says which it is.
 
 Invariants
-- Places stay what they are until segments are rewritten: whoever holds some uses them before that.
+- Positions are valid until segments are compacted: whoever holds some uses them before that.
 - Records of one segment come in the order of their positions; where several rows want one, it is there for each of
   them, one beside the other.
 
@@ -21,22 +21,22 @@ from tailrace.state.layout import RecordLayout
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.segments import kernels as ck
 from tailrace.state.segments.fingerprint_index import candidate_positions
-from tailrace.state.segments.reader import SegmentReader, names_in
+from tailrace.state.segments.reader import SegmentReader, ids_in
 from tailrace.state.segments.segment import Segment, each_once
 
 _NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
-class Places:
+class RecordPositions:
     """Record ``i`` lies at position ``at[i]`` of segment ``owners[i]``."""
 
     segments: Sequence[Segment]
     owners: np.ndarray
     at: np.ndarray
 
-    def where(self, chosen: np.ndarray) -> Places:
-        return Places(self.segments, self.owners[chosen], self.at[chosen])
+    def where(self, chosen: np.ndarray) -> RecordPositions:
+        return RecordPositions(self.segments, self.owners[chosen], self.at[chosen])
 
     def by_segment(self) -> Iterator[tuple[Segment, np.ndarray]]:
         """Positions in each segment, ascending and each once."""
@@ -45,9 +45,9 @@ class Places:
             if len(at):
                 yield segment, each_once(at)
 
-    def names(self, chosen: np.ndarray) -> np.ndarray:
+    def ids(self, chosen: np.ndarray) -> np.ndarray:
         """What chosen ones are called where copies are kept."""
-        return names_in(self.segments, self.owners[chosen], self.at[chosen])
+        return ids_in(self.segments, self.owners[chosen], self.at[chosen])
 
     def firsts(self) -> np.ndarray:
         """Of each record the first row that wants it."""
@@ -68,7 +68,7 @@ class SegmentLookup:
 
     rows: Rows
     numbers: np.ndarray
-    places: Places
+    positions: RecordPositions
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class SegmentIndex:
         candidates = candidate_positions(self.segments, wanted, bounds, horizon)
         if candidates.rows is None:  # too many share a tag to tell all of them
             return self._shard_by_shard(wanted, bounds, horizon, keep=keep)
-        places = Places(self.segments, candidates.which, candidates.at)
+        places = RecordPositions(self.segments, candidates.which, candidates.at)
         firsts = places.firsts()
         once = places.where(firsts)
         copies, numbers = self.reads.read_all(self.segments, once.owners, once.at, keep=keep)
@@ -94,7 +94,9 @@ class SegmentIndex:
         how = (self.layout.key_words, self.layout.key_mask)
         count = ck.matches(wanted.words, wanted.heap, by, of, copies.words, copies.heap, *how)
         by, of = by[:count], of[:count]
-        return SegmentLookup(Rows(copies.words[of], copies.heap), by, Places(self.segments, owners[of], positions[of]))
+        return SegmentLookup(
+            Rows(copies.words[of], copies.heap), by, RecordPositions(self.segments, owners[of], positions[of])
+        )
 
     def _shard_by_shard(self, wanted: Rows, bounds: np.ndarray, horizon: int, *, keep: bool) -> SegmentLookup:
         found = []
@@ -113,4 +115,4 @@ class SegmentIndex:
             )
         )
         rows = concat_rows([pairs.paired() for _, pairs in found], self.layout)
-        return SegmentLookup(rows, numbers, Places(self.segments, owners, at))
+        return SegmentLookup(rows, numbers, RecordPositions(self.segments, owners, at))

@@ -88,7 +88,7 @@ class SegmentReader:
         return self._cache.nbytes
 
     @property
-    def hinted(self) -> bool:
+    def wants_hints(self) -> bool:
         """Whether hints are worth their cost: not before reads were seen, nor where the page cache answers them."""
         return self._hinted and (self.slow or self._record_s >= self._worth_s)
 
@@ -133,13 +133,13 @@ class SegmentReader:
             place[own] = sum(map(len, got)) + np.arange(len(own))
             got.append(segment.copied(at[own]))
         if len(far):
-            self._read_far(names_in(segments, owners, at), far, place, got, keep=keep)
+            self._read_far(ids_in(segments, owners, at), far, place, got, keep=keep)
         return concat_rows(got, self._layout), place
 
     def _parted(
         self, segments: Sequence[Segment], owners: np.ndarray
     ) -> tuple[list[tuple[Segment, np.ndarray]], np.ndarray]:
-        """Places of the records of each segment in memory, and of those on disk, whose segments are known from here."""
+        """Which records lie in each segment in memory, and which on disk; the segments of the latter are registered."""
         there = [segment.in_memory for segment in segments]  # asked once: they are being written out
         near = [(s, np.flatnonzero(owners == number)) for number, s in enumerate(segments) if there[number]]
         self._know(segment for segment, here in zip(segments, there, strict=True) if not here)
@@ -232,16 +232,16 @@ class SegmentReader:
                 # It is about to be written out: with a copy here it need not be read then. (With async-io it is read
                 # at once, before that.)
                 times = np.full(len(own), time, np.int64)
-                self._cache.put(names_of(segment, at[own]), segment.copied(at[own]), times)
+                self._cache.put(ids_of(segment, at[own]), segment.copied(at[own]), times)
         if not len(far):
             return
-        ids, times = names_in(segments, owners[far], at[far]), np.full(len(far), time, np.int64)
+        ids, times = ids_in(segments, owners[far], at[far]), np.full(len(far), time, np.int64)
         new = ~self._cache.hint(ids, times)
         fresh = self._prefetcher.hint(ids[new], times[new])
         with self._lock:
             self._room_for += fresh
 
-    def used_up(self, ids: np.ndarray) -> None:
+    def drop(self, ids: np.ndarray) -> None:
         """These records live in a table from now on: their copies are of no use."""
         self._cache.drop(ids)
 
@@ -252,7 +252,7 @@ class SegmentReader:
 
     def moved(self, before: np.ndarray, segment: Segment, at: np.ndarray) -> None:
         """Records that ``known`` named lie in another segment now, at these positions: their copies stay."""
-        after = names_of(segment, at)
+        after = ids_of(segment, at)
         self._know([segment])
         self._cache.rename(before, after)
         if self._prefetcher is not None:
@@ -271,10 +271,10 @@ class SegmentReader:
     def metrics(self) -> Metrics:
         prefetcher = self._prefetcher
         told: Metrics = {
-            "coldHits": self.hits,
-            "coldMisses": self.misses,
-            "coldLate": self.late,
-            "coldWaitMs": self.wait_s * 1e3,
+            "spilledHits": self.hits,
+            "spilledMisses": self.misses,
+            "spilledLate": self.late,
+            "spilledWaitMs": self.wait_s * 1e3,
             "cacheBytes": self._cache.nbytes,
         }
         if prefetcher is not None:
@@ -284,14 +284,14 @@ class SegmentReader:
                 "hintsFetched": prefetcher.fetched,
                 "hintsWasted": self._cache.wasted,
                 "hintsPending": self._cache.pending,
-                "coldFetchMsP99": prefetcher.fetch_ms(0.99),
+                "spilledFetchMsP99": prefetcher.fetch_ms(0.99),
             }
         return told
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Wait for what is foretold; for tests and benches."""
         if self._prefetcher is not None:
-            self._prefetcher.settle()
+            self._prefetcher.drain()
 
     def close(self) -> None:
         if self._prefetcher is not None:
@@ -327,7 +327,7 @@ class SegmentReader:
         if not wanted.all():
             places = np.flatnonzero(wanted[order])
             order, rows = order[places], take(rows, places, self._layout)
-        self._cache.put(ids[order], rows, times[order], foretold=True)
+        self._cache.put(ids[order], rows, times[order], hinted=True)
 
 
 def positions_in(segment: Segment, ids: np.ndarray) -> np.ndarray:
@@ -336,14 +336,14 @@ def positions_in(segment: Segment, ids: np.ndarray) -> np.ndarray:
     return positions
 
 
-def names_of(segment: Segment, at: np.ndarray) -> np.ndarray:
+def ids_of(segment: Segment, at: np.ndarray) -> np.ndarray:
     """A number for each record."""
     ids: np.ndarray = (segment.uid << POSITION_BITS) | at
     return ids
 
 
-def names_in(segments: Sequence[Segment], owners: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """As ``names_of``, of records of several segments, told by their numbers."""
+def ids_in(segments: Sequence[Segment], owners: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """As ``ids_of``, of records of several segments, told by their numbers."""
     uids = np.array([segment.uid for segment in segments], np.int64)
     ids: np.ndarray = (uids[owners] << POSITION_BITS) | at
     return ids

@@ -293,10 +293,10 @@ class Segment:
         pair_rows, places = pair_rows[:same], places[:same]
         return Matches(pair_rows, pair_at[new][places], copies, places)
 
-    def live_in(self, cells: np.ndarray, first_fingerprint: int = 0, end_tag: int = ck.DEAD) -> np.ndarray:
+    def live_in(self, cells: np.ndarray, first_fingerprint: int = 0, end_fingerprint: int = ck.DEAD) -> np.ndarray:
         """Positions of the live records of these cells (numbers) with tags in a range, cell by cell."""
         at = row_numbers(
-            *(self.fingerprint_positions(cells, fingerprint) for fingerprint in (first_fingerprint, end_tag))
+            *(self.fingerprint_positions(cells, fingerprint) for fingerprint in (first_fingerprint, end_fingerprint))
         )
         found: np.ndarray = at[self.fingerprints[at] < _DEAD]
         return found

@@ -37,11 +37,11 @@ from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.rows.rows import Rows, concat_rows, no_rows
 from tailrace.state.segments import kernels as ck
-from tailrace.state.segments.compaction import Moved, rewrite
+from tailrace.state.segments.compaction import Moved, compact
 from tailrace.state.segments.compaction_groups import EVERY, CompactionGroup, compaction_groups_for
 from tailrace.state.segments.fingerprint_index import candidate_positions
-from tailrace.state.segments.positions import Places, SegmentIndex, SegmentLookup
-from tailrace.state.segments.reader import SegmentReader, names_of, positions_in
+from tailrace.state.segments.positions import RecordPositions, SegmentIndex, SegmentLookup
+from tailrace.state.segments.reader import SegmentReader, ids_of, positions_in
 from tailrace.state.segments.segment import Segment
 from tailrace.state.segments.writer import DiskWriter, MemoryWriter
 from tailrace.state.tiers import newest_to_merge
@@ -58,7 +58,7 @@ class _Taken:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRecords:
     """Copies of live records of one segment, and where they lie there."""
 
     segment: Segment
@@ -119,13 +119,13 @@ class SpilledRecords:
 
     def metrics(self, horizon: int) -> Metrics:
         return {
-            "coldRecords": self.rows(horizon),
+            "spilledRecords": self.rows(horizon),
             metrics.SEGMENTS: len(self._segments),
             metrics.COMPACTIONS: self.compactions,
             metrics.COMPACTION_CPU_MS: self.compaction_cpu_s * 1e3,
             metrics.DISK_BYTES: self.disk_bytes,
             metrics.DISK_LIVE_BYTES: sum(float(segment.live.sum()) * segment.row_bytes for segment in self._segments),
-            "evictionBufferBytes": self.buffered_bytes,
+            "writeBackBufferBytes": self.buffered_bytes,
             **self.reads.metrics(),
         }
 
@@ -137,25 +137,25 @@ class SpilledRecords:
         They are sorted by shard too, and come with their bounds.
         """
         found = self.lookup_all(rows, bounds, horizon, keep=False)
-        self.take_places(epoch, found.places)
-        firsts = found.places.firsts()
-        shards = found.places.where(firsts).shards()
+        self.take_positions(epoch, found.positions)
+        firsts = found.positions.firsts()
+        shards = found.positions.where(firsts).shards()
         order = np.argsort(shards, kind="stable")
         records = Rows(found.rows.words[firsts[order]], found.rows.heap)
         return records, np.searchsorted(shards[order], np.arange(len(bounds)))
 
-    def take_places(self, epoch: int, places: Places) -> None:
+    def take_positions(self, epoch: int, places: RecordPositions) -> None:
         """Records that were looked up are owned by the caller from now on."""
         for segment, at in places.by_segment():
             self._take(epoch, segment, at)
-        self.reads.used_up(places.names(places.firsts()))
+        self.reads.drop(places.ids(places.firsts()))
 
-    def keep_copies(self, found: SegmentLookup, chosen: np.ndarray) -> None:
+    def cache_copies(self, found: SegmentLookup, chosen: np.ndarray) -> None:
         """Of records that were looked up, none of them twice, and stay here."""
         if self.reads.slow:
-            on_disk = np.array([not segment.in_memory for segment in found.places.segments], bool)
-            stays = np.flatnonzero(chosen & on_disk[found.places.owners])
-            self.reads.keep(found.places.names(stays), Rows(found.rows.words[stays], found.rows.heap))
+            on_disk = np.array([not segment.in_memory for segment in found.positions.segments], bool)
+            stays = np.flatnonzero(chosen & on_disk[found.positions.owners])
+            self.reads.keep(found.positions.ids(stays), Rows(found.rows.words[stays], found.rows.heap))
 
     def _take(self, epoch: int, segment: Segment, at: np.ndarray, *, removed: bool = False) -> None:
         self._taken.setdefault(epoch, []).append(_Taken(segment, at, removed))
@@ -173,7 +173,7 @@ class SpilledRecords:
         """
         largest_first = sorted(self._segments, key=lambda segment: -len(segment.fingerprints))
         found = candidate_positions(largest_first, rows, bounds, horizon, once=True)
-        places = Places(largest_first, found.which, found.at)
+        places = RecordPositions(largest_first, found.which, found.at)
         once = places.where(places.firsts())
         self.reads.hint(largest_first, once.owners, once.at, time)
 
@@ -181,12 +181,12 @@ class SpilledRecords:
         """Which of these rows, sorted by shard, may have a record here, by what memory tells."""
         return candidate_positions(self._segments, rows, bounds, horizon).any
 
-    def take_found(self, epoch: int, found: Found, chosen: np.ndarray) -> Rows:
+    def take_found(self, epoch: int, found: FoundRecords, chosen: np.ndarray) -> Rows:
         """Some of what ``with_hashes`` has found, from now on owned by the caller."""
         self._take(epoch, found.segment, found.at[chosen])
         return Rows(found.rows.words[chosen], found.rows.heap)
 
-    def remove_found(self, epoch: int, found: Found, chosen: np.ndarray) -> None:
+    def remove_found(self, epoch: int, found: FoundRecords, chosen: np.ndarray) -> None:
         """Some of what was found is gone, as part of the epoch: ``removed`` tells which."""
         self._take(epoch, found.segment, found.at[chosen], removed=True)
 
@@ -221,7 +221,7 @@ class SpilledRecords:
 
     def with_hashes(
         self, shard: int, hashes: np.ndarray, horizon: int, panes: np.ndarray | None = None
-    ) -> Iterator[Found]:
+    ) -> Iterator[FoundRecords]:
         """Copies of the records that have one of these hashes in the pane beside it (0 where none is given).
 
         Each hash and pane is named once; keys do not matter.
@@ -235,14 +235,14 @@ class SpilledRecords:
             rows = Rows(wanted, np.empty(0, np.uint8))
             pairs = segment.find(self.reads, shard, rows, everyone, horizon, by_hash=True)
             if len(pairs):
-                yield Found(segment, *pairs.distinct())
+                yield FoundRecords(segment, *pairs.distinct())
 
-    def find(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> Iterator[Found]:
+    def find(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> Iterator[FoundRecords]:
         """As ``lookup``, but each record once, however many rows want it, and with its place."""
         for segment in self._segments:
             pairs = segment.find(self.reads, shard, wanted, chosen, horizon)
             if len(pairs):
-                yield Found(segment, *pairs.distinct())
+                yield FoundRecords(segment, *pairs.distinct())
 
     def panes(self, shard: int, first: int, end: int) -> np.ndarray:
         """Starts of the panes in ``[first, end)`` that have records, ascending."""
@@ -261,13 +261,15 @@ class SpilledRecords:
             total += segment.row_bytes * segment.live[cells][np.isin(segment.panes[cells], panes)].sum()
         return int(total)
 
-    def rows_of(self, shard: int, panes: np.ndarray, first_fingerprint: int = 0, end_tag: int = ck.DEAD) -> Rows:
+    def rows_of(
+        self, shard: int, panes: np.ndarray, first_fingerprint: int = 0, end_fingerprint: int = ck.DEAD
+    ) -> Rows:
         """Copies of the records of these panes whose tags lie in a range."""
         parts = []
         for segment in self._segments:
             cells = segment.cells_of(shard)
             numbers = cells.start + np.flatnonzero(np.isin(segment.panes[cells], panes))
-            at = segment.live_in(numbers, first_fingerprint, end_tag)
+            at = segment.live_in(numbers, first_fingerprint, end_fingerprint)
             if len(at):
                 parts.append(segment.copied(at))
         return concat_rows(parts, self._layout) if parts else no_rows(self._layout)
@@ -302,7 +304,7 @@ class SpilledRecords:
         if self._writing is not None:
             self._writing.exception()
 
-    def tell_failed_write(self) -> None:
+    def raise_failed_write(self) -> None:
         """Try once more what could not be written, and raise what keeps it from the disk."""
         if self._writing is not None and self._writing.done():
             self._finish_writing()
@@ -328,7 +330,7 @@ class SpilledRecords:
         for segment in self._segments:
             segment.drop(segment.shards == shard)
 
-    def settle(self, floor: int) -> None:
+    def compact(self, floor: int) -> None:
         """Drop what nobody can see again, merge segments that have become many, rewrite those that are mostly dead."""
         if not self._segments:
             return
@@ -337,11 +339,11 @@ class SpilledRecords:
         self._close_empty()
         started = clock.thread_cpu()
         with suppress(OSError):  # a disk that is full stops rewriting, which is all or nothing, and nothing else
-            self._tidy()
+            self._compact_groups()
         self.compaction_cpu_s += clock.thread_cpu() - started
         self.reads.keep_only([segment.uid for segment in self._segments])
 
-    def _tidy(self) -> None:
+    def _compact_groups(self) -> None:
         compaction_groups = compaction_groups_for(self.disk_bytes)
         by_compaction_group: dict[CompactionGroup, list[Segment]] = {}
         for segment in self._segments:
@@ -349,7 +351,7 @@ class SpilledRecords:
         for compaction_group, own in by_compaction_group.items():
             count = newest_to_merge([segment.disk_bytes for segment in own])
             if count:
-                self._rewrite(own[-count:], compaction_group, compaction_groups)
+                self._replace(own[-count:], compaction_group, compaction_groups)
                 break  # the next lane next time: no epoch pays for all
         while self._segments:
             needed = [self._needed_bytes(segment) for segment in self._segments]
@@ -357,7 +359,7 @@ class SpilledRecords:
                 return
             shares = [bytes_ / segment.disk_bytes for bytes_, segment in zip(needed, self._segments, strict=True)]
             emptiest = self._segments[int(np.argmin(shares))]
-            self._rewrite([emptiest], emptiest.compaction_group, compaction_groups)
+            self._replace([emptiest], emptiest.compaction_group, compaction_groups)
 
     def close(self) -> None:
         """Nothing is left, on disk neither."""
@@ -385,7 +387,7 @@ class SpilledRecords:
                 segment.close()
         self._segments = stay
 
-    def _rewrite(self, old: Sequence[Segment], within: CompactionGroup = EVERY, compaction_groups: int = 1) -> None:
+    def _replace(self, old: Sequence[Segment], within: CompactionGroup = EVERY, compaction_groups: int = 1) -> None:
         """Put one segment in the place of others, or one for each lane where there are so many lanes.
 
         With the records that are live, or can become it again. ``within``: the lane that all of them are in.
@@ -397,7 +399,7 @@ class SpilledRecords:
         try:
             for compaction_group in within.parted(compaction_groups, sum(segment.disk_bytes for segment in old)):
                 writer = DiskWriter(self._layout, self._folder, compaction_group=compaction_group, direct=self._direct)
-                made, moved = rewrite(old, undoable, writer, self._pause)
+                made, moved = compact(old, undoable, writer, self._pause)
                 if made is not None:
                     new.append((made, moved))
             self._follow(old, [made for made, _ in new])
@@ -421,7 +423,7 @@ class SpilledRecords:
             at = positions_in(segment, known)
             for made in new if len(at) else ():
                 which, places = made.places_of(segment, at)
-                self.reads.moved(names_of(segment, at[which]), made, places)
+                self.reads.moved(ids_of(segment, at[which]), made, places)
 
 
 def _followed(part: _Taken, old: Sequence[Segment], new: Sequence[tuple[Segment, list[Moved]]]) -> list[_Taken]:

@@ -94,7 +94,7 @@ class ByteRecords:
         wanted = Rows(np.empty((len(names), self._words), np.int64), _NO_BYTES)
         bk.name_rows(names, keys, wanted.words)
         if self._store.spilled:
-            self._store.bring_in([(wanted, _bounds(wanted))])
+            self._store.load_spilled([(wanted, _bounds(wanted))])
         at = self._table.locate(wanted)
         there = np.flatnonzero(at >= 0)
         found = self._table.copy(at[there])
@@ -168,7 +168,7 @@ class BytePanes:
                 names.append(keys)
                 sizes.append(joined.sizes)
                 values.append(joined.data)
-            self._store.evict(end_pane)
+            self._store.expire(end_pane)
         every, data = np.concatenate(sizes), np.concatenate(values)
         return np.concatenate(names), Held(every, np.cumsum(every) - every, data, np.empty(0, np.int64))
 

@@ -297,7 +297,7 @@ class AppendAligned(_Store[AppendAlignedStore]):
         """Its rows in pieces that hold whole keys; it and every earlier window are gone then."""
         with self._reading():
             taken = [self._taken(piece) for piece in self._store.read(start, start + 1)]
-            self._store.evict(start + 1)
+            self._store.expire(start + 1)
         return taken
 
 
@@ -352,11 +352,11 @@ class ReadModifyWrite(_Store[ReadModifyWriteStore]):
             for _, table in self._store.tables():
                 panes = table.panes(start + 1)
                 hot.append((table, table.rows_of(panes[panes[:, 0] == start])))
-            taken = [self._taken(plain(self._store.gathered(hot)))]
+            taken = [self._taken(plain(self._store.gather(hot)))]
             wanted = np.array([start], np.int64)
             for shard in sorted(self._store.shards if self._store.spilled else ()):
                 taken.append(self._taken(self._store.spilled.rows_of(shard, wanted)))
-            self._store.evict(start + 1)
+            self._store.expire(start + 1)
         return [one for one in taken if len(one)]
 
     @property

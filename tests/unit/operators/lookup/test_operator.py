@@ -162,7 +162,7 @@ def test_as_a_dictionary_says(
                 batch = pa.RecordBatch.from_arrays(columns, names=[f.name for f in spec.keys])
                 operator.hint_keys(HintedKeys(hashes, np.full(len(hashes), epoch), keys=batch), epoch)
             if hinted[epoch] == "check_invariants":
-                operator.settle()
+                operator.drain()
             sums = [frame.checksum() for frame in staged]
             operator.apply(epoch, staged)
             emitted = told(operator.advance(epoch, MIN_MICROS, MIN_MICROS))
@@ -208,7 +208,7 @@ def test_what_is_on_its_way_out_of_a_mapped_file_is_looked_up_by_who_needs_it() 
         operator.apply(0, [frame])
         assert told(operator.advance(0, MIN_MICROS, MIN_MICROS)) == [("a", 5, 1, "x", None)]
         gate.set()
-        operator.settle()
+        operator.drain()
         operator.apply(1, [frame])
         assert told(operator.advance(1, MIN_MICROS, MIN_MICROS)) == [("a", 5, 1, "x", None)]
     finally:
@@ -238,8 +238,8 @@ def test_what_is_on_its_way_is_not_asked_for_again() -> None:
     assert backend.asked == [("key 1",)]
     metrics = operator.metrics()
     assert (
-        metrics["coldHits"] == 1
-        and metrics["coldMisses"] == 0
+        metrics["spilledHits"] == 1
+        and metrics["spilledMisses"] == 0
         and metrics["hintsFetched"] == 1
         and metrics["hintsWasted"] == 0
     )
@@ -264,7 +264,7 @@ def test_it_says_by_hashes_which_keys_it_would_fetch() -> None:
     foretold = set(staged[0].rows[:, HASH].tolist())
     assert dict(zip(by_key, ~operator.lacking(hashes, times), strict=True)) == {h: h in foretold for h in by_key}
     gate.set()
-    operator.settle()
+    operator.drain()
     assert dict(zip(by_key, ~operator.lacking(hashes, times), strict=True)) == {h: h in foretold for h in by_key}
     operator.close()
 

@@ -44,18 +44,20 @@ def filled(folder: Path, tuning: SpillTuning) -> TopN:
         top.apply(epoch, [frame(EVERYONE, np.full(KEYS, 10 * epoch))])
     top.forget(2)
     top._store.spilled.wait_for_writes()
-    assert top.metrics()["coldRecords"] > KEYS // 2
+    assert top.metrics()["spilledRecords"] > KEYS // 2
     return top
 
 
 @pytest.mark.parametrize("prefetch", ["off", "async-io", "on"])
 def test_a_record_is_read_once(prefetch: str, tmp_path: Path) -> None:
     top = filled(tmp_path, SpillTuning(prefetch=prefetch, read_s=1e-6))
-    spilled = top.metrics()["coldRecords"]
+    spilled = top.metrics()["spilledRecords"]
     # Even keys get a better row, odd ones one that is none of their two best.
     top.apply(3, [frame(EVERYONE, np.where(EVERYONE % 2, 5, 99))])
     told = top.metrics()
-    assert told["coldHits"] + told["coldMisses"] == spilled, "what is ranked need not be read again to be replaced"
+    assert told["spilledHits"] + told["spilledMisses"] == spilled, (
+        "what is ranked need not be read again to be replaced"
+    )
     assert shown(top.advance(3, NO_WATERMARK, NO_WATERMARK)) == {key: [99, 20] for key in range(0, KEYS, 2)}
 
     top.undo(3)
@@ -69,9 +71,9 @@ def test_what_stays_on_disk_is_kept_near(tmp_path: Path) -> None:
     top = filled(tmp_path, SpillTuning(policy="lru", prefetch="off", read_s=1e-6))
     some, worse = EVERYONE[:: KEYS // 50], np.full(50, 5)
     top.apply(3, [frame(some, worse)])
-    missed = top.metrics()["coldMisses"]
+    missed = top.metrics()["spilledMisses"]
     assert missed > 0
     top.apply(4, [frame(some, worse)])
     told = top.metrics()
-    assert (told["coldMisses"], told["coldHits"]) == (missed, missed)
+    assert (told["spilledMisses"], told["spilledHits"]) == (missed, missed)
     top.close()

@@ -190,12 +190,12 @@ def _plan(worth: int = 0) -> PhysicalPlan:
 
 def _status(misses: float, hits: float, fetched: float, wasted: float, pending: float, fetch: float) -> OperatorStatus:
     metrics = {
-        "coldMisses": misses,
-        "coldHits": hits,
+        "spilledMisses": misses,
+        "spilledHits": hits,
         "hintsFetched": fetched,
         "hintsWasted": wasted,
         "hintsPending": pending,
-        "coldFetchMsP99": fetch,
+        "spilledFetchMsP99": fetch,
     }
     return OperatorStatus("aggregate", 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, metrics, True)
 
@@ -266,7 +266,7 @@ def test_tasks_send_smaller_frames_where_rows_have_waited() -> None:
         nonlocal waited, missed, hit
         waited, missed, hit = waited + wait_ms, missed + bool(wait_ms) * spilled, hit + (not wait_ms) * spilled
         status = _status(missed, hit, 0, 0, 0, 1.0)
-        told = replace(status, metrics={**status.metrics, "coldWaitMs": waited})
+        told = replace(status, metrics={**status.metrics, "spilledWaitMs": waited})
         control.after([[told]], session, task_rows)
         return control.cut.rows, session.conf.values[conf]
 
@@ -295,7 +295,7 @@ def test_the_longest_wait_of_several_servers_counts() -> None:
             for number, wait in enumerate(waits):
                 totals[number] += wait
                 status = _status(sum(totals), 0, 0, 0, 0, 1.0)
-                told.append([replace(status, metrics={**status.metrics, "coldWaitMs": totals[number]})])
+                told.append([replace(status, metrics={**status.metrics, "spilledWaitMs": totals[number]})])
             control.after(told, session, 1000)
         framing = control.lookaheads["aggregate"].framing
         assert framing is not None

@@ -72,7 +72,7 @@ def test_everything_foretold_is_fetched_with_its_latest_time(calls: list[list[tu
         for call in calls:
             made.hint(ids(*(id_ for id_, _ in call)), ids(*(time for _, time in call)))
         backend.gate.set()
-        made.settle()
+        made.drain()
         foretold = {id_ for call in calls for id_, _ in call}
         assert set(backend.kept) == foretold
         assert set(backend.fetched.values()) <= {1}
@@ -109,12 +109,12 @@ def test_what_has_landed_since_somebody_looked_is_not_fetched_again() -> None:
 
     with prefetcher(backend, held=held) as made:
         made.hint(ids(1, 2), ids(0, 0))
-        made.settle()
+        made.drain()
         names = ["one", "three", "two", "four"]
         assert made.hint(ids(1, 3, 2, 4), ids(5, 6, 7, 8), lambda at: [names[place] for place in at]) == 2
         assert told[-4:] == [(1, 5), (3, 6), (2, 7), (4, 8)], "for these times they are to stay"
         assert made.hint(ids(1, 2), ids(5, 5)) == 0
-        made.settle()
+        made.drain()
         assert backend.fetched == {1: 1, 2: 1, 3: 1, 4: 1}
         assert backend.keys == {3: "three", 4: "four"}, "keys are of those that are left"
         del backend.kept[1]
@@ -130,7 +130,7 @@ def test_what_nobody_has_begun_to_fetch_is_left_to_who_needs_it() -> None:
         made.hint(ids(2, 3), ids(0, 0))
         assert made.claim(ids(2, 1, 4, 2)).tolist() == [False, True, False, False]  # 2 was only foretold
         backend.gate.set()
-        made.settle()
+        made.drain()
         assert backend.fetched == {1: 1, 3: 1}
 
 
@@ -150,7 +150,7 @@ def test_hints_of_many_calls_are_fetched_together_and_timed_from_the_hint_on() -
         for number in range(1, 31):
             made.hint(ids(number), ids(0))
         backend.gate.set()
-        made.settle()
+        made.drain()
         assert sizes == [1, 30]
         assert made.fetch_ms(1.0) >= made.fetch_ms(0.0) > 0
 
@@ -160,12 +160,12 @@ def test_a_fetch_that_fails_leaves_nothing_and_wedges_nobody() -> None:
     backend.fail = True
     with prefetcher(backend) as made:
         made.hint(ids(1, 2), ids(0, 0))
-        made.settle()
+        made.drain()
         made.wait_for(ids(1, 2))
         assert not backend.kept
         backend.fail = False
         made.hint(ids(1), ids(0))
-        made.settle()
+        made.drain()
         assert backend.kept == {1: (2, 0)}
         assert made.failed >= 1
 
@@ -177,7 +177,7 @@ def test_keys_travel_with_their_ids() -> None:
             names = [f"key {n % 12}" for n in range(start, start + 10)]
             numbers = ids(*(n % 12 for n in range(start, start + 10)))
             made.hint(numbers, np.zeros(10, np.int64), lambda places, names=names: [names[p] for p in places])
-        made.settle()
+        made.drain()
         assert backend.keys == {n: f"key {n}" for n in range(12)}
 
 
@@ -191,7 +191,7 @@ def test_old_hints_are_dropped_and_the_buffer_is_bounded() -> None:
         assert made.dropped == 2
         made.drop_before(3)
         backend.gate.set()
-        made.settle()
+        made.drain()
         assert set(backend.fetched) == {0, 3, 4}
 
 
@@ -200,7 +200,7 @@ def test_closing_ends_workers_and_waiters() -> None:
     before = threading.active_count()
     made = Prefetcher(backend.fetch, backend.keep)
     made.hint(ids(1), ids(0))
-    made.settle()
+    made.drain()
     made.close()
     made.hint(ids(2), ids(0))
     made.wait_for(ids(2))
@@ -213,13 +213,13 @@ def test_no_more_is_fetched_than_can_be_kept() -> None:
     space = 10
     with prefetcher(backend, space=lambda: space - len(backend.kept), threads=2, batch=4) as made:
         made.hint(np.arange(25), np.zeros(25, np.int64))
-        made.settle()
+        made.drain()
         assert len(backend.kept) == 10
         left = ids(*(set(range(25)) - set(backend.kept)))
         assert not made.claim(left[:5]).any()  # for who needs them now
         space = 100
         made.resume()
-        made.settle()
+        made.drain()
         assert len(backend.kept) == 10 + 10
 
 
@@ -231,7 +231,7 @@ def test_where_asking_takes_no_time_all_is_in_flight_from_the_hint_on() -> None:
         assert backend.asked == 5
         assert made.claim(ids(5, 4, 6)).tolist() == [True, True, False]
         backend.gate.set()
-        made.settle()
+        made.drain()
         assert backend.asked == 5
         assert backend.fetched == dict.fromkeys(range(1, 6), 1)
 
@@ -248,7 +248,7 @@ def test_who_needs_what_is_in_flight_may_finish_it_and_then_it_is_not_kept() -> 
         made.hint(ids(3), ids(4))  # foretold anew: asked for anew
         assert backend.asked == 4
         backend.gate.set()
-        made.settle()
+        made.drain()
         assert backend.kept == {1: (2, 0), 3: (6, 4)}
         assert backend.fetched == {1: 1, 2: 1, 3: 1}
         assert made.fetched == 4
@@ -262,7 +262,7 @@ def test_nobody_takes_over_where_asking_takes_its_time() -> None:
         assert backend.begun.wait(10)
         assert not made.take_over(ids(1, 2))[0].any()
         backend.gate.set()
-        made.settle()
+        made.drain()
         assert set(backend.kept) == {1, 2}
 
 
@@ -300,7 +300,7 @@ def test_what_is_asked_for_waits_for_space_and_is_dropped_when_it_is_old() -> No
         made.resume()
         assert backend.asked == 4  # 5 has the place of 2
         backend.gate.set()
-        made.settle()
+        made.drain()
         assert set(backend.kept) == {1, 3, 5}
 
 
@@ -328,7 +328,7 @@ def test_who_waits_hears_of_what_is_dropped() -> None:
     backend = Backend()
     with prefetcher(backend, ask=backend.ask, threads=0) as made:
         made.hint(ids(1, 2), ids(0, 0))
-        waiters = [_begun(made.settle), _begun(lambda: made.wait_for(ids(1)))]
+        waiters = [_begun(made.drain), _begun(lambda: made.wait_for(ids(1)))]
         assert all(waiter.is_alive() for waiter in waiters)
         made.drop_before(3)
         for waiter in waiters:
@@ -336,19 +336,19 @@ def test_who_waits_hears_of_what_is_dropped() -> None:
             assert not waiter.is_alive()
 
 
-def test_space_that_comes_while_somebody_settles_is_used() -> None:
+def test_space_that_comes_while_somebody_drains_is_used() -> None:
     backend = Backend()
     space = 1
     with prefetcher(backend, ask=backend.ask, space=lambda: space, threads=0) as made:
         made.hint(ids(1, 2), ids(0, 0))
-        settler = _begun(made.settle)
+        drainer = _begun(made.drain)
         space = 5
         made.take_over(ids(1))
-        settler.join(0.05)
+        drainer.join(0.05)
         assert backend.asked == 2
         made.take_over(ids(2))
-        settler.join(5)
-        assert not settler.is_alive()
+        drainer.join(5)
+        assert not drainer.is_alive()
 
 
 def test_what_is_taken_out_before_a_worker_comes_to_it_leaves_nothing() -> None:
@@ -382,7 +382,7 @@ def test_what_is_renamed_while_it_is_foretold_or_fetched_is_kept_under_its_new_i
         made.rename(ids(12, 1), ids(22, 21))
         assert made.knows(ids(1, 2, 12, 21, 22, 3, 4, 14)).tolist() == [False] * 3 + [True] * 3 + [False, True]
         backend.gate.set()
-        made.settle()
+        made.drain()
         assert set(backend.kept) == ({21, 22} if closed == (3,) else {21, 22, 3, 14})
         assert not len(made._table) and not made._renamed and made.failed == (2 if closed == (3,) else 0)
 
@@ -396,5 +396,5 @@ def test_what_lies_nowhere_any_more_is_fetched_by_nobody_and_harms_no_other_fetc
         assert backend.begun.wait(10)  # the worker has 1
         made.drop(ids(1, 3, 7))
         backend.gate.set()
-        made.settle()
+        made.drain()
         assert set(backend.kept) == {1, 2, 4} and made._flying == 0

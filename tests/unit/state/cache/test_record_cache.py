@@ -58,7 +58,7 @@ def test_a_cache_of_records_gives_back_what_was_put_or_nothing(policy: str, data
         ids = np.array([1000 - n for n in some], np.int64)
         step = data.draw(st.sampled_from(["put", "put", "get", "hint", "drop"]))
         if step == "put":
-            cache.put(ids, rows_of(some), np.full(len(some), time, np.int64), foretold=data.draw(st.booleans()))
+            cache.put(ids, rows_of(some), np.full(len(some), time, np.int64), hinted=data.draw(st.booleans()))
             put |= set(some)
         elif step == "get":
             rows, there = cache.get(ids, time)
@@ -79,7 +79,7 @@ def test_by_timestamp_what_is_foretold_stays_and_what_was_used_goes() -> None:
     cache = RecordCache(LAYOUT, 6000)
     used, foretold = list(range(20)), list(range(100, 120))
     cache.put(np.array(used), rows_of(used), np.full(20, 5, np.int64))
-    cache.put(np.array(foretold), rows_of(foretold), np.full(20, 9, np.int64), foretold=True)
+    cache.put(np.array(foretold), rows_of(foretold), np.full(20, 9, np.int64), hinted=True)
     number = 200
     while cache.evicted < 15:
         cache.put(np.array([number]), rows_of([number]), np.array([6], np.int64))
@@ -94,10 +94,10 @@ def test_by_timestamp_what_is_foretold_is_not_pushed_out_by_copies_for_the_same_
     cache = RecordCache(LAYOUT, 6000)
     cache.get(np.array([-1]), 8)
     foretold = list(range(20))
-    cache.put(np.array(foretold[:10]), rows_of(foretold[:10]), np.full(10, 9, np.int64), foretold=True)
+    cache.put(np.array(foretold[:10]), rows_of(foretold[:10]), np.full(10, 9, np.int64), hinted=True)
     copies = list(range(100, 130))
     cache.put(np.array(copies), rows_of(copies), np.full(30, 9, np.int64))
-    cache.put(np.array(foretold[10:]), rows_of(foretold[10:]), np.full(10, 9, np.int64), foretold=True)
+    cache.put(np.array(foretold[10:]), rows_of(foretold[10:]), np.full(10, 9, np.int64), hinted=True)
     for number in range(200, 240):
         cache.put(np.array([number]), rows_of([number]), np.array([9], np.int64))
     assert cache.evicted > 0
@@ -109,10 +109,10 @@ def test_what_is_foretold_stays_while_others_of_its_time_are_used() -> None:
     cache = RecordCache(LAYOUT, 6000)
     cache.get(np.array([-1]), 8)
     first = list(range(20))
-    cache.put(np.array(first), rows_of(first), np.full(20, 9, np.int64), foretold=True)
+    cache.put(np.array(first), rows_of(first), np.full(20, 9, np.int64), hinted=True)
     assert cache.get(np.array(first[:3]), 9)[1].all()
     more = list(range(100, 100 + cache.room()))
-    cache.put(np.array(more), rows_of(more), np.full(len(more), 9, np.int64), foretold=True)
+    cache.put(np.array(more), rows_of(more), np.full(len(more), 9, np.int64), hinted=True)
     assert cache.wasted == 0
     assert cache.get(np.array(first[3:] + more), 9)[1].all()
 
@@ -121,13 +121,13 @@ def test_what_is_foretold_is_not_pushed_out_by_more_of_it() -> None:
     """Two times what fits is foretold: what is told to fit stays until it is used, and what is old goes first."""
     cache = RecordCache(LAYOUT, 6000)
     old = list(range(30))
-    cache.put(np.array(old), rows_of(old), np.full(30, 4, np.int64), foretold=True)
+    cache.put(np.array(old), rows_of(old), np.full(30, 4, np.int64), hinted=True)
     numbers = iter(range(100, 1000))
     kept: list[int] = []
     cache.get(np.array([-1]), 8)  # what was foretold for time 4 will not be used any more
     while room := cache.room():
         some = [next(numbers) for _ in range(min(room, 7))]
-        cache.put(np.array(some), rows_of(some), np.full(len(some), 9, np.int64), foretold=True)
+        cache.put(np.array(some), rows_of(some), np.full(len(some), 9, np.int64), hinted=True)
         kept += some
     assert 20 < len(kept) < 100
     assert cache.holds(np.array(kept)).all(), "all of what was told to fit"
@@ -216,7 +216,7 @@ def test_few_leave_where_large_records_were_used_up() -> None:
     cache.put(large, rows_of(large.tolist()), np.zeros(400, np.int64))
     cache.drop(large[:390])
     small = np.arange(100_001, 100_501)[np.arange(500) % 10 != 9]
-    cache.put(small, rows_of(small.tolist()), np.ones(len(small), np.int64), foretold=True)
+    cache.put(small, rows_of(small.tolist()), np.ones(len(small), np.int64), hinted=True)
     assert cache.holds(small).all() and cache.holds(large[390:]).all()
     assert cache.evicted == 0 and cache.nbytes <= 120_000
 

@@ -67,7 +67,7 @@ def test_a_table_lets_go_of_the_room_of_strings_that_have_left() -> None:
     def make() -> Table:
         table = Table(LAYOUT)
         merged(table, rows, 0, count)
-        table.discard(table.all_rows()[left:])
+        table.evict(table.all_rows()[left:])
         assert table.rows == left
         return table
 

@@ -23,7 +23,7 @@ keys = st.sampled_from(["", "a", "b", "ab", "x" * 300, None])
 partial = st.tuples(keys, st.integers(0, 4), st.integers(-5, 5), st.one_of(st.none(), st.text(max_size=400)))
 step = st.one_of(
     st.tuples(st.just("merge"), st.lists(partial, max_size=40), st.booleans()),
-    st.tuples(st.just("evict"), st.integers(0, 5)),
+    st.tuples(st.just("expire"), st.integers(0, 5)),
     st.tuples(st.just("remove"), st.sets(st.tuples(keys, st.integers(0, 4)))),
     st.tuples(st.just("undo")),
     st.tuples(st.just("forget")),
@@ -32,7 +32,7 @@ step = st.one_of(
 )
 
 
-_CHANGES = ("merge", "remove", "evict")
+_CHANGES = ("merge", "remove", "expire")
 
 
 def rows_of(partials: list[tuple]) -> Rows:
@@ -101,8 +101,8 @@ def test_equals_a_dictionary(steps: list[tuple]) -> None:
             table.remove(np.array([numbers[key] for key in doomed], np.int64))
             assert set(table.changed_rows().tolist()) == before - {numbers[key] for key in doomed}
             model = {key: value for key, value in model.items() if key not in doomed}
-        elif action == "evict":
-            table.evict(table.panes(arguments[0]))
+        elif action == "expire":
+            table.expire(table.panes(arguments[0]))
             model = {key: value for key, value in model.items() if key[1] >= arguments[0]}
             evicted = True
         elif action == "undo" and history:

@@ -41,7 +41,7 @@ def fill(store: SpilledKeys, segments: range) -> None:
     """A segment in each epoch; what it may do to others is done before the next."""
     for number in segments:
         store.put(np.arange(number * SEGMENT, (number + 1) * SEGMENT))
-        store.spilled.settle(NO_HORIZON)
+        store.spilled.compact(NO_HORIZON)
 
 
 def every(segments: int) -> np.ndarray:
@@ -98,7 +98,7 @@ def test_no_epoch_merges_more_than_one_lane() -> None:
         for number in range(120):
             store.put(np.arange(number * SEGMENT, (number + 1) * SEGMENT))
             before = {segment.uid for segment in store.spilled._segments}
-            store.spilled.settle(NO_HORIZON)
+            store.spilled.compact(NO_HORIZON)
             written.append(sum(s.disk_bytes for s in store.spilled._segments if s.uid not in before))
         assert max(written) < store.spilled.disk_bytes / 4
         assert (store.read() == every(120)).all()
@@ -144,7 +144,7 @@ def test_disk_holds_no_more_than_the_allowed_share_of_dead_records_in_lanes_too(
             live = np.setdiff1d(live, gone)
             assert store.take(epoch, gone) == len(gone)
             store.spilled.forget(epoch)
-            store.spilled.settle(NO_HORIZON)
+            store.spilled.compact(NO_HORIZON)
             assert store.spilled.disk_bytes <= 1.2 * len(live) * 40
         assert (store.read() == live).all()
         assert EVERY not in {segment.compaction_group for segment in store.spilled._segments}
@@ -156,7 +156,7 @@ def test_shards_leave_their_lanes() -> None:
         gone = [0, 5, 8, 16, 23]
         for shard in gone:
             store.spilled.drop_shard(shard)
-        store.spilled.settle(NO_HORIZON)
+        store.spilled.compact(NO_HORIZON)
         left = every(40)[~np.isin(every(40) % SHARDS, gone)]
         assert (store.read() == left).all()
         fill(store, range(40, 60))
@@ -194,7 +194,7 @@ def test_a_full_disk_in_the_midst_of_lanes_leaves_the_old_segments(
 
         want, before = store.read(), list(store.spilled._segments)
         monkeypatch.setattr(ScratchFile, "write", fail)
-        store.spilled.settle(NO_HORIZON)
+        store.spilled.compact(NO_HORIZON)
         assert writes[0] > fails_at
         assert store.spilled._segments == before
         monkeypatch.undo()

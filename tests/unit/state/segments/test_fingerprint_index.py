@@ -110,7 +110,7 @@ def test_records_that_are_taken_after_a_rewriting_are_not_found_again() -> None:
         store.spilled.reads.slow = True  # copies are kept, for which there is room
         store.spilled.reads._cache.resize(1 << 20)
         assert len(store.found(np.arange(20))) == 20
-        store.spilled._rewrite(list(store.spilled._segments))
+        store.spilled._replace(list(store.spilled._segments))
         assert store.take(0, np.arange(5)) == 5
         assert store.found(np.arange(20)).tolist() == list(range(5, 20))
         assert store.take(1, np.arange(20)) == 15

@@ -35,7 +35,7 @@ def settling_bytes(count: int, panes: int) -> int:
         store = filled(folder, count, 8, panes)
         before, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
-        store.spilled.settle(NO_HORIZON)
+        store.spilled.compact(NO_HORIZON)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert (store.spilled.compactions, len(store.spilled._segments)) == (1, 1)
@@ -60,7 +60,7 @@ def test_taken_records_are_followed_through_pieces_and_the_others_left_behind(mo
         taken = np.setdiff1d(np.arange(1, 5_000, 7), gone)
         assert (store.take(0, gone), store.take(1, taken)) == (len(gone), len(taken))
         store.spilled.forget(0)
-        store.spilled._rewrite(list(store.spilled._segments))
+        store.spilled._replace(list(store.spilled._segments))
         left = np.setdiff1d(np.arange(5_000), gone)
         assert (store.read() == np.setdiff1d(left, taken)).all()
         (segment,) = store.spilled._segments

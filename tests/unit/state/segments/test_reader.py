@@ -63,14 +63,14 @@ def test_only_reading_counts_as_waiting(tmp_path: Path, monkeypatch: pytest.Monk
     segment, reads = Segment(tmp_path), SegmentReader(LAYOUT, 1 << 20, SpillTuning(prefetch="off", reads="direct"))
     first = reads.read(segment, np.array([1, 2, 3]), keep=True)
     assert (first.words == segment.rows.words[1:4]).all()
-    assert reads.metrics()["coldWaitMs"] == 1e3, "what it takes to keep a copy is no waiting"
+    assert reads.metrics()["spilledWaitMs"] == 1e3, "what it takes to keep a copy is no waiting"
     again = reads.read(segment, np.array([1, 2, 3]), keep=True)
     assert (again.words == first.words).all()
-    assert reads.metrics()["coldWaitMs"] == 1e3, "copies are there"
+    assert reads.metrics()["spilledWaitMs"] == 1e3, "copies are there"
     more = reads.read(segment, np.array([1, 2, 5]), keep=True)
     assert (more.words == segment.rows.words[[1, 2, 5]]).all()
     told = reads.metrics()
-    assert told["coldWaitMs"] == 2e3, "copying two that are there is no waiting beside one that is not"
-    assert (told["coldHits"], told["coldMisses"]) == (5, 4)
+    assert told["spilledWaitMs"] == 2e3, "copying two that are there is no waiting beside one that is not"
+    assert (told["spilledHits"], told["spilledMisses"]) == (5, 4)
     reads.close()
     segment.points.close()

@@ -155,10 +155,10 @@ class Machine(RuleBasedStateMachine):
     @rule(rows=st.one_of(partials, sweeps), wait=st.booleans())
     def hint(self, rows: list[tuple], wait: bool) -> None:
         """Of rows that may come, or not."""
-        if self.store.hinted:
+        if self.store.wants_hints:
             self.store.hint(*frame([row for row in rows if row[1] >= self.horizon], self.hashes), self.epoch + 1)
             if wait:
-                self.store.spilled.reads.settle()
+                self.store.spilled.reads.drain()
 
     @rule(rows=st.one_of(partials, sweeps), more=partials, close_to=st.sampled_from([0, 0, 0, 0, 1, 2]))
     def run_epoch(self, rows: list[tuple], more: list[tuple], close_to: int) -> None:
@@ -171,7 +171,7 @@ class Machine(RuleBasedStateMachine):
         self.store.merge(self.epoch, [frame(part, self.hashes) for part in frames])
         self.past = [*self.past[-1:], (self.epoch, before, self.horizon, touched)]
         if close_to > self.horizon:
-            self.store.evict(close_to)
+            self.store.expire(close_to)
             self.horizon = close_to
             touched.update(key for key in self.model if key[1] < close_to)
             self.model = {key: value for key, value in self.model.items() if key[1] >= close_to}
@@ -299,12 +299,12 @@ def test_a_closed_pane_takes_its_cold_records_along() -> None:
             fill(store, range(100), pane, pane)
         assert store.rows == 400
         store.merge(9, [])
-        store.evict(3)
+        store.expire(3)
         assert store.rows == 100
         store.undo(9)
         assert store.rows == 400
         store.merge(9, [])
-        store.evict(4)
+        store.expire(4)
         store.forget(9)
         assert (store.rows, store.disk_bytes, store.spilled.nbytes) == (0, 0, 0)
 
@@ -341,14 +341,14 @@ def test_records_that_cannot_leave_stay_whole(monkeypatch: pytest.MonkeyPatch, f
     with store_that_must_empty() as store:
         want = content(store)
         victim = dict(store.tables())[failing]
-        real = Table.discard
+        real = Table.evict
 
         def fail(self: Table, rows: np.ndarray) -> None:
             if self is victim:
                 raise MemoryError("no room")
             real(self, rows)
 
-        monkeypatch.setattr(Table, "discard", fail)
+        monkeypatch.setattr(Table, "evict", fail)
         with pytest.raises(MemoryError):
             store.forget(99)
         assert content(store) == want
@@ -362,7 +362,7 @@ def test_memory_that_ends_while_records_leave_loses_none(monkeypatch: pytest.Mon
     with store_that_must_empty() as store:
         want = content(store)
         victim = dict(store.tables())[1]
-        discard, empty, left = Table.discard, np.empty, [-1]
+        discard, empty, left = Table.evict, np.empty, [-1]
 
         def watched(self: Table, rows: np.ndarray) -> None:
             left[0] = failed if self is victim else -1
@@ -378,7 +378,7 @@ def test_memory_that_ends_while_records_leave_loses_none(monkeypatch: pytest.Mon
 
         for failed in range(20):
             with monkeypatch.context() as patched:
-                patched.setattr(Table, "discard", watched)
+                patched.setattr(Table, "evict", watched)
                 patched.setattr(np, "empty", failing)
                 try:
                     store.forget(99)
@@ -464,7 +464,7 @@ def test_foretold_records_of_the_eviction_buffer_need_not_be_read_when_it_is_wri
         assert store.disk_bytes and not store.spilled.buffered_bytes
         store.merge(1, [(some, ends)])
         told = store.spilled.reads.metrics()
-        assert (told["coldHits"], told["coldMisses"], told["coldWaitMs"]) == (10, 0, 0)
+        assert (told["spilledHits"], told["spilledMisses"], told["spilledWaitMs"]) == (10, 0, 0)
         assert (told["hintsReceived"], told["hintsWasted"], told["hintsPending"]) == (0, 0, 0)
 
 
@@ -490,16 +490,16 @@ def test_what_was_fetched_ahead_is_not_read_again_when_its_segment_is_rewritten(
 
         def hint() -> None:
             store.spilled.hint(some, ends, 0, 9)
-            store.spilled.reads.settle()
+            store.spilled.reads.drain()
 
         if foretold == "before":
             hint()
         want = content(store)
         old = list(store.spilled._segments)
-        store.spilled._rewrite(old)
+        store.spilled._replace(old)
         store.spilled.reads.keep_only([segment.uid for segment in store.spilled._segments])
         assert pauses >= 2 and not set(old) & set(store.spilled._segments) and content(store) == want
         store.merge(9, [(some, ends)])
         told = store.spilled.reads.metrics()
-        assert (told["coldHits"], told["coldMisses"], told["coldLate"]) == (20, 0, 0)
+        assert (told["spilledHits"], told["spilledMisses"], told["spilledLate"]) == (20, 0, 0)
         assert told["hintsWasted"] == told["hintsPending"] == 0

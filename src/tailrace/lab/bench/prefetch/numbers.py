@@ -18,10 +18,10 @@ from tailrace.lab.bench.prefetch.workloads import BASELINES, HINTS, Case
 Batches = Sequence[Mapping[str, Any]]
 PERCENTILES = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p999": 99.9}
 COUNTS = {
-    "wait_ms": "coldWaitMs",
-    "hits": "coldHits",
-    "misses": "coldMisses",
-    "late": "coldLate",
+    "wait_ms": "spilledWaitMs",
+    "hits": "spilledHits",
+    "misses": "spilledMisses",
+    "late": "spilledLate",
     "hints": "hintsReceived",
     "fetched": "hintsFetched",
     "wasted": "hintsWasted",
@@ -52,7 +52,7 @@ def batch_of(told: Mapping[str, Any], before: Mapping[str, float]) -> dict[str, 
     return {
         **told,
         **{name: max(0.0, now[name] - before.get(name, 0.0)) for name in COUNTS},
-        "fetch_ms_p99": max((each.get("coldFetchMsP99", 0.0) for each in metrics), default=0.0),
+        "fetch_ms_p99": max((each.get("spilledFetchMsP99", 0.0) for each in metrics), default=0.0),
         "hint_bytes": sum(each.get("hintBytes", 0) for each in told.get("lookahead", [])),
         "disk_bytes": sum(
             operator.get("diskUsedBytes", 0) / max(1.0, operator.get("customMetrics", {}).get("spaceAmplification", 1))

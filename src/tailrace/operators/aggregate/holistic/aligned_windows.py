@@ -101,7 +101,7 @@ class WindowRows(OverStore[AppendAlignedStore]):
                 "decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
             ) from error
         if self.spec.watermarked and watermark > MIN_MICROS:
-            self._store.evict(first_open_pane(self._window, watermark))
+            self._store.expire(first_open_pane(self._window, watermark))
         return emitted
 
     def undo(self, epoch: int) -> None:

@@ -153,8 +153,8 @@ class WindowLists:
             ) from error
         if closing and self._window is not None:
             horizon = first_open_pane(self._window, watermark)
-            self._lists.evict(horizon)
-            self._index.store.evict(horizon)
+            self._lists.expire(horizon)
+            self._index.store.expire(horizon)
         return emitted
 
     def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
