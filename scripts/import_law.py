@@ -11,6 +11,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 PACKAGE = "tailrace"
@@ -27,11 +28,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "log": ("env",),
     "state": ("log", "env"),
     "operators": ("state", "log", "env"),
-    # What a driver plans, it plans from what the user wrote: these modules of an operator's package know the API.
+    # What a driver plans, it plans from what the user wrote: these modules know the API. "*" stands for any operator.
     **{
-        f"operators.{operator}.{module}": ("api", "plan.words", "plan.user_functions", "operators", "state.layout")
-        for operator in ("aggregate", "dedup", "join", "lookup", "process", "top_n")
-        for module in ("planning", "describe")
+        f"operators.{module}": ("api", "state.layout", "state.tuning")
+        for module in ("*.planning", "*.describe", "*.kind", "*.relation", "planning", "kind", "registry")
     },
     # A descriptor holds all of an aggregate, what users write included.
     "operators.aggregate.functions": ("api.aggregates", "api.columns", "operators", "state", "env.kernels"),
@@ -100,8 +100,10 @@ FOREIGN: dict[str, tuple[str, ...]] = {
 }
 """Who may import what is not ours. Lab and testing stand outside the engine, as a user's program does."""
 
-LAZY = ("cli", "")
-"""What may put off an import of much that it may not need, if it says why: commands, and the package itself."""
+LAZY = ("cli", "", "operators.*.kind")
+"""What may put off an import of much that it may not need, if it says why: commands, the package itself, and the kind
+of an operator, of which only state servers need all.
+"""
 
 OWN_DISK_AND_CLOCK = ("env", "lab", "testing", "cli")
 
@@ -142,7 +144,9 @@ def within(name: str, parent: str) -> bool:
 def _rule(importer: str) -> tuple[str, ...]:
     parts = importer.split(".")
     for length in range(len(parts), 0, -1):
-        found = MAY_IMPORT.get(".".join(parts[:length]))
+        name = ".".join(parts[:length])
+        any_operator = ".".join([*parts[:1], "*", *parts[2:length]])
+        found = MAY_IMPORT.get(name, MAY_IMPORT.get(any_operator))
         if found is not None:
             return found
     raise LookupError(importer)
@@ -210,7 +214,9 @@ class _Check(ast.NodeVisitor):
     def _hidden(self, node: ast.stmt) -> None:
         if not self.functions:
             return
-        if self.part in LAZY and "# lazy:" in self.lines[node.lineno - 1]:
+        if any(fnmatchcase(name, each) for each in LAZY for name in (self.part, self.name)) and (
+            "# lazy:" in self.lines[node.lineno - 1]
+        ):
             return
         self._tell(node, "import inside a function: move it to the top (commands may say why not: `# lazy: ...`)")
 

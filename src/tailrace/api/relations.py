@@ -1,8 +1,8 @@
 """What stateful operators make of streams, as plain frozen data: what the API has checked and the plan reads.
 
 Every column name in here is the source's own spelling. A source that is not a relation is opaque: only the spark layer
-looks inside. To add a kind of operator: a class like these, a branch in ``plan.physical``, and its description in
-``operators.specs``.
+looks inside. A relation may also be defined in its operator's package: ``operators.kind`` says what belongs to an
+operator.
 """
 
 from __future__ import annotations
@@ -70,6 +70,13 @@ def chain(relation: Relation) -> tuple[Relation, ...]:
     """From the one that reads the user's stream to this one."""
     source = relation.source
     return (*(chain(source) if isinstance(source, Relation) else ()), relation)
+
+
+def passed_on(source: object) -> object:
+    """What a source's rows come from, with the times at which they come: a lookup passes rows on as they are."""
+    while isinstance(source, Lookup):
+        source = source.source
+    return source
 
 
 @dataclass(frozen=True)

@@ -1,73 +1,98 @@
-"""Which operator runs a description, and how its sections fold. The only place that knows all of them."""
+"""The operators: one line each. The only place that knows all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from tailrace.operators.aggregate.registry import aggregate_operator, compact_aggregate
-from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.api.relations import OutputMode, Relation
+from tailrace.operators.aggregate.kind import AGGREGATE
 from tailrace.operators.base import Operator
-from tailrace.operators.dedup.operator import Deduplicate
-from tailrace.operators.dedup.spec import DeduplicateSpec
-from tailrace.operators.join import sections as join_sections
-from tailrace.operators.join.interval_join import JoinRows
-from tailrace.operators.join.spec import JoinKind, JoinSpec
-from tailrace.operators.join.window_join import WindowJoin
-from tailrace.operators.lookup.registry import lookup_operator
-from tailrace.operators.lookup.spec import LookupSpec
-from tailrace.operators.process.operator import Process
-from tailrace.operators.process.spec import ProcessSpec
+from tailrace.operators.dedup.kind import DEDUPLICATE
+from tailrace.operators.ingest.contract import Ingest, IngestContext
+from tailrace.operators.join.kind import JOIN
+from tailrace.operators.kind import Description, Input, OperatorKind, Resources
+from tailrace.operators.lookup.kind import LOOKUP
+from tailrace.operators.process.kind import PROCESS
 from tailrace.operators.spec import OperatorSpec
-from tailrace.operators.top_n import sections as top_n_sections
-from tailrace.operators.top_n.operator import TopN
-from tailrace.operators.top_n.spec import TopNSpec
-from tailrace.operators.top_n.ttl_operator import TtlTopN
-from tailrace.state.append import aligned as append_aligned
-from tailrace.state.sections import compaction as section_compaction
+from tailrace.operators.spec_json import from_plain
+from tailrace.operators.top_n.kind import TOP_N
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
+from tailrace.types import DataType
+
+KINDS: tuple[OperatorKind[Any], ...] = (
+    AGGREGATE,
+    DEDUPLICATE,
+    JOIN,
+    LOOKUP,
+    PROCESS,
+    TOP_N,
+)
+
+_BY_NAME = {kind.spec.operator: kind for kind in KINDS}
+_BY_RELATION = {kind.relation: kind for kind in KINDS}
+
+
+def kind_of(spec: OperatorSpec) -> OperatorKind[Any]:
+    return _BY_NAME[spec.operator]
+
+
+def spec_from_json(text: str) -> OperatorSpec:
+    """The description of an operator of any kind."""
+    plain = json.loads(text)
+    spec: OperatorSpec = from_plain(_BY_NAME[plain["operator"]].spec, plain)
+    return spec
+
+
+# The driver ---------------------------------------------------------------------------------------------------------
+
+
+def plan_operator(relation: Relation, output_mode: OutputMode, number: int, shards: int) -> OperatorSpec:
+    """``number``: of the operator in its chain, from 0 on."""
+    kind = _BY_RELATION[type(relation)]
+    return kind.plan(relation, output_mode, shards, f"{kind.name}-{number + 1}" if number else kind.name)
+
+
+def inputs_of(relation: Relation, spec: OperatorSpec) -> tuple[Input, ...]:
+    """The streams that the first operator of a chain reads."""
+    return _BY_RELATION[type(relation)].inputs(relation, spec)
+
+
+def description_of(spec: OperatorSpec) -> Description[Any]:
+    return kind_of(spec).description
+
+
+def progress_name(spec: OperatorSpec) -> str:
+    """What an operator is called in progress reports."""
+    described = description_of(spec)
+    return described.title(spec).lower() if described.progress_name is None else described.progress_name(spec)
+
+
+# Tasks --------------------------------------------------------------------------------------------------------------
+
+
+def ingest_of(
+    spec: OperatorSpec, late_before: int, combine: bool, input_types: Mapping[str, DataType], epoch: int | None = None
+) -> Ingest:
+    """What turns batches into frames of this operator. See ``IngestContext``."""
+    return kind_of(spec).ingest(spec, IngestContext(late_before, combine, input_types, epoch))
+
+
+# State servers ------------------------------------------------------------------------------------------------------
 
 
 def operator_of(
     spec: OperatorSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, tuning: Tuning = DEFAULT_TUNING
 ) -> Operator:
-    """``memory_bytes``: its share of the budget; what goes beyond it lies in files in ``folder``."""
-    match spec:
-        case JoinSpec(kind=JoinKind.WINDOW):
-            return WindowJoin(spec, shards, memory_bytes=memory_bytes, folder=folder)
-        case JoinSpec():
-            return JoinRows(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
-        case LookupSpec():
-            return lookup_operator(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
-        case ProcessSpec():
-            return Process(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
-        case DeduplicateSpec():
-            return Deduplicate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
-        case TopNSpec() if spec.ttl is not None:
-            return TtlTopN(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
-        case TopNSpec():
-            return TopN(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
-        case AggregateSpec():
-            return aggregate_operator(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
-    raise AssertionError(f"no operator for {spec!r}")
+    """See ``Resources``."""
+    return kind_of(spec).runtime().operator(spec, shards, Resources(memory_bytes, folder, tuning))
 
 
 def compact_sections(
     spec: OperatorSpec, batches: Sequence[pa.RecordBatch], horizon: int, *, complete: bool
 ) -> pa.RecordBatch:
-    """One section that stands for several, oldest first. ``complete``: there are none before them."""
-    match spec:
-        case JoinSpec(kind=JoinKind.WINDOW):
-            return append_aligned.compact_sections(spec.kept_layout(), batches, horizon)
-        case JoinSpec():
-            return join_sections.compact(spec.kept_layout(), batches, horizon)
-        case ProcessSpec():
-            return section_compaction.compact_records(spec.kept_layout(), batches, horizon, bury=complete)
-        case DeduplicateSpec():
-            return section_compaction.compact_records(spec.kept_layout(), batches, horizon)
-        case TopNSpec():
-            return top_n_sections.compact_sections(spec, batches, horizon, complete=complete)
-        case AggregateSpec():
-            return compact_aggregate(spec, batches, horizon, complete=complete)
-    raise AssertionError(f"no sections of {spec!r}")
+    """See ``CompactSections``."""
+    return kind_of(spec).runtime().compact_sections(spec, batches, horizon, complete=complete)

@@ -1,15 +1,21 @@
-"""What plan, tasks, servers and relays need to know of any operator: plain data that travels as JSON.
+"""What plan, tasks, servers and exchanges need to know of any operator: plain data that travels as JSON.
 
-The plan makes it, the driver sends it, tasks lift rows by it, servers build their stores from it, and it is kept with
-the checkpoint so that a changed query is refused. Nothing here touches Spark or Arrow. Each kind of operator has its
-own description; ``from_json`` reads any of them.
+The plan makes it, the driver sends it, tasks turn rows into frames by it, servers build their stores from it, and it is
+kept with the checkpoint so that a changed query is refused. Nothing here touches Spark or Arrow. Each operator has a
+spec of its own: a frozen dataclass that extends ``SpecBase``; ``operators.registry`` reads any of them from JSON.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from tailrace.ids import Micros
+from tailrace.operators.spec_json import from_plain, to_plain
+from tailrace.operators.timers.ttl import Clock, Ttl
+from tailrace.operators.windows import Panes
 from tailrace.state.layout import MAX_BITS, RecordLayout
 from tailrace.types import Field
 
@@ -17,7 +23,21 @@ VALUES_MAX = MAX_BITS
 """Of all keys and values of a record together; some values take two."""
 
 
+@dataclass(frozen=True)
+class HintTarget:
+    """How a row on its way says which record of an operator it will need: by its key, or by its key and its pane.
+
+    ``panes``: a key has a record for each of these panes of the time column; None: it has one.
+    """
+
+    panes: Panes | None = None
+    whole_keys: bool = False  # the operator needs the key columns themselves, and not only their hashes
+
+
 class OperatorSpec(Protocol):
+    operator: ClassVar[str]
+    """Which operator it describes: a name of ``operators.registry``, kept in checkpoints."""
+
     @property
     def name(self) -> str: ...
 
@@ -30,7 +50,7 @@ class OperatorSpec(Protocol):
 
     @property
     def watermarked(self) -> bool:
-        """Whether the watermark makes rows late and state go."""
+        """Whether the watermark makes rows late and drops state."""
 
     @property
     def emit_changed(self) -> bool:
@@ -67,10 +87,121 @@ class OperatorSpec(Protocol):
         None: there is no such span, so that nothing that closes can stand behind this operator.
         """
 
+    @property
+    def state_ttl(self) -> Ttl | None:
+        """How long state stays that nothing updates; None: it does not go for that reason."""
+
+    @property
+    def late_by_ttl(self) -> bool:
+        """Whether rows are late whose key, had it no others, would have expired by the time-to-live."""
+
+    @property
+    def uses_clock(self) -> bool:
+        """Whether what an epoch emits depends on when it ran."""
+
+    @property
+    def has_user_code(self) -> bool:
+        """Whether state servers call a user's function for it, which may take as long as it likes."""
+
+    @property
+    def waits_outside(self) -> bool:
+        """Whether a step may wait for something outside of the engine, and then says itself that it took too long."""
+
     def layout(self) -> RecordLayout:
         """Of what tasks send."""
 
     def without_code(self) -> OperatorSpec:
-        """The same without the user's functions: for tasks, which call none, and to compare."""
+        """The same without the user's functions: to compare, and for the checkpoint."""
+
+    def for_tasks(self) -> OperatorSpec:
+        """The same with only those of the user's functions that tasks call."""
+
+    def narrowed(self, reads: Collection[str]) -> OperatorSpec:
+        """The same for a next operator that reads only these columns: nothing else is read, kept and passed on."""
+
+    def passes_through(self, column: Field) -> bool:
+        """Whether rows that it emits have in this column what the rows they are made of had there."""
+
+    def hint_target(self) -> HintTarget | None:
+        """Which state a row on its way will need; None: more than its key and its time says that."""
+
+    def why_not_recordable(self) -> str | None:
+        """Why its state accesses cannot be recorded one by one, and of which operators they can; None: they can."""
 
     def to_json(self) -> str: ...
+
+
+_Self = TypeVar("_Self", bound="SpecBase")
+
+
+class SpecBase:
+    """What holds of most operators. A spec overrides what is different."""
+
+    operator: ClassVar[str]
+    name: str
+
+    @property
+    def takes_window_start(self) -> bool:
+        return False
+
+    @property
+    def output_delay(self) -> Micros | None:
+        return Micros(0)
+
+    @property
+    def state_ttl(self) -> Ttl | None:
+        return None
+
+    @property
+    def late_by_ttl(self) -> bool:
+        return False
+
+    @property
+    def uses_clock(self) -> bool:
+        return self.state_ttl is not None and self.state_ttl.clock is Clock.PROCESSING
+
+    @property
+    def has_user_code(self) -> bool:
+        return not self.waits_outside and self.without_code() != self
+
+    @property
+    def waits_outside(self) -> bool:
+        return False
+
+    def without_code(self: _Self) -> _Self:
+        return self
+
+    def for_tasks(self: _Self) -> _Self:
+        return self.without_code()
+
+    def narrowed(self: _Self, reads: Collection[str]) -> _Self:
+        return self
+
+    def passes_through(self, column: Field) -> bool:
+        return False
+
+    def hint_target(self) -> HintTarget | None:
+        return None
+
+    def why_not_recordable(self) -> str | None:
+        return f"accesses of {self.name} cannot be recorded: {_RECORDABLE}"
+
+    def to_json(self) -> str:
+        return json.dumps({"operator": self.operator, **cast(dict[str, Any], to_plain(self))}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls: type[_Self], text: str) -> _Self:
+        return from_plain(cls, json.loads(text))
+
+
+_RECORDABLE = (
+    "aggregates over all time (without a ttl), over tumbling and sliding windows (holistic ones in append mode) and "
+    "window joins can be recorded"
+)
+
+
+def column_names(fields: Collection[Field], time_column: Field | None = None) -> tuple[str, ...]:
+    """The names of these columns and of the event time, each once."""
+    names = [field.name for field in fields]
+    names += [] if time_column is None else [time_column.name]
+    return tuple(dict.fromkeys(names))

@@ -8,16 +8,9 @@ from tailrace.api.definition import ForeachBatch, ProcessingTime, QueryDefinitio
 from tailrace.api.duration import format_duration
 from tailrace.api.options import Combine, CommitMode, Prefetch, Route, WatermarkRule, changed_options
 from tailrace.api.relations import Watermark
-from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.dedup.spec import DeduplicateSpec
-from tailrace.operators.lookup.spec import LookupSpec
-from tailrace.operators.process.spec import ProcessSpec
-from tailrace.operators.spec import OperatorSpec
-from tailrace.operators.top_n.spec import TopNSpec
-from tailrace.plan.describe import kind_text
-from tailrace.plan.describe import lines as lines_of
+from tailrace.operators.planning.texts import fields_text
+from tailrace.operators.registry import description_of
 from tailrace.plan.physical import PhysicalPlan, Stage
-from tailrace.plan.words import fields_text
 
 _COMMITS = {
     CommitMode.SYNC: "an epoch is durable before its rows reach the sink",
@@ -50,8 +43,9 @@ def explain(plan: PhysicalPlan, query: QueryDefinition | None = None) -> str:
     head, sink = _sink_lines(plan, query)
     levels = [(head, sink)]
     for stage in reversed(plan.stages):
-        details = [*lines_of(stage.operator), *_watermark_lines(plan, stage)]
-        levels += [(kind_text(stage.operator), details), ("State", _state_lines(plan, stage, query))]
+        described, spec = description_of(stage.operator), stage.operator
+        details = [*described.lines(spec), *_watermark_lines(plan, stage)]
+        levels += [(described.title(spec), details), ("State", _state_lines(plan, stage, query))]
     levels += [
         ("Ingest", _ingest_lines(plan, query)),
         ("Source", [f"reads {fields_text(each.columns, 'no column')}" for each in plan.inputs]),
@@ -66,8 +60,7 @@ def explain(plan: PhysicalPlan, query: QueryDefinition | None = None) -> str:
 
 
 def _append_text(plan: PhysicalPlan) -> str:
-    closed = isinstance(plan.last, AggregateSpec)
-    return "append: the rows of windows that closed" if closed else "append: rows that are final"
+    return f"append: {description_of(plan.last).final(plan.last)}"
 
 
 def _sink_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> tuple[str, list[str]]:
@@ -80,39 +73,18 @@ def _sink_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> tuple[str,
 
 
 def _watermark_lines(plan: PhysicalPlan, stage: Stage) -> list[str]:
+    described, spec = description_of(stage.operator), stage.operator
     if plan.delays is None:
-        return [f"no watermark: no row is late and {_fate(stage.operator)}"]
+        return [f"no watermark: no row is late and {described.undropped(spec)}"]
     if stage is not plan.stages[0]:
         lag = f", {format_duration(stage.lag)} behind" if stage.lag else ""
         return [f"watermark of the operator below{lag}: its rows are final"]
     lines = [_trails(each.watermark) for each in plan.inputs if each.watermark is not None]
     if len(lines) > 1:
         lines = [*lines, "of these the smaller one counts"]
-    if not stage.operator.watermarked:
-        return [*lines, f"{_timeless(stage.operator)}: no row is late and {_fate(stage.operator)}"]
+    if not spec.watermarked:
+        return [*lines, f"{described.timeless(spec)}: no row is late and {described.undropped(spec)}"]
     return [*lines, f"watermark rule {_RULES[plan.options.watermark]}"]
-
-
-def _fate(operator: OperatorSpec) -> str:
-    """Of state that no watermark drops."""
-    match operator:
-        case LookupSpec():
-            return "a row of the table is copied for as long as there is room"
-        case ProcessSpec():
-            return "state stays until your function drops it"
-        case AggregateSpec() | TopNSpec() | DeduplicateSpec() if operator.ttl is not None:
-            return "state goes by its time-to-live"
-        case AggregateSpec() if operator.count_size is not None:
-            return "a window goes when it is full"
-    return "state is never dropped"
-
-
-def _timeless(operator: OperatorSpec) -> str:
-    """Why no watermark counts."""
-    if isinstance(operator, LookupSpec):
-        return "rows pass with the event times they have"
-    by_count = isinstance(operator, AggregateSpec) and operator.count_size is not None
-    return "windows by count" if by_count else "no window"
 
 
 def _trails(watermark: Watermark) -> str:
@@ -140,11 +112,10 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
     changed = changed_options(options)
     if changed:
         lines.append(f"options set: {', '.join(f'{option.name}={value}' for option, value in changed)}")
-    coded = [each.operator for each in plan.stages if not isinstance(each.operator, LookupSpec)]
-    if any(each.without_code() != each for each in coded):
-        lines.append(f"gives a call of your function {format_duration(plan.options.function_timeout)}")
-    if plan.options.record_folder is not None:
-        lines.append(f"accesses are recorded in {plan.options.record_folder} on the executors")
+    if any(each.operator.has_user_code for each in plan.stages):
+        lines.append(f"gives a call of your function {format_duration(options.function_timeout)}")
+    if options.record_folder is not None:
+        lines.append(f"accesses are recorded in {options.record_folder} on the executors")
     if query is not None:
         lines += [f"state location {query.state_location}", f"checkpoint location {query.checkpoint_location}"]
         if re.match(r"(?!file:)[a-z0-9]{2,}:", query.state_location.lower()):

@@ -8,15 +8,14 @@ on purpose: it may change at any restart. A change of layout needs a new ``VERSI
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from tailrace.operators.registry import description_of, spec_from_json
 from tailrace.operators.spec import OperatorSpec
-from tailrace.operators.spec_json import spec_from_json
-from tailrace.plan.describe import kept_text, kind_text, output_texts, parts
 from tailrace.plan.physical import PhysicalPlan
 
-VERSION = 1
+VERSION = 2
 
 
 def fingerprint(plan: PhysicalPlan) -> dict[str, Any]:
@@ -37,43 +36,52 @@ def _plain(operator: OperatorSpec) -> Any:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """In a user's words, what the query was and is now (``shards: was 64, is now 32``); empty where it may go on."""
     if old.get("version") != new.get("version"):
-        return [_said("version of the stored description", str(old.get("version")), str(new.get("version")))]
+        return [_difference("version of the stored description", str(old.get("version")), str(new.get("version")))]
     before, after = _operators(old), _operators(new)
     if len(before) != len(after):
-        return [_said("operators", str(len(before)), str(len(after)))]
+        return [_difference("operators", str(len(before)), str(len(after)))]
     found = [said for was, now in zip(before, after, strict=True) for said in _changed(was, now)]
     if old["watermark_rule"] != new["watermark_rule"]:
-        found.append(_said("watermark rule", str(old["watermark_rule"]), str(new["watermark_rule"])))
+        found.append(_difference("watermark rule", str(old["watermark_rule"]), str(new["watermark_rule"])))
     return found
 
 
 def _changed(was: OperatorSpec, now: OperatorSpec) -> list[str]:
-    if kind_text(was) != kind_text(now):
-        return [_said("operator", kind_text(was), kind_text(now))]
-    found = _outputs(was, now)
-    before, after = parts(was), parts(now)
-    if found:
-        # Changed outputs change the columns too, and it is said already.
-        del before["output columns"]
-    found += [_said(what, before[what], after[what]) for what in before if before[what] != after[what]]
-    if not found and kept_text(was) != kept_text(now):
-        found.append(_said("values kept in state", kept_text(was), kept_text(now)))
-    return found
+    before, after = description_of(was), description_of(now)
+    if before.title(was) != after.title(now):
+        return [_difference("operator", before.title(was), after.title(now))]
+    found = _compared(before.outputs(was), after.outputs(now), "output {!r}")
+    left_out = {"output columns"} if found else set()  # changed outputs change the columns too, and are named already
+    found += _compared(_parts(was), _parts(now), "{}", left_out)
+    kept = before.kept(was), after.kept(now)
+    return found or ([] if kept[0] == kept[1] else [_difference("values kept in state", *kept)])
+
+
+def _parts(operator: OperatorSpec) -> dict[str, str]:
+    """All that may not change, by name."""
+    return {
+        "operator": operator.name,
+        **description_of(operator).parts(operator),
+        "watermark": "set" if operator.watermarked else "not set",
+        "shards": str(operator.shards),
+        "output columns": ", ".join(field.name for field in operator.emits),
+    }
 
 
 def _operators(stored: Mapping[str, Any]) -> list[OperatorSpec]:
     return [spec_from_json(json.dumps(each)) for each in (stored["operator"], *stored.get("then", ()))]
 
 
-def _outputs(was: OperatorSpec, now: OperatorSpec) -> list[str]:
-    before, after = output_texts(was), output_texts(now)
-    names = [*before, *(name for name in after if name not in before)]
+def _compared(
+    before: Mapping[str, str], after: Mapping[str, str], what: str, left_out: Collection[str] = ()
+) -> list[str]:
+    names = [name for name in dict.fromkeys([*before, *after]) if name not in left_out]
     return [
-        _said(f"output {name!r}", before.get(name, "not there"), after.get(name, "not there"))
+        _difference(what.format(name), before.get(name, "not there"), after.get(name, "not there"))
         for name in names
         if before.get(name) != after.get(name)
     ]
 
 
-def _said(what: str, was: str, now: str) -> str:
+def _difference(what: str, was: str, now: str) -> str:
     return f"{what}: was {was}, is now {now}"

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tailrace.api.definition import QueryDefinition
 from tailrace.api.options import Combine, Options
-from tailrace.api.relations import (
-    Aggregation,
-    Deduplication,
-    Join,
-    Lookup,
-    OutputMode,
-    Process,
-    Ranking,
-    Relation,
-    Watermark,
-    chain,
-)
+from tailrace.api.relations import OutputMode, Relation, chain
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
-from tailrace.operators.accesses.recordable import why_not_recordable
-from tailrace.operators.aggregate.planning import plan_aggregation
-from tailrace.operators.dedup.planning import narrowed, plan_deduplication
-from tailrace.operators.join.planning import plan_join
-from tailrace.operators.lookup.planning import plan_lookup
-from tailrace.operators.process.planning import plan_process
+from tailrace.operators.kind import Input
+from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.registry import description_of, inputs_of, plan_operator
 from tailrace.operators.spec import OperatorSpec
-from tailrace.operators.top_n.planning import plan_ranking
-from tailrace.plan.store_choice import StoreChoice, choose_store
 from tailrace.state.tuning import SpillTuning, Tuning
-from tailrace.types import Field
 
 
 @dataclass(frozen=True)
@@ -43,17 +27,6 @@ class Stage:
     operator: OperatorSpec
     store: StoreChoice
     lag: Micros
-
-
-@dataclass(frozen=True)
-class Input:
-    """One of the streams that the first operator reads.
-
-    ``columns``: all that is read of it, in its own order. ``watermark``: None where there is none.
-    """
-
-    columns: tuple[Field, ...]
-    watermark: Watermark | None
 
 
 @dataclass(frozen=True)
@@ -115,12 +88,12 @@ def plan_relation(relation: Relation, output_mode: OutputMode, options: Options)
     """The plan of a relation, before a sink and a checkpoint are chosen."""
     stages = _stages(chain(relation), output_mode, options)
     recording = options.record_folder is not None
-    for wrong in [why_not_recordable(stage.operator) for stage in stages] if recording else []:
+    for wrong in [stage.operator.why_not_recordable() for stage in stages] if recording else []:
         if wrong is not None:
             raise AnalysisError(f'{wrong}; remove the option "recordAccesses"')
     return PhysicalPlan(
         stages=stages,
-        inputs=_inputs(chain(relation)[0], stages[0].operator),
+        inputs=inputs_of(chain(relation)[0], stages[0].operator),
         # With combining, a partial of many rows would be recorded as one access.
         options=replace(options, combine=Combine.OFF) if recording else options,
     )
@@ -132,49 +105,20 @@ def _stages(relations: tuple[Relation, ...], output_mode: OutputMode, options: O
     # Operators before the last give rows that are final.
     modes = [*[OutputMode.APPEND] * (len(relations) - 1), output_mode]
     asked = zip(relations, modes, strict=True)
-    for spec in narrowed([_operator(*each, number, options.shards) for number, each in enumerate(asked)]):
+    for spec in _narrowed([plan_operator(*each, number, options.shards) for number, each in enumerate(asked)]):
         if spec.watermarked and lag is None:
             raise AnalysisError(
                 f"{spec.name} has a watermark, but rows of {stages[-1].operator.name} may come with event times as old "
                 "as they like: give the join a ttl, which bounds how long a row waits for a match"
             )
-        stages.append(Stage(spec, choose_store(spec), Micros(lag or 0)))
+        stages.append(Stage(spec, description_of(spec).store(spec), Micros(lag or 0)))
         lag = None if lag is None or spec.output_delay is None else lag + spec.output_delay
     return tuple(stages)
 
 
-def _operator(relation: Relation, output_mode: OutputMode, number: int, shards: int) -> OperatorSpec:
-    suffix = f"-{number + 1}" if number else ""
-    match relation:
-        case Aggregation():
-            return plan_aggregation(relation, output_mode, shards, f"aggregate{suffix}")
-        case Join():
-            return plan_join(relation, shards, f"join{suffix}")
-        case Lookup():
-            return plan_lookup(relation, shards, f"lookup{suffix}")
-        case Deduplication():
-            return plan_deduplication(relation, shards, f"deduplicate{suffix}")
-        case Ranking():
-            return plan_ranking(relation, output_mode, shards, f"top{suffix}")
-        case Process():
-            return plan_process(relation, shards, f"process{suffix}")
-    raise AssertionError(f"no plan for {relation!r}")
-
-
-def _inputs(relation: Relation, operator: OperatorSpec) -> tuple[Input, ...]:
-    match relation:
-        case Join():
-            sides = (relation.left, relation.right)
-            own = [tuple(field for field in side.columns if field.name in operator.reads) for side in sides]
-            return tuple(
-                Input(_with_time((*side.keys, *columns), side.watermark), side.watermark)
-                for side, columns in zip(sides, own, strict=True)
-            )
-        case Aggregation() | Deduplication() | Lookup() | Ranking() | Process():
-            read = tuple(field for field in relation.schema if field.name in operator.reads)
-            return (Input(read, relation.watermark),)
-    raise AssertionError(f"no inputs of {relation!r}")
-
-
-def _with_time(columns: tuple[Field, ...], watermark: Watermark | None) -> tuple[Field, ...]:
-    return columns if watermark is None or watermark.column in columns else (*columns, watermark.column)
+def _narrowed(specs: Sequence[OperatorSpec]) -> list[OperatorSpec]:
+    """The operators of a chain: rows bring only what the next operator reads of them."""
+    chained: list[OperatorSpec] = []
+    for spec in reversed(specs):
+        chained.insert(0, spec.narrowed(chained[0].reads) if chained else spec)
+    return chained

@@ -28,8 +28,7 @@ from tailrace.env.stores.object_store import ObjectStore
 from tailrace.ids import Attempt
 from tailrace.operators.base import Operator, Timed
 from tailrace.operators.ingest.frame import Frame, split
-from tailrace.operators.ingest.registry import ingest_of
-from tailrace.operators.registry import compact_sections, operator_of
+from tailrace.operators.registry import compact_sections, ingest_of, operator_of
 from tailrace.operators.spec import OperatorSpec
 from tailrace.server.checkpoint.checkpoint import StoreCheckpoint
 from tailrace.server.epoch.engine import Engine

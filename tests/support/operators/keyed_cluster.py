@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from support.operators.cluster import Cluster, plain_rows
 from tailrace.operators.ingest.frame import Frame
-from tailrace.operators.ingest.registry import ingest_of
 from tailrace.operators.output import output_schema
+from tailrace.operators.registry import ingest_of
 from tailrace.state.rows.columns import arrow_type
 from tailrace.state.tuning import SpillTuning, Tuning
 from tailrace.types import Field

@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from support.operators.cluster import Cluster, plain_rows
 from tailrace.operators.ingest.frame import Frame, by_shard
-from tailrace.operators.ingest.registry import ingest_of
 from tailrace.operators.output import output_schema
-from tailrace.operators.spec_json import spec_from_json
+from tailrace.operators.registry import ingest_of, spec_from_json
 from tailrace.state.layout import HASH
 from tailrace.state.rows.columns import arrow_type
 from tailrace.state.rows.rows import Rows

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame, split
-from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import ingest_of
 from tailrace.testing.question import Aggregate, Question
 from tailrace.testing.sessions import SessionJudgement, judge_sessions
 from tailrace.types import BIGINT, TIMESTAMP, DataType

@@ -21,10 +21,9 @@ from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorIn
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest.frame import Frame, split
-from tailrace.operators.ingest.registry import ingest_of
-from tailrace.operators.registry import compact_sections
+from tailrace.operators.planning.user_functions import packed
+from tailrace.operators.registry import compact_sections, ingest_of
 from tailrace.operators.windows import CustomSpec
-from tailrace.plan.user_functions import packed
 from tailrace.state.layout import Merge
 from tailrace.testing.lateness import closing_watermarks
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field, array

@@ -33,13 +33,12 @@ from support.operators.window_scenario import (
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
 from tailrace.operators.aggregate.holistic import sliding_windows as sliding_lists
-from tailrace.operators.aggregate.pattern import Pattern
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest import partials as input
 from tailrace.operators.ingest import rows as row_ingest
-from tailrace.operators.ingest.registry import ingest_of
-from tailrace.operators.registry import operator_of
+from tailrace.operators.pattern import Pattern
+from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.rows import row_index as row_counts
 from tailrace.operators.windows import WindowSpec
 from tailrace.state.layout import HASH, Merge

@@ -17,15 +17,14 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate
 from tailrace.operators.dedup.spec import DeduplicateSpec
 from tailrace.operators.ingest.partials import PartialIngest
-from tailrace.operators.ingest.registry import ingest_of
-from tailrace.operators.registry import operator_of
+from tailrace.operators.planning.user_functions import packed
+from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.session.aggregate import SessionAggregate
 from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.operators.warm_up import warm_up
 from tailrace.operators.windows import CustomSpec, WindowSpec
-from tailrace.plan.user_functions import packed
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field, array
 

@@ -24,8 +24,7 @@ from tailrace.api.windows import count_window, session_window, window
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.base import Hinted, Operator
 from tailrace.operators.ingest.hint_extractor import HintExtractor, told
-from tailrace.operators.ingest.registry import ingest_of
-from tailrace.operators.registry import operator_of
+from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.spec import OperatorSpec
 from tailrace.plan.hints import hint_specs
 from tailrace.plan.physical import PhysicalPlan, plan_relation

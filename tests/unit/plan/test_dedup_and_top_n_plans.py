@@ -16,7 +16,7 @@ from tailrace.api.windows import count_window, custom_window, session_window, wi
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
-from tailrace.operators.spec_json import spec_from_json
+from tailrace.operators.registry import spec_from_json
 from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
@@ -146,7 +146,7 @@ def test_best_rows_of_windows_by_count_with_an_event_time() -> None:
     assert [line.split(":")[0] for line in found] == ["watermark", "output columns"]
     for mode in ("eventTime", "processingTime"):
         kept = planned(asked("at", timeMode=mode)).operator
-        assert isinstance(kept, AggregateSpec) and kept.watermarked and kept.in_time and not kept.expires
+        assert isinstance(kept, AggregateSpec) and kept.watermarked and kept.in_time and not kept.late_by_ttl
     then = planned(asked("at").groupBy(window("at", "1 hour")).agg(tr.max("rank"))).last
     assert isinstance(then, AggregateSpec) and then.time_column is not None and then.time_column.name == "at"
 
@@ -172,7 +172,7 @@ def test_best_rows_of_groups_that_are_forgotten(mode: str, expires: bool, mark: 
     plan = planned(asked, "update")
     spec = plan.operator
     assert isinstance(spec, TopNSpec) and spec.ttl is not None
-    assert spec.expires is spec.watermarked is expires
+    assert spec.late_by_ttl is spec.watermarked is expires
     assert f"time-to-live 1 hour {mark}" in explain(plan)
     if not expires:
         assert "no window: no row is late and state goes by its time-to-live" in explain(plan)

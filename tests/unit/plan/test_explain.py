@@ -5,9 +5,10 @@ from support.bids import bids
 from tailrace.api.options import Options, Route, WatermarkRule
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import window
+from tailrace.operators.aggregate.store_choice import choose_store
+from tailrace.operators.pattern import Pattern, WindowKind
 from tailrace.plan.explain import explain
 from tailrace.plan.physical import plan_query, plan_relation
-from tailrace.plan.store_choice import Pattern, WindowKind, choose_store
 
 
 def save(df, epoch):

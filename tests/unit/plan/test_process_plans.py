@@ -11,7 +11,7 @@ from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.api.windows import window
 from tailrace.errors import AnalysisError
-from tailrace.operators.spec_json import spec_from_json
+from tailrace.operators.registry import spec_from_json
 from tailrace.operators.timers.ttl import Clock
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
@@ -154,10 +154,10 @@ def test_what_may_change(was, now):
 
 def test_the_time_of_the_last_update_is_kept_first_and_shared():
     spec = planned(stream().withStateTtl("1 hour").groupBy("auction").agg(tr.max("ts"), tr.count())).operator
-    assert spec.watermarked and spec.expires and spec.ttl.span == 3_600_000_000
+    assert spec.watermarked and spec.late_by_ttl and spec.ttl.span == 3_600_000_000
     assert [one.column for one in spec.accumulators] == ["ts", None]
     processing = planned(rolling("1 hour", "processingTime")).operator
-    assert not processing.watermarked and not processing.expires and processing.accumulators[0].column is None
+    assert not processing.watermarked and not processing.late_by_ttl and processing.accumulators[0].column is None
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from tailrace.api.relations import OutputMode
 from tailrace.api.windows import session_window, window
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.pattern import Pattern
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import plan_relation
-from tailrace.plan.store_choice import Pattern
 from tailrace.state.layout import Merge
 
 MARKED = bids().withWatermark("ts", "10 seconds")

@@ -21,11 +21,11 @@ from tailrace.api.windows import count_window, custom_window, session_window, wi
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.accumulators import AccumulatorInput
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.spec_json import spec_from_json
+from tailrace.operators.pattern import Pattern
+from tailrace.operators.registry import spec_from_json
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import plan_relation
-from tailrace.plan.store_choice import Pattern
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, Field
 
@@ -105,29 +105,12 @@ def test_windows_by_count_that_overlap_keep_panes_or_rows():
     assert differences(was, now) == ["window: was 9 rows of a key, one every 4, is now every 9 rows of a key"]
 
 
-def test_a_checkpoint_of_rows_goes_on_with_rows():
-    """Overlapping windows by count once kept rows for every aggregate, and their descriptions do not say of panes."""
-
-    def stored(asked):
-        return json.loads(json.dumps(fingerprint(plan_of(asked.agg(tr.max("price"))))))
-
-    asked = bids().groupBy("auction", count_window(9, 4))
-    old = stored(asked)
-    del old["operator"]["panes"]
-    assert differences(old, stored(asked)) == ["store: was AUR, is now RMW"]
-    assert differences(old, stored(asked.store("AUR"))) == []
-    whole = bids().groupBy("auction", count_window(9, 4)).agg(tr.median("price"))
-    now = json.loads(json.dumps(fingerprint(plan_of(whole))))
-    was = {**now, "operator": {name: part for name, part in now["operator"].items() if name != "panes"}}
-    assert differences(was, now) == []
-
-
 def test_keys_of_windows_by_count_may_be_forgotten():
     for mode, watermarked in (("eventTime", True), ("processingTime", False)):
         forgetting = MARKED.withStateTtl("1 hour", mode)
         plan = plan_of(forgetting.groupBy("auction", count_window(10)).agg(tr.max("ts").alias("latest")))
         spec = plan.operator
-        assert spec.watermarked is spec.expires is watermarked and not spec.in_time
+        assert spec.watermarked is spec.late_by_ttl is watermarked and not spec.in_time
         # The key's last update is not the largest time of a window's rows, whatever the clock.
         assert [one.input for one in spec.accumulators] == [
             AccumulatorInput.ONE,
@@ -138,9 +121,9 @@ def test_keys_of_windows_by_count_may_be_forgotten():
         assert "the open window of a key that is forgotten is never given" in explain(plan)
         assert "time-to-live 1 hour in" in explain(plan)
         timed = plan_of(forgetting.groupBy("auction", count_window(10, eventTime="at")).agg(tr.count())).operator
-        assert timed.watermarked and timed.in_time and not timed.expires
+        assert timed.watermarked and timed.in_time and not timed.late_by_ttl
         rows = plan_of(forgetting.groupBy("auction", count_window(10)).agg(tr.median("price"))).operator
-        assert rows.pattern == "AUR" and rows.expires is watermarked
+        assert rows.pattern == "AUR" and rows.late_by_ttl is watermarked
 
 
 def test_the_number_of_a_window_is_a_column_like_any_other():

@@ -27,7 +27,6 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.env import clock
-from tailrace.operators.accesses.recordable import why_not_recordable
 from tailrace.operators.aggregate.closing import windows_of
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
@@ -84,7 +83,7 @@ class RecordedOperator:
     """What it does not define itself is the operator's own."""
 
     def __init__(self, operator: Operator, spec: OperatorSpec, log: Log) -> None:
-        wrong = why_not_recordable(spec)
+        wrong = spec.why_not_recordable()
         assert wrong is None, wrong
         assert isinstance(spec, AggregateSpec | JoinSpec)
         self._operator = operator

@@ -5,10 +5,8 @@ An accumulator is one mergeable value of a record. Names of inputs are written i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from tailrace.state.layout import Merge, bits_of
 from tailrace.types import DataType, Kind
@@ -48,10 +46,6 @@ class Accumulator:
     def valid_bits(self) -> int:
         return bits_of(self.merge, self.type)
 
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Accumulator:
-        return cls(Merge(raw["merge"]), AccumulatorInput(raw["input"]), raw["column"], DataType(raw["type"]["name"]))
-
 
 @dataclass(frozen=True)
 class Inputs:
@@ -87,14 +81,3 @@ class Output:
     type: DataType
     columns: tuple[str, ...] = ()
     arguments: tuple[Argument, ...] = ()
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Output:
-        return cls(
-            raw["name"],
-            raw["function"],
-            tuple(raw["accumulators"]),
-            DataType(raw["type"]["name"]),
-            tuple(raw["columns"]),
-            tuple(tuple(one) if isinstance(one, list) else one for one in raw["arguments"]),
-        )

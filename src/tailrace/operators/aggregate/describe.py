@@ -5,12 +5,14 @@ from __future__ import annotations
 from tailrace.api.duration import format_duration
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
-from tailrace.operators.aggregate.pattern import Pattern
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.process.describe import ttl_clock_text, ttl_lines
+from tailrace.operators.aggregate.store_choice import choose_store
+from tailrace.operators.kind import Description
+from tailrace.operators.pattern import Pattern, WindowKind
+from tailrace.operators.planning.texts import field_text, fields_text, window_text
+from tailrace.operators.planning.ttl import ttl_clock_text, ttl_lines
 from tailrace.operators.top_n.describe import best_line, best_parts
 from tailrace.operators.windows import CustomSpec
-from tailrace.plan.words import field_text, fields_text, window_text
 from tailrace.state.layout import Merge
 
 
@@ -113,3 +115,33 @@ def output_text(operator: AggregateSpec, output: Output) -> str:
         return f"{output.type} from {output.function}({', '.join(output.columns)}{arguments}) of all rows"
     parts = [accumulator_text(operator.accumulators[index]) for index in output.accumulators]
     return f"{output.type} from {descriptor.made_of(parts)}"
+
+
+def _title(operator: AggregateSpec) -> str:
+    return "Aggregate" if operator.best is None else "Top n"
+
+
+def _progress_name(operator: AggregateSpec) -> str:
+    if operator.window_kind is WindowKind.GLOBAL:
+        return "rolling aggregate"
+    return f"{operator.window_kind} window aggregate" if operator.best is None else _title(operator).lower()
+
+
+def _undropped(operator: AggregateSpec) -> str:
+    if operator.ttl is not None:
+        return "state goes by its time-to-live"
+    return "state is never dropped" if operator.count_size is None else "a window goes when it is full"
+
+
+DESCRIPTION = Description(
+    title=_title,
+    progress_name=_progress_name,
+    lines=aggregate_lines,
+    parts=aggregate_parts,
+    store=choose_store,
+    outputs=aggregate_outputs,
+    kept=aggregate_kept,
+    final=lambda spec: "the rows of windows that closed",
+    undropped=_undropped,
+    timeless=lambda spec: "no window" if spec.count_size is None else "windows by count",
+)

@@ -13,12 +13,12 @@ from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, Output
 from tailrace.operators.aggregate.functions.counts_and_sums import ROWS
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
-from tailrace.operators.aggregate.pattern import Pattern
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.process.planning import plan_ttl
+from tailrace.operators.pattern import Pattern
+from tailrace.operators.planning.ttl import plan_ttl
+from tailrace.operators.planning.user_functions import packed
 from tailrace.operators.spec import VALUES_MAX
 from tailrace.operators.windows import CustomSpec, WindowSpec
-from tailrace.plan.user_functions import packed
 from tailrace.state.layout import Merge
 from tailrace.types import TIMESTAMP, Field
 

@@ -5,16 +5,17 @@ Nothing here touches Spark or Arrow.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tailrace.ids import Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
-from tailrace.operators.aggregate.pattern import Pattern, WindowKind
+from tailrace.operators.pattern import Pattern, WindowKind
+from tailrace.operators.spec import HintTarget, SpecBase, column_names
 from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.operators.top_n.best_spec import Best
-from tailrace.operators.windows import BY_END, CustomSpec, WindowSpec
+from tailrace.operators.windows import BY_END, CustomSpec, Panes, WindowSpec
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import BIGINT, DataType, Field, window_of
 
@@ -29,7 +30,9 @@ def needs_rows(output: Output) -> bool:
 
 
 @dataclass(frozen=True)
-class AggregateSpec:
+class AggregateSpec(SpecBase):
+    operator: ClassVar[str] = "aggregate"
+
     name: str
     keys: tuple[Field, ...]
     accumulators: tuple[Accumulator, ...]
@@ -54,7 +57,6 @@ class AggregateSpec:
     ttl: Ttl | None = None
     best: Best | None = None  # in place of ``outputs``: rows of each group, chosen of all that it has
     in_time: bool = False  # of windows by count with a time-to-live: rows before the watermark are late all the same
-    panes: bool = True  # of overlapping windows by count: partials are kept where these suffice; False: rows, as once
 
     @property
     def windowed(self) -> bool:
@@ -79,11 +81,6 @@ class AggregateSpec:
         return BY_END if self.custom is not None else self.window
 
     @property
-    def expires(self) -> bool:
-        """Whether rows are late whose key, had it no others, would be forgotten already."""
-        return self.ttl is not None and self.ttl.clock is Clock.EVENT and not self.in_time
-
-    @property
     def own_windows(self) -> bool:
         """Whether each key has windows of its own, so that a user's function must see which row is in which."""
         return self.session_gap is not None or self.count_size is not None
@@ -96,7 +93,7 @@ class AggregateSpec:
     @property
     def usual_pattern(self) -> Pattern:
         """The store that semantics ask for."""
-        if not self.holistic and (self.count_slide is None or self.panes):
+        if not self.holistic:
             return Pattern.RMW
         return Pattern.AAR if self.window is not None else Pattern.AUR
 
@@ -143,10 +140,9 @@ class AggregateSpec:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        names = [key.name for key in self.keys] + [row.name for row in self.rows]
-        names += [one.column for one in self.accumulators if one.column is not None]
-        names += [] if self.time_column is None else [self.time_column.name]
-        return tuple(dict.fromkeys(names))
+        aggregated = [one.column for one in self.accumulators if one.column is not None]
+        time = () if self.time_column is None else (self.time_column.name,)
+        return tuple(dict.fromkeys([*column_names((*self.keys, *self.rows)), *aggregated, *time]))
 
     @property
     def takes_window_start(self) -> bool:
@@ -172,8 +168,29 @@ class AggregateSpec:
         return named if self.best is None else (*named, self.best.rank)
 
     @property
-    def output_delay(self) -> Micros:
-        return Micros(0)  # a window that is still open ends after the watermark
+    def state_ttl(self) -> Ttl | None:
+        return self.ttl
+
+    @property
+    def late_by_ttl(self) -> bool:
+        return self.ttl is not None and self.ttl.clock is Clock.EVENT and not self.in_time
+
+    def passes_through(self, column: Field) -> bool:
+        return column in self.keys
+
+    def hint_target(self) -> HintTarget | None:
+        """Rows that bring their windows have them from an operator: the source does not know them."""
+        if not self.keys or self.takes_window_start or self.custom is not None or self.pattern is not Pattern.RMW:
+            return None
+        if self.session_gap is not None:
+            return HintTarget(Panes(self.session_gap))
+        return HintTarget(None if self.window is None else self.window.panes)
+
+    def why_not_recordable(self) -> str | None:
+        """Of what keeps rows they can in append mode, where rows are read when a window closes, and not every epoch."""
+        global_or_time = self.window_kind in (WindowKind.GLOBAL, WindowKind.TUMBLING, WindowKind.SLIDING)
+        closing = self.pattern is Pattern.RMW or (self.window is not None and not self.emit_changed)
+        return None if self.ttl is None and global_or_time and closing else super().why_not_recordable()
 
     def without_code(self) -> AggregateSpec:
         custom = None if self.custom is None else CustomSpec("", None if self.custom.trigger is None else "")
@@ -183,39 +200,3 @@ class AggregateSpec:
         """With the one function that tasks call: that of the user's windows."""
         custom = None if self.custom is None else replace(self.custom, trigger=None)
         return replace(self.without_code(), custom=custom)
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> AggregateSpec:
-        raw = json.loads(text)
-
-        def field(part: dict) -> Field:
-            return Field(part["name"], DataType(part["type"]["name"]))
-
-        return cls(
-            name=raw["name"],
-            keys=tuple(field(key) for key in raw["keys"]),
-            accumulators=tuple(Accumulator.from_json(one) for one in raw["accumulators"]),
-            outputs=tuple(Output.from_json(one) for one in raw["outputs"]),
-            window=WindowSpec(**raw["window"]) if raw["window"] else None,
-            window_name=raw["window_name"],
-            window_position=raw["window_position"],
-            time_column=field(raw["time_column"]) if raw["time_column"] else None,
-            emit_changed=raw["emit_changed"],
-            watermarked=raw["watermarked"],
-            ansi=raw["ansi"],
-            shards=raw["shards"],
-            rows=tuple(field(row) for row in raw.get("rows", ())),
-            function=raw.get("function"),
-            session_gap=raw.get("session_gap"),
-            count_size=raw.get("count_size"),
-            count_slide=raw.get("count_slide"),
-            custom=CustomSpec(**raw["custom"]) if raw.get("custom") else None,
-            store=raw.get("store"),
-            ttl=Ttl.from_json(raw.get("ttl")),
-            in_time=raw.get("in_time", False),
-            panes=raw.get("panes", False),
-            best=Best.from_json(raw.get("best")),
-        )

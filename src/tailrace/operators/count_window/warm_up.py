@@ -9,7 +9,7 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.count_window.sliding import CountPanes
-from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.ingest.rows import RowIngest
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DataType, Field
 
@@ -42,6 +42,6 @@ def warm_up_count() -> None:
     with temporary_folder() as folder:
         operator = CountPanes(_SPEC, [0], threads=1, memory_bytes=0, folder=folder)
         for epoch in range(2):
-            operator.apply(epoch, [ingest_of(_SPEC, MIN_MICROS, False, {"k": _TEXT, "s": _TEXT}).frame([batch])])
+            operator.apply(epoch, [RowIngest(_SPEC, MIN_MICROS).frame([batch])])
             operator.advance(epoch, MIN_MICROS, MIN_MICROS)
         operator.close()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from tailrace.api.duration import format_duration
 from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
-from tailrace.plan.words import field_text, fields_text
+from tailrace.operators.kind import Description
+from tailrace.operators.pattern import Pattern
+from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.planning.texts import field_text, fields_text
 
 
 def deduplicate_lines(operator: DeduplicateSpec) -> list[str]:
@@ -47,3 +50,32 @@ def _memory(operator: DeduplicateSpec) -> str:
                 f"for ever: {time.name} is not among the keys; add it, or use dropDuplicatesWithinWatermark, to let "
                 f"the watermark bound the state"
             )
+
+
+_STORES: dict[Memory, StoreChoice] = {
+    Memory.FOREVER: StoreChoice(Pattern.RMW, "a key is looked up for each row and kept for ever: one record a key"),
+    Memory.KEY_TIME: StoreChoice(
+        Pattern.RMW,
+        "a key is looked up for each row: one record a key, by its event time, so that keys go together when the "
+        "watermark reaches them",
+    ),
+    Memory.WITHIN: StoreChoice(
+        Pattern.RMW,
+        "a key is looked up for each row: one record a key and until when, by that time, so that keys go together when "
+        "the watermark reaches it",
+    ),
+    Memory.SINCE: StoreChoice(
+        Pattern.RMW,
+        "a key is looked up for each row: one record a key and since when, by that time, so that keys go together when "
+        "their time has passed",
+    ),
+}
+
+
+DESCRIPTION = Description(
+    title=lambda spec: "Drop duplicates",
+    lines=deduplicate_lines,
+    parts=deduplicate_parts,
+    store=lambda spec: _STORES[spec.memory],
+    undropped=lambda spec: "state is never dropped" if spec.ttl is None else "state goes by its time-to-live",
+)

@@ -16,17 +16,17 @@ Nothing here touches Spark or Arrow.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import ClassVar
 
 from tailrace.ids import MIN_MICROS, Micros
+from tailrace.operators.spec import HintTarget, SpecBase, column_names
 from tailrace.operators.timers.ttl import Ttl
 from tailrace.state.layout import Merge, RecordLayout, record_layout
-from tailrace.types import TIMESTAMP, DataType, Field
+from tailrace.types import TIMESTAMP, Field
 
-KIND = "deduplicate"
 _SECOND = 1_000_000
 
 
@@ -40,7 +40,9 @@ class Memory(StrEnum):
 
 
 @dataclass(frozen=True)
-class DeduplicateSpec:
+class DeduplicateSpec(SpecBase):
+    operator: ClassVar[str] = "deduplicate"
+
     name: str
     keys: tuple[Field, ...]
     columns: tuple[Field, ...]  # all that are emitted, keys included, in order
@@ -51,7 +53,6 @@ class DeduplicateSpec:
     handed_over: bool  # rows come from another operator
     shards: int
     ttl: Ttl | None = None  # in processing time
-    kind: str = KIND
 
     @property
     def memory(self) -> Memory:
@@ -103,10 +104,6 @@ class DeduplicateSpec:
         return tuple(column.name for column in self.columns)
 
     @property
-    def takes_window_start(self) -> bool:
-        return False
-
-    @property
     def emits(self) -> tuple[Field, ...]:
         return self.columns
 
@@ -115,23 +112,16 @@ class DeduplicateSpec:
         return tuple(row.name for row in self.rows)  # of keys with one hash; a key is emitted once in an epoch
 
     @property
-    def output_delay(self) -> Micros:
-        return Micros(0)  # a row is emitted when it comes, and then it was not late
+    def state_ttl(self) -> Ttl | None:
+        return self.ttl
 
-    def without_code(self) -> DeduplicateSpec:
-        return self
+    def narrowed(self, reads: Collection[str]) -> DeduplicateSpec:
+        needed = {*reads, *column_names(self.keys, self.time_column)}
+        return replace(self, columns=tuple(column for column in self.columns if column.name in needed))
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+    def passes_through(self, column: Field) -> bool:
+        return column in self.columns
 
-    @classmethod
-    def from_json(cls, text: str) -> DeduplicateSpec:
-        raw: dict[str, Any] = json.loads(text)
-
-        def field(part: dict[str, Any]) -> Field:
-            return Field(part["name"], DataType(part["type"]["name"]))
-
-        raw |= {name: tuple(field(part) for part in raw[name]) for name in ("keys", "columns")}
-        raw["time_column"] = field(raw["time_column"]) if raw["time_column"] else None
-        raw["ttl"] = Ttl.from_json(raw.get("ttl"))
-        return cls(**raw)
+    def hint_target(self) -> HintTarget | None:
+        """Keys that are forgotten lie by when that will be, which is more than a row's key and time say."""
+        return HintTarget() if self.memory is Memory.FOREVER else None

@@ -6,10 +6,11 @@ Nothing here touches Spark or Arrow.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+from tailrace.operators.spec_json import from_plain, to_plain
 from tailrace.operators.windows import Panes
-from tailrace.types import DataType, Field, Kind
+from tailrace.types import Field, Kind
 
 
 @dataclass(frozen=True)
@@ -43,16 +44,8 @@ class HintSpec:
         return (*self.keys, *time)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(to_plain(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> HintSpec:
-        raw = json.loads(text)
-        raw["keys"] = tuple(_field(each) for each in raw["keys"])
-        raw["time"] = raw["time"] and _field(raw["time"])
-        raw["panes"] = raw["panes"] and Panes(**raw["panes"])
-        return cls(**raw)
-
-
-def _field(raw: dict[str, dict[str, str]]) -> Field:
-    return Field(str(raw["name"]), DataType(raw["type"]["name"]))
+        return from_plain(cls, json.loads(text))

@@ -56,9 +56,9 @@ class Placer:
         name = spec.time_column.name
         if self._assigner is not None:
             return self._assigned(batch, name, self._assigner)
-        if spec.count_size is not None and spec.watermarked and not spec.expires:
+        if spec.count_size is not None and spec.watermarked and not spec.late_by_ttl:
             return self._counted(batch, name)
-        if spec.expires:
+        if spec.late_by_ttl:
             return Placed(*living(batch, name, self._late_before, self._counts))
         return Placed(*in_time(batch, name, spec.window, self._late_before, self._counts, spec.session_gap))
 

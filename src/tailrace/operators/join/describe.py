@@ -5,7 +5,10 @@ from __future__ import annotations
 from tailrace.api.duration import format_duration
 from tailrace.ids import Micros
 from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
-from tailrace.plan.words import fields_text, window_text
+from tailrace.operators.kind import Description
+from tailrace.operators.pattern import Pattern
+from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.planning.texts import fields_text, window_text
 
 _FOR_EVER = "for ever"
 
@@ -82,3 +85,30 @@ def _life(join: JoinSpec, side: int) -> str:
             f"until the watermark is {format_duration(Micros(-life))} before its time" if life else "until it is late"
         )
     return f"until the watermark is {format_duration(life)} after its time"
+
+
+_STORES: dict[JoinKind, StoreChoice] = {
+    JoinKind.WINDOW: StoreChoice(
+        Pattern.AAR,
+        "pairs are made when a window ends, of all keys together: rows of both sides are appended by window",
+    ),
+    JoinKind.INTERVAL: StoreChoice(
+        Pattern.AUR, "rows of both sides are appended by key and time, and looked up when a row of the other side comes"
+    ),
+    JoinKind.CONTINUOUS: StoreChoice(
+        Pattern.AUR,
+        "rows of both sides are appended by key and end of validity, and looked up when a row of the other side comes",
+    ),
+    JoinKind.TTL: StoreChoice(
+        Pattern.AUR, "rows of both sides are appended by key, and looked up when a row of the other side comes"
+    ),
+}
+
+
+DESCRIPTION = Description(
+    title=lambda spec: "Join",
+    progress_name=lambda spec: str(spec.kind).replace("_", " "),
+    lines=join_lines,
+    parts=join_parts,
+    store=lambda spec: _STORES[spec.kind],
+)

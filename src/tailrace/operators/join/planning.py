@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
-
-from tailrace.api.relations import Join, ValidTo, Within
+from tailrace.api.relations import Join, OutputMode, ValidTo, Watermark, Within
 from tailrace.api.windows import Window
 from tailrace.errors import AnalysisError
 from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
-from tailrace.operators.spec import VALUES_MAX
+from tailrace.operators.kind import Input
+from tailrace.operators.spec import VALUES_MAX, OperatorSpec
 from tailrace.operators.windows import WindowSpec
-from tailrace.types import TIMESTAMP
+from tailrace.types import TIMESTAMP, Field
 
 
-def plan_join(join: Join, shards: int, name: str) -> JoinSpec:
+def plan_join(join: Join, output_mode: OutputMode, shards: int, name: str) -> JoinSpec:
     condition, watermark = join.condition, join.left.watermark
     times = [side.watermark.column.name for side in (join.left, join.right) if side.watermark is not None]
     kinds = {Within: JoinKind.INTERVAL, Window: JoinKind.WINDOW, ValidTo: JoinKind.CONTINUOUS}
@@ -47,11 +45,17 @@ def plan_join(join: Join, shards: int, name: str) -> JoinSpec:
     return spec
 
 
-def narrowed_join(join: JoinSpec, reads: Collection[str]) -> JoinSpec:
-    """The same for a next operator that reads only these columns: nothing else is read, kept and handed over."""
-    needed = {*reads, join.valid_to}
-    left, right = (tuple(field for field in side if field.name in needed) for side in (join.left, join.right))
-    return replace(join, left=left, right=right)
+def both_inputs(join: Join, spec: OperatorSpec) -> tuple[Input, ...]:
+    sides = (join.left, join.right)
+    own = [tuple(field for field in side.columns if field.name in spec.reads) for side in sides]
+    return tuple(
+        Input(_with_time((*side.keys, *columns), side.watermark), side.watermark)
+        for side, columns in zip(sides, own, strict=True)
+    )
+
+
+def _with_time(columns: tuple[Field, ...], watermark: Watermark | None) -> tuple[Field, ...]:
+    return columns if watermark is None or watermark.column in columns else (*columns, watermark.column)
 
 
 def _window(window: Window) -> WindowSpec:

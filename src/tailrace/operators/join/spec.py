@@ -12,13 +12,14 @@ Nothing here touches Spark or Arrow.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import ClassVar
 
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
+from tailrace.operators.spec import SpecBase
 from tailrace.operators.windows import WindowSpec
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field, window_of
@@ -30,7 +31,7 @@ SPAN_MAX = 2**60
 
 
 class JoinKind(StrEnum):
-    """When two rows of one key belong together. In JSON, these tell a join from every other operator."""
+    """When two rows of one key belong together. The names are kept in checkpoints."""
 
     INTERVAL = "interval_join"  # left.time + lower <= right.time <= left.time + upper
     WINDOW = "window_join"  # both lie in one window: one pair for each such window
@@ -44,11 +45,13 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True)
-class JoinSpec:
+class JoinSpec(SpecBase):
     """``ttl``: a row is forgotten once the watermark is more than so much after its time; None: not for that reason.
 
     Names of keys, left and right columns, and of what is put beside them, are those of the output.
     """
+
+    operator: ClassVar[str] = "join"
 
     name: str
     keys: tuple[Field, ...]
@@ -131,10 +134,6 @@ class JoinSpec:
     def keeps_rows(self) -> bool:
         return True
 
-    @property
-    def takes_window_start(self) -> bool:
-        return False
-
     def layout(self) -> RecordLayout:
         """Of what is sent."""
         return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], ansi=False)
@@ -165,8 +164,13 @@ class JoinSpec:
         keys = {key.name for key in self.keys}
         return tuple(field.name for field in self.emits if field.name not in keys)
 
-    def without_code(self) -> JoinSpec:
-        return self
+    def narrowed(self, reads: Collection[str]) -> JoinSpec:
+        needed = {*reads, self.valid_to}
+        left, right = (tuple(field for field in side if field.name in needed) for side in (self.left, self.right))
+        return replace(self, left=left, right=right)
+
+    def why_not_recordable(self) -> str | None:
+        return None if self.kind is JoinKind.WINDOW else super().why_not_recordable()
 
     # Time ------------------------------------------------------------------------------------------------------------
 
@@ -207,22 +211,3 @@ class JoinSpec:
             # Without an end nothing is ever emitted for want of a match.
             return None if self.kind is JoinKind.CONTINUOUS and self.valid_side == LEFT else Micros(0)
         return Micros(max(0, life))
-
-    # JSON ------------------------------------------------------------------------------------------------------------
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> JoinSpec:
-        raw: dict[str, Any] = json.loads(text)
-
-        def fields(parts: list[dict[str, Any]]) -> tuple[Field, ...]:
-            return tuple(Field(part["name"], DataType(part["type"]["name"])) for part in parts)
-
-        raw |= {name: fields(raw[name]) for name in ("keys", "left", "right")}
-        raw["kind"], raw["how"] = JoinKind(raw["kind"]), How(raw["how"])
-        raw["window"] = WindowSpec(**raw["window"]) if raw["window"] else None
-        raw["time_type"] = DataType(raw["time_type"]["name"])
-        raw["times"] = tuple(raw["times"]) if raw["times"] else None
-        return cls(**raw)

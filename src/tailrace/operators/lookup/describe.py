@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tailrace.api.duration import format_duration
+from tailrace.operators.kind import Description
 from tailrace.operators.lookup.spec import LookupSpec
-from tailrace.plan.words import field_text, fields_text
+from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.planning.texts import field_text, fields_text
 
 
 def lookup_lines(operator: LookupSpec) -> list[str]:
@@ -28,3 +30,15 @@ def lookup_parts(operator: LookupSpec) -> dict[str, str]:
         "join": "left outer" if operator.outer else "inner",
         "event time column": field_text(operator.time_column),
     }
+
+
+DESCRIPTION = Description(
+    title=lambda spec: "Lookup join",
+    lines=lookup_lines,
+    parts=lookup_parts,
+    store=lambda spec: StoreChoice(
+        None, "rows of the table are copied into a cache, which may lose any of them at any time"
+    ),
+    undropped=lambda spec: "a row of the table is copied for as long as there is room",
+    timeless=lambda spec: "rows pass with the event times they have",
+)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
-from dataclasses import replace
 
-from tailrace.api.relations import Lookup
+from tailrace.api.relations import Lookup, OutputMode
 from tailrace.errors import AnalysisError
 from tailrace.operators.lookup.spec import Backend, LookupSpec, TableSpec
+from tailrace.operators.planning.user_functions import packed
 from tailrace.operators.spec import VALUES_MAX
-from tailrace.plan.user_functions import packed
 
 
-def plan_lookup(stream: Lookup, shards: int, name: str) -> LookupSpec:
+def plan_lookup(stream: Lookup, output_mode: OutputMode, shards: int, name: str) -> LookupSpec:
     table, time = stream.table, stream.watermark
     spec = LookupSpec(
         name=name,
@@ -39,10 +37,3 @@ def plan_lookup(stream: Lookup, shards: int, name: str) -> LookupSpec:
                 f"those that you need"
             )
     return spec
-
-
-def narrowed_lookup(spec: LookupSpec, reads: Collection[str]) -> LookupSpec:
-    """The same for a next operator that reads only these columns: nothing else is read, cached and handed over."""
-    time = () if spec.time_column is None else (spec.time_column.name,)
-    rows = tuple(row for row in spec.rows if row.name in reads or row.name in time)
-    return replace(spec, rows=rows, values=tuple(value for value in spec.values if value.name in reads))

@@ -9,16 +9,16 @@ Nothing here touches Spark or Arrow.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import ClassVar
 
 from tailrace.ids import Micros
+from tailrace.operators.spec import HintTarget, SpecBase, column_names
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import DataType, Field
 
-KIND = "lookup"
 _PRESENT = DataType("boolean")
 
 
@@ -40,19 +40,19 @@ class TableSpec:
 
 
 @dataclass(frozen=True)
-class LookupSpec:
+class LookupSpec(SpecBase):
+    operator: ClassVar[str] = "lookup"
+
     name: str
     keys: tuple[Field, ...]
     rows: tuple[Field, ...]  # the stream's columns beside the keys
     values: tuple[Field, ...]  # the table's columns beside the keys, as far as they are wanted
-    fields: tuple[
-        str, ...
-    ]  # all columns of the table beside the keys: how it is read does not depend on what is wanted
+    # All columns of the table beside the keys: how it is read does not depend on which of them are wanted.
+    fields: tuple[str, ...]
     table: TableSpec
     outer: bool
     time_column: Field | None
     shards: int
-    kind: str = KIND
 
     def layout(self) -> RecordLayout:
         """Of what is sent: whole rows."""
@@ -79,13 +79,7 @@ class LookupSpec:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        names = [field.name for field in (*self.keys, *self.rows)]
-        names += [] if self.time_column is None else [self.time_column.name]
-        return tuple(dict.fromkeys(names))
-
-    @property
-    def takes_window_start(self) -> bool:
-        return False
+        return column_names((*self.keys, *self.rows), self.time_column)
 
     @property
     def emits(self) -> tuple[Field, ...]:
@@ -96,26 +90,20 @@ class LookupSpec:
         return tuple(field.name for field in (*self.rows, *self.values))  # rows that agree in all of it are alike
 
     @property
-    def output_delay(self) -> Micros:
-        """A row that comes too late is too late for the operator behind this one as well, which drops it."""
-        return Micros(0)
+    def waits_outside(self) -> bool:
+        return True
+
+    def passes_through(self, column: Field) -> bool:
+        return column in self.keys or column in self.rows
+
+    def hint_target(self) -> HintTarget | None:
+        return HintTarget(whole_keys=True) if self.keys else None
+
+    def narrowed(self, reads: Collection[str]) -> LookupSpec:
+        time = () if self.time_column is None else (self.time_column.name,)
+        rows = tuple(row for row in self.rows if row.name in reads or row.name in time)
+        return replace(self, rows=rows, values=tuple(value for value in self.values if value.name in reads))
 
     def without_code(self) -> LookupSpec:
         """Also without what may be secret: tasks ask no table, and a table may move from one run to the next."""
         return replace(self, table=replace(self.table, options="", code=""))
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> LookupSpec:
-        raw: dict[str, Any] = json.loads(text)
-
-        def column(part: dict[str, Any]) -> Field:
-            return Field(part["name"], DataType(part["type"]["name"]))
-
-        raw |= {name: tuple(column(part) for part in raw[name]) for name in ("keys", "rows", "values")}
-        raw["fields"] = tuple(raw["fields"])
-        raw["time_column"] = column(raw["time_column"]) if raw["time_column"] else None
-        raw["table"] = TableSpec(**{**raw["table"], "backend": Backend(raw["table"]["backend"])})
-        return cls(**raw)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from tailrace.api.duration import format_duration
+from tailrace.operators.kind import Description
+from tailrace.operators.pattern import Pattern
+from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.planning.texts import field_text, fields_text
+from tailrace.operators.planning.ttl import CLOCK_TEXTS, ttl_clock_text, ttl_lines
 from tailrace.operators.process.spec import ProcessSpec
-from tailrace.operators.timers.ttl import Clock, Ttl
-from tailrace.plan.words import field_text, fields_text
+from tailrace.operators.timers.ttl import Clock
 
-_CLOCKS = {Clock.EVENT: "in event time", Clock.PROCESSING: "in processing time"}
 _PASSED = {Clock.EVENT: "the watermark has reached it", Clock.PROCESSING: "an epoch begins at or after it"}
 
 
@@ -30,7 +32,7 @@ def process_parts(operator: ProcessSpec) -> dict[str, str]:
     return {
         "group columns": fields_text(operator.keys),
         "state": fields_text(operator.state),
-        "timers": "none" if clock is None else f"{operator.timers} {_CLOCKS[clock]}",
+        "timers": "none" if clock is None else f"{operator.timers} {CLOCK_TEXTS[clock]}",
         "event time column": field_text(operator.time_column),
         "event time of the output": operator.time_name or "none",
         "time-to-live": ttl_clock_text(operator.ttl),
@@ -38,14 +40,13 @@ def process_parts(operator: ProcessSpec) -> dict[str, str]:
     }
 
 
-def ttl_lines(ttl: Ttl | None) -> list[str]:
-    if ttl is None:
-        return []
-    mark = "the watermark" if ttl.clock is Clock.EVENT else "the time at which an epoch begins"
-    span = format_duration(ttl.span)
-    return [f"time-to-live {span} {_CLOCKS[ttl.clock]}: a key is forgotten that was last updated {span} before {mark}"]
-
-
-def ttl_clock_text(ttl: Ttl | None) -> str:
-    """How long it is may change: records know when they were updated."""
-    return "none" if ttl is None else _CLOCKS[ttl.clock]
+DESCRIPTION = Description(
+    title=lambda spec: "Process",
+    lines=process_lines,
+    parts=process_parts,
+    store=lambda spec: StoreChoice(
+        Pattern.RMW,
+        "the state of a key is read, given to your function and written: one record a key, changed in place",
+    ),
+    undropped=lambda spec: "state stays until your function drops it",
+)

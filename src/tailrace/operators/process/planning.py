@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tailrace.api.relations import Process, StateTtl
+from tailrace.api.relations import OutputMode, Process
 from tailrace.errors import AnalysisError
+from tailrace.operators.planning.ttl import clock_of, plan_ttl
+from tailrace.operators.planning.user_functions import packed
 from tailrace.operators.process.spec import ProcessSpec
 from tailrace.operators.spec import VALUES_MAX
-from tailrace.operators.timers.ttl import Clock, Ttl
-from tailrace.plan.user_functions import packed
 
 
-def plan_process(stream: Process, shards: int, name: str) -> ProcessSpec:
+def plan_process(stream: Process, output_mode: OutputMode, shards: int, name: str) -> ProcessSpec:
     time = None if stream.watermark is None else stream.watermark.column
     spec = ProcessSpec(
         name=name,
@@ -34,11 +34,3 @@ def plan_process(stream: Process, shards: int, name: str) -> ProcessSpec:
                 f"{VALUES_MAX} are possible: name those that you need with columns=[...], or keep less"
             )
     return spec
-
-
-def plan_ttl(ttl: StateTtl | None) -> Ttl | None:
-    return None if ttl is None else Ttl(ttl.span, clock_of(ttl.processing))
-
-
-def clock_of(processing: bool) -> Clock:
-    return Clock.PROCESSING if processing else Clock.EVENT

@@ -7,25 +7,23 @@ Nothing here touches Spark or Arrow.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from tailrace.ids import Micros
+from tailrace.operators.spec import HintTarget, SpecBase
 from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.state.layout import Merge, RecordLayout, record_layout
-from tailrace.types import BIGINT, DataType, Field
-
-KIND = "process"
-"""In JSON, this tells it from every other operator."""
+from tailrace.types import BIGINT, Field
 
 
 @dataclass(frozen=True)
-class ProcessSpec:
+class ProcessSpec(SpecBase):
     """A record is the state of one key: some words of our own first (see ``hidden``), then the user's columns.
 
     ``timers``: the state column with the time at which a key is due, by ``timers_clock``.
     """
+
+    operator: ClassVar[str] = "process"
 
     name: str
     keys: tuple[Field, ...]
@@ -40,7 +38,6 @@ class ProcessSpec:
     timers_clock: Clock | None = None
     ttl: Ttl | None = None
     time_name: str | None = None  # the output column with each row's event time
-    kind: str = KIND
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -65,10 +62,6 @@ class ProcessSpec:
     def keeps_rows(self) -> bool:
         return True
 
-    @property
-    def takes_window_start(self) -> bool:
-        return False
-
     def layout(self) -> RecordLayout:
         """Of what is sent."""
         return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], ansi=False)
@@ -91,27 +84,18 @@ class ProcessSpec:
     def distinguishing(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.outputs if field not in self.keys)
 
+    # State -----------------------------------------------------------------------------------------------------------
+
     @property
-    def output_delay(self) -> Micros:
-        return Micros(0)  # rows that are older than the watermark of the epoch before are refused
+    def state_ttl(self) -> Ttl | None:
+        return self.ttl
+
+    @property
+    def uses_clock(self) -> bool:
+        return True  # the function may ask for the time
+
+    def hint_target(self) -> HintTarget | None:
+        return HintTarget() if self.keys else None
 
     def without_code(self) -> ProcessSpec:
         return replace(self, function="")
-
-    # JSON ------------------------------------------------------------------------------------------------------------
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> ProcessSpec:
-        raw: dict[str, Any] = json.loads(text)
-
-        def field(part: dict[str, Any]) -> Field:
-            return Field(part["name"], DataType(part["type"]["name"]))
-
-        raw |= {name: tuple(map(field, raw[name])) for name in ("keys", "rows", "state", "outputs")}
-        raw["time_column"] = field(raw["time_column"]) if raw["time_column"] else None
-        raw["timers_clock"] = Clock(raw["timers_clock"]) if raw["timers_clock"] else None
-        raw["ttl"] = Ttl.from_json(raw["ttl"])
-        return cls(**raw)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from tailrace.ids import Micros
 
@@ -22,7 +21,3 @@ class Ttl:
 
     span: Micros
     clock: Clock
-
-    @classmethod
-    def from_json(cls, raw: dict[str, Any] | None) -> Ttl | None:
-        return None if raw is None else cls(Micros(raw["span"]), Clock(raw["clock"]))

@@ -8,7 +8,6 @@ matter which is which.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,3 @@ class Best:
     shown: tuple[str, ...]
     rank: str  # name of the output column
     time: str | None = None
-
-    @classmethod
-    def from_json(cls, raw: dict[str, Any] | None) -> Best | None:
-        if raw is None:
-            return None
-        order = tuple(Order(**each) for each in raw["order"])
-        return cls(raw["n"], order, tuple(raw["shown"]), raw["rank"], raw.get("time"))

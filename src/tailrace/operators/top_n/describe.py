@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.process.describe import ttl_clock_text, ttl_lines
+from tailrace.operators.kind import Description
+from tailrace.operators.pattern import Pattern
+from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.planning.texts import field_text, fields_text, window_text
+from tailrace.operators.planning.ttl import ttl_clock_text, ttl_lines
 from tailrace.operators.top_n.best_spec import Best, Order
 from tailrace.operators.top_n.spec import TopNSpec
-from tailrace.plan.words import field_text, fields_text, window_text
 
 
 def top_n_lines(operator: TopNSpec) -> list[str]:
@@ -66,3 +69,17 @@ def order_text(operator: TopNSpec | AggregateSpec, order: Sequence[Order]) -> st
 def _kept(operator: TopNSpec) -> str:
     pane = " and pane" if operator.window is not None and not operator.window.tumbling else ""
     return f"at most {operator.n:,} rows a group{pane} ({fields_text(operator.rows)})"
+
+
+_STORE = StoreChoice(
+    Pattern.RMW, "only the best rows of a group are kept: one record a group, its rows in one list, cut when rows come"
+)
+
+
+DESCRIPTION = Description(
+    title=lambda spec: "Top n",
+    lines=top_n_lines,
+    parts=top_n_parts,
+    store=lambda spec: _STORE,
+    undropped=lambda spec: "state is never dropped" if spec.ttl is None else "state goes by its time-to-live",
+)

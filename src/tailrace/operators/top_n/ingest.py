@@ -33,7 +33,7 @@ class TopNIngest(RowIngestBase):
         spec = self._spec
         if spec.time_column is None:
             return batch, None
-        if spec.expires:
+        if spec.late_by_ttl:
             return living(batch, spec.time_column.name, self._late_before, self.counts)[0], None
         batch, _, panes = in_time(batch, spec.time_column.name, spec.window, self._late_before, self.counts)
         return batch, panes
@@ -44,7 +44,7 @@ class TopNIngest(RowIngestBase):
             return rows
         groups = keyed(rows, self._layout)
         best, _ = best_of(rows, groups, self._spec.n, self._order)
-        if self._spec.expires:
+        if self._spec.late_by_ttl:
             best = np.union1d(best, self._latest_rows(rows, groups))
         return rows if len(best) == len(rows) else take(rows, np.sort(best), self._layout)
 

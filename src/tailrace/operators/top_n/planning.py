@@ -11,7 +11,7 @@ from tailrace.api.windows import CountWindow, CustomWindow, SessionWindow, Windo
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.planning import custom_spec
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.process.planning import plan_ttl
+from tailrace.operators.planning.ttl import plan_ttl
 from tailrace.operators.spec import VALUES_MAX
 from tailrace.operators.timers.ttl import Clock
 from tailrace.operators.top_n.best_spec import Best, Order

@@ -9,25 +9,25 @@ best. Nothing here touches Spark or Arrow.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
-from tailrace.ids import Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput
 from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.spec import HintTarget, SpecBase, column_names
 from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.windows import WindowSpec
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import TIMESTAMP, DataType, Field, window_of
 
-KIND = "top_n"
 _INT = DataType("int")
 
 
 @dataclass(frozen=True)
-class TopNSpec:
+class TopNSpec(SpecBase):
+    operator: ClassVar[str] = "top_n"
+
     name: str
     keys: tuple[Field, ...]
     rows: tuple[Field, ...]  # what is kept of a row beside the keys: shown, ordered by, event time
@@ -43,12 +43,6 @@ class TopNSpec:
     watermarked: bool
     shards: int
     ttl: Ttl | None = None  # of groups without a window
-    kind: str = KIND
-
-    @property
-    def expires(self) -> bool:
-        """Whether rows are late whose group, had it no others, would be forgotten already."""
-        return self.ttl is not None and self.ttl.clock is Clock.EVENT
 
     def layout(self) -> RecordLayout:
         """Of what is sent: rows as they are."""
@@ -89,9 +83,7 @@ class TopNSpec:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        names = [field.name for field in (*self.keys, *self.rows)]
-        names += [] if self.time_column is None else [self.time_column.name]
-        return tuple(dict.fromkeys(names))
+        return column_names((*self.keys, *self.rows), self.time_column)
 
     @property
     def takes_window_start(self) -> bool:
@@ -111,26 +103,17 @@ class TopNSpec:
         return (*(() if self.window is None else (self.window_name,)), self.rank)
 
     @property
-    def output_delay(self) -> Micros:
-        return Micros(0)  # a window that is still open ends after the watermark
+    def state_ttl(self) -> Ttl | None:
+        return self.ttl
 
-    def without_code(self) -> TopNSpec:
-        return self
+    @property
+    def late_by_ttl(self) -> bool:
+        return self.ttl is not None and self.ttl.clock is Clock.EVENT
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+    def passes_through(self, column: Field) -> bool:
+        return column in self.keys or (column in self.rows and column in self.emits)
 
-    @classmethod
-    def from_json(cls, text: str) -> TopNSpec:
-        raw: dict[str, Any] = json.loads(text)
-
-        def field(part: dict[str, Any]) -> Field:
-            return Field(part["name"], DataType(part["type"]["name"]))
-
-        raw |= {name: tuple(field(part) for part in raw[name]) for name in ("keys", "rows")}
-        raw["shown"] = tuple(raw["shown"])
-        raw["order"] = tuple(Order(**part) for part in raw["order"])
-        raw["window"] = WindowSpec(**raw["window"]) if raw["window"] else None
-        raw["time_column"] = field(raw["time_column"]) if raw["time_column"] else None
-        raw["ttl"] = Ttl.from_json(raw.get("ttl"))
-        return cls(**raw)
+    def hint_target(self) -> HintTarget | None:
+        if not self.keys or self.takes_window_start:
+            return None
+        return HintTarget(None if self.window is None else self.window.panes)

@@ -19,9 +19,8 @@ from tailrace.env.stores.location import is_remote, open_store
 from tailrace.operators.accesses.recorder import RecordedOperator, recording_metadata
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest.frame import Frame, gathered
-from tailrace.operators.registry import compact_sections, operator_of
+from tailrace.operators.registry import compact_sections, operator_of, spec_from_json
 from tailrace.operators.spec import OperatorSpec
-from tailrace.operators.spec_json import spec_from_json
 from tailrace.operators.user_code.call_limit import set_limit
 from tailrace.operators.warm_up import warm_up
 from tailrace.server.checkpoint.checkpoint import StoreCheckpoint

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tailrace.operators.exchange import handed_over, in_fixed_order, output_types
 from tailrace.operators.ingest.frame import split
-from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import ingest_of
 from tailrace.operators.spec import OperatorSpec
 from tailrace.server.transport.client import connect
 from tailrace.server.transport.epoch_messages import Request

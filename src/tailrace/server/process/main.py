@@ -29,7 +29,7 @@ from tailrace.env import memory as kept_memory
 from tailrace.env.files import scratch
 from tailrace.env.files.disk import process_id
 from tailrace.env.pandas_import import hide_pandas
-from tailrace.operators.spec_json import spec_from_json
+from tailrace.operators.registry import spec_from_json
 from tailrace.server.epoch import assembly
 from tailrace.server.hints.receiver import HintReceiver
 from tailrace.server.process.flight_service import EngineFuture, StateService

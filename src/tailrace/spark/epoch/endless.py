@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 from tailrace.env import clock
 from tailrace.errors import StateServerError, UserFunctionError
-from tailrace.operators.lookup.spec import LookupSpec
 from tailrace.operators.spec import OperatorSpec
 from tailrace.server.transport.server_config import Access
 
@@ -22,10 +21,10 @@ def telling_endless(operator: OperatorSpec, epoch: int, limit_s: float, access: 
 
     A server that is lost after ``limit_s`` is lost to the function, which would do it again: no other try helps.
     """
-    if isinstance(operator, LookupSpec):
+    if operator.waits_outside:
         yield access.transfer_timeout_s  # it may wait for its table, and says so itself when that was too long
         return
-    if operator.without_code() == operator:  # none of the user's functions
+    if not operator.has_user_code:
         yield None
         return
     began = clock.monotonic()

@@ -11,10 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tailrace.operators.process.spec import ProcessSpec
-from tailrace.operators.timers.ttl import Clock
 from tailrace.plan.physical import PhysicalPlan
-from tailrace.spark.epoch.epoch_times import ttl_of
 
 FRAME_ROWS_MAX = 1 << 17
 """Rows of a frame, where nothing is gained by smaller ones."""
@@ -74,14 +71,10 @@ class EpochConfig:
 
 
 def ttls_of(plan: PhysicalPlan) -> dict[str, int]:
-    found = {stage.operator.name: ttl_of(stage.operator) for stage in plan.stages}
+    found = {stage.operator.name: stage.operator.state_ttl for stage in plan.stages}
     return {name: ttl.span for name, ttl in found.items() if ttl is not None}
 
 
 def goes_by_clock(plan: PhysicalPlan) -> bool:
     """Whether what an epoch emits depends on when it ran."""
-    return any(
-        isinstance(stage.operator, ProcessSpec)
-        or ((ttl := ttl_of(stage.operator)) is not None and ttl.clock is Clock.PROCESSING)
-        for stage in plan.stages
-    )
+    return any(stage.operator.uses_clock for stage in plan.stages)

@@ -11,12 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.dedup.spec import DeduplicateSpec
-from tailrace.operators.process.spec import ProcessSpec
-from tailrace.operators.spec import OperatorSpec
-from tailrace.operators.timers.ttl import Clock, Ttl
-from tailrace.operators.top_n.spec import TopNSpec
+from tailrace.operators.timers.ttl import Clock
 from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.spark.epoch.watermark import Watermark, behind
 
@@ -49,7 +44,7 @@ class EpochTimes:
         now = max(now, self.now)
         forgotten = {}
         for stage in plan.stages:
-            ttl = ttl_of(stage.operator)
+            ttl = stage.operator.state_ttl
             if ttl is not None:
                 time = now if ttl.clock is Clock.PROCESSING else mark(stage, watermark)
                 before = self.forgotten_by(stage)
@@ -62,14 +57,7 @@ class EpochTimes:
 
     def late_before(self, stage: Stage, watermark: Watermark) -> int:
         """By what an operator's rows are late in the epoch after this one."""
-        operator = stage.operator
-        if isinstance(operator, AggregateSpec | TopNSpec) and operator.expires:
-            return self.forgotten_by(stage)
-        return mark(stage, watermark)
-
-
-def ttl_of(operator: OperatorSpec) -> Ttl | None:
-    return operator.ttl if isinstance(operator, AggregateSpec | ProcessSpec | TopNSpec | DeduplicateSpec) else None
+        return self.forgotten_by(stage) if stage.operator.late_by_ttl else mark(stage, watermark)
 
 
 def mark(stage: Stage, watermark: Watermark) -> int:

@@ -23,8 +23,7 @@ from tailrace.commit.late_rows import LateAttempt, LateRef
 from tailrace.env import clock
 from tailrace.errors import StateServerError
 from tailrace.operators.ingest.frame import split
-from tailrace.operators.ingest.registry import ingest_of
-from tailrace.operators.spec_json import spec_from_json
+from tailrace.operators.registry import ingest_of, spec_from_json
 from tailrace.server.transport.client import connect
 from tailrace.server.transport.server_config import Access, ServerAddress
 from tailrace.server.transport.stage_messages import NOTHING_STAGED, StageKey, StageReceipt

@@ -38,7 +38,6 @@ from tailrace.errors import (
     UserFunctionError,
 )
 from tailrace.ids import Attempt
-from tailrace.operators.lookup.spec import LookupSpec
 from tailrace.operators.output import output_schema as arrow_output_schema
 from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.server.transport.epoch_messages import EpochResult
@@ -392,7 +391,7 @@ class Epochs:
     def stop(self) -> None:
         """The query is being stopped: let no epoch wait."""
         self._commits.stop()
-        if any(isinstance(stage.operator, LookupSpec) for stage in self._plan.stages):
+        if any(stage.operator.waits_outside for stage in self._plan.stages):
             self._fleet.give_up()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from tailrace.env.clock import timestamp_text
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.metrics import with_ratios
-from tailrace.plan.describe import kind_name
+from tailrace.operators.registry import progress_name
 from tailrace.plan.physical import Stage
 from tailrace.server.transport.server_status import OperatorStatus
 from tailrace.spark.hints.lookahead import LookaheadProgress
@@ -77,7 +77,7 @@ class OperatorProgress:
     ) -> OperatorProgress:
         return cls(
             name=stage.operator.name,
-            kind=kind_name(stage.operator),
+            kind=progress_name(stage.operator),
             store=stage.store.pattern.value if stage.store.pattern is not None else "none",
             shards=stage.operator.shards,
             servers=len(statuses),

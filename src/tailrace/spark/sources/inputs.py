@@ -9,9 +9,7 @@ from pyspark.sql import functions as F
 
 from tailrace.api.options import Route
 from tailrace.api.relations import Join, JoinSide, Relation, chain
-from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.join.spec import LEFT, RIGHT, SIDE, TIME, JoinSpec
-from tailrace.operators.spec import OperatorSpec
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.transport.server_config import Access
 from tailrace.spark.epoch.ingest import RECEIPT_DDL, IngestTask
@@ -47,13 +45,8 @@ def ingested(
     # By number: PySpark looks columns up by name there, and a dot or a backtick in a name would part it.
     rows = rows.toDF(*(f"c{number}" for number in range(len(types))))
     recorded = plan.options.record_folder is not None
-    task = IngestTask(_for_tasks(plan.operator).to_json(), types, access, late, recorded, point)
+    task = IngestTask(plan.operator.for_tasks().to_json(), types, access, late, recorded, point)
     return rows.mapInArrow(task, RECEIPT_DDL)
-
-
-def _for_tasks(operator: OperatorSpec) -> OperatorSpec:
-    """Without the user's functions, but for the one that tasks call."""
-    return operator.for_tasks() if isinstance(operator, AggregateSpec) else operator.without_code()
 
 
 def _read(source: DataFrame, columns: Sequence[Field]) -> DataFrame:

@@ -15,14 +15,12 @@ from support.operators.window_scenario import HOLISTIC, INCREMENTAL, TYPES, spec
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.lab.gadget.traces.recording import read_recording
 from tailrace.lab.gadget.traces.trace import Operation, TraceError
-from tailrace.operators.accesses.recordable import why_not_recordable
 from tailrace.operators.accesses.recorder import RecordedOperator, recording_metadata
-from tailrace.operators.aggregate.pattern import Pattern
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
-from tailrace.operators.ingest.registry import ingest_of
 from tailrace.operators.join.spec import SIDE, TIME, How, JoinKind, JoinSpec
-from tailrace.operators.registry import operator_of
+from tailrace.operators.pattern import Pattern
+from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.windows import WindowSpec
 from tailrace.server.epoch.access_log import AccessLog
 from tailrace.state.rows.columns import arrow_type
@@ -168,7 +166,7 @@ def test_accesses_are_those_of_the_model(name: str, epochs: list[Any], memory: i
     ids=["session", "count", "update of whole groups", "whole groups over all time"],
 )
 def test_other_operators_are_refused_in_words(spec: AggregateSpec) -> None:
-    wrong = why_not_recordable(spec)
+    wrong = spec.why_not_recordable()
     assert wrong is not None and wrong.startswith("accesses of windows cannot be recorded: aggregates over all time")
 
 

@@ -22,7 +22,7 @@ from tailrace.ids import Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.ttl_aggregate import TtlAggregate
-from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import ingest_of
 from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.operators.warm_up import warm_up
 from tailrace.state.layout import Merge

@@ -29,8 +29,7 @@ from tailrace.operators.base import Operator
 from tailrace.operators.count_window import sliding as count_panes
 from tailrace.operators.count_window import steps as count_steps
 from tailrace.operators.count_window.sliding import CountPanes
-from tailrace.operators.ingest.registry import ingest_of
-from tailrace.operators.registry import operator_of
+from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field

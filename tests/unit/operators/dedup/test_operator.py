@@ -23,7 +23,7 @@ from tailrace.ids import Micros
 from tailrace.operators.dedup import operator as deduplicate
 from tailrace.operators.dedup.operator import Deduplicate
 from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
-from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import ingest_of
 from tailrace.state.rows.columns import arrow_type
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 

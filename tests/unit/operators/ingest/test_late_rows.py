@@ -17,8 +17,8 @@ from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorIn
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.event_time import IngestCounts
 from tailrace.operators.ingest.late_rows import late_columns
-from tailrace.operators.ingest.registry import ingest_of
 from tailrace.operators.join.spec import LEFT, RIGHT, JoinKind
+from tailrace.operators.registry import ingest_of
 from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.windows import WindowSpec
 from tailrace.state.layout import Merge

@@ -22,8 +22,7 @@ from tailrace.operators.join.interval_join import JoinRows
 from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
 from tailrace.operators.join.window_join import WindowJoin
 from tailrace.operators.output import output_schema
-from tailrace.operators.registry import operator_of
-from tailrace.operators.spec_json import spec_from_json
+from tailrace.operators.registry import operator_of, spec_from_json
 
 
 @pytest.mark.parametrize("kind", ["interval", "window"])

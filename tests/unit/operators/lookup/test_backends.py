@@ -26,7 +26,7 @@ from tailrace.operators.lookup.parquet import ParquetTable
 from tailrace.operators.lookup.redis.connection import RedisAddress, RedisConnection
 from tailrace.operators.lookup.redis.table import RedisTable
 from tailrace.operators.lookup.spec import Backend, LookupSpec, TableSpec
-from tailrace.plan.user_functions import packed
+from tailrace.operators.planning.user_functions import packed
 from tailrace.state.rows.columns import arrow_type
 from tailrace.types import DataType, Field
 

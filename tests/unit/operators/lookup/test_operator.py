@@ -22,11 +22,10 @@ from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.base import Hinted, HintedByKey, HintedKeys
 from tailrace.operators.exchange import in_fixed_order
 from tailrace.operators.ingest.frame import Frame, by_shard
-from tailrace.operators.ingest.registry import ingest_of
 from tailrace.operators.lookup.backend import Answer, Asker, ConnectionLost
 from tailrace.operators.lookup.operator import LookupJoin
 from tailrace.operators.lookup.spec import Backend, LookupSpec, TableSpec
-from tailrace.operators.spec_json import spec_from_json
+from tailrace.operators.registry import ingest_of, spec_from_json
 from tailrace.state.layout import HASH
 from tailrace.state.rows.columns import arrow_type
 from tailrace.state.rows.rows import Rows

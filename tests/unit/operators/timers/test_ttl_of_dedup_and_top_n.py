@@ -23,8 +23,7 @@ from support.operators.ttl_rows import COLUMNS, TS, K, N, S, V, row_maker
 from support.operators.ttl_scenario import Row, TimedRows, run_scenario
 from tailrace.ids import Micros
 from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
-from tailrace.operators.ingest.registry import ingest_of
-from tailrace.operators.registry import operator_of
+from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.top_n.spec import TopNSpec

@@ -27,8 +27,7 @@ from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest import rows as row_ingest
-from tailrace.operators.ingest.registry import ingest_of
-from tailrace.operators.registry import operator_of
+from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.top_n.best_spec import Best, Order
 from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.operators.warm_up import warm_up

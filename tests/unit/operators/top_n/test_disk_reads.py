@@ -10,7 +10,7 @@ import pytest
 
 from support.operators.rolling_top_n import rolling_top
 from tailrace.operators.ingest.frame import Frame
-from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import ingest_of
 from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.top_n.operator import TopN
 from tailrace.state.tuning import SpillTuning, Tuning

@@ -15,7 +15,7 @@ from tailrace.env.randomness import short_id
 from tailrace.env.stores.cloud_store import CloudStore
 from tailrace.log import format as fmt
 from tailrace.operators import registry as catalogue
-from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import ingest_of
 from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.top_n.operator import TopN
 from tailrace.types import BIGINT, Field

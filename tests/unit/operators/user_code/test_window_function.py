@@ -24,12 +24,11 @@ from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.aggregate.accumulators import Output
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
-from tailrace.operators.ingest.registry import ingest_of
-from tailrace.operators.registry import compact_sections, operator_of
+from tailrace.operators.planning.user_functions import packed
+from tailrace.operators.registry import compact_sections, ingest_of, operator_of
 from tailrace.operators.rows import row_index as row_counts
 from tailrace.operators.session import holistic as session_rows
 from tailrace.operators.windows import WindowSpec
-from tailrace.plan.user_functions import packed
 from tailrace.types import BIGINT
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"

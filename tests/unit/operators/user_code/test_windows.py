@@ -16,11 +16,10 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest.frame import Frame
-from tailrace.operators.ingest.registry import ingest_of
-from tailrace.operators.registry import operator_of
+from tailrace.operators.planning.user_functions import packed
+from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.user_code.windows import Assigner
 from tailrace.operators.windows import CustomSpec
-from tailrace.plan.user_functions import packed
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 STORES = [("RMW", INCREMENTAL), ("AAR", HOLISTIC), ("AUR", HOLISTIC)]

@@ -12,7 +12,7 @@ from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import session_window, window
 from tailrace.operators.metrics import with_ratios
-from tailrace.plan.describe import kind_name
+from tailrace.operators.registry import progress_name
 from tailrace.plan.physical import PhysicalPlan, plan_relation
 from tailrace.server.transport.server_status import OperatorStatus
 from tailrace.spark.query.progress import Durations, EpochProgress, OperatorProgress, QueryIdentity
@@ -126,4 +126,4 @@ def test_no_ratio_is_made_of_nothing() -> None:
 
 def test_every_kind_has_a_name() -> None:
     rolling = plan_relation(bids().groupBy("auction").count().source, OutputMode.UPDATE, Options()).operator
-    assert kind_name(rolling) == "rolling aggregate"
+    assert progress_name(rolling) == "rolling aggregate"

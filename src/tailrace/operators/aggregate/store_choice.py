@@ -1,4 +1,4 @@
-"""Which store keeps an operator's state, and why.
+"""Which store keeps the state of an aggregation, and why.
 
 The tables are data so that ``explain`` can quote them. Incremental aggregates are a few mergeable values in a record,
 which is read, modified and written; others need all rows of a group, which are appended and read when the window ends.
@@ -6,27 +6,10 @@ which is read, modified and written; others need all rows of a group, which are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tailrace.errors import AnalysisError
-from tailrace.operators.aggregate.pattern import Pattern, WindowKind
 from tailrace.operators.aggregate.spec import AggregateSpec, needs_rows
-from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
-from tailrace.operators.join.spec import JoinKind, JoinSpec
-from tailrace.operators.lookup.spec import LookupSpec
-from tailrace.operators.process.spec import ProcessSpec
-from tailrace.operators.spec import OperatorSpec
-from tailrace.operators.top_n.spec import TopNSpec
-
-__all__ = ["Pattern", "StoreChoice", "WindowKind", "choose_store"]
-
-
-@dataclass(frozen=True)
-class StoreChoice:
-    pattern: Pattern | None  # None: no state is kept
-    reason: str
-    by_user: bool = False
-
+from tailrace.operators.pattern import Pattern, WindowKind
+from tailrace.operators.planning.store_choice import StoreChoice
 
 INCREMENTAL: dict[WindowKind, StoreChoice] = {
     WindowKind.GLOBAL: StoreChoice(
@@ -135,47 +118,6 @@ REFUSED: dict[tuple[Pattern, WindowKind], str] = {
 }
 
 
-JOINS: dict[JoinKind, StoreChoice] = {
-    JoinKind.WINDOW: StoreChoice(
-        Pattern.AAR,
-        "pairs are made when a window ends, of all keys together: rows of both sides are appended by window",
-    ),
-    JoinKind.INTERVAL: StoreChoice(
-        Pattern.AUR, "rows of both sides are appended by key and time, and looked up when a row of the other side comes"
-    ),
-    JoinKind.CONTINUOUS: StoreChoice(
-        Pattern.AUR,
-        "rows of both sides are appended by key and end of validity, and looked up when a row of the other side comes",
-    ),
-    JoinKind.TTL: StoreChoice(
-        Pattern.AUR, "rows of both sides are appended by key, and looked up when a row of the other side comes"
-    ),
-}
-
-
-DEDUPLICATE: dict[Memory, StoreChoice] = {
-    Memory.FOREVER: StoreChoice(Pattern.RMW, "a key is looked up for each row and kept for ever: one record a key"),
-    Memory.KEY_TIME: StoreChoice(
-        Pattern.RMW,
-        "a key is looked up for each row: one record a key, by its event time, so that keys go together when the "
-        "watermark reaches them",
-    ),
-    Memory.WITHIN: StoreChoice(
-        Pattern.RMW,
-        "a key is looked up for each row: one record a key and until when, by that time, so that keys go together when "
-        "the watermark reaches it",
-    ),
-    Memory.SINCE: StoreChoice(
-        Pattern.RMW,
-        "a key is looked up for each row: one record a key and since when, by that time, so that keys go together when "
-        "their time has passed",
-    ),
-}
-TOP_N = StoreChoice(
-    Pattern.RMW, "only the best rows of a group are kept: one record a group, its rows in one list, cut when rows come"
-)
-
-
 BEST = {
     WindowKind.SESSION: "the best rows are chosen when a session ends, of all its rows, and sessions end key by key",
     WindowKind.COUNT: "the best rows are chosen when a window is full, of all its rows, and windows are key by key",
@@ -184,30 +126,12 @@ BEST = {
 }
 """Of windows that do not end for all keys at once."""
 
-LOOKUP = StoreChoice(None, "rows of the table are copied into a cache, which may lose any of them at any time")
-PROCESS = StoreChoice(
-    Pattern.RMW, "the state of a key is read, given to your function and written: one record a key, changed in place"
-)
 
-
-def choose_store(operator: OperatorSpec) -> StoreChoice:
-    """The store for an operator."""
-    match operator:
-        case JoinSpec():
-            return JOINS[operator.kind]
-        case DeduplicateSpec():
-            return DEDUPLICATE[operator.memory]
-        case TopNSpec():
-            return TOP_N
-        case LookupSpec():
-            return LOOKUP
-        case ProcessSpec():
-            return PROCESS
-        case AggregateSpec() if operator.best is not None:
-            return StoreChoice(Pattern.AUR, f"{BEST[operator.window_kind]}: rows are appended by key and window")
-        case AggregateSpec():
-            return _of_aggregation(operator)
-    raise AssertionError(f"no store for {operator!r}")
+def choose_store(operator: AggregateSpec) -> StoreChoice:
+    """The store that semantics ask for, or the one that the user has chosen."""
+    if operator.best is not None:
+        return StoreChoice(Pattern.AUR, f"{BEST[operator.window_kind]}: rows are appended by key and window")
+    return _of_aggregation(operator)
 
 
 def _of_aggregation(operator: AggregateSpec) -> StoreChoice:

@@ -1,11 +1,15 @@
-"""Which backend reads a table's description."""
+"""A join with a lookup table on a state server, and which backend reads the table."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
 
 from tailrace.env.files.shaped_reads import ReadDevice
+from tailrace.operators.base import Operator
+from tailrace.operators.kind import OperatorRuntime, Resources
 from tailrace.operators.lookup.backend import Asker
 from tailrace.operators.lookup.backend import Backend as AnyBackend
 from tailrace.operators.lookup.dbapi import DbApiTable
@@ -13,6 +17,7 @@ from tailrace.operators.lookup.operator import LookupJoin
 from tailrace.operators.lookup.parquet import ParquetTable
 from tailrace.operators.lookup.redis.table import RedisTable
 from tailrace.operators.lookup.spec import Backend, LookupSpec
+from tailrace.operators.lookup.warm_up import warm_up_lookup
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
@@ -33,3 +38,16 @@ def _backend(spec: LookupSpec, folder: str) -> AnyBackend:
             return ParquetTable(spec, options, folder)
         case Backend.DBAPI:
             return DbApiTable(spec, options)
+
+
+def _operator(spec: LookupSpec, shards: Iterable[int], given: Resources) -> Operator:
+    return lookup_operator(spec, shards, memory_bytes=given.memory_bytes, folder=given.folder, tuning=given.tuning)
+
+
+def _no_sections(
+    spec: LookupSpec, batches: Sequence[pa.RecordBatch], horizon: int, *, complete: bool
+) -> pa.RecordBatch:
+    raise AssertionError(f"{spec.name} keeps no state, and has no sections")
+
+
+RUNTIME = OperatorRuntime(_operator, _no_sections, warm_up_lookup)

@@ -1,4 +1,4 @@
-"""Which operator runs an aggregation, by its store and its windows, and how its sections fold."""
+"""An aggregation on a state server: which operator runs it, by its store and its windows."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import pyarrow as pa
 from tailrace.operators.aggregate.holistic.aligned_windows import WindowRows
 from tailrace.operators.aggregate.holistic.sliding_windows import SlidingLists
 from tailrace.operators.aggregate.holistic.unaligned_windows import WindowLists
-from tailrace.operators.aggregate.pattern import Pattern, WindowKind
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.ttl_aggregate import TtlAggregate
+from tailrace.operators.aggregate.warm_up import warm_up_aggregate
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate
 from tailrace.operators.base import Operator
 from tailrace.operators.count_window import sections as count_sections
 from tailrace.operators.count_window.holistic import CountRows
 from tailrace.operators.count_window.sliding import CountPanes
 from tailrace.operators.count_window.tumbling import CountAggregate
+from tailrace.operators.kind import OperatorRuntime, Resources
+from tailrace.operators.pattern import Pattern, WindowKind
 from tailrace.operators.session.aggregate import SessionAggregate
 from tailrace.operators.session.holistic import SessionRows
 from tailrace.state.append import aligned as append_aligned
 from tailrace.state.append import unaligned as append_unaligned
 from tailrace.state.sections import compaction as section_compaction
-from tailrace.state.tuning import Tuning
 
 
-def aggregate_operator(
-    spec: AggregateSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, tuning: Tuning
-) -> Operator:
+def _operator(spec: AggregateSpec, shards: Iterable[int], given: Resources) -> Operator:
+    memory_bytes, folder, tuning = given.memory_bytes, given.folder, given.tuning
     match spec.pattern, spec.window_kind:
         case Pattern.RMW, WindowKind.SESSION:
             return SessionAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
@@ -53,9 +53,7 @@ def aggregate_operator(
     raise AssertionError(f"no operator for {spec!r}")
 
 
-def compact_aggregate(
-    spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: int, *, complete: bool
-) -> pa.RecordBatch:
+def _compact(spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: int, *, complete: bool) -> pa.RecordBatch:
     match spec.pattern, spec.window_kind:
         case Pattern.RMW, kind:
             bury = complete and (kind is WindowKind.SESSION or spec.ttl is not None)
@@ -67,3 +65,6 @@ def compact_aggregate(
         case Pattern.AUR, _:
             return append_unaligned.compact_sections(spec.layout(), batches, horizon, complete=complete)
     raise AssertionError(f"no sections of {spec!r}")
+
+
+RUNTIME = OperatorRuntime(_operator, _compact, warm_up_aggregate)

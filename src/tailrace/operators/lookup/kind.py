@@ -1,0 +1,27 @@
+"""A join with a lookup table, as an operator."""
+
+from __future__ import annotations
+
+from tailrace.api.relations import Lookup
+from tailrace.operators.kind import OperatorKind, OperatorRuntime
+from tailrace.operators.lookup.describe import DESCRIPTION
+from tailrace.operators.lookup.ingest import LookupIngest
+from tailrace.operators.lookup.planning import plan_lookup
+from tailrace.operators.lookup.spec import LookupSpec
+
+
+def _runtime() -> OperatorRuntime[LookupSpec]:
+    from tailrace.operators.lookup.runtime import RUNTIME  # lazy: the driver and tasks hold no state
+
+    return RUNTIME
+
+
+LOOKUP = OperatorKind(
+    spec=LookupSpec,
+    relation=Lookup,
+    name="lookup",
+    plan=plan_lookup,
+    description=DESCRIPTION,
+    ingest=lambda spec, context: LookupIngest(spec),
+    runtime=_runtime,
+)
