@@ -14,13 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.lab import registry
+from tailrace.lab import catalog, registry
 from tailrace.lab.registry import Engine, Parameter, ParameterError, Settings, UnknownNameError, Workload
-from tailrace.lab.workloads import all as workloads
 from tailrace.lab.workloads import bids_window
 from tailrace.lab.workloads.events import write_batch
 
-assert workloads.ALL
+catalog.load()
 
 
 def test_names_near_and_far() -> None:

@@ -109,6 +109,39 @@ def overhead(
     give(result, out_file, end_bench(recording, result), records)
 
 
+@bench.command(epilog="Examples:  tailrace bench start  ·  tailrace bench start --starts 21 --engines tailrace")
+def start(
+    starts: Annotated[
+        int, typer.Option(min=1, help="Starts of a new query that are measured, each with a restart.")
+    ] = 9,
+    warmup: Annotated[int, typer.Option(min=0, help="Starts before that, which are not counted.")] = 3,
+    rows: Rows = 1_000,
+    keys: Keys = 1_000,
+    engines: Engines = "spark-rocksdb,tailrace",
+    seed: Seed = 1,
+    commit: Commit = "async",
+    conf: Conf = None,
+    out_file: OutFile = None,
+    records: Records = None,
+    work: Work = None,
+) -> None:
+    """The time from start() until your function has the first rows, for a new query and for a restarted one."""
+    from tailrace.lab.bench.start import ENGINES, StartOptions, run_start  # lazy: see LAZY
+    from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
+    from tailrace.lab.records.record import Recording  # lazy: see LAZY
+
+    chosen = engine_names(engines, ENGINES)
+    options = StartOptions(starts, warmup, rows, keys, chosen, seed, spark_confs(conf), commit)
+    recording = Recording("bench", "start")
+    with work_folder(work) as folder, progress_bar() as report:
+        result = run_start(options, folder, report)
+    show_table(
+        "milliseconds from start() to the first row (medians)",
+        {"new query": result["median_ms"], "restarted": result["restart_median_ms"]},
+    )
+    give(result, out_file, end_bench(recording, result), records)
+
+
 @bench.command(epilog="Examples:  tailrace bench memory  ·  tailrace bench memory --keys 200000 --batches 6")
 def memory(
     keys: Keys = 1_000_000,
@@ -170,14 +203,13 @@ def nexmark(
     About 22 minutes on two cores with the default queries, sizes and engines. Windows and sessions' gaps are as
     long as a turn unless --set says otherwise; people and auctions are active for two hours of event time.
     """
-    from tailrace.lab import registry  # lazy: see LAZY
+    from tailrace.lab import catalog, registry  # lazy: see LAZY
     from tailrace.lab.bench import nexmark as nexmark_bench  # lazy: see LAZY
     from tailrace.lab.bench.sinks import SINKS  # lazy: see LAZY
     from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
     from tailrace.lab.records.record import Recording  # lazy: see LAZY
-    from tailrace.lab.workloads import all as workloads  # lazy: see LAZY
 
-    assert workloads.ALL
+    catalog.load()
     chosen = engine_names(engines, nexmark_bench.ENGINES)
     if sink not in SINKS:
         raise typer.BadParameter(f"no sink is called {sink!r}; there are {', '.join(SINKS)}", param_hint="--sink")
@@ -297,15 +329,14 @@ def commit(
 
     Batches of three seconds of traffic, in turns. About 37 minutes on two cores with all queries and targets.
     """
-    from tailrace.lab import registry  # lazy: see LAZY
+    from tailrace.lab import catalog, registry  # lazy: see LAZY
     from tailrace.lab.bench.commit import bench as bench_commit  # lazy: see LAZY
     from tailrace.lab.bench.commit.targets import TARGETS  # lazy: see LAZY
     from tailrace.lab.bench.sinks import SINKS  # lazy: see LAZY
     from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
     from tailrace.lab.records.record import Recording  # lazy: see LAZY
-    from tailrace.lab.workloads import all as workloads  # lazy: see LAZY
 
-    assert workloads.ALL
+    catalog.load()
     if sink not in SINKS:
         raise typer.BadParameter(f"no sink is called {sink!r}; there are {', '.join(SINKS)}", param_hint="--sink")
     able = [name for name, target in TARGETS.items() if store == "proxy" or not target.remote_logs]

@@ -70,7 +70,7 @@ def prefetch(
 
     Five workloads, one after the other, state 12 times the memory, a millisecond a read. About 35 minutes on two cores.
     """
-    from tailrace.lab import registry  # lazy: see LAZY
+    from tailrace.lab import catalog, registry  # lazy: see LAZY
     from tailrace.lab.bench.prefetch import bench as prefetch_bench  # lazy: see LAZY
     from tailrace.lab.bench.prefetch import options as asked  # lazy: see LAZY
     from tailrace.lab.bench.prefetch.moving import MovingOptions, run_moving  # lazy: see LAZY
@@ -78,9 +78,8 @@ def prefetch(
     from tailrace.lab.bench.sinks import SINKS  # lazy: see LAZY
     from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
     from tailrace.lab.records.record import Recording  # lazy: see LAZY
-    from tailrace.lab.workloads import all as workloads  # lazy: see LAZY
 
-    assert workloads.ALL
+    catalog.load()
     if sink not in SINKS:
         raise typer.BadParameter(f"no sink is called {sink!r}; there are {', '.join(SINKS)}", param_hint="--sink")
     small = asked.QUICK if quick else asked.PrefetchOptions()

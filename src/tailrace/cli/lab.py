@@ -49,12 +49,11 @@ def run(
     work: Work = None,
 ) -> None:
     """Run a workload on one engine, check its answer and leave a record. The last line of output is a JSON object."""
-    from tailrace.lab import registry  # lazy: see LAZY
+    from tailrace.lab import catalog, registry  # lazy: see LAZY
     from tailrace.lab.records.record import Recording  # lazy: see LAZY
     from tailrace.lab.run import RunOptions, result, run_workload  # lazy: see LAZY
-    from tailrace.lab.workloads import all as workloads  # lazy: see LAZY
 
-    assert workloads.ALL
+    catalog.load()
     confs = spark_confs(conf)
     try:
         chosen = registry.workload(workload)
@@ -78,10 +77,9 @@ def run(
 @app.command(name="workloads", epilog="Examples:  tailrace workloads  ·  tailrace run bids-window --set auctions=500")
 def list_workloads() -> None:
     """The workloads that `tailrace run` knows, with their parameters and engines."""
-    from tailrace.lab import registry  # lazy: see LAZY
-    from tailrace.lab.workloads import all as workloads  # lazy: see LAZY
+    from tailrace.lab import catalog, registry  # lazy: see LAZY
 
-    assert workloads.ALL
+    catalog.load()
     told: object = None
     for one in registry.workloads():
         out.print(Text.assemble((one.name, "bold"), "  ", one.description))

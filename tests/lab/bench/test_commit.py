@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.lab import catalog
 from tailrace.lab.bench.commit.bench import QUERIES, CommitOptions, Stream, check_names
 from tailrace.lab.bench.commit.buffering import BatchTimes, Buffering
 from tailrace.lab.bench.commit.numbers import Measured, result, throughput_kb_s
@@ -26,9 +27,8 @@ from tailrace.lab.registry import ParameterError, UnknownNameError
 from tailrace.lab.report.commit import HEADS, commit_charts, percentile_rows
 from tailrace.lab.report.page import page
 from tailrace.lab.report.panels import panels
-from tailrace.lab.workloads import all as workloads
 
-assert workloads.ALL
+catalog.load()
 RATE = 1_000
 
 

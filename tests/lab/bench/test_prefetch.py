@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from support.draw import drawn
-from tailrace.lab import registry
+from tailrace.lab import catalog, registry
 from tailrace.lab.bench.prefetch.bench import _runs
 from tailrace.lab.bench.prefetch.moving import MovingOptions
 from tailrace.lab.bench.prefetch.moving import _result as moving_result
@@ -40,12 +40,11 @@ from tailrace.lab.records.record import Recording
 from tailrace.lab.registry import OURS, ParameterError, Settings, UnknownNameError
 from tailrace.lab.report.page import page
 from tailrace.lab.report.prefetch import HEADS, prefetch_charts, prefetch_rows
-from tailrace.lab.workloads import all as workloads
 from tailrace.lab.workloads.events import write_batch
 from tailrace.lab.workloads.nexmark.compare import same_rows
 from tailrace.lab.workloads.nexmark.workloads import FEED, PREFIX, VERSIONS
 
-assert workloads.ALL
+catalog.load()
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 MODES_OF_OURS = [mode for mode in MODES.values() if mode.engine == OURS]
 

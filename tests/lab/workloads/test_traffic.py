@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.lab import catalog
 from tailrace.lab.registry import Settings
 from tailrace.lab.run import Epoch, RunOptions, run_workload
-from tailrace.lab.workloads import all as workloads
 from tailrace.lab.workloads.cluster_monitoring.tasks import CPU_UNIT, SCHEDULE
 from tailrace.lab.workloads.cluster_monitoring.workloads import CM1, CM2, TASKS
 from tailrace.lab.workloads.events import write_batch
@@ -26,7 +26,7 @@ from tailrace.lab.workloads.traffic import records as traffic
 from tailrace.lab.workloads.traffic.records import RECORD_BYTES, START_S, VALUE, Layout
 from tailrace.lab.workloads.traffic.workload import CLOSES_BY, Family, StreamQuery, answer, workload
 
-assert workloads.ALL
+catalog.load()
 Record = dict[str, int]
 
 

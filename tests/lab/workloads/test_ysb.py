@@ -12,14 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
-from tailrace.lab import registry
+from tailrace.lab import catalog, registry
 from tailrace.lab.registry import Settings
 from tailrace.lab.run import Epoch, RunOptions, run_workload
-from tailrace.lab.workloads import all as workloads
 from tailrace.lab.workloads.ysb import ads
 from tailrace.lab.workloads.ysb.campaigns import VARIABLE, campaigns_of, serving
 
-assert workloads.ALL
+catalog.load()
 YSB = registry.workload("ysb")
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import platform
 import subprocess
 import sys
 
 import pytest
 
 from tailrace.env.memory import Resident, resident_bytes, server_variables, upkeep
-
-pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be asked to keep memory")
 
 _MB = 1 << 20
 _COUNTED = """

@@ -20,7 +20,7 @@ from tailrace.lab.bench import measure
 from tailrace.lab.bench.rmw import ONE_PIECE_A_CORE, Report, check_answers
 from tailrace.lab.bench.turns import in_turns
 from tailrace.lab.engines.process import EngineProcess
-from tailrace.lab.registry import OURS
+from tailrace.lab.registry import OURS, Bench, Ratio, register
 from tailrace.lab.workloads import keyed_sums
 from tailrace.lab.workloads.events import KeyedEvents, write_batch
 
@@ -31,6 +31,18 @@ _KEY_BYTES = 90
 _SERVER = "tailrace.server.process.main"
 STATED_BYTES = 576 << 20
 """What docs/stores.md states for a server beyond its budget, with such epochs and keys, whatever the budget is."""
+
+
+register(
+    Bench(
+        "memory",
+        "State of ten times its memory: keyed sums with all state in memory, with a tenth of it, and ten times larger.",
+        (
+            Ratio("slow_down", "with all state in memory", "tenth", "hot", more_is_better=False),
+            Ratio("ten_times_larger", "a tenth of the state", "large", "tenth", more_is_better=False),
+        ),
+    )
+)
 
 
 @dataclass(frozen=True)

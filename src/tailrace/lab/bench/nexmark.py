@@ -26,7 +26,7 @@ from tailrace.lab.bench import measure
 from tailrace.lab.bench.rmw import ONE_PIECE_A_CORE, Report, engines_running
 from tailrace.lab.bench.turns import in_turns
 from tailrace.lab.engines.process import EngineProcess
-from tailrace.lab.registry import OURS, Settings, UnknownNameError, Value
+from tailrace.lab.registry import OURS, Bench, Settings, UnknownNameError, Value, register
 from tailrace.lab.run import read_emitted
 from tailrace.lab.workloads.events import write_batch
 from tailrace.lab.workloads.nexmark.answers import ANSWERS
@@ -44,6 +44,16 @@ PEERS = {"ratios": "spark-rocksdb", "ratios_memory": "spark-memory"}
 
 _ACTIVE_S = 7_200
 _CONFS = {**ONE_PIECE_A_CORE, "spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+
+
+register(
+    Bench(
+        "nexmark",
+        "NEXMark's queries one after the other. A ratio is the throughput over that of Spark's RocksDB store; series "
+        "hold the batches of all queries in the order in which they ran.",
+        (),  # one ratio a query, under its name
+    )
+)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from tailrace.lab.bench import measure
 from tailrace.lab.bench.turns import in_turns
 from tailrace.lab.engines.process import EngineError, EngineProcess
-from tailrace.lab.registry import Value
+from tailrace.lab.registry import OURS, Bench, Ratio, Value, register
 from tailrace.lab.workloads import keyed_sums
 from tailrace.lab.workloads.events import KeyedEvents, keyed_answer, write_batch
 
@@ -39,6 +39,20 @@ And no more: of an odd number of bytes, one is left for a task that finds nothin
 
 Report = Callable[[str, int, int], None]
 """Told (what is going on, steps done, steps in all)."""
+
+
+register(
+    Bench(
+        "rmw",
+        "Sum, count and max per key over keys that all exist already: read-modify-write of keyed state.",
+        (
+            Ratio("speedup_rocksdb", "as fast as Spark's RocksDB store", "spark-rocksdb", OURS),
+            Ratio("speedup_memory", "as fast as Spark's in-memory store", "spark-memory", OURS),
+            Ratio("over_shuffle_floor", "the shuffle floor", OURS, "shuffle-floor", more_is_better=False),
+            Ratio("over_transfer_floor", "the transfer floor", OURS, "transfer-floor", more_is_better=False),
+        ),
+    )
+)
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tailrace.lab import registry
+from tailrace.lab import catalog, registry
 from tailrace.lab.engines.listener import EngineListener
 from tailrace.lab.engines.query import EngineQuery
 from tailrace.lab.engines.session import start_session
-from tailrace.lab.workloads import all as workloads
 
-assert workloads.ALL  # imported so that every name is registered
+catalog.load()
 
 # Spark's own options, and where this machine has its libraries: a page long each, and no help.
 _NOT_OURS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions", "spark.driver.extraClassPath")
@@ -62,7 +61,16 @@ class _Child:
         return {
             (way, act.__name__): act
             for way, query in self.queries.items()
-            for act in (query.start, query.batch, query.several, query.show, query.told, query.timeline, query.stop)
+            for act in (
+                query.start,
+                query.batch,
+                query.several,
+                query.show,
+                query.told,
+                query.timeline,
+                query.stop,
+                query.first_row,
+            )
         } | {(way, "run"): partial(query.run, tell=say) for way, query in self.queries.items()}
 
     def end(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.lab import registry
 from tailrace.lab.bench.commit.timeline import steps_of
@@ -113,6 +113,34 @@ class EngineQuery:
         self._query.awaitTermination()  # for Tailrace: until its servers are gone
         self._query = None
         return {"wall_s": wall_s}
+
+    def first_row(self, file: str) -> dict[str, Any]:
+        """Starts the query with one more file to read, waits until the batch with it is committed, and stops it.
+
+        ``first_row_ms`` is the time from the call of ``start()`` until the user's function has the first rows.
+        """
+        self.show(file)
+        seen: list[float] = []
+
+        def save(rows: DataFrame, epoch: int) -> None:
+            if rows.collect():
+                seen.append(time.perf_counter())
+
+        writer = self._writer(self._feed).foreachBatch(save)
+        begun = time.perf_counter()
+        self._begin(writer)
+        returned = time.perf_counter()
+        batch = self.told()
+        self.stop()
+        if "error" in batch:
+            return batch
+        if not seen:
+            return {"error": "the query's first batch had no rows"}
+        return {
+            "first_row_ms": round((seen[0] - begun) * 1e3, 1),
+            "start_call_ms": round((returned - begun) * 1e3, 1),
+            "batch_ms": batch["ms"],
+        }
 
     def timeline(self, epochs: int) -> dict[str, Any]:
         """When the steps of the newest epochs ran, where Tailrace tells."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.lab import registry
-from tailrace.lab.bench import ratios as benches
+from tailrace.lab import catalog, registry
 from tailrace.lab.records.record import Record, Recording
 
-assert benches  # imported so that every bench is registered
+catalog.load()
 
 _SERIES = "series_"
 _OF_THE_RECORD = ("bench", "machine", "versions", "confs")

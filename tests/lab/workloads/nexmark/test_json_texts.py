@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from support.draw import drawn
 from tailrace.api.options import Options
-from tailrace.lab import registry
+from tailrace.lab import catalog, registry
 from tailrace.lab.registry import OURS, Settings
-from tailrace.lab.workloads import all as workloads
 from tailrace.lab.workloads.events import write_batch
 from tailrace.lab.workloads.nexmark.compare import same_rows
 from tailrace.lab.workloads.nexmark.events.config import Config
@@ -27,7 +26,7 @@ from tailrace.lab.workloads.nexmark.workloads import AS_TEXTS, FEED, PREFIX, TEX
 from tailrace.plan.physical import plan_relation
 from tailrace.spark.hints.plan import HintPlan
 
-assert workloads.ALL
+catalog.load()
 QUERIES = tuple(TEXT_VERSIONS[OURS])
 _RUNS = [(query, engine) for query in QUERIES for engine in (OURS, "spark-memory")]
 

@@ -17,13 +17,12 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli import app
-from tailrace.lab import registry
+from tailrace.lab import catalog, registry
 from tailrace.lab.bench import measure
 from tailrace.lab.bench.nexmark import NexmarkOptions
 from tailrace.lab.records import record
 from tailrace.lab.registry import Settings, UnknownNameError
 from tailrace.lab.run_check import WrongAnswerError
-from tailrace.lab.workloads import all as workloads
 from tailrace.lab.workloads.events import write_batch
 from tailrace.lab.workloads.nexmark.answers import ANSWERS
 from tailrace.lab.workloads.nexmark.bench_check import check_further_rows
@@ -34,7 +33,7 @@ from tailrace.lab.workloads.nexmark.queries.registry import SPARK, TAILRACE
 from tailrace.lab.workloads.nexmark.queries.version import Impossible, Version
 from tailrace.lab.workloads.nexmark.workloads import FEED, PREFIX, VERSIONS, params_of, watermark_ms
 
-assert workloads.ALL
+catalog.load()
 
 SETTINGS = ("rate=250", "out_of_order=20", "window_ms=3000", "slide_ms=1500", "gap_ms=900")
 MORE = ("active_people=30", "auctions_in_flight=20")

@@ -107,8 +107,7 @@ def test_tcp(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
 
 
 def test_tls(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl command to make a certificate")
+    assert shutil.which("openssl"), "this test makes a certificate: install openssl"
     cert, private = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
         [*_NEW_CERTIFICATE.split(), "-keyout", str(private), "-out", str(cert)],

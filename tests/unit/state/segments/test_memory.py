@@ -95,7 +95,6 @@ def segment_of(folder: str, count: int, direct: bool) -> Segment:
     return segment
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell what is mapped")
 @pytest.mark.parametrize("direct", [False, True])
 def test_reading_far_apart_holds_few_pages_of_the_files(monkeypatch: pytest.MonkeyPatch, direct: bool) -> None:
     monkeypatch.setattr(point_rows, "READ_BYTES", 1 << 20)

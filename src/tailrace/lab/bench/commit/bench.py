@@ -35,7 +35,7 @@ from tailrace.lab.bench.commit.targets import TARGETS, SlowStore, Target, slow_s
 from tailrace.lab.bench.rmw import ONE_PIECE_A_CORE, Report
 from tailrace.lab.bench.turns import in_turns
 from tailrace.lab.engines.process import EngineProcess
-from tailrace.lab.registry import OURS, UnknownNameError, Value
+from tailrace.lab.registry import OURS, Bench, UnknownNameError, Value, register
 from tailrace.lab.run import read_emitted
 from tailrace.lab.run_check import check_rows
 from tailrace.lab.workloads.cluster_monitoring.workloads import CM1, CM2
@@ -54,6 +54,17 @@ _FURTHER = 4
 _OF_THE_SOURCE = ("latestOffset", "getBatch")
 _DRAWN = 4
 """Epochs in the picture of a target's timeline."""
+
+
+register(
+    Bench(
+        "commit",
+        "What a commit to a slow store costs a batch, on Linear Road and Cluster Monitoring. A ratio of p99 is that of "
+        "Spark's RocksDB store over Tailrace's asynchronous commit, one of throughput the other way round; series hold "
+        "the batches of all queries in the order in which they ran.",
+        (),  # two ratios a query, under its name
+    )
+)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from tailrace.lab.bench.prefetch.workloads import Case, Mode
 from tailrace.lab.bench.rmw import ONE_PIECE_A_CORE, Report
 from tailrace.lab.bench.turns import in_turns
 from tailrace.lab.engines.process import ONLY, EngineProcess
-from tailrace.lab.registry import OURS, Settings, Workload
+from tailrace.lab.registry import OURS, Bench, Settings, Workload, register
 from tailrace.lab.run import read_emitted
 from tailrace.lab.run_check import check_rows
 from tailrace.lab.workloads.events import write_batch
@@ -58,6 +58,17 @@ _CONFS = {
 }
 _FURTHER = 4
 """Batches whose rows are checked."""
+
+
+register(
+    Bench(
+        "prefetch",
+        "What rows wait for state that is not in memory, which is several times as large as memory, where reading one "
+        "key takes a millisecond. A ratio of waits is the p99.9 of a baseline over that with hints, one of throughput "
+        "that with hints over the best baseline's; series hold the batches of all workloads in order.",
+        (),  # three ratios a workload, under its name
+    )
+)
 
 
 def run_prefetch(options: PrefetchOptions, work: Path, report: Report) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from tailrace.lab.bench.prefetch.numbers import batch_of, hit_ratio, lookaheads,
 from tailrace.lab.bench.prefetch.slow_table import SlowTable, value_of
 from tailrace.lab.bench.rmw import ONE_PIECE_A_CORE, Report
 from tailrace.lab.engines.process import EngineProcess
-from tailrace.lab.registry import OURS, Batch, Files, Parameter, Settings, Value, Workload, register
+from tailrace.lab.registry import OURS, Batch, Bench, Files, Parameter, Settings, Value, Workload, register
 from tailrace.lab.run import read_emitted
 from tailrace.lab.run_check import check_rows
 from tailrace.lab.workloads.events import write_batch
@@ -51,6 +51,16 @@ PARAMETERS: Mapping[str, Parameter] = {
     "step_ms": Parameter(4, "how long each step takes for 100 rows"),
     "latency_file": Parameter("", "a file with the milliseconds that the table takes to answer"),
 }
+
+
+register(
+    Bench(
+        "prefetch-moving",
+        "A join with a slow table behind three steps: the first begins to change the keys, then the table becomes "
+        "fast, and the point from which hints come moves.",
+        (),
+    )
+)
 
 
 def _inputs(settings: Settings) -> Iterator[Batch]:

@@ -41,6 +41,7 @@ from tailrace.lab.bench.stores.players import (
     check,
 )
 from tailrace.lab.bench.turns import in_turns
+from tailrace.lab.registry import Bench, Ratio, register
 from tailrace.testing.bench.stores import AppendAligned, AppendUnaligned, Costs, ReadModifyWrite, Taken
 
 SWEEPS = ("ratio", "amplification", "window")
@@ -54,6 +55,29 @@ _TYPES = {"dateTime": pa.timestamp("us", tz="UTC")}
 
 Tell = Callable[[str, float], None]
 """Told what is going on and which share of the sweep is done."""
+
+
+register(
+    Bench(
+        "stores",
+        "The state stores by themselves, under what NEXMark's bids ask of them. A ratio is the throughput with a "
+        "fiftieth of all lists read ahead over that without reading ahead; series hold rounds, not epochs.",
+        (
+            Ratio(
+                "read_ahead",
+                "as fast as not ahead, by session",
+                "ratio a session a read, 0",
+                "ratio a session a read, 0.02",
+            ),
+            Ratio(
+                "read_ahead_epoch",
+                "as fast as not ahead, by epoch",
+                "ratio an epoch a read, 0",
+                "ratio an epoch a read, 0.02",
+            ),
+        ),
+    )
+)
 
 
 @dataclass(frozen=True)

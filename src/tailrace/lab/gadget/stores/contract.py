@@ -27,7 +27,6 @@ from tailrace.errors import TailraceError
 from tailrace.lab.gadget.traces.trace import Operation
 
 MEMORY_BYTES = 256 << 20
-BUILT = "`scripts/gadget_stores.sh` builds it, which takes a C compiler"
 
 
 class StoreUnavailableError(TailraceError):

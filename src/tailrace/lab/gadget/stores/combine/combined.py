@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,14 +17,21 @@ class CombinedStore(Store):
 
     appends = False
 
-    @abstractmethod
-    def get_many(self, keys: list[bytes]) -> list[bytes | None]: ...
+    def merge(self, key: bytes, value: bytes) -> None:
+        self.put(key, (self.get(key) or b"") + value)
 
-    @abstractmethod
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """One call a key, for stores whose library has nothing better."""
+        return [self.get(key) for key in keys]
+
     def write_many(
         self, puts: Sequence[tuple[bytes, bytes]], merges: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]
     ) -> None:
-        """No key is named twice."""
+        """No key is named twice. One call a key, as above, in the order in which a tree has them."""
+        for key, value in sorted(puts):
+            self.put(key, value)
+        for key in deletes:
+            self.delete(key)
 
     def run(self, batch: Batch) -> Values:
         if not hasattr(self, "_combiner"):

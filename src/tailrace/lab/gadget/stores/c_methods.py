@@ -1,0 +1,46 @@
+"""Methods of C objects that carry pointers to them, called through ctypes: how BerkeleyDB and WiredTiger are used.
+
+Where a method's pointer lies in its object is part of a library's binary interface. The offsets are those of the
+headers of the versions that the connectors name, on 64-bit systems; a connector checks the version before it uses them.
+
+A call through ctypes has a price of its own, as it has for RocksDB: docs/gadget-stores.md says how much.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from ctypes import c_int, c_void_p
+from functools import partial
+from typing import Any
+
+from tailrace.errors import TailraceError
+from tailrace.lab.gadget.stores.contract import StoreUnavailableError
+from tailrace.lab.servers.debian import NotFetchedError, library
+
+Method = Callable[..., int]
+
+
+def load(soname: str, *packages: str) -> Any:
+    """The library, fetched where it must be."""
+    try:
+        return library(soname, *packages)
+    except NotFetchedError as error:
+        raise StoreUnavailableError(str(error)) from error
+
+
+def methods(of: c_void_p, table: Mapping[str, tuple[int, tuple[Any, ...]]]) -> dict[str, Method]:
+    """The methods of an object, bound to it. ``table``: name to the offset of its pointer and the types of what it
+    takes beside the object."""
+    assert of.value is not None
+    found: dict[str, Method] = {}
+    for name, (offset, arguments) in table.items():
+        address = c_void_p.from_address(of.value + offset).value
+        assert address is not None, name
+        found[name] = partial(ctypes.CFUNCTYPE(c_int, c_void_p, *arguments)(address), of.value)
+    return found
+
+
+def check(code: int, text: Callable[[int], bytes], doing: str) -> None:
+    if code != 0:
+        raise TailraceError(f"{doing}: {text(code).decode(errors='replace')} (code {code})")
