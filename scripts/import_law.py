@@ -77,6 +77,13 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("segments",),
         ("append", "read_modify_write"),
     ),
+    "spark": (
+        ("tasks", "servers"),
+        ("sources", "commit"),
+        ("sinks", "hints"),
+        ("epoch",),
+        ("query",),
+    ),
 }
 """Inside a package that is not listed here, every module may import every other."""
 

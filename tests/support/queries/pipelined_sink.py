@@ -11,5 +11,5 @@ from tailrace.spark.sinks import sinks
 def begin_sinks_pipelined() -> None:
     """For the rest of this process: functions too, and however little is emitted."""
     epochs.LOCAL_ROWS_MAX = -1
-    epochs._AHEAD_MS_MAX = math.inf
-    sinks._Function.ahead = True
+    epochs._PIPELINED_MS_MAX = math.inf
+    sinks._Function.pipelined = True

@@ -170,7 +170,7 @@ def applied_twice(patch: pytest.MonkeyPatch) -> None:
 
 def no_record(patch: pytest.MonkeyPatch) -> None:
     """What an epoch goes by is not known to the run that replays it."""
-    patch.setattr(Commits, "record", lambda *_: None)
+    patch.setattr(Commits, "record_config", lambda *_: None)
 
 
 def old_record_overlooked(patch: pytest.MonkeyPatch) -> None:
@@ -181,8 +181,8 @@ def old_record_overlooked(patch: pytest.MonkeyPatch) -> None:
             self._controller.recorded_epoch_config(epoch) if epoch <= self._controller.recovery_point.planned else None
         )
 
-    patch.setattr(Commits, "recorded", recorded)
-    patch.setattr(Commits, "record", _record_if_other)
+    patch.setattr(Commits, "recorded_config", recorded)
+    patch.setattr(Commits, "record_config", _record_if_other)
 
 
 def record_put_by_a_sleeper(patch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def record_put_by_a_sleeper(patch: pytest.MonkeyPatch) -> None:
 
 
 def _record_if_other(self: Commits, epoch: int, epoch_config: Any, before: Any) -> None:
-    if self.after_sink:
+    if self.sink_before_durable:
         self._recorded = self._recorder.submit(self._record, epoch, dict(epoch_config), dict(before))
 
 

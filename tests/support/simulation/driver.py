@@ -16,7 +16,7 @@ from tailrace.commit.manifest import Manifest
 from tailrace.commit.spark_logs import SparkLogFolder
 from tailrace.env.randomness import new_run_id
 from tailrace.errors import CheckpointError, QueryStopped, ReplayError, RewindNeeded, StateServerError
-from tailrace.spark.commit.commits import Commits, Order
+from tailrace.spark.commit.commits import CommitRequest, Commits
 
 if TYPE_CHECKING:
     from support.simulation.world import World
@@ -88,8 +88,8 @@ class _Run:
         for try_ in range(TRIES):
             try:
                 if try_:
-                    self._fleet.recover(self._commits.base(batch.epoch), try_)
-                    self._replay = self._commits.made(batch.epoch) or self._replay
+                    self._fleet.recover(self._commits.base_of_retry(batch.epoch), try_)
+                    self._replay = self._commits.durable_manifest(batch.epoch) or self._replay
                 self._try(batch, try_, way)
                 return
             except Exception as error:
@@ -105,12 +105,12 @@ class _Run:
         draw = self._world.scheduler.random
         before = int(self._epoch_config.get("way", 0))
         way = before if draw.random() < 0.5 else draw.randrange(1, 1000)
-        recorded = self._commits.recorded(epoch)
+        recorded = self._commits.recorded_config(epoch)
         if recorded is None and epoch <= self._planned:
             recorded = {"way": before}
         if recorded is not None:
             way = int(recorded["way"])
-        self._commits.record(epoch, {"way": way}, {"way": before})
+        self._commits.record_config(epoch, {"way": way}, {"way": before})
         return way
 
     def _try(self, batch: Batch, try_: int, way: int) -> None:
@@ -125,12 +125,12 @@ class _Run:
         )
         at_once = self._mode is CommitMode.SYNC and self._world.scheduler.random.random() < 0.5
         done = self._fleet.each(lambda client, _: client.run_epoch(epoch, try_, way, horizon_after(batch.end), at_once))
-        order = Order(epoch, try_, watermarks={}, rows={"input": rows}, epoch_config={"way": way})
+        order = CommitRequest(epoch, try_, watermarks={}, rows={"input": rows}, epoch_config={"way": way})
         self._commits.begin(order, [each.committed for each in done] if at_once else None)
         self._commits.gate(epoch)
         self._world.scheduler.point("sink")
         records = {key: (value, way) for each in done for key, value in each.records.items()}
         self._world.checks.released(batch, records, self._mode)
         self._world.scheduler.point("sink is done")
-        self._commits.finished()
+        self._commits.epoch_finished()
         self._last, self._replay, self._epoch_config = epoch, None, order.epoch_config

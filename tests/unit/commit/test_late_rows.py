@@ -21,7 +21,7 @@ from tailrace.commit.late_rows import (
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import CorruptionError
 from tailrace.log import filenames
-from tailrace.spark.sinks.late_rows import LatePlace, LateWriter
+from tailrace.spark.tasks.late_rows import LatePlace, LateWriter
 
 RUN = "0123456789abcdef"
 
@@ -85,7 +85,7 @@ def test_a_start_deletes_what_is_there(tmp_path: Path) -> None:
 
 
 def test_a_task_writes_much_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.spark.sinks.late_rows._PIECE_BYTES", 4096)
+    monkeypatch.setattr("tailrace.spark.tasks.late_rows._PIECE_BYTES", 4096)
     writer = LateWriter(LatePlace(str(tmp_path)), LateAttempt(RUN, 2, 1, 0, 99))
     assert writer.finish() == ()
     for first in range(0, 3000, 1000):

@@ -1,6 +1,6 @@
 """The commits of one run: epochs become durable in order, and the gate says when an epoch's rows may reach its sink.
 
-| mode | before an epoch's sink | behind it |
+| mode | before an epoch's sink | after it |
 |---|---|---|
 | ``sync`` | the epoch is durable | cleaning |
 | ``async-checkpoint`` | its deltas are saved, the epoch before is durable | uploads, the log entry, cleaning |
@@ -13,9 +13,9 @@ Servers acknowledge twice: their deltas are *saved* (synced, on their machines w
 Where a server is lost in between, the one that follows it on that machine uploads what it had saved, and the commit
 goes on; where it is lost before, the epoch is done again.
 
-Threads: the epoch's thread calls; one thread of our own works the commits off, one after the other; another one cleans
-behind each, so that no commit waits for deletions. Both call the servers, which the epoch's thread must not exchange
-before ``settle``. A third one records what an epoch goes by.
+Threads: the epoch's thread calls; one thread of our own runs the commits, one after the other; another one cleans up
+behind each, so that no commit waits for deletions. Both call the servers, so the epoch's thread must call
+``wait_idle`` before it replaces servers. A third one records the epochs' configs.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
-class Order:
-    """What is to be made durable."""
+class CommitRequest:
+    """What the log entry of an epoch needs from the driver."""
 
     epoch: int
     try_: int
@@ -53,7 +53,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Commit:
-    """One that has been made. ``behind_ms``: how long it took, whoever waited for it. ``spans``: its steps."""
+    """A finished commit. ``behind_ms``: how long it took, whoever waited for it. ``spans``: its steps."""
 
     manifest: Manifest
     behind_ms: float
@@ -61,9 +61,9 @@ class Commit:
 
 
 class Commits:
-    """``clean``: what else is to be cleaned behind a durable epoch.
+    """``clean``: functions that clean up after a durable epoch, beside our own cleaning.
 
-    ``notice_s``: after this a wait is told, with what it waits for. ``timeout_s``: after this it ends the query.
+    ``notice_s``: after this a wait is logged, with what it waits for. ``timeout_s``: after this it ends the query.
     """
 
     def __init__(
@@ -92,72 +92,73 @@ class Commits:
         self._stopping = tasks.event()
         self._newest: Call[Commit] | None = None
         self._notice_s, self._timeout_s = notice_s, timeout_s
-        self._saved: tuple[Order, Sequence[CommitResult]] | None = None  # of the newest commit that got so far
+        self._saved: tuple[CommitRequest, Sequence[CommitResult]] | None = None  # of the newest commit that got so far
         self._doing = "nothing"
         self.last: Commit | None = None
 
     @property
-    def after_sink(self) -> bool:
+    def sink_before_durable(self) -> bool:
         """Whether a sink may see an epoch before its manifest is durable."""
         return self._mode is not CommitMode.SYNC
 
     @property
-    def leads(self) -> bool:
-        """Whether a sink may see an epoch before anything of it is saved."""
+    def sink_before_saved(self) -> bool:
+        """Whether a sink may see an epoch before its deltas are saved."""
         return self._mode is CommitMode.ASYNC
 
-    def recorded(self, epoch: int) -> Mapping[str, Any] | None:
-        """What an earlier run has recorded for the epoch, if it did.
+    def recorded_config(self, epoch: int) -> Mapping[str, Any] | None:
+        """The config that an earlier run has recorded for the epoch, if it did.
 
-        Also of an epoch that is planned afresh: an earlier run may have begun it, and its record would be taken for
-        this run's by the next one.
+        Also for an epoch that Spark plans afresh: an earlier run may have begun it, and the next run would take that
+        record for this run's.
         """
         return self._controller.recorded_epoch_config(epoch) if epoch <= self._begun_before else None
 
-    def record(self, epoch: int, epoch_config: Mapping[str, Any], before: Mapping[str, Any]) -> None:
-        """Record what the epoch goes by, where its sink may see it before its manifest is durable. The gate waits.
+    def record_config(self, epoch: int, epoch_config: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+        """Record the epoch's config, where its sink may see it before its manifest is durable. The gate waits for it.
 
-        ``before``: what the epoch before went by, which needs no record, unless an earlier run's may still come.
+        ``before``: the config of the epoch before. The same one needs no record, unless an earlier run may have
+        recorded another.
         """
-        if self.after_sink:
-            told = {} if epoch <= self._begun_before else dict(before)
-            self._recorded = self._recorder.submit(self._record, epoch, dict(epoch_config), told)
+        if self.sink_before_durable:
+            known = {} if epoch <= self._begun_before else dict(before)
+            self._recorded = self._recorder.submit(self._record, epoch, dict(epoch_config), known)
 
     def _record(self, epoch: int, epoch_config: Mapping[str, Any], before: Mapping[str, Any]) -> Mapping[str, Any]:
         found = self._controller.record_epoch_config(epoch, epoch_config, before)
         if found != epoch_config:  # an earlier run's would have been read before the epoch began
             raise FencedError(
-                f"Another run has begun epoch {epoch}: it goes by {dict(found)}, this one by {dict(epoch_config)}. "
+                f"Another run has begun epoch {epoch} with config {dict(found)}, this one with {dict(epoch_config)}. "
                 "This query stops; only one query may use a state location."
             )
         return found
 
-    def _count(self, order: Order) -> None:
+    def _count(self, request: CommitRequest) -> None:
         try:
-            self._controller.record_rows(order.epoch, order.rows["input"])
-        except Exception as error:  # without it a replay is not compared, and no other harm is done
-            _log.warning("how many rows epoch %d has could not be recorded: %s", order.epoch, error)
+            self._controller.record_rows(request.epoch, request.rows["input"])
+        except Exception as error:  # without the count, a replay is not compared with it: no other harm is done
+            _log.warning("the number of rows of epoch %d could not be recorded: %s", request.epoch, error)
 
-    def begin(self, order: Order, written: Sequence[CommitResult] | None = None) -> None:
+    def begin(self, request: CommitRequest, written: Sequence[CommitResult] | None = None) -> None:
         """The epoch's steps are done; ``written`` where the servers have written their deltas in the same call."""
-        # An earlier try of this epoch is given up: what became of its commit does not matter any more.
-        self._begun = [each for each in self._begun if each[0] < order.epoch]
+        # An earlier try of this epoch is given up: the outcome of its commit does not matter any more.
+        self._begun = [each for each in self._begun if each[0] < request.epoch]
         self._raise_failed()
         try:
-            self._controller.begin(order.epoch, order.try_)
+            self._controller.begin(request.epoch, request.try_)
         except RuntimeError:
-            self._raise_failed()  # since a moment ago: that is why
+            self._raise_failed()  # a commit that has failed a moment ago is the reason
             raise
         if written is None and self._mode is CommitMode.ASYNC_CHECKPOINT:
-            written = self._save(order)
-        if self.after_sink:
-            self._recorder.submit(self._count, order)
-        commit = self._worker.submit(self._commit, order, written)
-        self._begun.append((order.epoch, commit))
+            written = self._save(request)
+        if self.sink_before_durable:
+            self._recorder.submit(self._count, request)
+        commit = self._worker.submit(self._commit, request, written)
+        self._begun.append((request.epoch, commit))
         self._newest = commit
 
-    def finished(self) -> None:
-        """The newest epoch's sink is done: once it is durable too, nothing of it will be asked for again."""
+    def epoch_finished(self) -> None:
+        """The newest epoch's sink is done: once the epoch is durable too, nothing of it will be read again."""
         if self._newest is not None:
             self._cleaner.submit(self._clean, self._newest)
 
@@ -167,16 +168,16 @@ class Commits:
             self._recorded.result()
         self._await(epoch if self._mode is CommitMode.SYNC else epoch - 1)
 
-    def base(self, epoch: int) -> Manifest:
-        """The durable manifest that another try of ``epoch`` starts from. Nothing is under way when this returns."""
-        self.settle()
+    def base_of_retry(self, epoch: int) -> Manifest:
+        """The durable manifest that another try of ``epoch`` starts from. No commit is running when this returns."""
+        self.wait_idle()
         try:
             self._await(epoch - 1)
         except StateServerError as error:
-            self._go_on(epoch - 1, error)
+            self._finish_from_saved(epoch - 1, error)
         return self._durable[epoch - 1]
 
-    def _go_on(self, epoch: int, error: StateServerError) -> None:
+    def _finish_from_saved(self, epoch: int, error: StateServerError) -> None:
         """The epoch's commit has lost a server: finish it from what that one had saved, if it had."""
         saved, self._saved = self._saved, None
         if saved is not None and saved[0].epoch == epoch:
@@ -193,15 +194,15 @@ class Commits:
             f"tried again on top of it: the query starts again from the epoch before ({error})"
         ) from error
 
-    def made(self, epoch: int) -> Manifest | None:
+    def durable_manifest(self, epoch: int) -> Manifest | None:
         """The manifest of the epoch's newest try, where it is durable by now."""
         for begun, commit in self._begun:
             if begun == epoch and commit.done() and commit.exception() is None:
                 return commit.result().manifest
         return self._durable.get(epoch)
 
-    def settle(self) -> None:
-        """Wait until nothing is under way, whatever comes of it."""
+    def wait_idle(self) -> None:
+        """Wait until no commit and no cleaning is running, whatever their outcome."""
         for worker in (self._worker, self._cleaner):  # the second one waits for the first
             worker.submit(lambda: None).result()
 
@@ -210,7 +211,7 @@ class Commits:
         self._stopping.set()
 
     def close(self) -> BaseException | None:
-        """Work off what has begun; the reason why some epoch did not become durable, if one did not."""
+        """Finish the commits that have begun. Gives the reason why some epoch did not become durable, or None."""
         self._stopping.set()
         self._recorder.shutdown(wait=True)
         self._worker.shutdown(wait=True)
@@ -225,7 +226,7 @@ class Commits:
 
     def _await(self, epoch: int) -> None:
         began = clock.monotonic()
-        told = False
+        logged = False
         while self._begun and self._begun[0][0] <= epoch:
             commit = self._begun[0][1]
             try:
@@ -242,8 +243,8 @@ class Commits:
                         "Look after the state location, then start the query again: it continues from the last "
                         "durable epoch."
                     ) from None
-                if waited_s > self._notice_s and not told:
-                    told = True
+                if waited_s > self._notice_s and not logged:
+                    logged = True
                     _log.warning("epoch %d is not durable after %.0f s: still %s", epoch, waited_s, self._doing)
                 continue
             self._durable[self.last.manifest.epoch] = self.last.manifest
@@ -252,18 +253,18 @@ class Commits:
 
     # The worker ------------------------------------------------------------------------------------------------------
 
-    def _commit(self, order: Order, saved: Sequence[CommitResult] | None) -> Commit:
+    def _commit(self, request: CommitRequest, saved: Sequence[CommitResult] | None) -> Commit:
         began = clock.monotonic()
-        controller, epoch, try_ = self._controller, order.epoch, order.try_
+        controller, epoch, try_ = self._controller, request.epoch, request.try_
         try:
             if controller.durable < epoch - 1:
                 raise StateServerError(f"epoch {epoch} follows one that did not become durable")
             if saved is None:
                 self._doing = f"saving the deltas of epoch {epoch}"
-                saved = self._save(order)
+                saved = self._save(request)
             if not all(each.uploaded for each in saved):
                 controller.saved(epoch, try_)
-                self._saved = order, saved
+                self._saved = request, saved
             self._doing = f"uploading the deltas of epoch {epoch}"
             uploads = self._upload(saved)
             horizons: dict[str, int] = {}
@@ -277,13 +278,13 @@ class Commits:
                 try_,
                 deltas=[each.delta for each in saved if each.delta is not None],
                 compactions=[compact for each in saved for compact in each.compactions],
-                watermarks=order.watermarks,
-                rows=order.rows,
-                epoch_config=order.epoch_config,
+                watermarks=request.watermarks,
+                rows=request.rows,
+                epoch_config=request.epoch_config,
                 horizons=horizons,
             )
         except StateServerError:
-            if self._saved is None or self._saved[0] != order:
+            if self._saved is None or self._saved[0] != request:
                 controller.give_up(epoch, try_)
             raise
         except BaseException:
@@ -293,13 +294,13 @@ class Commits:
         spans = _joined([*steps, *uploads, ("log", logging_began, clock.now())])
         return Commit(manifest, (clock.monotonic() - began) * 1e3, spans)
 
-    def _save(self, order: Order) -> list[CommitResult]:
-        """The first acknowledgement. In mode sync the second with it: nobody waits for less."""
+    def _save(self, request: CommitRequest) -> list[CommitResult]:
+        """The first acknowledgement. In mode sync the second comes with it: nobody waits for the first alone."""
         at_once = self._mode is CommitMode.SYNC
-        return self._fleet.each(lambda client, _: client.commit(order.epoch, order.try_, upload=at_once))
+        return self._fleet.each(lambda client, _: client.commit(request.epoch, request.try_, upload=at_once))
 
     def _upload(self, saved: Sequence[CommitResult]) -> list[Span]:
-        """The second: each server brings its own delta into the store, or another one on its machine does."""
+        """The second acknowledgement: each server uploads its own delta, or another one on its machine does."""
         left = {each.delta.name: each.delta for each in saved if each.delta is not None and not each.uploaded}
         if not left:
             return []
@@ -320,11 +321,11 @@ class Commits:
             for name in answer.names:
                 left.pop(name, None)
         if left:
-            raise StateServerError(f"deltas were saved, and nobody has them any more: {', '.join(sorted(left))}")
+            raise StateServerError(f"deltas were saved, and no server has them any more: {', '.join(sorted(left))}")
         return spans
 
     def _clean(self, commit: Call[Commit]) -> None:
-        """Nothing here may fail an epoch: what is left undone is done by the next one, or by the next start."""
+        """Nothing here may fail an epoch: the next epoch, or the next start, cleans what this one could not."""
         if commit.exception() is not None:
             return
         manifest = commit.result().manifest
@@ -340,7 +341,7 @@ class Commits:
             try:
                 step()
             except Exception as error:
-                _log.warning("behind epoch %d: %s", manifest.epoch, error)
+                _log.warning("cleaning after epoch %d has failed: %s", manifest.epoch, error)
 
 
 def _joined(spans: Sequence[Span]) -> tuple[Span, ...]:

@@ -1,7 +1,7 @@
 """A user's function that never returns, as the driver sees it.
 
-The server itself gives such a call up and says so (``operators.call_limit``), unless the function never lets go of the
-server's interpreter: then the server ends, and all that the driver sees is that it does.
+The server itself ends such a call and reports it (``operators.call_limit``), unless the function never releases the
+interpreter's lock: then the server process ends, and the driver only sees a lost server.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from tailrace.server.transport.server_config import Access
 
 
 @contextmanager
-def telling_endless(operator: OperatorSpec, epoch: int, limit_s: float, access: Access) -> Iterator[float | None]:
+def reporting_endless_functions(
+    operator: OperatorSpec, epoch: int, limit_s: float, access: Access
+) -> Iterator[float | None]:
     """Around the calls to servers of one step. Gives how long a call may take; None: as long as any.
 
-    A server that is lost after ``limit_s`` is lost to the function, which would do it again: no other try helps.
+    A server that is lost after ``limit_s`` was lost to the function, which would do the same again: no other try helps.
     """
     if operator.waits_outside:
-        yield access.transfer_timeout_s  # it may wait for its table, and says so itself when that was too long
+        yield access.transfer_timeout_s  # it may wait for its table, and reports by itself when that took too long
         return
     if not operator.has_user_code:
         yield None

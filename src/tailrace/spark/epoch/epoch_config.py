@@ -1,20 +1,23 @@
-"""What an epoch goes by beside its rows and the state before it: fixed before its rows are read. Pure.
+"""The config of an epoch: what its output depends on beside its rows and the state before it. Fixed before its rows are
+read. Pure.
 
-A replay goes by what the epoch went by, whatever the options, the plan's delays and the clock say by then. So this is
-recorded: in the epoch's manifest, and where a sink may get the rows before that is durable, before the sink
-(``commit.decisions``).
+A replay uses the epoch's recorded config, whatever the options, the plan's delays and the clock are by then. So the
+config is recorded: in the epoch's manifest, and where a sink may get the rows before that is durable, in an object of
+its own before the sink (``commit.decisions``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tailrace.api.options import Combine
 from tailrace.plan.physical import PhysicalPlan
+from tailrace.spark.tasks.ingest import FRAME_ROWS_MAX, Receipt
 
-FRAME_ROWS_MAX = 1 << 17
-"""Rows of a frame, where nothing is gained by smaller ones."""
+_COMBINE_BELOW = 0.6
+"""Tasks combine while they leave fewer partials per row than this."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +57,21 @@ class EpochConfig:
         }
 
     def record(self, plan: PhysicalPlan) -> dict[str, Any]:
-        """What a replay must be told. Of the time only where an operator asks for it: it is another one every epoch."""
-        told = self.to_json()
-        if not goes_by_clock(plan):
-            del told["now"]
-        return told
+        """What a replay needs. The time only where an operator depends on it: it differs from epoch to epoch."""
+        recorded = self.to_json()
+        if not depends_on_clock(plan):
+            del recorded["now"]
+        return recorded
 
     def as_recorded(self, raw: Mapping[str, Any]) -> EpochConfig:
-        """This one, with what was recorded in place of its own."""
-        given: dict[str, Any] = {name: raw[name] for name in ("combine", "route", "now", "ttls") if name in raw}
-        # Manifests of before do not tell.
-        given |= {"frame_rows": raw.get("frame_rows", FRAME_ROWS_MAX), "first_frame": raw.get("first_frame", 1)}
+        """This config, with what was recorded in place of its own values."""
+        given: dict[str, Any] = {name: raw[name] for name in _AS_RECORDED if name in raw}
         if "delays" in raw:
             given["delays"] = None if raw["delays"] is None else tuple(raw["delays"])
         return replace(self, **given)
+
+
+_AS_RECORDED = ("combine", "route", "now", "ttls", "frame_rows", "first_frame")
 
 
 def ttls_of(plan: PhysicalPlan) -> dict[str, int]:
@@ -75,6 +79,22 @@ def ttls_of(plan: PhysicalPlan) -> dict[str, int]:
     return {name: ttl.span for name, ttl in found.items() if ttl is not None}
 
 
-def goes_by_clock(plan: PhysicalPlan) -> bool:
-    """Whether what an epoch emits depends on when it ran."""
+def depends_on_clock(plan: PhysicalPlan) -> bool:
+    """Whether an epoch's output depends on when it ran."""
     return any(stage.operator.uses_clock for stage in plan.stages)
+
+
+def first_combine(plan: PhysicalPlan, recorded: Mapping[str, Any]) -> bool:
+    """Whether tasks of a run's first epoch combine rows. ``recorded``: the config of the epoch before it."""
+    if plan.options.combine is Combine.AUTO:
+        return bool(recorded.get("combine", True))
+    return plan.options.combine is Combine.ON
+
+
+def next_combine(plan: PhysicalPlan, combine: bool, receipts: Sequence[Receipt]) -> bool:
+    """Whether combining pays, from the samples that this epoch's tasks took."""
+    if plan.options.combine is not Combine.AUTO:
+        return plan.options.combine is Combine.ON  # also after a replay whose recorded config had another value
+    rows = sum(receipt.sampled_rows for receipt in receipts)
+    keys = sum(receipt.sampled_keys for receipt in receipts)
+    return combine if not rows else keys < _COMBINE_BELOW * rows

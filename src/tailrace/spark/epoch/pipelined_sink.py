@@ -1,10 +1,10 @@
-"""The servers' steps of an epoch, and what the driver has Spark do meanwhile: plan the sink's job, or begin it.
+"""Runs the servers' steps of an epoch while Spark plans the sink's job, or already runs it.
 
-A sink that is begun so has tasks that wait in the servers for the rows. Where the steps fail these never come, so the
-job is cancelled, and what the steps failed with is what counts.
+The tasks of a pipelined sink wait in the servers for the rows. Where the servers' steps fail, these rows never come: so
+the job is cancelled, and the error of the steps is the one that is raised.
 
-Threads: the steps run in one of their own, since Spark's properties (the job's group, its session) belong to the thread
-of the epoch.
+Threads: the steps run in a thread of their own, since Spark's properties (the job's group, its session) belong to the
+thread of the epoch.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pyspark import SparkContext
 
 from tailrace.env import clock, tasks
 
-_LOOK_S = 0.2
+_CANCEL_AGAIN_S = 0.2
 _Answer = TypeVar("_Answer")
 
 
 def run_pipelined_sink(
-    context: SparkContext, fingerprint: str, steps: Callable[[], _Answer], spark_work: Callable[[], None]
+    context: SparkContext, tag: str, steps: Callable[[], _Answer], spark_work: Callable[[], None]
 ) -> tuple[_Answer, float]:
-    """Both at the same time. Gives what ``steps`` gives, and when (monotonic) it was done.
+    """Run both at the same time. Gives the result of ``steps``, and when (monotonic) it was there.
 
     ``tag``: of the Spark jobs of ``spark_work``.
     """
@@ -34,11 +34,11 @@ def run_pipelined_sink(
             return steps(), clock.monotonic()
         except BaseException:
             while not worked.is_set():
-                context.cancelJobsWithTag(fingerprint)  # again, as it may not have begun yet
-                worked.wait(_LOOK_S)
+                context.cancelJobsWithTag(tag)  # again and again, as the job may not have started yet
+                worked.wait(_CANCEL_AGAIN_S)
             raise
 
-    context.addJobTag(fingerprint)
+    context.addJobTag(tag)
     worker = tasks.worker("tailrace-steps")
     running = worker.submit(run)
     failed: Exception | None = None
@@ -49,7 +49,7 @@ def run_pipelined_sink(
     finally:
         worked.set()
         worker.shutdown(wait=True)
-        context.removeJobTag(fingerprint)
+        context.removeJobTag(tag)
     answer = running.result()
     if failed is not None:
         raise failed

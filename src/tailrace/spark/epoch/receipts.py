@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tailrace.spark.epoch.ingest import Receipt
+from tailrace.spark.tasks.ingest import Receipt
 
 TASKS_MAX = 16
 """A row costs two calls from here to the JVM."""

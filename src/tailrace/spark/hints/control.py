@@ -19,12 +19,12 @@ from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.transport.epoch_messages import EpochResult
 from tailrace.server.transport.server_config import Access, ServerAddress
 from tailrace.server.transport.server_status import OperatorStatus
-from tailrace.spark.epoch.epoch_config import FRAME_ROWS_MAX
-from tailrace.spark.epoch.framing import Cut, Framing, FramingRule, cut_of
+from tailrace.spark.hints.framing import Cut, Framing, FramingRule, cut_of
 from tailrace.spark.hints.lookahead import STAGING, Lookahead, LookaheadProgress, Rule, Sample, Seen
 from tailrace.spark.hints.plan import HintPlan
 from tailrace.spark.hints.points import RULES_CONF, point_conf
-from tailrace.spark.hints.sender import HintInstructions, HintOrder, hints_property
+from tailrace.spark.tasks.hint_sender import HintInstruction, HintInstructions, hints_property
+from tailrace.spark.tasks.ingest import FRAME_ROWS_MAX
 
 _COUNTS = ("spilledHits", "spilledMisses", "spilledLate", "hintsFetched", "hintsWasted", "hintsPending")
 _WAIT, _FETCH = "spilledWaitMs", "spilledFetchMsP99"
@@ -63,11 +63,11 @@ class HintControl:
     def lookaheads(self) -> Mapping[str, Lookahead]:
         return dict(self._lookaheads)
 
-    def order(self, context: SparkContext, access: Access, epoch: int, try_: int, servers: Routes) -> None:
+    def instruct(self, context: SparkContext, access: Access, epoch: int, try_: int, servers: Routes) -> None:
         """Tell the tasks of this epoch what to do; they may begin any time after this."""
         decided = ((name, each.decision) for name, each in self._lookaheads.items())
         instructions = tuple(
-            HintOrder(name, decision.candidate, decision.measured)
+            HintInstruction(name, decision.candidate, decision.measured)
             for name, decision in decided
             if decision.candidate != STAGING or decision.measured
         )

@@ -34,7 +34,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tailrace.spark.epoch.framing import Framing
+from tailrace.spark.hints.framing import Framing
 
 STAGING = "staging"
 _MEASURED_TIMES = 2
@@ -292,7 +292,7 @@ class LookaheadProgress:
         }
 
 
-def told_lines(lookaheads: Mapping[str, Lookahead]) -> list[str]:
+def lookahead_lines(lookaheads: Mapping[str, Lookahead]) -> list[str]:
     """For a user: where hints for each operator come from now, and why. Nothing where there is no choice."""
     lines = []
     for name, each in lookaheads.items():

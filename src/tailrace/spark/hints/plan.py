@@ -15,8 +15,8 @@ from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.transport.server_config import Access
 from tailrace.spark.hints.lookahead import STAGING
 from tailrace.spark.hints.points import INGEST, placed, points_of
-from tailrace.spark.hints.sender import HintPoint
 from tailrace.spark.sources.transforms import Transformed, frame_of
+from tailrace.spark.tasks.hint_sender import HintPoint
 from tailrace.state.cache.frequency_sketch import SketchSize
 
 

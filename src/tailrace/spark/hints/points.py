@@ -19,11 +19,11 @@ from pyspark.sql import functions as F
 
 from tailrace.operators.ingest.hint_spec import HintSpec
 from tailrace.server.transport.server_config import Access
-from tailrace.spark.epoch.worker import settle
-from tailrace.spark.hints.sender import HintPoint, sender_of
 from tailrace.spark.sources.inspection import carries
 from tailrace.spark.sources.schema import fields_of, quoted
 from tailrace.spark.sources.transforms import Transformed
+from tailrace.spark.tasks.hint_sender import HintPoint, sender_of
+from tailrace.spark.tasks.worker import tune_worker
 from tailrace.state.cache.frequency_sketch import SketchSize
 
 SOURCE = "source"
@@ -90,6 +90,6 @@ def _function(point: HintPoint, access: Access, names: Sequence[str]) -> Callabl
         if sender is not None:
             sender.finish()
             sender.heard()
-        settle()
+        tune_worker()
 
     return hint

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery as SparkQuery
 
 from tailrace.errors import QueryStopped, RewindNeeded, StateServerError, TailraceError
-from tailrace.spark.epoch.runner import PROGRESS_KEPT, Epochs
-from tailrace.spark.hints.lookahead import told_lines
-from tailrace.spark.query.progress import EpochProgress
+from tailrace.spark.epoch.progress import EpochProgress
+from tailrace.spark.epoch.runner import PROGRESS_KEPT, EpochRunner
+from tailrace.spark.hints.lookahead import lookahead_lines
 
 _RELEASE_TIMEOUT_S = 30.0
 _LOOK_S = 0.05
@@ -44,13 +45,25 @@ class Failure:
         """Whether the query has ended in a way that asks for another start."""
         return self.error is not None and not self.stopped
 
+    def keeping(self, run_epoch: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
+        """Spark's batch function, which keeps the error of an epoch that fails."""
+
+        def run(batch: DataFrame, epoch: int) -> None:
+            try:
+                run_epoch(batch, epoch)
+            except BaseException as error:
+                self.error = error
+                raise
+
+        return run
+
 
 @dataclass(frozen=True)
 class Running:
     """One run of a query. ``release`` ends what belongs to it, and raises where commits could not be worked off."""
 
     query: SparkQuery
-    epochs: Epochs
+    epochs: EpochRunner
     plan_text: str
     failure: Failure
     release: Callable[[], None]
@@ -113,7 +126,7 @@ class StreamingQuery:
     def explain(self, extended: bool = False) -> None:
         """Print which operator got which store and why; ``extended`` adds Spark's own plan."""
         print(self._running.plan_text)
-        for line in told_lines(self._running.epochs.lookaheads()):
+        for line in lookahead_lines(self._running.epochs.lookaheads()):
             print(line)
         if extended:
             self._running.query.explain(True)

@@ -1,7 +1,7 @@
 """Starting a query: from what the user wrote to a running Spark query with its servers.
 
-Order: plan; the query's lock, fence and landing (``Controller.start``); servers started and loaded; Spark's query.
-Whatever fails on the way releases what was taken before it.
+Order: plan; the query's lock, fence and recovery point (``Controller.start``); servers started and loaded; Spark's
+query. A step that fails releases what the steps before it have taken.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery as SparkQuery
 from pyspark.sql.types import StructType
 
 from tailrace.api.definition import AvailableNow, ProcessingTime, QueryDefinition
@@ -31,20 +32,21 @@ from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import PhysicalPlan, plan_query, plan_relation
 from tailrace.server.transport.server_config import ServerConfig
 from tailrace.spark.commit.spark_log import SparkLogFiles, is_local
-from tailrace.spark.epoch.runner import Epochs
+from tailrace.spark.epoch.progress import QueryIdentity
+from tailrace.spark.epoch.runner import EpochRunner
 from tailrace.spark.hints.control import HintControl
-from tailrace.spark.hints.lookahead import Lookahead, told_lines
+from tailrace.spark.hints.lookahead import Lookahead, lookahead_lines
 from tailrace.spark.hints.plan import HintPlan
-from tailrace.spark.query.progress import QueryIdentity
 from tailrace.spark.query.query import Failure, Running, StreamingQuery
 from tailrace.spark.servers.fleet import Fleet
-from tailrace.spark.sinks.late_rows import LateOutput, LatePlace
+from tailrace.spark.sinks.late_rows import LateOutput
 from tailrace.spark.sinks.sinks import late_sink_of, sink_of
 from tailrace.spark.sources.inputs import ingested, source_rows
 from tailrace.spark.sources.inspection import check_source, read_once
 from tailrace.spark.sources.schema import fields_of
 from tailrace.spark.sources.static_join import enriched
 from tailrace.spark.sources.transforms import Transformed, frame_of, then, transformed
+from tailrace.spark.tasks.late_rows import LatePlace
 from tailrace.types import Field
 
 _RETAIN_CONF = "spark.sql.streaming.minBatchesToRetain"
@@ -102,100 +104,132 @@ class SparkRuntime:
         plan = plan_relation(relation, output_mode, options)
         text = explain(_with_commit(plan, read_once(source_rows(relation, plan))))
         points = HintPlan.of(relation, plan).candidates
-        return "\n".join([text, *told_lines({name: Lookahead(found) for name, found in points.items()})])
+        return "\n".join([text, *lookahead_lines({name: Lookahead(found) for name, found in points.items()})])
 
     def start(self, query: QueryDefinition) -> StreamingQuery:
         return StreamingQuery(self._run(query), lambda: self._run(query), query.options.epoch_tries)
 
     def _run(self, query: QueryDefinition) -> Running:
         spark = self._spark
-        plan = plan_query(query)
-        once = read_once(source_rows(query.relation, plan))
-        checkpoint, state = _absolute(query.checkpoint_location), _absolute(query.state_location)
-        logs = SparkLogFiles(spark, checkpoint)
-        fixed = () if plan.options.commit is CommitMode.SYNC else logs.fixed
-        plan = _with_commit(plan, (*once, *fixed))
+        locations = _Locations(_absolute(query.checkpoint_location), _absolute(query.state_location))
+        logs = SparkLogFiles(spark, locations.checkpoint)
+        plan, once = _plan(query, logs)
         _check_session(spark)
         sink = sink_of(query, spark)
-        # A request that hangs is noticed as a server is that hangs.
+        # A store's request that hangs is noticed after the same time as a server that hangs.
         store_options = {"stall_s": f"{plan.options.heartbeat_timeout / 1e6:g}"}
-        store = open_store(state, store_options)
-        run = new_run_id()
+        run, failure = new_run_id(), Failure()
         with ExitStack() as undo:
-            beside = default_state_location(checkpoint)
-            if is_local(checkpoint) and state != beside:
-                # Two queries with one checkpoint and two state locations: Spark itself would silently stop the first.
-                undo.callback(QueryLock(open_store(beside), run).release)
-            controller = Controller.start(
-                store,
-                fingerprint(plan),
-                logs,
-                run=run,
-                retain=plan.options.retain,
-                compare=_refuse_differences,
-                reread=not once,
-            )
-            undo.callback(controller.close)
-            config = ServerConfig(
-                run=run,
-                token=new_token(),
-                operators=tuple(stage.operator.to_json() for stage in plan.stages),
-                store_uri=state,
-                transport=plan.options.transport.value,
-                memory_bytes=plan.options.memory_bytes,
-                tuning=plan.tuning,
-                proof=(controller.fence_name, run),
-                store_options=store_options,
-                function_timeout_s=plan.options.function_timeout / 1e6,
-                copies=plan.options.keeps_copies,
-                copies_location=plan.options.local_location or None,
-                record_folder=plan.options.record_folder,
-            )
-            failure = Failure()
+            controller = _take_query(undo, locations, store_options, plan, logs, run, reread=not once)
+            config = _server_config(plan, controller, run, locations.state, store_options)
             fleet = Fleet(spark, config, plan.shards, plan.options.heartbeat_timeout / 1e6)
             undo.callback(lambda: fleet.close(keep=failure.comes_again))
             fleet.open(controller.recovery_point.manifest, plan.options.epoch_tries)
             plan = _as_replayed(plan, controller)
             hints = HintPlan.of(query.relation, plan)
             rows = source_rows(query.relation, plan, lambda source: hints.placed(source, config.access))
-            late = late_place = None
-            if query.late is not None:
-                late_place = LatePlace(config.store_uri, config.store_options)
-                late = LateOutput(late_sink_of(query.late), late_place, rows.schema)
-            identity = QueryIdentity(run, query.name)
-            epochs = Epochs(plan, controller, fleet, sink, identity, late, HintControl(plan, hints))
-            undo.callback(epochs.close)
-
-            def one_epoch(batch: DataFrame, epoch: int) -> None:
-                try:
-                    epochs.run(batch, epoch)
-                except BaseException as error:
-                    failure.error = error
-                    raise
-
-            writer = (
-                ingested(rows, plan, config.access, len(fleet.servers), late_place, hints.ingest)
-                .writeStream.foreachBatch(one_epoch)
-                .option("checkpointLocation", _for_spark(checkpoint))
+            late = _late_output(query, config, rows)
+            runner = EpochRunner(
+                plan, controller, fleet, sink, QueryIdentity(run, query.name), late, HintControl(plan, hints)
             )
-            if query.name is not None:
-                writer = writer.queryName(query.name)
-            match query.trigger:
-                case AvailableNow():
-                    writer = writer.trigger(availableNow=True)
-                case ProcessingTime(interval):
-                    writer = writer.trigger(processingTime=f"{interval // 1000} milliseconds")
-            try:
-                started = writer.start()
-            except PySparkException as error:
-                raise CheckpointError(
-                    f"Spark could not start the query on checkpointLocation {checkpoint}: {str(error)[:1000]}"
-                ) from error
-            epochs.identity = QueryIdentity(run, query.name, str(started.id), str(started.runId))
+            undo.callback(runner.close)
+            late_place = None if late is None else late.place
+            receipts = ingested(rows, plan, config.access, len(fleet.servers), late_place, hints.ingest)
+            started = _start_spark_query(query, receipts, locations.checkpoint, failure.keeping(runner.run))
+            runner.identity = QueryIdentity(run, query.name, str(started.id), str(started.runId))
             # Tasks that send to a silent server on another machine would wait for it: the epoch begins anew.
             fleet.on_silent = lambda: spark.sparkContext.cancelJobGroup(str(started.runId))
-            text = explain(plan, query)
-            return Running(started, epochs, text, failure, undo.pop_all().close)
+            return Running(started, runner, explain(plan, query), failure, undo.pop_all().close)
+
+
+@dataclass(frozen=True)
+class _Locations:
+    checkpoint: str
+    state: str
+
+
+def _plan(query: QueryDefinition, logs: SparkLogFiles) -> tuple[PhysicalPlan, tuple[str, ...]]:
+    """The plan, with the commit mode that the sources and the checkpoint's file system allow.
+
+    Also gives why the sources may not give an epoch twice, where they may not.
+    """
+    plan = plan_query(query)
+    once = read_once(source_rows(query.relation, plan))
+    fixed = () if plan.options.commit is CommitMode.SYNC else logs.fixed
+    return _with_commit(plan, (*once, *fixed)), once
+
+
+def _take_query(
+    undo: ExitStack,
+    locations: _Locations,
+    store_options: Mapping[str, str],
+    plan: PhysicalPlan,
+    logs: SparkLogFiles,
+    run: str,
+    reread: bool,
+) -> Controller:
+    """Lock and fence the query, and find its recovery point. ``undo`` releases them."""
+    beside = default_state_location(locations.checkpoint)
+    if is_local(locations.checkpoint) and locations.state != beside:
+        # Two queries with one checkpoint and two state locations: Spark itself would silently stop the first.
+        undo.callback(QueryLock(open_store(beside), run).release)
+    controller = Controller.start(
+        open_store(locations.state, store_options),
+        fingerprint(plan),
+        logs,
+        run=run,
+        retain=plan.options.retain,
+        compare=_refuse_differences,
+        reread=reread,
+    )
+    undo.callback(controller.close)
+    return controller
+
+
+def _server_config(
+    plan: PhysicalPlan, controller: Controller, run: str, state_location: str, store_options: Mapping[str, str]
+) -> ServerConfig:
+    return ServerConfig(
+        run=run,
+        token=new_token(),
+        operators=tuple(stage.operator.to_json() for stage in plan.stages),
+        store_uri=state_location,
+        transport=plan.options.transport.value,
+        memory_bytes=plan.options.memory_bytes,
+        tuning=plan.tuning,
+        proof=(controller.fence_name, run),
+        store_options=store_options,
+        function_timeout_s=plan.options.function_timeout / 1e6,
+        copies=plan.options.keeps_copies,
+        copies_location=plan.options.local_location or None,
+        record_folder=plan.options.record_folder,
+    )
+
+
+def _late_output(query: QueryDefinition, config: ServerConfig, rows: DataFrame) -> LateOutput | None:
+    if query.late is None:
+        return None
+    place = LatePlace(config.store_uri, config.store_options)
+    return LateOutput(late_sink_of(query.late), place, rows.schema)
+
+
+def _start_spark_query(
+    query: QueryDefinition, receipts: DataFrame, checkpoint: str, run_epoch: Callable[[DataFrame, int], None]
+) -> SparkQuery:
+    writer = receipts.writeStream.foreachBatch(run_epoch).option("checkpointLocation", _for_spark(checkpoint))
+    if query.name is not None:
+        writer = writer.queryName(query.name)
+    match query.trigger:
+        case AvailableNow():
+            writer = writer.trigger(availableNow=True)
+        case ProcessingTime(interval):
+            writer = writer.trigger(processingTime=f"{interval // 1000} milliseconds")
+    try:
+        return writer.start()
+    except PySparkException as error:
+        raise CheckpointError(
+            f"Spark could not start the query on checkpointLocation {checkpoint}: {str(error)[:1000]}"
+        ) from error
 
 
 def _with_commit(plan: PhysicalPlan, once: tuple[str, ...]) -> PhysicalPlan:

@@ -1,98 +1,30 @@
-"""Late rows beside the query's own output: written by ingest tasks, read again for the user's second sink.
+"""Late rows beside the query's own output: ingest tasks have written them, and a second sink of the user gets them.
 
-Exactly once, as the sink itself: rows are those that winning attempts have left out; the second sink gets them once the
-epoch is durable and before the query's own sink. A crash in between replays both. So it must be idempotent by epoch.
+Exactly once, as the sink itself: the rows are those that committed attempts have dropped; the second sink gets them
+once the epoch may reach its sink, and before the query's own sink. A crash in between replays both. So the second sink
+must be idempotent by epoch. The objects are deleted once the epoch is done.
 
-Nothing is held in the driver: tasks write objects (``commit.late_rows``), receipts name them, and tasks read them
-each time the DataFrame is read. They are deleted once the epoch is done.
-
-Threads: ``LateWriter`` belongs to one task. Of ``LateOutput``, ``clean`` runs behind the epoch, and ends before the
-next ``write``.
+Threads: ``clean`` runs behind the epoch, and ends before the next ``write``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tailrace.commit.late_rows import (
-    EVERY_EPOCH,
-    LateAttempt,
-    LateRef,
-    delete_late,
-    read_late,
-    sweep_late,
-    write_late,
-)
+from tailrace.commit.late_rows import EVERY_EPOCH, LateRef, delete_late, sweep_late
 from tailrace.env.stores.location import open_store
 from tailrace.errors import AnalysisError, CheckpointError
 from tailrace.operators.ingest.late_rows import REASON_COLUMN, SIDE_COLUMN, late_columns
-from tailrace.spark.epoch.output import EpochOutput
-from tailrace.spark.epoch.worker import settle
+from tailrace.spark.sinks.epoch_output import EpochOutput
 from tailrace.spark.sinks.sinks import EpochSink
+from tailrace.spark.tasks.late_rows import LatePlace, ReadLate
 
-_PIECE_BYTES = 16 << 20
 _SWEEP_EPOCHS = 50
-"""So often what lost attempts have left is looked for: a listing is too dear for every epoch."""
-
-
-@dataclass(frozen=True)
-class LatePlace:
-    """Where tasks put rows. ``options`` are the store's and may hold secrets."""
-
-    store_uri: str
-    store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
-class LateWriter:
-    """Takes the rows that one attempt leaves out, and writes them piece by piece: memory is bounded by a piece."""
-
-    def __init__(self, place: LatePlace, at: LateAttempt) -> None:
-        self._place = place
-        self._at = at
-        self._waiting: list[pa.RecordBatch] = []
-        self._bytes = 0
-        self._written: list[LateRef] = []
-
-    def take(self, rows: pa.RecordBatch) -> None:
-        step = max(1, len(rows) * _PIECE_BYTES // max(rows.nbytes, 1))
-        for start in range(0, len(rows), step):
-            part = rows.slice(start, step)
-            self._waiting.append(part)
-            self._bytes += part.nbytes
-            if self._bytes >= _PIECE_BYTES:
-                self._write()
-
-    def finish(self) -> tuple[LateRef, ...]:
-        """What was written, all of it durable."""
-        if self._waiting:
-            self._write()
-        return tuple(self._written)
-
-    def _write(self) -> None:
-        store = open_store(self._place.store_uri, self._place.store_options)
-        self._written.append(write_late(store, self._at, len(self._written), pa.concat_batches(self._waiting)))
-        self._waiting, self._bytes = [], 0
-
-
-@dataclass(frozen=True)
-class ReadLate:
-    """The function of ``mapInArrow`` over numbers of objects."""
-
-    refs: tuple[LateRef, ...]
-    place: LatePlace
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = open_store(self.place.store_uri, self.place.store_options)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from read_late(store, self.refs[number])
-        settle()
+"""A listing, which finds the objects of lost attempts, is too expensive for every epoch."""
 
 
 class LateOutput:
@@ -110,7 +42,7 @@ class LateOutput:
     def write(self, spark: SparkSession, refs: Sequence[LateRef], epoch: int, again: bool) -> None:
         """Give an epoch's late rows to the user's sink, where there are any (or there may have been)."""
         self._refs.setdefault(epoch, []).extend(refs)
-        self._sweep_due |= again  # a try that failed has left objects that nobody names
+        self._sweep_due |= again  # a failed try has left objects that no receipt names
         if refs or again:
             rows = sum(ref.rows for ref in refs)
             self._sink.write(EpochOutput(rows, False, lambda: self._frame(spark, tuple(refs))), epoch, again)
@@ -130,7 +62,7 @@ class LateOutput:
             sweep_late(self._store, epoch)
 
     def close(self) -> None:
-        """No epoch is under way any more. What cannot be deleted now goes with the next start."""
+        """No epoch is running any more. The next start deletes what cannot be deleted now."""
         with suppress(CheckpointError):
             sweep_late(self._store, EVERY_EPOCH)
 

@@ -15,14 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.api.definition import ForeachBatch, Format, QueryDefinition, Sink
 from tailrace.errors import AnalysisError
-from tailrace.spark.epoch.output import EpochOutput
+from tailrace.spark.sinks.epoch_output import EpochOutput
 
 EPOCH_COLUMN = "tailrace_epoch"
 _CONSOLE_ROWS = 20
 
 
 class EpochSink(Protocol):
-    ahead: bool
+    pipelined: bool
     """Whether it may be begun before the epoch's rows are there: it does nothing but read them and write them."""
 
     def write(self, output: EpochOutput, epoch: int, again: bool) -> None:
@@ -58,7 +58,7 @@ def late_sink_of(sink: Sink) -> EpochSink:
 
 
 class _Function:
-    ahead = False
+    pipelined = False
 
     def __init__(self, sink: ForeachBatch) -> None:
         self._function = sink.function
@@ -68,7 +68,7 @@ class _Function:
 
 
 class _Files:
-    ahead = True
+    pipelined = True
 
     def __init__(self, sink: Format, path: str) -> None:
         self._sink = sink
@@ -90,7 +90,7 @@ class _Files:
 class _Noop:
     """Rows that are in the driver are dropped there; others are read by Spark's tasks and go to its own noop writer."""
 
-    ahead = True
+    pipelined = True
 
     def write(self, output: EpochOutput, epoch: int, again: bool) -> None:
         if not output.local:
@@ -98,7 +98,7 @@ class _Noop:
 
 
 class _Console:
-    ahead = False
+    pipelined = False
 
     def __init__(self, sink: Format) -> None:
         options = {name.lower(): value for name, value in sink.options}
@@ -114,7 +114,7 @@ class _Console:
 class _Memory:
     """A temporary view of all rows so far, kept in the driver. A replayed epoch replaces its rows."""
 
-    ahead = False
+    pipelined = False
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self._spark = spark  # the user's own: Spark runs epochs in a clone whose views nobody else sees

@@ -12,11 +12,11 @@ from tailrace.api.relations import Join, JoinSide, Relation, chain
 from tailrace.operators.join.spec import LEFT, RIGHT, SIDE, TIME, JoinSpec
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.transport.server_config import Access
-from tailrace.spark.epoch.ingest import RECEIPT_DDL, IngestTask
-from tailrace.spark.hints.sender import HintPoint
-from tailrace.spark.sinks.late_rows import LatePlace
 from tailrace.spark.sources.schema import fields_of, quoted, spark_type
 from tailrace.spark.sources.transforms import frame_of
+from tailrace.spark.tasks.hint_sender import HintPoint
+from tailrace.spark.tasks.ingest import RECEIPT_DDL, IngestTask
+from tailrace.spark.tasks.late_rows import LatePlace
 from tailrace.types import Field
 
 

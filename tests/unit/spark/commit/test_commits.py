@@ -16,7 +16,7 @@ from tailrace.commit.objects import ObjectRef
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import CheckpointError, RewindNeeded, StateServerError
 from tailrace.server.transport.epoch_messages import CommitResult, Uploaded
-from tailrace.spark.commit.commits import Commits, Order
+from tailrace.spark.commit.commits import CommitRequest, Commits
 
 EVERY = list(CommitMode)
 
@@ -80,14 +80,14 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
     made.close()
 
 
-def order(epoch: int, try_: int = 0) -> Order:
-    return Order(epoch, try_, {}, {"input": 1}, {})
+def order(epoch: int, try_: int = 0) -> CommitRequest:
+    return CommitRequest(epoch, try_, {}, {"input": 1}, {})
 
 
 def epoch(commits: Commits, number: int, try_: int = 0) -> None:
     commits.begin(order(number, try_))
     commits.gate(number)
-    commits.finished()
+    commits.epoch_finished()
 
 
 @pytest.mark.parametrize("mode", EVERY)
@@ -114,8 +114,8 @@ def test_a_try_whose_commit_was_lost_is_followed_by_another(
         commits.gate(1)
     except StateServerError:
         assert mode is not CommitMode.ASYNC, "whose gate does not wait for it; its sink has lost the server"
-    assert commits.base(1).epoch == 0
-    assert commits.made(1) is None
+    assert commits.base_of_retry(1).epoch == 0
+    assert commits.durable_manifest(1) is None
     epoch(commits, 1, 1)
     epoch(commits, 2)
     assert commits.close() is None
@@ -127,11 +127,11 @@ def test_an_epoch_lost_behind_its_sink_cannot_be_built_on(controller: Controller
     epoch(commits, 0)
     fleet.broken[1, 0] = StateServerError("lost")
     epoch(commits, 1)
-    commits.settle()
+    commits.wait_idle()
     with pytest.raises(StateServerError, match="lost"):
         commits.begin(order(2))
     with pytest.raises(RewindNeeded, match="epoch 1"):
-        commits.base(2)
+        commits.base_of_retry(2)
     assert isinstance(commits.close(), StateServerError)
     assert controller.durable == 0
 
@@ -140,8 +140,8 @@ def test_a_store_that_fails_is_told_as_it_is(controller: Controller, fleet: Flee
     commits = Commits(controller, fleet, CommitMode.ASYNC)  # type: ignore[arg-type]
     fleet.broken[0, 0] = CheckpointError("disk full")
     epoch(commits, 0)
-    commits.settle()
-    for step in (lambda: commits.begin(order(1)), lambda: commits.gate(1), lambda: commits.base(1)):
+    commits.wait_idle()
+    for step in (lambda: commits.begin(order(1)), lambda: commits.gate(1), lambda: commits.base_of_retry(1)):
         with pytest.raises(CheckpointError, match="disk full"):
             step()
     assert isinstance(commits.close(), CheckpointError)
@@ -164,10 +164,10 @@ def lost_after_saving_epoch_1(controller: Controller, mode: CommitMode) -> tuple
     fleet = Fleet(far=True)
     commits = Commits(controller, fleet, mode)  # type: ignore[arg-type]
     epoch(commits, 0)
-    commits.base(1)
+    commits.base_of_retry(1)
     fleet.lost = True
     epoch(commits, 1)
-    commits.settle()
+    commits.wait_idle()
     return fleet, commits
 
 
@@ -178,7 +178,7 @@ def test_a_server_lost_between_saving_and_uploading_costs_no_epoch(controller: C
     with pytest.raises(StateServerError):
         commits.begin(order(2))
     assert controller.durable == 0
-    assert commits.base(2).epoch == 1
+    assert commits.base_of_retry(2).epoch == 1
     assert "replace" in fleet.asked
     epoch(commits, 2, 1)
     assert commits.close() is None
@@ -194,7 +194,7 @@ def test_a_copy_that_is_gone_with_its_machine_has_the_query_start_again(
     fleet, commits = lost_after_saving_epoch_1(controller, mode)
     fleet.saved.clear()
     with pytest.raises(RewindNeeded, match="epoch 1 was not durable"):
-        commits.base(2)
+        commits.base_of_retry(2)
     assert controller.durable == 0
     commits.close()
 

@@ -9,7 +9,7 @@ from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.ids import MIN_MICROS
 from tailrace.plan.physical import plan_relation
-from tailrace.spark.epoch.epoch_times import EpochTimes
+from tailrace.spark.epoch.epoch_times import EpochTimes, QueryTime
 from tailrace.spark.epoch.watermark import Watermark
 
 SECOND = 1_000_000
@@ -28,34 +28,34 @@ def watermark(closed):
 def test_nothing_is_forgotten_before_anything_was_seen():
     asked = plan("1 second", "eventTime")
     times = EpochTimes().after(asked, Watermark.from_json({}, WatermarkRule.TAILRACE, 1), 7)
-    assert times.forgotten_by(asked.stages[0]) == MIN_MICROS
-    assert times.late_before(asked.stages[0], watermark(5)) == MIN_MICROS
+    assert times.expired_by(asked.stages[0]) == MIN_MICROS
+    assert QueryTime(watermark(5), times).late_before(asked.stages[0]) == MIN_MICROS
 
 
 def test_event_time_goes_by_the_watermark_and_rows_are_late_by_what_is_forgotten():
     asked = plan("2 seconds", "eventTime")
     stage = asked.stages[0]
     times = EpochTimes().after(asked, watermark(10 * SECOND), 7)
-    assert times.forgotten_by(stage) == 8 * SECOND
-    assert times.late_before(stage, watermark(10 * SECOND)) == 8 * SECOND
+    assert times.expired_by(stage) == 8 * SECOND
+    assert QueryTime(watermark(10 * SECOND), times).late_before(stage) == 8 * SECOND
 
 
 def test_processing_time_goes_by_the_epochs_and_never_back():
     asked = plan("2 seconds", "processingTime")
     stage = asked.stages[0]
     first = EpochTimes().after(asked, watermark(0), 10 * SECOND)
-    assert (first.now, first.forgotten_by(stage)) == (10 * SECOND, 8 * SECOND)
+    assert (first.now, first.expired_by(stage)) == (10 * SECOND, 8 * SECOND)
     second = first.after(asked, watermark(0), 4 * SECOND)  # the clock was set back
-    assert (second.now, second.forgotten_by(stage)) == (10 * SECOND, 8 * SECOND)
-    assert second.late_before(stage, watermark(99)) == MIN_MICROS  # no row is late
+    assert (second.now, second.expired_by(stage)) == (10 * SECOND, 8 * SECOND)
+    assert QueryTime(watermark(99), second).late_before(stage) == MIN_MICROS  # no row is late
 
 
 def test_a_longer_time_to_live_brings_nothing_back():
     times = EpochTimes().after(plan("2 seconds", "eventTime"), watermark(10 * SECOND), 0)
     longer = plan("1 minute", "eventTime")
     times = times.after(longer, watermark(20 * SECOND), 0)
-    assert times.forgotten_by(longer.stages[0]) == 8 * SECOND
-    assert times.after(longer, watermark(70 * SECOND), 0).forgotten_by(longer.stages[0]) == 10 * SECOND
+    assert times.expired_by(longer.stages[0]) == 8 * SECOND
+    assert times.after(longer, watermark(70 * SECOND), 0).expired_by(longer.stages[0]) == 10 * SECOND
 
 
 def test_what_was_recorded_is_read_back():
@@ -67,4 +67,4 @@ def test_what_was_recorded_is_read_back():
 def test_without_a_time_to_live_rows_are_late_by_the_watermark_or_not_at_all():
     asked = plan(None, "")
     times = EpochTimes().after(asked, watermark(5), 7)
-    assert times.forgotten == {} and times.late_before(asked.stages[0], watermark(5)) == MIN_MICROS
+    assert times.expired == {} and QueryTime(watermark(5), times).late_before(asked.stages[0]) == MIN_MICROS

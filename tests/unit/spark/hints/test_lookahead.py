@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.spark.epoch.framing import FRAMES, Framing, FramingRule
+from tailrace.spark.hints.framing import FRAMES, Framing, FramingRule
 from tailrace.spark.hints.lookahead import (
     STAGING,
     Lookahead,
@@ -17,8 +17,8 @@ from tailrace.spark.hints.lookahead import (
     Sample,
     Seen,
     latest_with,
+    lookahead_lines,
     low_percentile,
-    told_lines,
 )
 
 NAMES = ("source", "transform 1", "transform 2", "ingest", STAGING)
@@ -309,10 +309,10 @@ def test_a_user_is_told_where_hints_come_from() -> None:
     world = _World()
     world.spilled, world.fetch_ms = 100, 10.0
     world.epochs(6)
-    first, second = told_lines({"aggregate": world.lookahead, "alone": Lookahead((STAGING,))})
+    first, second = lookahead_lines({"aggregate": world.lookahead, "alone": Lookahead((STAGING,))})
     assert first.startswith("Lookahead of aggregate: transform 2: the latest with enough slack: 20.0 ms")
     assert second.endswith("source (60.0 ms), transform 1 (40.0 ms), transform 2 (20.0 ms), staging (3.0 ms)")
-    assert told_lines({"alone": Lookahead((STAGING,))}) == []
+    assert lookahead_lines({"alone": Lookahead((STAGING,))}) == []
 
 
 def test_waiting_for_what_was_foretold_too_late_turns_hints_on() -> None:

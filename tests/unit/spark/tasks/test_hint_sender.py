@@ -22,13 +22,13 @@ from tailrace.server.transport.epoch_messages import EpochResult
 from tailrace.server.transport.hint_message import HintMessage
 from tailrace.server.transport.server_config import Access, ServerAddress
 from tailrace.server.transport.server_status import OperatorStatus
-from tailrace.spark.epoch.epoch_config import FRAME_ROWS_MAX
-from tailrace.spark.hints import sender as hint_sender
 from tailrace.spark.hints.control import HintControl
 from tailrace.spark.hints.lookahead import STAGING
 from tailrace.spark.hints.plan import HintPlan
 from tailrace.spark.hints.points import RULES_CONF
-from tailrace.spark.hints.sender import HintInstructions, HintOrder, HintPoint, HintSender, hints_property
+from tailrace.spark.tasks import hint_sender
+from tailrace.spark.tasks.hint_sender import HintInstruction, HintInstructions, HintPoint, HintSender, hints_property
+from tailrace.spark.tasks.ingest import FRAME_ROWS_MAX
 from tailrace.state.cache.frequency_sketch import SketchSize
 from tailrace.types import BIGINT, DataType, Field
 
@@ -73,14 +73,14 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     return made
 
 
-def _sender(*instructions: HintOrder) -> HintSender:
+def _sender(*instructions: HintInstruction) -> HintSender:
     asked = HintInstructions(7, 2, instructions, SERVERS)
     assert HintInstructions.from_json(asked.to_json()) == asked
     return HintSender(HintPoint("source", SPECS, SketchSize(threshold=254)), ACCESS, asked)
 
 
 def test_a_point_that_sends(wire: Wire) -> None:
-    sender = _sender(HintOrder("first", "source", False), HintOrder("second", "ingest", False))
+    sender = _sender(HintInstruction("first", "source", False), HintInstruction("second", "ingest", False))
     assert sender.active
     sender.rows(COLUMNS, 100)
     sender.finish()
@@ -97,19 +97,19 @@ def test_a_point_that_sends(wire: Wire) -> None:
 
 
 def test_a_task_can_wait_until_its_hints_are_heard(wire: Wire) -> None:
-    sender = _sender(HintOrder("first", "source", False))
+    sender = _sender(HintInstruction("first", "source", False))
     sender.rows(COLUMNS, 100)
     assert not wire.waited
     sender.heard()
     assert wire.waited == ["a", "b"]
-    _sender(HintOrder("first", "ingest", True)).heard()
+    _sender(HintInstruction("first", "ingest", True)).heard()
     assert wire.waited == ["a", "b"] * 2, "when rows passed is known before they come, too"
-    _sender(HintOrder("first", "ingest", False)).heard()
+    _sender(HintInstruction("first", "ingest", False)).heard()
     assert wire.waited == ["a", "b"] * 2
 
 
 def test_a_point_that_is_measured_tells_once(wire: Wire) -> None:
-    sender = _sender(HintOrder("first", "ingest", True), HintOrder("second", "ingest", False))
+    sender = _sender(HintInstruction("first", "ingest", True), HintInstruction("second", "ingest", False))
     assert sender.active
     sender.rows(COLUMNS, 100)
     sender.rows(COLUMNS, 40)
@@ -124,7 +124,7 @@ def test_a_point_that_is_measured_tells_once(wire: Wire) -> None:
 
 
 def test_a_point_that_is_not_asked_does_nothing(wire: Wire) -> None:
-    assert not _sender(HintOrder("first", "ingest", False), HintOrder("third", "source", True)).active
+    assert not _sender(HintInstruction("first", "ingest", False), HintInstruction("third", "source", True)).active
     assert not _sender().active and not wire.sent
 
 
@@ -132,7 +132,7 @@ def test_long_keys_are_sent_where_they_are_needed(wire: Wire) -> None:
     """A server is asked by hashes first, and says that it needs each third."""
     text = Field("s", DataType("string"))
     spec = HintSpec("first", (text,), None, True, 8)
-    asked = HintInstructions(7, 2, (HintOrder("first", "source", False),), SERVERS)
+    asked = HintInstructions(7, 2, (HintInstruction("first", "source", False),), SERVERS)
     sender = HintSender(HintPoint("source", (spec.to_json(),), SketchSize(threshold=254)), ACCESS, asked)
     columns = {"s": pa.array([f"key {number}" for number in range(100)])}
     sender.rows(columns, 100)
@@ -149,7 +149,7 @@ def test_long_keys_are_sent_where_they_are_needed(wire: Wire) -> None:
 
 def test_a_server_that_does_not_hear_is_left_alone(wire: Wire) -> None:
     wire.deaf = {"a"}
-    sender = _sender(HintOrder("first", "source", True), HintOrder("second", "ingest", True))
+    sender = _sender(HintInstruction("first", "source", True), HintInstruction("second", "ingest", True))
     for _ in range(3):
         sender.rows(COLUMNS, 100)
     sender.finish()
@@ -215,7 +215,7 @@ def test_the_controller_moves_plan_and_orders() -> None:
     def epoch(*statuses: OperatorStatus, slack: dict[str, float], hints: int = 0) -> dict[str, Any]:
         control.ran("aggregate", [_done({name: ((ms, 100.0),) for name, ms in slack.items()}, hints)] * len(statuses))
         (told,) = control.after([[status] for status in statuses], session)
-        control.order(session, ACCESS, 1, 0, SERVERS)
+        control.instruct(session, ACCESS, 1, 0, SERVERS)
         return told.to_json()
 
     told = epoch(_status(0, 0, 0, 0, 0, 0), slack={STAGING: 5.0})
@@ -229,7 +229,9 @@ def test_the_controller_moves_plan_and_orders() -> None:
         and "OptimizeRand" in session.conf.values[RULES_CONF]
     )
     instructions = HintInstructions.from_json(session.properties[key] or "")
-    assert instructions.instructions == (HintOrder("aggregate", "source", True),) and instructions.servers == SERVERS
+    assert (
+        instructions.instructions == (HintInstruction("aggregate", "source", True),) and instructions.servers == SERVERS
+    )
 
     for number in (1, 2):  # all are measured twice
         told = epoch(
@@ -244,7 +246,7 @@ def test_the_controller_moves_plan_and_orders() -> None:
     assert told["slackMsP99"] == {"source": 90.0, "ingest": 60.0, STAGING: 5.0}
     assert session.conf.values[RULES_CONF] == "theirs", "the ingest task needs no filter in the plan"
     instructions = HintInstructions.from_json(session.properties[key] or "")
-    assert instructions.instructions == (HintOrder("aggregate", "ingest", False),)
+    assert instructions.instructions == (HintInstruction("aggregate", "ingest", False),)
 
     totals = [30.0, 100.0, 200.0, 0.0, 0.0, 10.0]
     for _ in range(4):  # what is fetched is left over: by what is gone and by what is still there alike

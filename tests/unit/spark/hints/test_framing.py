@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.spark.epoch.epoch_config import FRAME_ROWS_MAX
-from tailrace.spark.epoch.framing import FRAMES, Cut, Framing, FramingRule, cut_of
+from tailrace.spark.hints.framing import FRAMES, Cut, Framing, FramingRule, cut_of
+from tailrace.spark.tasks.ingest import FRAME_ROWS_MAX
 
 RULE = FramingRule(epochs=3, epochs_kept=5, epochs_settling=1, plan_epochs=6, plan_epochs_max=12)
 

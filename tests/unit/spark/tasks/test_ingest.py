@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.spark.epoch import ingest
-from tailrace.spark.epoch.epoch_config import FRAME_ROWS_MAX
-from tailrace.spark.epoch.ingest import chunks
+from tailrace.spark.tasks import ingest
+from tailrace.spark.tasks.ingest import FRAME_ROWS_MAX, chunks
 
 
 @given(st.lists(st.integers(0, 12), max_size=8), st.integers(1, 20), st.integers(1, 6))

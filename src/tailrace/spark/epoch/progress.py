@@ -13,8 +13,8 @@ from tailrace.operators.metrics import with_ratios
 from tailrace.operators.registry import progress_name
 from tailrace.plan.physical import Stage
 from tailrace.server.transport.server_status import OperatorStatus
+from tailrace.spark.epoch.timeline import Step
 from tailrace.spark.hints.lookahead import LookaheadProgress
-from tailrace.spark.query.timeline import Step
 
 
 @dataclass(frozen=True)

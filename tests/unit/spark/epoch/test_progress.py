@@ -15,7 +15,7 @@ from tailrace.operators.metrics import with_ratios
 from tailrace.operators.registry import progress_name
 from tailrace.plan.physical import PhysicalPlan, plan_relation
 from tailrace.server.transport.server_status import OperatorStatus
-from tailrace.spark.query.progress import Durations, EpochProgress, OperatorProgress, QueryIdentity
+from tailrace.spark.epoch.progress import Durations, EpochProgress, OperatorProgress, QueryIdentity
 
 # Of Spark 4's StateOperatorProgress; the two that say when records are removed one by one have no meaning here.
 SPARKS_KEYS = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tailrace.spark.epoch.epoch_config import FRAME_ROWS_MAX
+from tailrace.spark.tasks.ingest import FRAME_ROWS_MAX
 
 FRAMES = (1, 2, 3, 4, 6)
 """The numbers of frames that are tried."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.spark.query.timeline import Step, commit_steps, epoch_steps
+from tailrace.spark.epoch.timeline import Step, commit_steps, epoch_steps
 
 
 def test_steps_follow_each_other_and_calls_are_nobodys() -> None:

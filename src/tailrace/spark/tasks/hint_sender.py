@@ -33,7 +33,7 @@ _extractors: OrderedDict[tuple[str, str, str], HintExtractor] = OrderedDict()
 
 
 @dataclass(frozen=True)
-class HintOrder:
+class HintInstruction:
     """For one operator: the point that sends hints, and whether all tell when rows pass."""
 
     operator: str
@@ -56,7 +56,7 @@ class HintInstructions:
 
     epoch: int
     try_: int
-    instructions: tuple[HintOrder, ...]
+    instructions: tuple[HintInstruction, ...]
     servers: tuple[tuple[ServerAddress, int, int], ...]
 
     def to_json(self) -> str:
@@ -65,7 +65,7 @@ class HintInstructions:
     @classmethod
     def from_json(cls, text: str) -> HintInstructions:
         raw = json.loads(text)
-        raw["instructions"] = tuple(HintOrder(**order) for order in raw["instructions"])
+        raw["instructions"] = tuple(HintInstruction(**order) for order in raw["instructions"])
         raw["servers"] = tuple((ServerAddress(**address), low, high) for address, low, high in raw["servers"])
         return cls(**raw)
 

@@ -1,8 +1,9 @@
-"""The ingest task: Arrow batches in, frames to the owning servers, one receipt out.
+"""The ingest task: Arrow batches in, frames to the state servers that own the rows, one receipt out.
 
-It is the last step of the streaming plan itself, before ``foreachBatch``: behind that wall Spark would first turn every
-row into one of its own and copy it. A plan is made once a run, so what changes from epoch to epoch reaches the tasks as
-``Orders``, in a local property of the job. Properties are logged by Spark, so nothing secret is in them.
+The task is the last step of the streaming plan itself, before ``foreachBatch``: inside the batch function, Spark would
+first convert every row to its own format and copy it. A streaming plan is made once a run, so what changes from epoch
+to epoch reaches the tasks as ``TaskInstructions`` in a local property of the job. Spark logs properties, so they hold
+no secrets.
 
 Runs in Spark's Python workers, once per attempt of a task. A retried, speculative or zombie attempt stages under its
 own attempt id; only the receipts that Spark returns to the driver count.
@@ -27,20 +28,21 @@ from tailrace.operators.registry import ingest_of, spec_from_json
 from tailrace.server.transport.client import connect
 from tailrace.server.transport.server_config import Access, ServerAddress
 from tailrace.server.transport.stage_messages import NOTHING_STAGED, StageKey, StageReceipt
-from tailrace.spark.epoch.epoch_config import FRAME_ROWS_MAX
-from tailrace.spark.epoch.worker import settle
-from tailrace.spark.hints.sender import HintPoint, HintSender, sender_of
-from tailrace.spark.sinks.late_rows import LatePlace, LateWriter
+from tailrace.spark.tasks.hint_sender import HintPoint, HintSender, sender_of
+from tailrace.spark.tasks.late_rows import LatePlace, LateWriter
+from tailrace.spark.tasks.worker import tune_worker
 from tailrace.types import DataType
 
 RECEIPT_DDL = "receipt string"
+FRAME_ROWS_MAX = 1 << 17
+"""Rows of a frame, where nothing is gained by smaller ones."""
 _FRAME_BYTES = 32 << 20
-_FRAMES_ALIKE = 8
+_FRAMES_OF_ONE_SIZE = 8
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What the winning attempt of a task has done. ``staged`` is by server, in the placement's order."""
+    """What a committed attempt of a task has done. ``staged`` is by server, in the placement's order."""
 
     partition: int
     attempt: int
@@ -54,7 +56,7 @@ class Receipt:
     combine_ms: float
     transfer_ms: float
     staged: tuple[StageReceipt, ...]
-    late: tuple[LateRef, ...] = ()  # the rows left out, where somebody wants them
+    late: tuple[LateRef, ...] = ()  # objects with the dropped rows, where the query has a sink for them
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -70,7 +72,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class TaskInstructions:
-    """What tasks need to know of one try of an epoch."""
+    """What ingest tasks need to know of one try of an epoch."""
 
     epoch: int
     try_: int
@@ -92,8 +94,8 @@ class TaskInstructions:
 
 
 def instructions_property(run: str) -> str:
-    """The local property with the orders of a run's epoch."""
-    return f"tailrace.orders.{run}"
+    """The local property with the instructions for the tasks of a run's epoch."""
+    return f"tailrace.instructions.{run}"
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,9 @@ class IngestTask:
     operator: str  # an OperatorSpec as JSON
     types: tuple[tuple[str, str], ...]  # of the input columns in order, name and type
     access: Access
-    late: LatePlace | None = None  # where rows go that are left out; None: nowhere
-    recorded: bool = False  # servers record accesses, and want to know in which order rows came
-    point: HintPoint | None = None  # of hints out of the rows that come, before they are gathered
+    late: LatePlace | None = None  # where dropped rows go; None: nowhere
+    recorded: bool = False  # servers record accesses, and need the order in which rows came
+    point: HintPoint | None = None  # sends hints for the rows as they come, before they are gathered to frames
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -116,7 +118,7 @@ class IngestTask:
         receipt = self._run(
             batches, TaskInstructions.from_json(instructions), context.taskAttemptId(), context.partitionId()
         )
-        settle()
+        tune_worker()
         yield pa.RecordBatch.from_pydict({"receipt": [receipt.to_json()]})
 
     def _run(
@@ -182,7 +184,7 @@ class IngestTask:
 
 
 def _hinting(batches: Iterable[pa.RecordBatch], sender: HintSender) -> Iterator[pa.RecordBatch]:
-    """The batches; hints go out as they come."""
+    """The batches; their hints are sent as they come."""
     for batch in batches:
         sender.rows(dict(zip(batch.schema.names, batch.columns, strict=True)), len(batch))
         yield batch
@@ -195,15 +197,15 @@ def chunks(
     """Batches gathered until a frame is worth sending: Spark's own are a few thousand rows.
 
     However Spark cuts its batches, frames have the same rows: so floating-point numbers are added in the same order
-    when an epoch is replayed. (But for rows so wide that a frame's bytes are its limit.) After every few frames they
-    are twice as large: ``frame_rows`` is what fitted the epoch before, and this one may have a thousand times its rows.
-    The first has ``first_frame`` times as many, the second one time less, and so on down to one: what comes last has
-    the least time to be foretold.
+    when an epoch is replayed. (Except for rows so wide that a frame's bytes are its limit.) Every few frames their size
+    doubles: ``frame_rows`` was right for the epoch before, and this one may have a thousand times its rows. The first
+    frame has ``first_frame`` times ``frame_rows`` rows, the second one time less, and so on down to one: the last rows
+    have the least time for a prefetch.
     """
 
     def rows_of(number: int) -> int:
-        taper, flood = first_frame - number, 1 << number // _FRAMES_ALIKE
-        return max(frame_rows, min(frame_rows * max(taper, flood), FRAME_ROWS_MAX))
+        taper, growth = first_frame - number, 1 << number // _FRAMES_OF_ONE_SIZE
+        return max(frame_rows, min(frame_rows * max(taper, growth), FRAME_ROWS_MAX))
 
     rows_max = rows_of(0)
     chunk: list[pa.RecordBatch] = []
