@@ -15,7 +15,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
 # The report's tests open it in a browser: found, or fetched once into .venv.
 CHROMIUM = export CHROMIUM="$$(scripts/chromium.sh $(VENV)/chromium $(BIN)/python)"
 
-.PHONY: help setup demo test test-unit test-spark test-crash test-lab test-long check bench clean
+.PHONY: help setup demo test test-unit test-spark test-crash test-lab test-long test-versions check bench clean
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -59,6 +59,9 @@ test-lab: setup $(ARCHIVE) ## benchmarks and workloads, small, and the report in
 test-long: setup check $(ARCHIVE) ## all tests, with many more examples and kills
 	@$(JAVA) && $(CHROMIUM) && TAILRACE_TEST_LONG=1 $(PYTEST)
 
+test-versions: setup ## the core of the Spark tests on every supported PySpark and Python; writes docs/support-matrix.md
+	@$(JAVA) && $(BIN)/python scripts/test_versions.py --write
+
 $(ARCHIVE): $(STAMP)
 	@$(JAVA) && echo "archiving Spark's classes for the tests (once) ..." \
 	    && $(BIN)/python tests/support/class_archive.py $@ >$@.log 2>&1 || echo "not archived, see $@.log"
@@ -67,5 +70,5 @@ bench: setup ## the benchmarks at full size: takes minutes, and wants the machin
 	@$(JAVA) && $(BIN)/tailrace bench rmw && $(BIN)/tailrace bench overhead
 
 clean: ## remove what make made, .venv too
-	rm -rf $(VENV) .pytest_cache .hypothesis .mypy_cache .ruff_cache build dist spark-warehouse artifacts
+	rm -rf $(VENV) .venv-versions .pytest_cache .hypothesis .mypy_cache .ruff_cache build dist spark-warehouse artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

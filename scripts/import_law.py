@@ -78,6 +78,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("append", "read_modify_write"),
     ),
     "spark": (
+        ("private",),
         ("tasks", "servers"),
         ("sources", "commit"),
         ("sinks", "hints"),
@@ -89,7 +90,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
 
 FOREIGN: dict[str, tuple[str, ...]] = {
     "pyspark": ("spark", "lab", "testing"),
-    "py4j": ("spark", "lab", "testing"),
+    "py4j": ("spark.private",),
     "pyarrow.flight": ("server",),
     "typer": ("cli",),
     "rich": ("cli", "lab"),
@@ -106,6 +107,16 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "importlib": ("cli", "lab"),  # an import that the law could not see
 }
 """Who may import what is not ours. Lab and testing stand outside the engine, as a user's program does."""
+
+PYSPARK_PRIVATE = ("spark.private", "lab.spark_private")
+"""The only modules that may touch PySpark's underscored API: Spark may change it in any release."""
+
+_PYSPARK_NAMES = """
+    _jvm _jdf _jsc _sc _gateway _jsparkSession _jrdd _jc _jwrite _jreader _jsq _jsqm _jconf _jcatalog _java_obj _jseq
+    _jmap _jcols _jcol _to_java_column _to_seq _active_spark_context _instantiatedSession _sparkSession
+"""
+PYSPARK_NAMES = frozenset(_PYSPARK_NAMES.split())
+"""Underscored attributes by which PySpark's objects lead to the JVM or to each other."""
 
 LAZY = ("cli", "", "operators.*.kind")
 """What may put off an import of much that it may not need, if it says why: commands, the package itself, and the kind
@@ -242,8 +253,10 @@ class _Check(ast.NodeVisitor):
 
     def _foreign(self, node: ast.AST, full: str) -> None:
         for library, parts in FOREIGN.items():
-            if within(full, library) and self.part not in parts:
-                self._tell(node, f"only {', '.join(part + '/' for part in parts)} may import {library}")
+            if within(full, library) and not any(within(self.name, part) for part in parts):
+                self._tell(node, f"only {', '.join(map(_place, parts))} may import {library}")
+        if within(full, "pyspark") and any(part.startswith("_") for part in full.split(".")):
+            self._private(node, full)
 
     # What may be called.
 
@@ -256,6 +269,17 @@ class _Check(ast.NodeVisitor):
         self.functions += 1
         self.generic_visit(node)
         self.functions -= 1
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+        if node.attr in PYSPARK_NAMES and not own:
+            self._private(node, f".{node.attr}")
+        self.generic_visit(node)
+
+    def _private(self, node: ast.AST, what: str) -> None:
+        if self.name not in PYSPARK_PRIVATE:
+            places = " and ".join(map(_place, PYSPARK_PRIVATE))
+            self._tell(node, f"{what} is private to PySpark: only {places} may touch it")
 
     def visit_Call(self, node: ast.Call) -> None:
         if self.part not in OWN_DISK_AND_CLOCK:
@@ -277,6 +301,10 @@ class _Check(ast.NodeVisitor):
                 self._tell(node, f"{owner}.{called.attr}() reads the clock: that belongs to env/")
             elif owner in {f"{name}.random" for name in NUMPY_NAMES}:
                 self._tell(node, f"{owner}.{called.attr}() is randomness: that belongs to env/")
+
+
+def _place(part: str) -> str:
+    return f"{part.replace('.', '/')}.py" if "." in part else f"{part}/"
 
 
 def _shown(name: str) -> str:

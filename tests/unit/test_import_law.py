@@ -60,6 +60,11 @@ def test_the_package_keeps_the_law() -> None:
             "import tailrace.commit.log",
             "tailrace.state.segments.made may not import tailrace.commit.log",
         ),
+        ("spark/query/made", "def f(frame):\n    return frame._jdf", "only spark/private.py and lab/spark_private.py"),
+        ("lab/made", "jvm = SparkContext._jvm", "._jvm is private to PySpark"),
+        ("spark/query/made", "from pyspark.sql import _thing", "pyspark.sql._thing is private to PySpark"),
+        ("spark/query/made", "from py4j.protocol import Py4JError", "only spark/private.py may import py4j"),
+        ("spark/tasks/made", "import tailrace.spark.query", "tailrace.spark.tasks.made may not import"),
         (
             "plan/stores",
             "from tailrace.server.transport.client import StateClient",

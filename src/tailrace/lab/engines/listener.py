@@ -8,7 +8,6 @@ import threading
 from collections import defaultdict
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql.streaming.listener import (
     JStreamingQueryListener,
     QueryProgressEvent,
@@ -16,6 +15,8 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+
+from tailrace.lab.spark_private import running_jvm
 
 
 class Heard:
@@ -40,8 +41,7 @@ class EngineListener(StreamingQueryListener):
 
     @property
     def _jlistener(self) -> Any:
-        jvm: Any = SparkContext._jvm
-        return jvm.PythonStreamingQueryListenerWrapper(_AsJson(self))
+        return running_jvm().PythonStreamingQueryListenerWrapper(_AsJson(self))
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         self.of(str(event.id)).ended.clear()  # comes before ``start`` returns

@@ -11,7 +11,6 @@ import re
 from functools import cached_property
 from pathlib import Path
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import AnalysisException
@@ -22,6 +21,7 @@ from tailrace.env.randomness import short_id
 from tailrace.env.stores.location import CLOUD_SCHEMES, open_store
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import CheckpointError
+from tailrace.spark.private import JAVA_ERROR
 
 
 class SparkLogFiles:
@@ -79,7 +79,7 @@ class SparkLogFiles:
         try:
             found = self._spark.read.format("binaryFile").load(f"{self._checkpoint}/{name}")
             return [bytes(row.content) for row in found.select("content").collect()] == [name.encode()]
-        except (PySparkException, Py4JJavaError):  # it is not there, or Spark has no way there at all
+        except (PySparkException, JAVA_ERROR):  # the object is not there, or Spark has no such file system
             return False
         finally:
             store.delete([name])

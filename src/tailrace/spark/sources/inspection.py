@@ -1,17 +1,14 @@
 """Which DataFrames Tailrace can take, and what their sources can do, decided before anything starts.
 
-Upstream operators and sources are found in the analysed plan. PySpark offers no public way to it other than printed
-text, so this one file walks the JVM's tree; nothing else may.
+Upstream operators and sources are found in the analysed plan (``private.streaming_plan``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from pyspark.sql import DataFrame
 
 from tailrace.errors import AnalysisError
+from tailrace.spark.private import expression_ids, streaming_plan
 
 _STATEFUL = {
     "Aggregate": "groupBy().agg()",
@@ -28,7 +25,7 @@ _STATEFUL = {
 
 _FILES = frozenset({"parquet", "json", "csv", "orc", "text", "avro", "xml", "binaryfile"})
 _REREAD = frozenset({"kafka", "rate", "rate-micro-batch"})
-"""They give an epoch again by its offsets, however often, also after Spark has told them that it is committed."""
+"""They give an epoch again by its offsets, however often, also after Spark has committed it."""
 
 
 def check_source(source: object) -> DataFrame:
@@ -53,88 +50,56 @@ def check_source(source: object) -> DataFrame:
 def read_once(frame: DataFrame) -> tuple[str, ...]:
     """Why some of its sources may not give an epoch again once Spark has committed it. Unknown sources may not."""
     reasons = []
-    for node in _streaming(frame):
-        name = node.nodeName()
-        if name == "StreamingRelation":
-            source = node.dataSource()
-            kind = str(source.className()).lower()
+    for node in streaming_plan(frame):
+        if node.name == "StreamingRelation":
+            kind, options = node.file_source()
+            cleaned = options.get("cleansource", "off").lower()
             if kind not in _FILES:
                 reasons.append(f"source {kind} is not known to give an epoch twice")
-            elif (cleaned := _option(source.options(), "cleanSource")) not in (None, "off"):
+            elif cleaned != "off":
                 reasons.append(f"files are cleaned (cleanSource {cleaned}) once an epoch is committed")
-        elif name == "StreamingRelationV2":
-            kind = str(node.sourceName()).lower()
+        elif node.name == "StreamingRelationV2":
+            kind, options = node.table_source()
             if kind not in _REREAD:
                 reasons.append(f"source {kind} is not known to give an epoch twice")
-            elif kind == "kafka" and str(node.extraOptions().get("failOnDataLoss")).lower() == "false":
+            elif kind == "kafka" and options.get("failondataloss", "true").lower() == "false":
                 # By default the query fails where records of an epoch are gone. A replay must not be smaller instead.
                 reasons.append(
                     "Kafka leaves out records that are gone (failOnDataLoss false) when an epoch is read again"
                 )
-        elif node.children().isEmpty():
-            reasons.append(f"{name} is not known to give an epoch twice")
+        elif node.is_leaf:
+            reasons.append(f"{node.name} is not known to give an epoch twice")
     return tuple(dict.fromkeys(reasons))
 
 
 _OPAQUE = frozenset({"MapInPandas", "MapInArrow", "PythonMapInArrow", "MapPartitions", "Generate"})
-"""They give columns of their own, whatever these hold."""
+"""Operators whose output columns are new ones, even where they hold the same values."""
 
 
 def carries(before: DataFrame, after: DataFrame, name: str) -> bool:
-    """Whether a column of ``before`` is, as far as the plan tells, the same in ``after``, which is made of it.
+    """Whether a column of ``before`` is, by the plan, the same in ``after``, which is made of it.
 
-    Where what lies between is opaque, a column of the same name is taken for the same.
+    Where an operator between them is opaque, a column of the same name is taken for the same.
     """
-    first, last = (_column_id(frame, name) for frame in (before, after))
-    if first is None or last is None:
+    first, last = (expression_ids(frame, name) for frame in (before, after))
+    if len(first) != 1 or len(last) != 1:
         return False
     return first == last or _opaque(after) > _opaque(before)
 
 
-def _column_id(frame: DataFrame, name: str) -> int | None:
-    jdf: Any = frame._jdf
-    output = jdf.queryExecution().analyzed().output()
-    found = [output.apply(i) for i in range(output.size()) if output.apply(i).name() == name]
-    return int(found[0].exprId().id()) if len(found) == 1 else None
-
-
 def _opaque(frame: DataFrame) -> int:
-    return sum(node.nodeName() in _OPAQUE for node in _streaming(frame))
-
-
-def _option(options: Any, name: str) -> str | None:
-    pairs = options.iterator()
-    while pairs.hasNext():
-        pair = pairs.next()
-        if str(pair._1()).lower() == name.lower():
-            return str(pair._2()).lower()
-    return None
-
-
-def _streaming(frame: DataFrame) -> Iterator[Any]:
-    """Every operator of the analysed plan that works on a stream."""
-    jdf: Any = frame._jdf
-    pending = [jdf.queryExecution().analyzed()]
-    while pending:
-        node = pending.pop()
-        if node.isStreaming():
-            yield node
-            children = node.children()
-            pending += [children.apply(i) for i in range(children.size())]
+    return sum(node.name in _OPAQUE for node in streaming_plan(frame))
 
 
 def _refuse_stateful(source: DataFrame) -> None:
-    for node in _streaming(source):
-        name = node.nodeName()
-        if name in _STATEFUL:
+    for node in streaming_plan(source):
+        if node.name in _STATEFUL:
             raise AnalysisError(
-                f"{_STATEFUL[name]} before tr.stream() is Spark's own stateful operator, and its state could fall "
+                f"{_STATEFUL[node.name]} before tr.stream() is Spark's own stateful operator, and its state could fall "
                 "apart from Tailrace's after a crash: move it behind Tailrace (in foreachBatch), or write its result "
                 "to a table first and stream from that"
             )
-        children = node.children()
-        nodes = [children.apply(i) for i in range(children.size())]
-        if name == "Join" and sum(child.isStreaming() for child in nodes) > 1:
+        if node.name == "Join" and len(node.streaming_inputs) > 1:
             raise AnalysisError(
                 "a join of two streams before tr.stream() is Spark's own stateful operator, and its state could fall "
                 "apart from Tailrace's after a crash: write its result to a table first and stream from that"

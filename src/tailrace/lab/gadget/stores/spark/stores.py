@@ -33,6 +33,7 @@ from tailrace.lab.gadget.stores.contract import (
     words_of,
 )
 from tailrace.lab.gadget.stores.spark import kernels as sk
+from tailrace.lab.spark_private import hadoop_configuration, jvm_of, object_array, session_conf
 
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 _RUN = "00000000-0000-0000-0000-000000000000"
@@ -129,7 +130,7 @@ def _spark() -> Any:
 
 @cache
 def _player_class() -> Any:
-    jvm = _spark()._jvm
+    jvm = jvm_of(_spark())
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())
     compiler.cook(_PLAYER)
@@ -143,12 +144,12 @@ class _SparkStore(Store):
     def __init__(self, settings: Settings) -> None:
         spark = _spark()
         player = _player_class()
-        jvm = spark._jvm
+        jvm = jvm_of(spark)
         self._memory_bytes = settings.memory_bytes
         self._requests, self._answers = settings.folder / "requests", settings.folder / "answers"
         for name, value in self._confs().items():
             spark.conf.set(name, value)
-        hadoop = jvm.org.apache.hadoop.conf.Configuration(spark._jsc.hadoopConfiguration())
+        hadoop = hadoop_configuration(spark)
         hadoop.set("sql.streaming.runId", _RUN)  # a store asks for the query that it is of
         schema = jvm.org.apache.spark.sql.types.StructType.fromDDL("bytes BINARY")
         state = getattr(jvm, _STATE)
@@ -159,15 +160,13 @@ class _SparkStore(Store):
             schema,
             state.NoPrefixKeyStateEncoderSpec(schema),
             False,
-            state.StateStoreConf.apply(spark._jsparkSession.sessionState().conf()),
+            state.StateStoreConf.apply(session_conf(spark)),
             hadoop,
             False,
             jvm.scala.Option.empty(),
         )
         self._store = self._provider.getStore(0, jvm.scala.Option.empty(), False, False)
-        arguments = spark.sparkContext._gateway.new_array(jvm.Object, 1)
-        arguments[0] = self._store
-        self._player = player.newInstance(arguments)
+        self._player = player.newInstance(object_array(spark, self._store))
 
     def _confs(self) -> dict[str, str]:
         return {}

@@ -1,0 +1,135 @@
+"""The only module of ``spark/`` that touches PySpark's underscored API, and with it Spark's classes in the JVM.
+
+None of this is promised by Spark, so any release may change it. Each use is one small function, whose docstring says
+why there is no public way; ``tests/spark/test_private.py`` runs each of them on a live session, and ``make
+test-versions`` runs that on every supported version. Where Spark has changed, a function raises ``AnalysisError`` with
+the versions that are supported, instead of an ``AttributeError`` in the middle of a query.
+
+Threads: the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pyspark
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import DataFrame
+
+from tailrace.errors import AnalysisError
+
+JAVA_ERROR = Py4JJavaError
+"""Raised for an error of the JVM that PySpark has no exception of its own for. PySpark has no public name for it."""
+
+_BATCH_NODE = "org.apache.spark.sql.execution.LogicalRDD"
+_SUPPORTED = "docs/support-matrix.md lists the versions of PySpark that are tested: install one of them"
+
+
+class PlanNode:
+    """One operator of an analysed plan that works on a stream."""
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+        with _changed("LogicalPlan.nodeName()"):
+            self.name = str(node.nodeName())
+
+    @property
+    def is_leaf(self) -> bool:
+        with _changed("LogicalPlan.children()"):
+            return bool(self._node.children().isEmpty())
+
+    @property
+    def streaming_inputs(self) -> list[PlanNode]:
+        with _changed("LogicalPlan.children()"):
+            children = self._node.children()
+            nodes = [children.apply(number) for number in range(children.size())]
+            return [PlanNode(node) for node in nodes if node.isStreaming()]
+
+    def file_source(self) -> tuple[str, Mapping[str, str]]:
+        """Of a node ``StreamingRelation``: the format, and the user's options by their names in lower case."""
+        with _changed("StreamingRelation.dataSource()"):
+            source = self._node.dataSource()
+            return str(source.className()).lower(), _options(source.options())
+
+    def table_source(self) -> tuple[str, Mapping[str, str]]:
+        """Of a node ``StreamingRelationV2``: the format, and the user's options by their names in lower case."""
+        with _changed("StreamingRelationV2.sourceName()"):
+            options = self._node.extraOptions().asCaseSensitiveMap()
+            pairs = {str(name).lower(): str(options[name]) for name in options}
+            return str(self._node.sourceName()).lower(), pairs
+
+
+def streaming_plan(frame: DataFrame) -> Iterator[PlanNode]:
+    """Every operator of the analysed plan that works on a stream, the last one first.
+
+    Which sources and which stateful operators a DataFrame has decides whether Tailrace can take it. PySpark offers the
+    plan as printed text only (``explain``), from which options of a source cannot be read.
+    """
+    with _changed("DataFrame._jdf.queryExecution().analyzed().isStreaming()"):
+        root = _analyzed(frame)
+        pending = [PlanNode(root)] if root.isStreaming() else []
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += node.streaming_inputs
+
+
+def expression_ids(frame: DataFrame, name: str) -> list[int]:
+    """The ids of the output columns of this name. Two DataFrames share an id where a column is passed on unchanged.
+
+    Names tell nothing: ``withColumn`` may put another column under an old name. PySpark does not show the ids.
+    """
+    with _changed("DataFrame._jdf.queryExecution().analyzed().output()"):
+        output = _analyzed(frame).output()
+        columns = [output.apply(number) for number in range(output.size())]
+        return [int(column.exprId().id()) for column in columns if column.name() == name]
+
+
+def batch_texts(batch: DataFrame, tasks_max: int) -> list[str] | None:
+    """Runs the job of a batch of ``foreachBatch``: the only column, of the only row of every task.
+
+    Such a batch is an RDD with a name for Spark's planner. To collect it as a DataFrame, Spark plans, compiles and
+    watches a second query just to hand a few rows over: 10 to 20 ms of every epoch. So the RDD is collected. (Its
+    iterators may reuse one row object for all of their rows: each has one row only.) None where the batch is something
+    else, or has more than ``tasks_max`` tasks: every row costs two calls to the JVM.
+    """
+    with _changed("DataFrame._jdf.queryExecution().logical()"):
+        jdf: Any = batch._jdf
+        plan = jdf.queryExecution().logical()
+        if plan.getClass().getName() != _BATCH_NODE:
+            return None
+        rdd = plan.rdd()
+        if rdd.getNumPartitions() > tasks_max:
+            return None
+        return [str(row.getString(0)) for row in rdd.collect()]
+
+
+def _analyzed(frame: DataFrame) -> Any:
+    jdf: Any = frame._jdf
+    return jdf.queryExecution().analyzed()
+
+
+def _options(options: Any) -> dict[str, str]:
+    """A map of Scala's."""
+    found = {}
+    pairs = options.iterator()
+    while pairs.hasNext():
+        pair = pairs.next()
+        found[str(pair._1()).lower()] = str(pair._2())
+    return found
+
+
+@contextmanager
+def _changed(what: str) -> Iterator[None]:
+    """Says which private interface is gone. An error of the JVM itself, as of a failed job, passes unchanged."""
+    try:
+        yield
+    except Py4JJavaError:
+        raise
+    except (AttributeError, TypeError, Py4JError) as error:
+        raise AnalysisError(
+            f"PySpark {pyspark.__version__} has no {what}, which Tailrace needs and Spark does not promise: "
+            f"{_SUPPORTED} ({error})"
+        ) from error

@@ -1,0 +1,81 @@
+"""Each use of what Spark does not promise, on a live session: it fails with the name of the interface that has changed.
+
+Run on every supported version by ``make test-versions``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.spark import private
+
+
+def test_the_plan_of_a_stream_shows_operators_and_sources(spark: SparkSession, tmp_path: Path) -> None:
+    files = spark.readStream.schema("k bigint").option("CleanSource", "DELETE").json(str(tmp_path))
+    rate = spark.readStream.format("rate").option("RowsPerSecond", "7").load().selectExpr("value AS k")
+    table = spark.range(3).withColumnRenamed("id", "k")
+    plan = list(private.streaming_plan(files.union(rate).join(table, "k")))
+    names = [node.name for node in plan]
+    assert names.count("Join") == 1 and names.count("Union") == 1, names
+    assert len(next(node for node in plan if node.name == "Join").streaming_inputs) == 1, "the table is no stream"
+    assert len(next(node for node in plan if node.name == "Union").streaming_inputs) == 2
+    (file_node,) = (node for node in plan if node.name == "StreamingRelation")
+    (rate_node,) = (node for node in plan if node.name == "StreamingRelationV2")
+    assert file_node.is_leaf and rate_node.is_leaf
+    kind, options = file_node.file_source()
+    assert kind == "json" and options["cleansource"] == "DELETE"
+    kind, options = rate_node.table_source()
+    assert kind == "rate" and options["rowspersecond"] == "7"
+
+
+def test_a_batch_has_no_streaming_plan(spark: SparkSession) -> None:
+    assert list(private.streaming_plan(spark.range(1))) == []
+
+
+def test_a_column_keeps_its_expression_id_while_it_is_passed_on(spark: SparkSession) -> None:
+    before = spark.range(1).selectExpr("id AS a", "id AS b")
+    (first,) = private.expression_ids(before, "a")
+    assert private.expression_ids(before.where("a > 0").select("b", "a"), "a") == [first]
+    assert private.expression_ids(before.selectExpr("a + 1 AS a"), "a") != [first]
+    assert private.expression_ids(before, "c") == []
+    assert len(private.expression_ids(before.select("a", "a"), "a")) == 2
+
+
+@pytest.mark.parametrize(("tasks_max", "direct"), [(2, True), (1, False)])
+def test_a_batch_is_collected_without_a_second_query(
+    spark: SparkSession, tmp_path: Path, tasks_max: int, direct: bool
+) -> None:
+    spark.range(0, 6, 1, 1).write.parquet(str(tmp_path / "in"))
+    found: list[list[str] | None] = []
+
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"text": [f"{sum(len(batch) for batch in batches)} rows"]})
+
+    def look(batch: DataFrame, epoch: int) -> None:
+        found.append(private.batch_texts(batch, tasks_max))
+        found.append(private.batch_texts(batch.where("text IS NOT NULL"), tasks_max))
+
+    rows = spark.readStream.schema("id long").parquet(str(tmp_path / "in")).repartition(2)
+    query = (
+        rows.mapInArrow(count, "text string")
+        .writeStream.foreachBatch(look)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    texts, transformed = found
+    assert transformed is None, "a DataFrame that was made of a batch must be planned"
+    assert (texts == ["3 rows", "3 rows"]) if direct else (texts is None)
+
+
+def test_an_error_that_pyspark_has_no_name_for(spark: SparkSession) -> None:
+    """Reading from a file system that Spark does not have: its error is one of these two, in every version."""
+    with pytest.raises((PySparkException, private.JAVA_ERROR)):
+        spark.read.format("binaryFile").load("nosuch://place/file").collect()
