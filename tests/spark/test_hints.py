@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ from support.queries.engines import run
 from support.queries.simple import ROLLING, SCHEMA, SECOND, SUMS, Scripted
 from tailrace.operators.ingest.hint_spec import HintSpec
 from tailrace.server.transport.server_config import Access
-from tailrace.spark.hints import control as hint_control
-from tailrace.spark.hints.lookahead import Rule
 from tailrace.spark.hints.points import RULES_CONF, placed, point_conf, points_of
 from tailrace.spark.sources.transforms import Transformed, frame_of, then
 from tailrace.state.cache.frequency_sketch import SketchSize
@@ -29,7 +26,7 @@ from tailrace.testing import Question, ScriptedSource, Windows
 from tailrace.types import BIGINT, Field
 
 KEYS_EACH = 12_000
-NEVER_HOT = {"sketchThreshold": "254", "sketchInterval": "1000000000"}
+NEVER_HOT = {"sketchMemory": "4MB"}
 NEVER_ENOUGH = {"hintMargin": "1 hour"}
 """No candidate has so much slack: the first one is taken, whatever the machine's speed."""
 SMALL = {
@@ -37,16 +34,8 @@ SMALL = {
     "shards": "8",
     "coldReadTime": "1 millisecond",
     "coldReadDepth": "1024",
-    "hintWorth": "0 seconds",
 }
 """Little memory, and a disk that is slow enough for hints to be worth it, however little they bring."""
-
-
-@pytest.fixture(autouse=True)
-def first_point_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where none has slack enough: else it would depend on how far apart in time these points happen to be, and on how
-    much earlier than staging they are for their bytes."""
-    monkeypatch.setattr(hint_control, "Rule", partial(Rule, slack_share=float("inf"), bytes_max=float("inf")))
 
 
 def batches(epochs: int) -> tuple[pa.Table, ...]:
@@ -126,7 +115,7 @@ def test_hints_of_every_key_go_ahead_of_its_row(spark: SparkSession, tmp_path: P
     candidates = ["source", "transform 1", "ingest", "staging"]
     assert all(each["candidates"] == candidates for each in seen)
     quiet = [each for each in seen if each["lookahead"] == "staging"]
-    assert quiet and not any(each["numHints"] for each in quiet), "none until cold state was waited for"
+    assert quiet and not any(each["numHints"] for each in quiet), "none until spilled state was waited for"
     ahead = [each for each in seen if each["lookahead"] == "source"]
     assert ahead, [each["reason"] for each in seen]
     whole = [each for each in ahead if each["numHints"] == KEYS_EACH]  # on a machine that hangs some may be lost

@@ -131,37 +131,19 @@ class SpillAccess:
 
 
 @dataclass(frozen=True)
-class Sketch:
-    """The counters that tell which keys are hot: ``rows`` of ``width`` counters of ``bits``.
-
-    A key is hot while all its counters exceed ``threshold``; after every ``interval`` rows all are halved.
-    """
-
-    rows: int = option("sketchRows", Integer(1, 16), 4, "Rows of counters in the sketch of hot keys.")
-    width: int = option("sketchWidth", Integer(1, 1 << 24), 4096, "Counters in a row of the sketch of hot keys.")
-    bits: int = option("sketchBits", Integer(2, 16), 8, "Bits of a counter in the sketch of hot keys: 2, 4, 8 or 16.")
-    threshold: int = option("sketchThreshold", Integer(0, (1 << 16) - 2), 32, "How often a hot key is counted.")
-    interval: int = option("sketchInterval", Integer(1, 1 << 40), 65_536, "After how many rows counters are halved.")
-
-
-@dataclass(frozen=True)
 class HintTuning:
     """How state is fetched before the rows that need it are applied."""
 
     lookahead: HintSource = option(
         "lookahead", Choice(HintSource), HintSource.AUTO, "From which point of the query prefetch hints come."
     )
-    sketch: Sketch = Sketch()
+    sketch_bytes: int = option(
+        "sketchMemory", Size(1 << 10), 16 << 10, "Memory of each sketch that finds hot keys, which need no hints."
+    )
     margin: Micros = option(
         "hintMargin", Duration(), Micros(2_000), "How much earlier than a fetch takes a hint has to come."
     )
-    waste_max: float = option("hintWaste", Number(0, 1), 0.0, "The share of fetched records that may go unused.")
-    worth: Micros = option(
-        "hintWorth",
-        Duration(zero_ok=True),
-        Micros(20_000),
-        "How long an epoch's rows have to wait for spilled state before hints come from further upstream.",
-    )
+    waste_max: float = option("hintWaste", Number(0, 1), 0.05, "The share of fetched records that may go unused.")
 
     @property
     def upstream(self) -> bool:
@@ -302,9 +284,7 @@ def parse_options(ours: Mapping[str, str]) -> Options:
     >>> parse_options({"memory": "512MB", "route": "shuffle"}).memory_bytes
     536870912
     """
-    options = parsed(Options(), ours)
-    _check_sketch(options.hints.sketch)
-    return options
+    return parsed(Options(), ours)
 
 
 def changed_options(options: Options) -> list[tuple[Option, str]]:
@@ -314,16 +294,6 @@ def changed_options(options: Options) -> list[tuple[Option, str]]:
     [('memory', '2GB')]
     """
     return [(each, each.values.show(value)) for each, value in declared(options) if value != each.default]
-
-
-def _check_sketch(sketch: Sketch) -> None:
-    if sketch.bits not in (2, 4, 8, 16):
-        raise AnalysisError(f"option 'sketchBits' must be 2, 4, 8 or 16, but is {sketch.bits}")
-    if sketch.threshold > (1 << sketch.bits) - 2:  # a counter that is full can exceed no threshold
-        raise AnalysisError(
-            f"option 'sketchThreshold' must be an integer from 0 to {(1 << sketch.bits) - 2} where counters have "
-            f"{sketch.bits} bits, but is {sketch.threshold}"
-        )
 
 
 def parse_locations(ours: Mapping[str, str]) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import pytest
 
 import tailrace as tr
 from support.bids import SCHEMA, RecordingRuntime
-from tailrace.api.options import HintSource, HintTuning, Options, Sketch, parse_options
+from tailrace.api.options import HintSource, HintTuning, Options, parse_options
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.api.windows import count_window, session_window, window
@@ -96,14 +96,11 @@ def test_panes_are_those_of_the_state() -> None:
 
 
 def test_options_of_hints() -> None:
-    given = {"lookahead": "staging", "hintMargin": "5 milliseconds", "hintWaste": "0.25", "sketchBits": "4"}
-    found = parse_options(
-        {**given, "sketchRows": "2", "sketchWidth": "100", "sketchThreshold": "14", "sketchInterval": "1000"}
-    ).hints
-    assert found == HintTuning(HintSource.STAGING, Sketch(2, 100, 4, 14, 1000), 5000, 0.25)  # type: ignore[arg-type]
-    assert parse_options({}).hints == HintTuning() and HintTuning().worth == 20_000
-    assert parse_options({"hintWorth": "0 seconds"}).hints.worth == 0
-    for name, wrong in [("sketchBits", "3"), ("sketchThreshold", "255"), ("hintWaste", "2"), ("lookahead", "source")]:
+    given = {"lookahead": "staging", "hintMargin": "5 milliseconds", "hintWaste": "0.25", "sketchMemory": "64KB"}
+    found = parse_options(given).hints
+    assert found == HintTuning(HintSource.STAGING, 64 << 10, Micros(5000), 0.25)
+    assert parse_options({}).hints == HintTuning()
+    for name, wrong in [("sketchMemory", "1000"), ("hintWaste", "2"), ("lookahead", "source")]:
         with pytest.raises(AnalysisError, match=name):
             parse_options({name: wrong})
 

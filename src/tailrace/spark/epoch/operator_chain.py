@@ -101,7 +101,7 @@ class OperatorChain:
                 )
             )
         if self._hints is not None:
-            self._hints.ran(operator.name, done, sum(each.bytes for _, _, staged in sent for each in staged))
+            self._hints.ran(operator.name, done)
         return done
 
     def _exchange(self, this: EpochTry, before: Stage, stage: Stage) -> list[Exchanged]:

@@ -34,8 +34,7 @@ class HintPlan:
     def of(cls, relation: Relation, plan: PhysicalPlan) -> HintPlan:
         first = chain(relation)[0]
         shuffled = plan.options.route is Route.SHUFFLE
-        size = plan.options.hints.sketch
-        sketch = SketchSize(size.rows, size.width, size.bits, size.threshold, size.interval)
+        sketch = SketchSize.of_memory(plan.options.hints.sketch_bytes)
         able = (
             plan.options.spilled.prefetch is Prefetch.ON and plan.options.hints.upstream and not isinstance(first, Join)
         )

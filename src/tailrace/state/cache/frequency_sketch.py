@@ -41,6 +41,15 @@ class SketchSize:
                 f"stops at {self.counter_max}, but is {self.threshold}"
             )
 
+    @classmethod
+    def of_memory(cls, nbytes: int) -> SketchSize:
+        """A sketch of about so many bytes: four rows of 8-bit counters, halved after 16 keys for each counter of a row.
+
+        So where all keys come equally often, a counter is 32 at most on average, which is the threshold.
+        """
+        width = max(1, nbytes // 4)
+        return cls(rows=4, width=width, bits=8, threshold=32, interval=16 * width)
+
     @property
     def counter_max(self) -> int:
         return (1 << self.bits) - 1

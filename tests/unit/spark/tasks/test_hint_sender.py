@@ -11,10 +11,9 @@ import pytest
 
 import tailrace as tr
 from support.bids import RecordingRuntime
-from tailrace.api.options import HintTuning, Options
+from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
-from tailrace.ids import Micros
 from tailrace.operators.ingest.hint_extractor import HASH_COLUMN, hash_columns
 from tailrace.operators.ingest.hint_spec import HintSpec
 from tailrace.plan.physical import PhysicalPlan, plan_relation
@@ -23,12 +22,12 @@ from tailrace.server.transport.hint_message import HintMessage
 from tailrace.server.transport.server_config import Access, ServerAddress
 from tailrace.server.transport.server_status import OperatorStatus
 from tailrace.spark.hints.control import HintControl
+from tailrace.spark.hints.framing import Cut
 from tailrace.spark.hints.lookahead import STAGING
 from tailrace.spark.hints.plan import HintPlan
 from tailrace.spark.hints.points import RULES_CONF
 from tailrace.spark.tasks import hint_sender
 from tailrace.spark.tasks.hint_sender import HintInstruction, HintInstructions, HintPoint, HintSender, hints_property
-from tailrace.spark.tasks.ingest import FRAME_ROWS_MAX
 from tailrace.state.cache.frequency_sketch import SketchSize
 from tailrace.types import BIGINT, DataType, Field
 
@@ -181,11 +180,11 @@ class Session:
         self.properties[name] = value
 
 
-def _plan(worth: int = 0) -> PhysicalPlan:
+def _plan() -> PhysicalPlan:
     schema = (KEY, Field("v", DataType("bigint")))
     relation = Stream("a DataFrame", schema, RecordingRuntime()).groupBy("k").agg(tr.sum("v")).relation
     assert relation is not None
-    return plan_relation(relation, OutputMode.UPDATE, Options(hints=HintTuning(worth=Micros(worth))))
+    return plan_relation(relation, OutputMode.UPDATE, Options())
 
 
 def _status(misses: float, hits: float, fetched: float, wasted: float, pending: float, fetch: float) -> OperatorStatus:
@@ -204,7 +203,7 @@ def _done(slack: dict[str, tuple[tuple[float, float], ...]], hints: int) -> Epoc
     return EpochResult(None, None, None, None, None, slack, hints, 8 * hints)  # type: ignore[arg-type]
 
 
-def test_the_controller_moves_plan_and_orders() -> None:
+def test_the_controller_moves_plan_and_instructions() -> None:
     plan = _plan()
     points = (HintPoint("source", (SPECS[0],), SketchSize()),)
     candidates = {"aggregate": ("source", "ingest", STAGING)}
@@ -256,58 +255,32 @@ def test_the_controller_moves_plan_and_orders() -> None:
     assert session.properties[key] is None, "tasks have nothing to do any more"
 
 
-def test_tasks_send_smaller_frames_where_rows_have_waited() -> None:
-    control = HintControl(_plan(20_000), HintPlan((), (), None, {"aggregate": ("ingest", STAGING)}, False))
+def test_tasks_send_three_frames_where_rows_have_waited() -> None:
+    control = HintControl(_plan(), HintPlan((), (), None, {"aggregate": ("ingest", STAGING)}, False))
     session: Any = Session()
     conf = "spark.sql.execution.arrow.maxRecordsPerBatch"
     session.conf.values[conf] = "10000"
+    missed, hit = 0, 0
 
-    waited, missed, hit = 0.0, 0, 0
+    def epoch(misses: int, hits: int, task_rows: int) -> tuple[Cut, str]:
+        nonlocal missed, hit
+        missed, hit = missed + misses, hit + hits
+        (progress,) = control.after([[_status(missed, hit, 0, 0, 0, 1.0)]], session, task_rows)
+        frames.append(progress.to_json()["frames"])
+        return control.cut, session.conf.values[conf]
 
-    def epoch(wait_ms: float, task_rows: int, spilled: int = 5) -> tuple[int, str]:
-        nonlocal waited, missed, hit
-        waited, missed, hit = waited + wait_ms, missed + bool(wait_ms) * spilled, hit + (not wait_ms) * spilled
-        status = _status(missed, hit, 0, 0, 0, 1.0)
-        told = replace(status, metrics={**status.metrics, "spilledWaitMs": waited})
-        control.after([[told]], session, task_rows)
-        return control.cut.rows, session.conf.values[conf]
-
-    whole = (FRAME_ROWS_MAX, "10000")
-    assert [epoch(0.0, 9_000) for _ in range(5)] == [whole] * 5
-    assert epoch(4.0, 9_000) == epoch(0.5, 9_000) == whole, "once, and not for long"
-    assert epoch(4.0, 200) == whole, "too few rows to be worth it"
-    for _ in range(4):
-        last = epoch(1.5, 9_000)
-    assert last == (3_072, "3072"), "a task's rows in two frames, the first twice as large"
-    assert epoch(0.0, 8_000) == epoch(0.0, 10_000) == epoch(0.0, 0) == (3_072, "3072"), "it seldom changes"
-    assert epoch(0.0, 100_000) == (34_816, "10000"), "never more than the user has said"
-    assert epoch(0.0, 300) == (128, "128")
+    frames: list[int] = []
+    whole = (Cut(), "10000")
+    assert [epoch(0, 5, 9_000) for _ in range(3)] == [whole] * 3
+    assert epoch(4, 1, 200) == whole, "too few rows to be worth it"
+    assert epoch(0, 5, 9_000) == (Cut(1_500, 3), "1500"), "a half, a third and a sixth of a task's rows"
+    assert epoch(0, 5, 8_000) == epoch(0, 5, 10_000) == epoch(0, 5, 0) == (Cut(1_500, 3), "1500"), "it seldom changes"
+    assert epoch(0, 5, 100_000) == (Cut(16_667, 3), "10000"), "never more than the user has set"
+    assert epoch(0, 5, 300) == (Cut(128, 3), "128")
     for _ in range(16):
-        last = epoch(0.0, 300, 0)
-    assert last == whole, "nothing was cold for long"
-
-
-def test_the_longest_wait_of_several_servers_counts() -> None:
-    plan = _plan(20_000)
-    control = HintControl(plan, HintPlan((), (), None, {"aggregate": ("ingest", STAGING)}, False))
-
-    def epochs(waits: list[float]) -> bool:
-        for _ in range(40):
-            told = []
-            for number, wait in enumerate(waits):
-                totals[number] += wait
-                status = _status(sum(totals), 0, 0, 0, 0, 1.0)
-                told.append([replace(status, metrics={**status.metrics, "spilledWaitMs": totals[number]})])
-            control.after(told, session, 1000)
-        framing = control.lookaheads["aggregate"].framing
-        assert framing is not None
-        return framing.in_plan
-
-    session: Any = Session()
-    session.conf.values["spark.sql.execution.arrow.maxRecordsPerBatch"] = "10000"
-    totals = [0.0, 0.0, 0.0]
-    assert not epochs([15.0, 15.0, 15.0]), "they wait side by side"
-    assert epochs([0.0, 45.0, 0.0])
+        last = epoch(0, 0, 300)
+    assert last == whole, "no spilled record was read for long"
+    assert frames[:5] == [1, 1, 1, 1, 1] and set(frames[5:]) == {3}
 
 
 def test_a_replaced_server_counts_from_zero() -> None:

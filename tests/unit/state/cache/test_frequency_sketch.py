@@ -130,3 +130,10 @@ def test_skewed_keys_need_few_hints() -> None:
 def test_what_cannot_be_is_refused(bad: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
         SketchSize(**bad)
+
+
+@given(st.integers(1 << 10, 1 << 20))
+def test_a_sketch_is_made_for_so_much_memory(nbytes: int) -> None:
+    size = SketchSize.of_memory(nbytes)
+    assert nbytes - 4 <= size.nbytes < nbytes + 4 * 8
+    assert SketchSize.of_memory(16 << 10) == SketchSize()

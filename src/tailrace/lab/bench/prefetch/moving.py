@@ -94,7 +94,7 @@ def _tailrace(feeds: Mapping[str, DataFrame], values: Mapping[str, Value]) -> An
     for number in range(_STEPS):
         stream = stream.transform(_step, number == 0, int(values["step_ms"]))
     # As in the paper: hints go ahead of staging as soon as anything is missed, whatever that costs.
-    return stream.join(table, "key").writeStream.outputMode("append").option("hintWorth", "0 seconds")
+    return stream.join(table, "key").writeStream.outputMode("append")
 
 
 def _oracle(files: Files, settings: Settings) -> pa.Table:
