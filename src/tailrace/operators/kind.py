@@ -21,21 +21,12 @@ from tailrace.operators.base import Operator
 from tailrace.operators.ingest.contract import Ingest, IngestContext
 from tailrace.operators.planning.store_choice import StoreChoice
 from tailrace.operators.planning.texts import fields_text
+from tailrace.operators.resources import Resources
 from tailrace.operators.spec import OperatorSpec
-from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 from tailrace.types import Field
 
 _Spec = TypeVar("_Spec", bound=OperatorSpec)
 _SpecIn = TypeVar("_SpecIn", bound=OperatorSpec, contravariant=True)
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What a state server gives an operator. ``memory_bytes``: its share of the budget; the rest lies in ``folder``."""
-
-    memory_bytes: int
-    folder: str
-    tuning: Tuning = DEFAULT_TUNING
 
 
 class MakeOperator(Protocol[_SpecIn]):

@@ -14,9 +14,10 @@ from tailrace.operators.base import Operator
 from tailrace.operators.dedup.kind import DEDUPLICATE
 from tailrace.operators.ingest.contract import Ingest, IngestContext
 from tailrace.operators.join.kind import JOIN
-from tailrace.operators.kind import Description, Input, OperatorKind, Resources
+from tailrace.operators.kind import Description, Input, OperatorKind
 from tailrace.operators.lookup.kind import LOOKUP
 from tailrace.operators.process.kind import PROCESS
+from tailrace.operators.resources import Resources
 from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.spec_json import from_plain
 from tailrace.operators.top_n.kind import TOP_N

@@ -1,4 +1,8 @@
-"""What an operator whose state is one store hands on to it: everything but applying rows and making the emission.
+"""What operators pass on to their stores: everything but applying rows and making the output.
+
+An operator is over one store. What else it keeps, its companions (an index of the store's rows, deadlines of its
+records), moves with the store: both are undone, dropped and closed together. Only the operator knows what a companion
+is restored from, so that it overrides ``restore``.
 
 Threads: one call at a time, as for every operator.
 """
@@ -10,9 +14,13 @@ from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
+from tailrace.errors import SumOverflowError
 from tailrace.operators.base import HintedKeys
 from tailrace.operators.ingest.frame import Frame
-from tailrace.state.metrics import Metrics
+from tailrace.operators.resources import Resources
+from tailrace.operators.spec import OperatorSpec
+from tailrace.state.layout import RecordLayout
+from tailrace.state.metrics import Metrics, added
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 
 
@@ -40,7 +48,51 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
+class Companion(Protocol):
+    """What an operator keeps beside its store."""
+
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def disk_bytes(self) -> int: ...
+    def metrics(self) -> Metrics: ...
+    def undo(self, epoch: int) -> None: ...
+    def forget(self, epoch: int) -> None: ...
+    def drop_shard(self, shard: int) -> None: ...
+    def close(self) -> None: ...
+
+
 _Store = TypeVar("_Store", bound=Store)
+
+
+def record_store(
+    layout: RecordLayout,
+    shards: Iterable[int],
+    resources: Resources,
+    *,
+    removes: bool = False,
+    noted_word: int | None = None,
+) -> ReadModifyWriteStore:
+    """A store of records. ``removes``, ``noted_word``: for operators that remove single records, see the store."""
+    return ReadModifyWriteStore(
+        layout,
+        shards,
+        resources.threads,
+        removes=removes or noted_word is not None,
+        noted_word=noted_word,
+        memory_bytes=resources.memory_bytes,
+        folder=resources.folder,
+        tuning=resources.tuning,
+    )
+
+
+def overflow(spec: OperatorSpec, epoch: int, error: SumOverflowError, sums: Sequence[str] = ()) -> SumOverflowError:
+    """The error for a user. ``sums``: the columns that may be meant."""
+    which = f" (one of: {', '.join(sums)})" if sums else ""
+    return SumOverflowError(
+        f"operator {spec.name}, epoch {epoch}: {error}{which}. Nothing of the epoch was kept. Cast the column to "
+        "decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
+    )
 
 
 class HintedRecords:
@@ -59,8 +111,13 @@ class HintedRecords:
 
 
 class OverStore(Generic[_Store]):
-    def __init__(self, store: _Store) -> None:
+    def __init__(self, store: _Store, *companions: Companion) -> None:
         self._store = store
+        self._companions = list(companions)
+
+    @property
+    def _kept_together(self) -> list[Companion]:
+        return [self._store, *self._companions]
 
     @property
     def shards(self) -> frozenset[int]:
@@ -76,33 +133,37 @@ class OverStore(Generic[_Store]):
 
     @property
     def nbytes(self) -> int:
-        return self._store.nbytes
+        return self._store.nbytes + sum(each.nbytes for each in self._companions)
 
     @property
     def disk_bytes(self) -> int:
-        return self._store.disk_bytes
+        return self._store.disk_bytes + sum(each.disk_bytes for each in self._companions)
 
     def metrics(self) -> Metrics:
-        return self._store.metrics()
+        return added(self._store.metrics(), *(each.metrics() for each in self._companions))
 
     def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
         self._check_newest(epoch)
         return self._store.delta()
 
     def undo(self, epoch: int) -> None:
-        self._store.undo(epoch)
+        for each in self._kept_together:
+            each.undo(epoch)
 
     def forget(self, epoch: int) -> None:
-        self._store.forget(epoch)
+        for each in self._kept_together:
+            each.forget(epoch)
 
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
         self._store.restore(shard, batches, horizon)
 
     def drop_shard(self, shard: int) -> None:
-        self._store.drop_shard(shard)
+        for each in self._kept_together:
+            each.drop_shard(shard)
 
     def close(self) -> None:
-        self._store.close()
+        for each in self._kept_together:
+            each.close()
 
     def _check_newest(self, epoch: int) -> None:
         if self._store.newest_epoch != epoch:

@@ -10,6 +10,7 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.ingest.partials import PartialIngest
+from tailrace.operators.resources import Resources
 from tailrace.operators.warm_up import warm_up
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DataType, Field
@@ -47,7 +48,7 @@ def test_frames_off_the_wire_need_no_second_compilation() -> None:
     shifted = pa.py_buffer(b"x" + sink.getvalue().to_pybytes()).slice(1)
     received = Frame.from_batch(next(iter(pa.ipc.open_stream(shifted))), spec.layout().words)
     assert received.checksum() == frame.checksum()
-    operator = WindowAggregate(spec, [0])
+    operator = WindowAggregate(spec, [0], Resources())
     operator.apply(0, [received])
     assert operator.advance(0, 0, 0)[0].to_pylist() == [{"k": 7, "n": 1}]
     operator.delta(0)

@@ -18,8 +18,9 @@ from tailrace.operators.count_window import sections as count_sections
 from tailrace.operators.count_window.holistic import CountRows
 from tailrace.operators.count_window.sliding import CountPanes
 from tailrace.operators.count_window.tumbling import CountAggregate
-from tailrace.operators.kind import OperatorRuntime, Resources
+from tailrace.operators.kind import OperatorRuntime
 from tailrace.operators.pattern import Pattern, WindowKind
+from tailrace.operators.resources import Resources
 from tailrace.operators.session.aggregate import SessionAggregate
 from tailrace.operators.session.holistic import SessionRows
 from tailrace.state.append import aligned as append_aligned
@@ -28,28 +29,27 @@ from tailrace.state.sections import compaction as section_compaction
 
 
 def _operator(spec: AggregateSpec, shards: Iterable[int], given: Resources) -> Operator:
-    memory_bytes, folder, tuning = given.memory_bytes, given.folder, given.tuning
     match spec.pattern, spec.window_kind:
         case Pattern.RMW, WindowKind.SESSION:
-            return SessionAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+            return SessionAggregate(spec, shards, given)
         case Pattern.RMW, WindowKind.COUNT if spec.count_slide is not None:
-            return CountPanes(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+            return CountPanes(spec, shards, given)
         case Pattern.RMW, WindowKind.COUNT:
-            return CountAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+            return CountAggregate(spec, shards, given)
         case Pattern.RMW, WindowKind.GLOBAL if spec.ttl is not None:
-            return TtlAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+            return TtlAggregate(spec, shards, given)
         case Pattern.RMW, _:
-            return WindowAggregate(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+            return WindowAggregate(spec, shards, given)
         case Pattern.AAR, _:
-            return WindowRows(spec, shards, memory_bytes=memory_bytes, folder=folder)
+            return WindowRows(spec, shards, given)
         case Pattern.AUR, WindowKind.SESSION:
-            return SessionRows(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+            return SessionRows(spec, shards, given)
         case Pattern.AUR, WindowKind.COUNT:
-            return CountRows(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+            return CountRows(spec, shards, given)
         case Pattern.AUR, WindowKind.SLIDING:
-            return SlidingLists(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+            return SlidingLists(spec, shards, given)
         case Pattern.AUR, _:
-            return WindowLists(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+            return WindowLists(spec, shards, given)
     raise AssertionError(f"no operator for {spec!r}")
 
 

@@ -139,6 +139,11 @@ class AggregateSpec(SpecBase):
         return record_layout(self.kept_keys, [(a.merge, a.type) for a in self.accumulators], self.ansi)
 
     @property
+    def sums(self) -> tuple[str, ...]:
+        """Outputs whose sums may be too large."""
+        return tuple(out.name for out in self.outputs if out.type.is_integer or out.type.is_decimal)
+
+    @property
     def reads(self) -> tuple[str, ...]:
         aggregated = [one.column for one in self.accumulators if one.column is not None]
         time = () if self.time_column is None else (self.time_column.name,)

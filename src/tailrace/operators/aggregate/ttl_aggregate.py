@@ -17,8 +17,8 @@ import pyarrow as pa
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate
 from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.resources import Resources
 from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiring, Expiry
-from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
 class TtlAggregate(Expiring, WindowAggregate):
@@ -28,25 +28,13 @@ class TtlAggregate(Expiring, WindowAggregate):
         self,
         spec: AggregateSpec,
         shards: Iterable[int],
-        threads: int = 2,
-        *,
-        memory_bytes: int,
-        folder: str,
-        tuning: Tuning = DEFAULT_TUNING,
+        resources: Resources,
     ) -> None:
         assert spec.ttl is not None and spec.window is None
-        share = memory_bytes // DEADLINES_SHARE
+        deadlines, records = resources.share(DEADLINES_SHARE)
         updated = spec.layout().accumulators[0]
-        super().__init__(
-            spec,
-            shards,
-            threads,
-            memory_bytes=memory_bytes - share,
-            folder=folder,
-            tuning=tuning,
-            noted_word=updated.word,
-        )
-        self._expiry = Expiry(self._store, updated, spec.ttl.clock, spec.shards, share, folder)
+        super().__init__(spec, shards, records, noted_word=updated.word)
+        self._expire_by(Expiry(self._store, updated, spec.ttl.clock, spec.shards, deadlines))
 
     # One epoch -------------------------------------------------------------------------------------------------------
 

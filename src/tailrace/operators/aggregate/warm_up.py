@@ -13,6 +13,7 @@ from tailrace.operators.aggregate.window_aggregate import WindowAggregate, compa
 from tailrace.operators.count_window.warm_up import warm_up_count
 from tailrace.operators.ingest.frame import split
 from tailrace.operators.ingest.partials import PartialIngest
+from tailrace.operators.resources import Resources
 from tailrace.operators.windows import WindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, Merge
@@ -70,7 +71,7 @@ def warm_up_aggregate() -> None:
         first, _ = split(frame, spec.layout(), [(0, 1), (1, 2)])
         with temporary_folder() as folder:
             # Without any memory, so that records go to disk and come back.
-            operator = WindowAggregate(spec, [0], threads=1, memory_bytes=0, folder=folder)
+            operator = WindowAggregate(spec, [0], Resources(0, folder, threads=1))
             sections: list[pa.RecordBatch] = []
             for epoch in range(3):
                 operator.apply(epoch, [first])

@@ -27,7 +27,8 @@ from tailrace.operators.aggregate.closing import closed_records, fingerprint_ran
 from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
-from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots
+from tailrace.operators.resources import Resources
+from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots, overflow, record_store
 from tailrace.operators.user_code.windows import KnownWindows
 from tailrace.operators.windows import WindowSpec
 from tailrace.state.hash_table.table import Table
@@ -36,7 +37,6 @@ from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.compaction import compact_records
 from tailrace.state.segments.segment import fingerprints_of
-from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 OUTPUT_ROWS_MAX = 1 << 16
 _LOOKUPS_MAX = 1 << 20
@@ -51,29 +51,14 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         self,
         spec: AggregateSpec,
         shards: Iterable[int],
-        threads: int = 2,
-        *,
-        memory_bytes: int | None = None,
-        folder: str | None = None,
-        tuning: Tuning = DEFAULT_TUNING,
+        resources: Resources,
         noted_word: int | None = None,
     ) -> None:
         """``noted_word``: for operators that remove single records, see the store."""
         self.spec = spec
         self._layout = spec.layout()
         self._known = None if spec.custom is None else KnownWindows(spec.name, self._layout)
-        super().__init__(
-            ReadModifyWriteStore(
-                self._layout,
-                shards,
-                threads,
-                removes=noted_word is not None,
-                noted_word=noted_word,
-                memory_bytes=memory_bytes,
-                folder=folder,
-                tuning=tuning,
-            )
-        )
+        super().__init__(record_store(self._layout, shards, resources, noted_word=noted_word))
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
@@ -92,11 +77,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         try:
             self._store.merge_more([frame.parts() for frame in frames])
         except SumOverflowError as error:
-            sums = ", ".join(out.name for out in self.spec.outputs if out.type.is_integer or out.type.is_decimal)
-            raise SumOverflowError(
-                f"operator {self.spec.name}, epoch {epoch}: {error} (one of: {sums}). Nothing of the epoch was kept. "
-                "Cast the column to decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
-            ) from error
+            raise overflow(self.spec, epoch, error, self.spec.sums) from error
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         """Emit what changed, or what closes by ``watermark``; then drop what no later row can reach.

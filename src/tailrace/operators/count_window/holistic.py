@@ -21,8 +21,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from tailrace.errors import SumOverflowError
-from tailrace.operators.aggregate.holistic.results import GroupResults
+from tailrace.operators.aggregate.holistic.list_operator import INDEX_SHARE, ListOperator
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.count_window import sections as count_sections
 from tailrace.operators.count_window.windows import (
@@ -38,97 +37,34 @@ from tailrace.operators.count_window.windows import (
     windows_of,
 )
 from tailrace.operators.ingest.frame import Frame
-from tailrace.operators.rows.groups import Groups
+from tailrace.operators.resources import Resources
 from tailrace.operators.rows.row_index import RowCounts, pieces
 from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiry
-from tailrace.operators.user_code.window_function import UserFunction
-from tailrace.state.append.unaligned import AppendUnalignedStore
 from tailrace.state.layout import PANE
-from tailrace.state.metrics import Metrics, added
 from tailrace.state.rows.rows import Rows, concat_rows, no_rows
-from tailrace.state.sections.sections import to_section
-from tailrace.state.tuning import DEFAULT_TUNING, Tuning
-
-_COUNTS_SHARE = 4
-"""Of the memory budget, the lists get all but one part in so many: the rest is for the counts."""
 
 
-class CountRows:
+class CountRows(ListOperator):
     def __init__(
         self,
         spec: AggregateSpec,
         shards: Iterable[int],
-        *,
-        memory_bytes: int,
-        folder: str,
-        threads: int = 2,
-        tuning: Tuning = DEFAULT_TUNING,
+        resources: Resources,
     ) -> None:
         assert spec.count_size is not None
-        self.spec = spec
         self._shape = Shape(spec.count_size, spec.count_slide or spec.count_size)
-        self._layout = spec.layout()
-        self._results = GroupResults(spec)
-        self._function = None if spec.function is None else UserFunction(spec)
+        counts, lists = resources.share(INDEX_SHARE)
+        deadlines, counts = (None, counts) if spec.ttl is None else counts.share(DEADLINES_SHARE)
         shards = tuple(shards)
-        share = memory_bytes // _COUNTS_SHARE
-        deadlines = 0 if spec.ttl is None else share // DEADLINES_SHARE
-        self._totals = RowCounts(
-            spec.keys,
-            self._layout,
-            shards,
-            memory_bytes=share - deadlines,
-            folder=folder,
-            threads=threads,
-            tuning=tuning,
-            expire=spec.ttl is not None,
-        )
+        self._totals = RowCounts(spec.keys, spec.layout(), shards, counts, expire=spec.ttl is not None)
+        super().__init__(spec, shards, lists, self._totals.store)
         self._expiry: Expiry | None = None
-        if spec.ttl is not None and self._totals.updated is not None:
+        if spec.ttl is not None and self._totals.updated is not None and deadlines is not None:
             kept, updated = self._totals.store, self._totals.updated
-            self._expiry = Expiry(kept, updated, spec.ttl.clock, spec.shards, deadlines, folder)
-        self._lists = AppendUnalignedStore(
-            self._layout,
-            shards,
-            shard_count=spec.shards,
-            memory_bytes=memory_bytes - share,
-            folder=folder,
-            threads=threads,
-            tuning=tuning,
-        )
-        self._appended = 0
+            self._expiry = Expiry(kept, updated, spec.ttl.clock, spec.shards, deadlines)
+            self._companions.append(self._expiry)
         self._keys, self._touched = no_rows(self._layout), NO_WINDOWS  # of the newest epoch
         self._passed = no_rows(self._layout)  # lists of overlapping windows that the newest epoch leaves behind
-
-    @property
-    def shards(self) -> frozenset[int]:
-        return self._lists.shards
-
-    @property
-    def horizon(self) -> int:
-        """Lists go one by one: no pane is known to be gone everywhere."""
-        return self._lists.horizon
-
-    @property
-    def rows(self) -> int:
-        return self._lists.rows
-
-    @property
-    def nbytes(self) -> int:
-        deadlines = 0 if self._expiry is None else self._expiry.deadlines.nbytes
-        return self._lists.nbytes + self._totals.store.nbytes + deadlines
-
-    @property
-    def disk_bytes(self) -> int:
-        deadlines = 0 if self._expiry is None else self._expiry.deadlines.disk_bytes
-        return self._lists.disk_bytes + self._totals.store.disk_bytes + deadlines
-
-    def metrics(self) -> Metrics:
-        return added(self._lists.metrics(), self._totals.store.metrics())
-
-    def updated(self, epoch: int) -> int:
-        self._check_newest(epoch)
-        return self._appended
 
     # One epoch -------------------------------------------------------------------------------------------------------
 
@@ -152,7 +88,7 @@ class CountRows:
             last = self._shape.panes_from(before + came.sizes)
             self._passed = named(firsts, *ranges(self._shape.panes_from(before), last))
         came.frame.rows[:, PANE] = came.numbers(before, self._shape.pane)
-        self._lists.append(epoch, [came.frame.parts()], gone=gone)
+        self._store.append(epoch, [came.frame.parts()], gone=gone)
         totals.merge_more([(self._totals.records(firsts, came.sizes, self._updates(came)), bounds)])
         if self._expiry is not None:
             self._expiry.note_made()
@@ -179,36 +115,26 @@ class CountRows:
             parts.append(named(self._totals.targets(records), *panes))
         return concat_rows(parts, self._layout)
 
-    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
-        """Emit what the epoch filled, or changed; drop what is full."""
-        self._check_newest(epoch)
+    def _output(self, epoch: int, late_before: int, watermark: int) -> Iterator[pa.RecordBatch]:
+        """What the epoch filled, or changed; what is full is dropped."""
         full = self._touched.filled == self._shape.size
-        try:
-            emitted = list(self._emitted(epoch, full, remove=self._shape.tumbling))
-            if self.spec.emit_changed:
-                emitted += self._emitted(epoch, ~full, remove=False)
-        except SumOverflowError as error:
-            raise SumOverflowError(
-                f"operator {self.spec.name}, epoch {epoch}: {error}. Nothing of the epoch was kept. Cast the column to "
-                "decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
-            ) from error
+        yield from self._emitted(epoch, full, remove=self._shape.tumbling)
+        if self.spec.emit_changed:
+            yield from self._emitted(epoch, ~full, remove=False)
         if len(self._passed):
-            self._lists.remove(self._passed)
+            self._store.remove(self._passed)
         if self._expiry is not None and not self._expiry.processing:
-            self._lists.remove(self._forgotten(epoch))
-        return emitted
+            self._store.remove(self._forgotten(epoch))
 
     def _emitted(self, epoch: int, chosen: np.ndarray, *, remove: bool) -> Iterator[pa.RecordBatch]:
-        names = [field.name for field in (*self.spec.keys, *self.spec.rows)]
         touched = self._touched.where(chosen)
         for part in pieces(touched.filled):
             some = touched.where(part)
             if self._shape.tumbling:
-                rows, offsets = self._lists.read(named(self._keys, some.keys, some.numbers), remove=remove)
+                rows, offsets = self._store.read(named(self._keys, some.keys, some.numbers), remove=remove)
             else:
                 rows, offsets = self._overlapping(some)
-            section = to_section(rows, self._layout)
-            groups = Groups(dict(zip(names, section.columns[2:], strict=True)), offsets)
+            groups = self._groups(rows, offsets)
             windows = pa.array(some.numbers)
             if self._function is not None:
                 yield from self._function.of_own_windows(groups, windows, epoch)
@@ -223,7 +149,7 @@ class CountRows:
         starts = np.flatnonzero(np.diff(windows.keys, prepend=-1))
         sizes = np.diff(starts, append=len(windows))
         which, panes = ranges(first[starts], np.maximum.reduceat(end, starts))
-        rows, edges = self._lists.read(named(self._keys, windows.keys[starts][which], panes), remove=False)
+        rows, edges = self._store.read(named(self._keys, windows.keys[starts][which], panes), remove=False)
         before = np.searchsorted(which, np.arange(len(starts)))  # of a key's panes all that were read before
         shift = np.repeat(before - first[starts], sizes)
         _, numbers = ranges(edges[first + shift], edges[end + shift])
@@ -232,21 +158,11 @@ class CountRows:
 
     def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
         self._check_newest(epoch)
-        return count_sections.united(self.spec, self._lists.delta(), self._totals.store.delta())
+        return count_sections.united(self.spec, self._store.delta(), self._totals.store.delta())
 
     def undo(self, epoch: int) -> None:
         self._keys, self._touched, self._passed = no_rows(self._layout), NO_WINDOWS, no_rows(self._layout)
-        self._appended = 0
-        self._lists.undo(epoch)
-        self._totals.store.undo(epoch)
-        if self._expiry is not None:
-            self._expiry.undo(epoch)
-
-    def forget(self, epoch: int) -> None:
-        self._lists.forget(epoch)
-        self._totals.store.forget(epoch)
-        if self._expiry is not None:
-            self._expiry.forget(epoch)
+        super().undo(epoch)
 
     # Shards ----------------------------------------------------------------------------------------------------------
 
@@ -254,22 +170,6 @@ class CountRows:
         if shard in self.shards:
             self.drop_shard(shard)
         parts = [count_sections.divided(batch, self.spec) for batch in batches]
-        self._lists.restore(shard, [lists for lists, _ in parts], horizon)
+        self._store.restore(shard, [lists for lists, _ in parts], horizon)
         look = None if self._expiry is None else partial(self._expiry.restore, shard)
         self._totals.store.restore(shard, [totals for _, totals in parts], horizon, look)
-
-    def drop_shard(self, shard: int) -> None:
-        self._lists.drop_shard(shard)
-        self._totals.store.drop_shard(shard)
-        if self._expiry is not None:
-            self._expiry.drop_shard(shard)
-
-    def close(self) -> None:
-        self._lists.close()
-        self._totals.store.close()
-        if self._expiry is not None:
-            self._expiry.close()
-
-    def _check_newest(self, epoch: int) -> None:
-        if self._lists.newest_epoch != epoch:
-            raise ValueError(f"epoch {epoch} is not the one last applied ({self._lists.newest_epoch})")

@@ -30,17 +30,19 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from tailrace.errors import SumOverflowError
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.count_window.steps import FORMER_PANE, Blocks, Steps
 from tailrace.operators.count_window.tumbling import CountAggregate
 from tailrace.operators.count_window.windows import Arrivals, found, in_sequence, named
 from tailrace.operators.ingest.frame import Frame, by_shard
+from tailrace.operators.resources import Resources
 from tailrace.operators.rows.row_index import pieces
+from tailrace.operators.store_operator import overflow
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH
 from tailrace.state.rows.arrange import take
 from tailrace.state.rows.rows import Rows, concat_rows
-from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 WORK_ROWS_MAX = 1 << 20
 """Rows, records and windows that are merged together, but for those of a single key: bounds the memory for it."""
@@ -51,13 +53,9 @@ class CountPanes(CountAggregate):
         self,
         spec: AggregateSpec,
         shards: Iterable[int],
-        threads: int = 2,
-        *,
-        memory_bytes: int | None = None,
-        folder: str | None = None,
-        tuning: Tuning = DEFAULT_TUNING,
+        resources: Resources,
     ) -> None:
-        super().__init__(spec, shards, threads, memory_bytes=memory_bytes, folder=folder, tuning=tuning)
+        super().__init__(spec, shards, resources)
         assert spec.count_slide is not None
         self._shape = Blocks(self._size, spec.count_slide)
 
@@ -91,7 +89,8 @@ class CountPanes(CountAggregate):
         steps = Steps(self._shape, came, before, layout, self.spec.emit_changed)
         overflowed = steps.merge(self._partials(came), heads, keys, *self._read(firsts, bounds, *steps.needed()))
         if overflowed >= 0:
-            raise self._overflow(epoch, f"a sum left the range of {layout.accumulators[overflowed].type}")
+            error = SumOverflowError(f"a sum left the range of {layout.accumulators[overflowed].type}")
+            raise overflow(self.spec, epoch, error, self.spec.sums)
         # Heads come last: a time-to-live is theirs alone, and the store tells which records the last merge has made.
         store.merge_more([by_shard(steps.panes(), self.spec.shards).parts()], replace=True, hold=False)
         store.merge_more([(steps.heads(place, times), bounds)], replace=True)

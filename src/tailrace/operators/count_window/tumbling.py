@@ -30,13 +30,12 @@ from tailrace.operators.aggregate.window_aggregate import OUTPUT_ROWS_MAX
 from tailrace.operators.count_window.windows import Arrivals, found, in_sequence, named_columns, time_word
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.ingest.partials import PartialIngest
-from tailrace.operators.store_operator import HintedRecords, RecordSnapshots
+from tailrace.operators.resources import Resources
+from tailrace.operators.store_operator import HintedRecords, RecordSnapshots, overflow, record_store
 from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiring, Expiry
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import PANE, VALID
-from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows, concat_rows, no_rows
-from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
 class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
@@ -44,11 +43,7 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
         self,
         spec: AggregateSpec,
         shards: Iterable[int],
-        threads: int = 2,
-        *,
-        memory_bytes: int | None = None,
-        folder: str | None = None,
-        tuning: Tuning = DEFAULT_TUNING,
+        resources: Resources,
     ) -> None:
         assert spec.count_size is not None
         self.spec = spec
@@ -70,22 +65,11 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
         )
         self._types = {field.name: field.type for field in (*spec.keys, *spec.rows)}
         updated = None if spec.ttl is None else self._layout.accumulators[1]
-        share = 0 if memory_bytes is None or updated is None else memory_bytes // DEADLINES_SHARE
-        super().__init__(
-            ReadModifyWriteStore(
-                self._layout,
-                shards,
-                threads,
-                removes=updated is not None,
-                noted_word=None if updated is None else updated.word,
-                memory_bytes=None if memory_bytes is None else memory_bytes - share,
-                folder=folder,
-                tuning=tuning,
-            )
-        )
-        if spec.ttl is not None and updated is not None:
-            assert folder is not None
-            self._expiry = Expiry(self._store, updated, spec.ttl.clock, spec.shards, share, folder)
+        deadlines, records = (None, resources) if updated is None else resources.share(DEADLINES_SHARE)
+        noted_word = None if updated is None else updated.word
+        super().__init__(record_store(self._layout, shards, records, noted_word=noted_word))
+        if spec.ttl is not None and updated is not None and deadlines is not None:
+            self._expire_by(Expiry(self._store, updated, spec.ttl.clock, spec.shards, deadlines))
         self._output = no_rows(self._layout)
 
     def updated(self, epoch: int) -> int:
@@ -157,15 +141,8 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
             table.merge(words, records.heap, 0, len(words))
             table.merge(partials.words, partials.heap, 0, len(partials))
         except SumOverflowError as error:
-            raise self._overflow(epoch, error) from error
+            raise overflow(self.spec, epoch, error, self.spec.sums) from error
         return table.copy(table.changed_rows())
-
-    def _overflow(self, epoch: int, what: object) -> SumOverflowError:
-        sums = ", ".join(out.name for out in self.spec.outputs if out.type.is_integer or out.type.is_decimal)
-        return SumOverflowError(
-            f"operator {self.spec.name}, epoch {epoch}: {what} (one of: {sums}). Nothing of the epoch was kept. "
-            "Cast the column to decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
-        )
 
     def _open(self, windows: Rows) -> Rows:
         """Windows that are not full, as records of their keys."""

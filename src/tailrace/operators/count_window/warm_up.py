@@ -10,6 +10,7 @@ from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorIn
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.count_window.sliding import CountPanes
 from tailrace.operators.ingest.rows import RowIngest
+from tailrace.operators.resources import Resources
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DataType, Field
 
@@ -40,7 +41,7 @@ def warm_up_count() -> None:
     texts = pa.array([str(i) for i in range(30)])
     batch = pa.RecordBatch.from_pydict({"k": pa.array(["k"] * len(texts)), "s": texts})
     with temporary_folder() as folder:
-        operator = CountPanes(_SPEC, [0], threads=1, memory_bytes=0, folder=folder)
+        operator = CountPanes(_SPEC, [0], Resources(0, folder, threads=1))
         for epoch in range(2):
             operator.apply(epoch, [RowIngest(_SPEC, MIN_MICROS).frame([batch])])
             operator.advance(epoch, MIN_MICROS, MIN_MICROS)

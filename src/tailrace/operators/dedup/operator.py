@@ -29,8 +29,9 @@ from tailrace.operators.aggregate.window_aggregate import OUTPUT_ROWS_MAX
 from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
 from tailrace.operators.ingest.frame import Frame, shard_order
 from tailrace.operators.output import output_schema
+from tailrace.operators.resources import Resources
 from tailrace.operators.rows.keyed import PIECE_ROWS, earliest, keyed, pieces
-from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots
+from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots, record_store
 from tailrace.state.layout import PANE, VALID, AccumulatorWords, KeyWords, RecordLayout, record_layout
 from tailrace.state.read_modify_write import probes
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
@@ -38,7 +39,6 @@ from tailrace.state.rows import columns
 from tailrace.state.rows.arrange import take
 from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import ValidBits, decoded
-from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 from tailrace.types import TIMESTAMP
 
 _NEVER = 2**63 - 2
@@ -51,11 +51,7 @@ class Deduplicate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore
         self,
         spec: DeduplicateSpec,
         shards: Iterable[int],
-        threads: int = 2,
-        *,
-        memory_bytes: int | None = None,
-        folder: str | None = None,
-        tuning: Tuning = DEFAULT_TUNING,
+        resources: Resources,
     ) -> None:
         self.spec = spec
         self._layout = spec.layout()
@@ -65,16 +61,7 @@ class Deduplicate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore
         self._schema = output_schema(spec)
         self._now, self._forget_before = 0, int(MIN_MICROS)
         self._fresh: list[Rows] = []  # the newest epoch's rows that are no duplicates, until they are emitted
-        super().__init__(
-            ReadModifyWriteStore(
-                self._kept,
-                shards,
-                threads,
-                memory_bytes=memory_bytes,
-                folder=folder,
-                tuning=tuning,
-            )
-        )
+        super().__init__(record_store(self._kept, shards, resources))
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from tailrace.env.files.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.base import Operator
 from tailrace.operators.dedup.ingest import DedupIngest
 from tailrace.operators.dedup.operator import Deduplicate
 from tailrace.operators.dedup.spec import DeduplicateSpec
-from tailrace.operators.kind import OperatorRuntime, Resources
+from tailrace.operators.kind import OperatorRuntime
+from tailrace.operators.resources import Resources
 from tailrace.operators.rows.keyed_warm_up import KEY, TIME, run_epochs
 from tailrace.state.sections import compaction
-
-
-def _operator(spec: DeduplicateSpec, shards: Iterable[int], given: Resources) -> Operator:
-    return Deduplicate(spec, shards, memory_bytes=given.memory_bytes, folder=given.folder, tuning=given.tuning)
 
 
 def _compact(
@@ -40,8 +36,8 @@ def _warm_up() -> None:
         shards=1,
     )
     with temporary_folder() as folder:
-        operator = Deduplicate(spec, [0], threads=1, memory_bytes=0, folder=folder)
+        operator = Deduplicate(spec, [0], Resources(0, folder, threads=1))
         run_epochs(operator, DedupIngest(spec, MIN_MICROS, combine=True))
 
 
-RUNTIME = OperatorRuntime(_operator, _compact, _warm_up)
+RUNTIME = OperatorRuntime(Deduplicate, _compact, _warm_up)

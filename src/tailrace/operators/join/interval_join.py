@@ -29,29 +29,28 @@ from tailrace.operators.join.probe import Prober
 from tailrace.operators.join.spec import LEFT, RIGHT, JoinSpec
 from tailrace.operators.join.times import JoinTimes, KnownPanes
 from tailrace.operators.join.unmatched import Unmatched
+from tailrace.operators.resources import Resources
+from tailrace.operators.rows.row_stores import list_store
+from tailrace.operators.store_operator import OverStore
 from tailrace.state.append.unaligned import AppendUnalignedStore
 from tailrace.state.layout import PANE, VALID
-from tailrace.state.metrics import Metrics, added
 from tailrace.state.rows import columns
 from tailrace.state.rows.rows import Rows, concat_rows
-from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 from tailrace.types import BIGINT
 
 _UNDO_EPOCHS = 2
+_UNMATCHED_SHARE = 4
+"""Left rows that wait for a match get one part in so many of the memory."""
 _NUMBERS = 1 << 32
 """Rows of one epoch on one server at most."""
 
 
-class JoinRows:
+class JoinRows(OverStore[AppendUnalignedStore]):
     def __init__(
         self,
         spec: JoinSpec,
         shards: Iterable[int],
-        *,
-        memory_bytes: int,
-        folder: str,
-        threads: int = 2,
-        tuning: Tuning = DEFAULT_TUNING,
+        resources: Resources,
     ) -> None:
         self.spec = spec
         self._layout = spec.kept_layout()
@@ -59,22 +58,12 @@ class JoinRows:
         self._times = JoinTimes(spec, self._layout)
         self._output = JoinOutput(spec, self._layout)
         shards = list(shards)
-        waiting_bytes = memory_bytes // 4 if spec.numbered else 0
-        self._unmatched: Unmatched | None = None
-        if spec.numbered:
-            self._unmatched = Unmatched(
-                spec, self._times, self._layout, shards, memory_bytes=waiting_bytes, folder=folder, threads=threads
-            )
-        self._store = AppendUnalignedStore(
-            self._layout,
-            shards,
-            shard_count=spec.shards,
-            memory_bytes=memory_bytes - waiting_bytes,
-            folder=folder,
-            threads=threads,
-            undo_epochs=_UNDO_EPOCHS,
-            tuning=replace(tuning, read_batch_ratio=0.0),  # nobody knows which list is read next
-        )
+        waiting, kept = resources.share(_UNMATCHED_SHARE) if spec.numbered else (None, resources)
+        self._unmatched = None if waiting is None else Unmatched(spec, self._times, self._layout, shards, waiting)
+        # Nobody knows which list is read next, so that none is read ahead.
+        unread = replace(kept, tuning=replace(kept.tuning, read_batch_ratio=0.0))
+        beside = [] if self._unmatched is None else [self._unmatched.store]
+        super().__init__(list_store(self._layout, shards, spec.shards, unread, _UNDO_EPOCHS), *beside)
         self._known = KnownPanes()
         self._opened: list[tuple[int, int]] = []  # epochs that can be undone, and the horizons before them
         self._prober = Prober(self._store, self._times, self._known)
@@ -82,28 +71,9 @@ class JoinRows:
         self._arrived = 0
 
     @property
-    def shards(self) -> frozenset[int]:
-        return self._store.shards
-
-    @property
-    def horizon(self) -> int:
-        return self._store.horizon
-
-    @property
     def rows(self) -> int:
         """Rows kept; left rows that wait for a match count twice."""
         return self._store.rows + (self._unmatched.store.rows if self._unmatched else 0)
-
-    @property
-    def nbytes(self) -> int:
-        return self._store.nbytes + (self._unmatched.store.nbytes if self._unmatched else 0)
-
-    @property
-    def disk_bytes(self) -> int:
-        return self._store.disk_bytes + (self._unmatched.store.disk_bytes if self._unmatched else 0)
-
-    def metrics(self) -> Metrics:
-        return added(self._store.metrics(), self._unmatched.store.metrics() if self._unmatched else {})
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
@@ -193,35 +163,14 @@ class JoinRows:
     def undo(self, epoch: int) -> None:
         self._emitted, self._arrived = [], 0
         self._opened = [opened for opened in self._opened if opened[0] < epoch]
-        self._store.undo(epoch)
-        if self._unmatched is not None:
-            self._unmatched.store.undo(epoch)
-
-    def forget(self, epoch: int) -> None:
-        self._store.forget(epoch)
-        if self._unmatched is not None:
-            self._unmatched.store.forget(epoch)
+        super().undo(epoch)
 
     # Shards ----------------------------------------------------------------------------------------------------------
 
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
         parts = [join_sections.divided(batch, self._layout) for batch in batches]
-        self._store.restore(shard, [kept for kept, _ in parts], horizon)
+        super().restore(shard, [kept for kept, _ in parts], horizon)
         for kept, _ in parts:
             self._known.add(columns.fixed_words(kept.column("__pane"), BIGINT, None))
         if self._unmatched is not None:
             self._unmatched.store.restore(shard, [unmatched for _, unmatched in parts], horizon)
-
-    def drop_shard(self, shard: int) -> None:
-        self._store.drop_shard(shard)
-        if self._unmatched is not None:
-            self._unmatched.store.drop_shard(shard)
-
-    def close(self) -> None:
-        self._store.close()
-        if self._unmatched is not None:
-            self._unmatched.store.close()
-
-    def _check_newest(self, epoch: int) -> None:
-        if self._store.newest_epoch != epoch:
-            raise ValueError(f"epoch {epoch} is not the one last applied ({self._store.newest_epoch})")

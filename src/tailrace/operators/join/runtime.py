@@ -11,14 +11,13 @@ from tailrace.operators.join import sections
 from tailrace.operators.join.interval_join import JoinRows
 from tailrace.operators.join.spec import JoinKind, JoinSpec
 from tailrace.operators.join.window_join import WindowJoin
-from tailrace.operators.kind import OperatorRuntime, Resources
+from tailrace.operators.kind import OperatorRuntime
+from tailrace.operators.resources import Resources
 from tailrace.state.append import aligned
 
 
 def _operator(spec: JoinSpec, shards: Iterable[int], given: Resources) -> Operator:
-    if spec.kind is JoinKind.WINDOW:
-        return WindowJoin(spec, shards, memory_bytes=given.memory_bytes, folder=given.folder)
-    return JoinRows(spec, shards, memory_bytes=given.memory_bytes, folder=given.folder, tuning=given.tuning)
+    return WindowJoin(spec, shards, given) if spec.kind is JoinKind.WINDOW else JoinRows(spec, shards, given)
 
 
 def _compact(spec: JoinSpec, batches: Sequence[pa.RecordBatch], horizon: int, *, complete: bool) -> pa.RecordBatch:

@@ -20,7 +20,8 @@ import numpy as np
 from tailrace.operators.ingest.frame import by_shard
 from tailrace.operators.join.spec import LEFT, RIGHT, JoinSpec
 from tailrace.operators.join.times import NEVER, JoinTimes, pane_end
-from tailrace.state.append.aligned import AppendAlignedStore
+from tailrace.operators.resources import Resources
+from tailrace.operators.rows.row_stores import pane_store
 from tailrace.state.append.list_sections import tombstones
 from tailrace.state.layout import HASH, PANE, VALID, RecordLayout
 from tailrace.state.rows.rows import Rows
@@ -37,14 +38,9 @@ class Unmatched:
         times: JoinTimes,
         layout: RecordLayout,
         shards: Iterable[int],
-        *,
-        memory_bytes: int,
-        folder: str,
-        threads: int,
+        resources: Resources,
     ) -> None:
-        self.store = AppendAlignedStore(
-            layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder, threads=threads
-        )
+        self.store = pane_store(layout, shards, spec.shards, resources)
         self._layout = layout
         self._shards = spec.shards
         self._times = times

@@ -22,6 +22,8 @@ from tailrace.operators.aggregate.window_aggregate import first_open_pane, windo
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.join.output import PAIRS_MAX, JoinOutput, counted, has_keys
 from tailrace.operators.join.spec import LEFT, JoinSpec
+from tailrace.operators.resources import Resources
+from tailrace.operators.rows.row_stores import pane_store
 from tailrace.operators.store_operator import OverStore
 from tailrace.state.append.aligned import AppendAlignedStore
 from tailrace.state.layout import HASH, PANE
@@ -33,20 +35,14 @@ class WindowJoin(OverStore[AppendAlignedStore]):
     on_close: Callable[[np.ndarray, int], None] | None = None
     """Where accesses are recorded: told the hashes of keys whose windows close, and where these start."""
 
-    def __init__(
-        self, spec: JoinSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
-    ) -> None:
+    def __init__(self, spec: JoinSpec, shards: Iterable[int], resources: Resources) -> None:
         assert spec.window is not None
         self.spec = spec
         self._window = spec.window
         self._layout = spec.kept_layout()
         self._output = JoinOutput(spec, self._layout)
         self._side, self._time = (self._layout.accumulators[i].word for i in (0, 1))
-        super().__init__(
-            AppendAlignedStore(
-                self._layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder, threads=threads
-            )
-        )
+        super().__init__(pane_store(self._layout, shards, spec.shards, resources))
         self._arrived = 0
 
     def updated(self, epoch: int) -> int:

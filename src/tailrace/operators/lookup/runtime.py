@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tailrace.env.files.shaped_reads import ReadDevice
 from tailrace.operators.base import Operator
-from tailrace.operators.kind import OperatorRuntime, Resources
+from tailrace.operators.kind import OperatorRuntime
 from tailrace.operators.lookup.backend import Asker
 from tailrace.operators.lookup.backend import Backend as AnyBackend
 from tailrace.operators.lookup.dbapi import DbApiTable
@@ -18,6 +18,7 @@ from tailrace.operators.lookup.parquet import ParquetTable
 from tailrace.operators.lookup.redis.table import RedisTable
 from tailrace.operators.lookup.spec import Backend, LookupSpec
 from tailrace.operators.lookup.warm_up import warm_up_lookup
+from tailrace.operators.resources import Resources
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
@@ -41,7 +42,8 @@ def _backend(spec: LookupSpec, folder: str) -> AnyBackend:
 
 
 def _operator(spec: LookupSpec, shards: Iterable[int], given: Resources) -> Operator:
-    return lookup_operator(spec, shards, memory_bytes=given.memory_bytes, folder=given.folder, tuning=given.tuning)
+    memory_bytes, folder = given.room
+    return lookup_operator(spec, shards, memory_bytes=memory_bytes, folder=folder, tuning=given.tuning)
 
 
 def _no_sections(

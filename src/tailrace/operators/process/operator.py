@@ -25,13 +25,13 @@ from tailrace.operators.process.call import Arrivals, Caller, Moment
 from tailrace.operators.process.keys import EpochKeys
 from tailrace.operators.process.spec import ProcessSpec
 from tailrace.operators.process.timers import Hints
-from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots
+from tailrace.operators.resources import Resources
+from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots, record_store
 from tailrace.operators.timers.ttl import Clock
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, record_layout
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows, concat_rows
-from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 CALL_ROWS_MAX = 1 << 16
 CALL_BYTES_MAX = 32 << 20
@@ -46,35 +46,22 @@ class Process(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
         self,
         spec: ProcessSpec,
         shards: Iterable[int],
-        *,
-        memory_bytes: int,
-        folder: str,
-        threads: int = 2,
-        tuning: Tuning = DEFAULT_TUNING,
+        resources: Resources,
     ) -> None:
         self.spec = spec
         self._sent, self._kept = spec.layout(), spec.kept_layout()
         self._keys = record_layout(spec.keys, [], ansi=False)
         hidden = dict(zip(spec.hidden, self._kept.accumulators, strict=False))
-        hints_bytes = memory_bytes // _HINTS_SHARE
-        super().__init__(
-            ReadModifyWriteStore(
-                self._kept,
-                shards,
-                threads,
-                removes=True,
-                memory_bytes=memory_bytes - hints_bytes * (len(hidden) - 1),
-                folder=folder,
-                tuning=tuning,
-            )
-        )
+        deadlines, records = resources.share(_HINTS_SHARE, len(hidden) - 1)
+        super().__init__(record_store(self._kept, shards, records, removes=True))
         self._timers = self._expiry = None
         if spec.timers is not None:
             column = [field.name for field in spec.state].index(spec.timers)
             timer = self._kept.accumulators[len(hidden) + column]
-            self._timers = Hints(self._store, timer, hidden["timer"], spec.shards, hints_bytes, folder)
+            self._timers = Hints(self._store, timer, hidden["timer"], spec.shards, deadlines)
         if spec.ttl is not None:
-            self._expiry = Hints(self._store, hidden["seen"], hidden["expiry"], spec.shards, hints_bytes, folder)
+            self._expiry = Hints(self._store, hidden["seen"], hidden["expiry"], spec.shards, deadlines)
+        self._companions += self._hints
         self._caller = Caller(spec, self._store, self._timers, self._expiry)
         self._frames: Sequence[Frame] = ()
         self._now, self._forget_before = 0, int(MIN_MICROS)
@@ -82,14 +69,6 @@ class Process(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
     @property
     def _hints(self) -> list[Hints]:
         return [hints for hints in (self._timers, self._expiry) if hints is not None]
-
-    @property
-    def nbytes(self) -> int:
-        return super().nbytes + sum(hints.deadlines.nbytes for hints in self._hints)
-
-    @property
-    def disk_bytes(self) -> int:
-        return super().disk_bytes + sum(hints.deadlines.disk_bytes for hints in self._hints)
 
     def updated(self, epoch: int) -> int:
         """Keys that have rows."""

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tailrace.operators.base import Operator
-from tailrace.operators.kind import OperatorRuntime, Resources
+from tailrace.operators.kind import OperatorRuntime
 from tailrace.operators.process.operator import Process
 from tailrace.operators.process.spec import ProcessSpec
 from tailrace.state.sections import compaction
-
-
-def _operator(spec: ProcessSpec, shards: Iterable[int], given: Resources) -> Operator:
-    return Process(spec, shards, memory_bytes=given.memory_bytes, folder=given.folder, tuning=given.tuning)
 
 
 def _compact(spec: ProcessSpec, batches: Sequence[pa.RecordBatch], horizon: int, *, complete: bool) -> pa.RecordBatch:
     return compaction.compact_records(spec.kept_layout(), batches, horizon, bury=complete)
 
 
-RUNTIME = OperatorRuntime(_operator, _compact)
+RUNTIME = OperatorRuntime(Process, _compact)

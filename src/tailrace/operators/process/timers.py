@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.operators.ingest.frame import by_shard
+from tailrace.operators.resources import Resources
 from tailrace.operators.timers.record_timers import Waiting
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, VALID, AccumulatorWords
@@ -33,10 +34,9 @@ class Hints(Waiting):
         value: AccumulatorWords,
         hint: AccumulatorWords,
         shard_count: int,
-        memory_bytes: int,
-        folder: str,
+        resources: Resources,
     ) -> None:
-        super().__init__(store, shard_count, memory_bytes, folder)
+        super().__init__(store, shard_count, resources)
         self._value, self._hint = value, hint
 
     def due(self, epoch: int, until: int) -> list[tuple[int, np.ndarray]]:

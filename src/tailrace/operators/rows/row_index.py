@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from tailrace.operators.resources import Resources
+from tailrace.operators.store_operator import record_store
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import VALID, Merge, RecordLayout, record_layout
-from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import to_section
-from tailrace.state.tuning import Tuning
 from tailrace.types import BIGINT, TIMESTAMP, Field
 
 READ_ROWS_MAX = 1 << 17
@@ -32,27 +32,16 @@ class RowCounts:
         keys: Sequence[Field],
         lists: RecordLayout,
         shards: Iterable[int],
+        resources: Resources,
         *,
-        memory_bytes: int,
-        folder: str,
-        threads: int,
-        tuning: Tuning,
         expire: bool = False,
     ) -> None:
         self.layout = counts_layout(keys, expire=expire)
         self._lists = lists
         self._count = self.layout.accumulators[0]
         self.updated = self.layout.accumulators[1] if expire else None
-        self.store = ReadModifyWriteStore(
-            self.layout,
-            shards,
-            threads,
-            removes=expire,
-            noted_word=None if self.updated is None else self.updated.word,
-            memory_bytes=memory_bytes,
-            folder=folder,
-            tuning=tuning,
-        )
+        noted_word = None if self.updated is None else self.updated.word
+        self.store = record_store(self.layout, shards, resources, noted_word=noted_word)
 
     def merge(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
         """Rows that were appended to lists."""

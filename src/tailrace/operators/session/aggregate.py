@@ -24,125 +24,52 @@ from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import OUTPUT_ROWS_MAX
 from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.resources import Resources
 from tailrace.operators.session.open_sessions import OpenSessions, Sessions
-from tailrace.operators.store_operator import HintedRecords
+from tailrace.operators.store_operator import HintedRecords, overflow
 from tailrace.state.hash_table.table import Table
-from tailrace.state.metrics import Metrics
 from tailrace.state.rows.rows import Rows, concat_rows
-from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
-class SessionAggregate(HintedRecords):
+class SessionAggregate(HintedRecords, OpenSessions):
     def __init__(
         self,
         spec: AggregateSpec,
         shards: Iterable[int],
-        threads: int = 2,
-        *,
-        memory_bytes: int | None = None,
-        folder: str | None = None,
-        tuning: Tuning = DEFAULT_TUNING,
+        resources: Resources,
     ) -> None:
         assert spec.session_gap is not None
         self.spec = spec
-        self._gap = spec.session_gap
         self._layout = spec.layout()
-        self._open = OpenSessions(
-            self._layout,
-            spec.session_gap,
-            shards,
-            threads,
-            shard_count=spec.shards,
-            memory_bytes=memory_bytes,
-            folder=folder,
-            tuning=tuning,
-        )
-        self._store = self._open.store
-
-    @property
-    def shards(self) -> frozenset[int]:
-        return self._open.store.shards
-
-    @property
-    def horizon(self) -> int:
-        """Records go one by one: no pane is known to be gone everywhere."""
-        return self._open.store.horizon
-
-    @property
-    def rows(self) -> int:
-        return self._open.store.rows
-
-    @property
-    def nbytes(self) -> int:
-        return self._open.nbytes
-
-    @property
-    def disk_bytes(self) -> int:
-        return self._open.disk_bytes
-
-    def metrics(self) -> Metrics:
-        return self._open.store.metrics()
+        super().__init__(self._layout, spec.session_gap, shards, spec.shards, resources)
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
-        return sum(len(rows) for _, _, rows in self._open.store.changed())
+        return sum(len(rows) for _, _, rows in self._store.changed())
 
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         """Merge the frames of the winning attempts, in partition order."""
         try:
-            self._open.merge(epoch, [frame.parts() for frame in frames])
+            self.merge(epoch, [frame.parts() for frame in frames])
         except SumOverflowError as error:
-            raise self._overflow(epoch, error) from error
+            raise overflow(self.spec, epoch, error, self.spec.sums) from error
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         """Emit the sessions that changed, or that end by ``watermark``; drop those that do."""
         self._check_newest(epoch)
         try:
-            changed = self._open.changed() if self.spec.emit_changed else ()
+            changed = self.changed() if self.spec.emit_changed else ()
             emitted = [batch for found in changed for batch in self._finish(found)]
             if self.spec.watermarked and watermark > MIN_MICROS:
-                for ended in self._open.ended(watermark):
+                for ended in self.ended(watermark):
                     if not self.spec.emit_changed:
                         emitted += self._finish(ended)
-                    self._open.remove(ended)
+                    self.remove(ended)
         except SumOverflowError as error:
-            raise self._overflow(epoch, error) from error
+            raise overflow(self.spec, epoch, error, self.spec.sums) from error
         return emitted
-
-    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
-        self._check_newest(epoch)
-        return self._open.store.delta()
-
-    def undo(self, epoch: int) -> None:
-        self._open.undo(epoch)
-
-    def forget(self, epoch: int) -> None:
-        self._open.forget(epoch)
-
-    # Shards ----------------------------------------------------------------------------------------------------------
-
-    def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
-        self._open.restore(shard, batches, horizon)
-
-    def drop_shard(self, shard: int) -> None:
-        self._open.drop_shard(shard)
-
-    def close(self) -> None:
-        self._open.close()
-
-    def _check_newest(self, epoch: int) -> None:
-        newest = self._open.store.newest_epoch
-        if newest != epoch:
-            raise ValueError(f"epoch {epoch} is not the one last applied ({newest})")
-
-    def _overflow(self, epoch: int, error: SumOverflowError) -> SumOverflowError:
-        sums = ", ".join(out.name for out in self.spec.outputs if out.type.is_integer or out.type.is_decimal)
-        return SumOverflowError(
-            f"operator {self.spec.name}, epoch {epoch}: {error} (one of: {sums}). Nothing of the epoch was kept. "
-            "Cast the column to decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
-        )
 
     # Emission --------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from tailrace.operators.resources import Resources
 from tailrace.operators.session.spilled_sessions import SpilledSessions, hash_pieces
+from tailrace.operators.store_operator import OverStore
 from tailrace.operators.timers.deadlines import HASH as ENTRY_HASH
 from tailrace.operators.timers.deadlines import TIME as ENTRY_TIME
 from tailrace.operators.timers.deadlines import Deadlines
@@ -36,7 +38,6 @@ from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.arrange import row_numbers
 from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import to_section
-from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 _UNDO_EPOCHS = 2
 _DEADLINES_SHARE = 8
@@ -74,7 +75,7 @@ class Sessions:
         return replace(self, rows=rows, offsets=offsets, starts=self.starts[order], ends=self.ends[order])
 
 
-class OpenSessions:
+class OpenSessions(OverStore[ReadModifyWriteStore]):
     """``layout``: its first two accumulators are the smallest and the largest event time.
 
     ``shard_count``: of the query, by which the shard of a hash is found.
@@ -85,52 +86,41 @@ class OpenSessions:
         layout: RecordLayout,
         gap: int,
         shards: Iterable[int],
-        threads: int = 2,
-        *,
         shard_count: int,
-        memory_bytes: int | None = None,
-        folder: str | None = None,
-        tuning: Tuning = DEFAULT_TUNING,
+        resources: Resources,
     ) -> None:
-        share = None if memory_bytes is None else memory_bytes // _DEADLINES_SHARE
+        deadlines, records = resources.share(_DEADLINES_SHARE)
         self._low, self._high = layout.accumulators[0].word, layout.accumulators[1].word
-        self.store = ReadModifyWriteStore(
+        store = ReadModifyWriteStore(
             layout,
             shards,
-            threads,
+            records.threads,
             _UNDO_EPOCHS,
             removes=True,
             noted_word=self._high,
-            memory_bytes=None if memory_bytes is None or share is None else memory_bytes - share,
-            folder=folder,
-            tuning=tuning,
+            memory_bytes=records.memory_bytes,
+            folder=records.folder,
+            tuning=records.tuning,
         )
         self._gap = gap
         self._shard_count = shard_count
-        self._deadlines = Deadlines(shard_count, share, folder)
+        self._deadlines = Deadlines(shard_count, deadlines.memory_bytes, deadlines.folder)
+        super().__init__(store, self._deadlines)
         self._epochs: list[int] = []  # those that can be undone
-
-    @property
-    def nbytes(self) -> int:
-        return self.store.nbytes + self._deadlines.nbytes
-
-    @property
-    def disk_bytes(self) -> int:
-        return self.store.disk_bytes + self._deadlines.disk_bytes
 
     def merge(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
         if len(self._epochs) >= _UNDO_EPOCHS and epoch > self._epochs[-1]:
             self.forget(self._epochs[-_UNDO_EPOCHS])
-        self.store.merge(epoch, frames)
+        self._store.merge(epoch, frames)
         self._epochs.append(epoch)
-        if self.store.made:
-            made = np.concatenate(list(self.store.made.values()))
+        if self._store.made:
+            made = np.concatenate(list(self._store.made.values()))
             self._deadlines.put(made[:, 0] + self._gap, made[:, 1])
 
     def changed(self) -> Iterator[list[Sessions]]:
         """The sessions that the newest epoch changed, whole, some at a time."""
-        changed = self.store.changed()
-        if not self.store.spilled:
+        changed = self._store.changed()
+        if not self._store.spilled:
             yield [self._sessions(shard, table, rows) for shard, table, rows in changed]
             return
         parts = (
@@ -146,7 +136,7 @@ class OpenSessions:
 
     def ended(self, watermark: int) -> Iterator[list[Sessions]]:
         """The sessions that end at or before ``watermark``, some at a time. Each is to be removed before the next."""
-        epoch = self.store.newest_epoch
+        epoch = self._store.newest_epoch
         assert epoch is not None, "closing before any epoch was opened"
         entries = self._deadlines.take_entries(epoch, watermark)
         hashes = np.ascontiguousarray(entries[:, ENTRY_HASH])
@@ -154,11 +144,11 @@ class OpenSessions:
         shards = hashes % self._shard_count
         order = np.argsort(shards, kind="stable")
         hashes, panes = hashes[order], panes[order]
-        tables = self.store.tables()
+        tables = self._store.tables()
         edges = np.searchsorted(shards[order], [shard for shard, _ in tables])
         ends = np.searchsorted(shards[order], [shard for shard, _ in tables], side="right")
         due = [(*each, slice(lo, hi)) for each, lo, hi in zip(tables, edges, ends, strict=True) if lo < hi]
-        if not self.store.spilled:
+        if not self._store.spilled:
             found = [self._ended(shard, table, hashes[at], panes[at], watermark) for shard, table, at in due]
             yield [sessions for sessions in found if len(sessions)]
             return
@@ -181,7 +171,7 @@ class OpenSessions:
         numbers = [whole.add_rows(np.unique(table.with_hashes(hashes, panes)))]
         once = np.unique(np.stack([hashes, panes], axis=1), axis=0)
         wanted = (np.ascontiguousarray(part) for part in once.T)
-        for found in self.store.spilled.with_hashes(shard, next(wanted), self.store.horizon, next(wanted)):
+        for found in self._store.spilled.with_hashes(shard, next(wanted), self._store.horizon, next(wanted)):
             numbers.append(whole.add_found(found))
         due = self._due(whole.table, np.concatenate(numbers), watermark)
         return self._of_whole(shard, whole, whole.ended(due))
@@ -195,57 +185,47 @@ class OpenSessions:
         return due
 
     def remove(self, ended: Iterable[Sessions]) -> None:
-        epoch = self.store.newest_epoch
+        epoch = self._store.newest_epoch
         assert epoch is not None
         for sessions in ended:
             if sessions.whole is None:
-                self.store.remove(sessions.shard, sessions.rows)
+                self._store.remove(sessions.shard, sessions.rows)
             else:
                 sessions.whole.remove(epoch, sessions.rows)
 
     def undo(self, epoch: int) -> None:
-        self.store.undo(epoch)
-        self._deadlines.undo(epoch)
+        super().undo(epoch)
         self._epochs = [each for each in self._epochs if each < epoch]
 
     def forget(self, epoch: int) -> None:
-        self.store.forget(epoch)
-        self._deadlines.forget(epoch)
+        super().forget(epoch)
         self._epochs = [each for each in self._epochs if each > epoch]
 
     # Shards ----------------------------------------------------------------------------------------------------------
 
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
         """Build a shard from its sections, oldest first."""
-        if shard in self.store.shards:
+        if shard in self._store.shards:
             self.drop_shard(shard)
 
         def look(table: Table) -> None:
             rows = table.all_rows()
             self._deadlines.restore(shard, table.word(rows, self._high) + self._gap, table.word(rows, HASH))
 
-        self.store.restore(shard, batches, horizon, look)
+        self._store.restore(shard, batches, horizon, look)
 
     def restore_rows(self, shard: int, rows: Rows) -> None:
         """Build a shard from partials."""
-        table = Table(self.store.layout, rows_expected=len(rows))
+        table = Table(self._store.layout, rows_expected=len(rows))
         table.begin(len(rows))
         table.merge(rows.words, rows.heap, 0, len(rows))
-        section = to_section(table.copy(table.changed_rows()), self.store.layout)
-        self.restore(shard, [section], self.store.horizon)
-
-    def drop_shard(self, shard: int) -> None:
-        self.store.drop_shard(shard)
-        self._deadlines.drop_shard(shard)
-
-    def close(self) -> None:
-        self.store.close()
-        self._deadlines.close()
+        section = to_section(table.copy(table.changed_rows()), self._store.layout)
+        self.restore(shard, [section], self._store.horizon)
 
     # Sessions --------------------------------------------------------------------------------------------------------
 
     def _whole(self, shard: int) -> SpilledSessions:
-        return SpilledSessions(self.store, shard, self._gap, self._low, self._high)
+        return SpilledSessions(self._store, shard, self._gap, self._low, self._high)
 
     def _sessions(self, shard: int, table: Table, rows: np.ndarray, *, ended: bool = False) -> Sessions:
         found = table.sessions(rows, self._gap, self._low, self._high, ended=ended)

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
+from tailrace.operators.resources import Resources
 from tailrace.operators.store_operator import OverStore
 from tailrace.operators.timers.record_timers import Waiting
 from tailrace.operators.timers.ttl import Clock
@@ -40,10 +41,9 @@ class Expiry(Waiting):
         updated: AccumulatorWords,
         clock: Clock,
         shard_count: int,
-        memory_bytes: int,
-        folder: str,
+        resources: Resources,
     ) -> None:
-        super().__init__(store, shard_count, memory_bytes, folder)
+        super().__init__(store, shard_count, resources)
         self.updated = updated
         self.processing = clock is Clock.PROCESSING
         self.now, self.forget_before = 0, int(MIN_MICROS)
@@ -85,13 +85,9 @@ class Expiring(OverStore[ReadModifyWriteStore]):
 
     _expiry: Expiry | None = None
 
-    @property
-    def nbytes(self) -> int:
-        return super().nbytes + (0 if self._expiry is None else self._expiry.deadlines.nbytes)
-
-    @property
-    def disk_bytes(self) -> int:
-        return super().disk_bytes + (0 if self._expiry is None else self._expiry.deadlines.disk_bytes)
+    def _expire_by(self, expiry: Expiry) -> None:
+        self._expiry = expiry
+        self._companions.append(expiry)
 
     def set_times(self, now: int, forget_before: int) -> None:
         if self._expiry is not None:
@@ -107,28 +103,8 @@ class Expiring(OverStore[ReadModifyWriteStore]):
         if self._expiry is not None and not self._expiry.processing:
             self._expiry.remove_expired(epoch)
 
-    def undo(self, epoch: int) -> None:
-        super().undo(epoch)
-        if self._expiry is not None:
-            self._expiry.undo(epoch)
-
-    def forget(self, epoch: int) -> None:
-        super().forget(epoch)
-        if self._expiry is not None:
-            self._expiry.forget(epoch)
-
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
         if shard in self._store.shards:
             self.drop_shard(shard)
         look = None if self._expiry is None else partial(self._expiry.restore, shard)
         self._store.restore(shard, batches, horizon, look)
-
-    def drop_shard(self, shard: int) -> None:
-        super().drop_shard(shard)
-        if self._expiry is not None:
-            self._expiry.drop_shard(shard)
-
-    def close(self) -> None:
-        super().close()
-        if self._expiry is not None:
-            self._expiry.close()

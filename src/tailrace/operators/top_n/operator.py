@@ -24,6 +24,7 @@ from tailrace.operators.aggregate.finish import window_struct
 from tailrace.operators.aggregate.window_aggregate import OUTPUT_ROWS_MAX, WindowAggregate
 from tailrace.operators.ingest.frame import Frame, by_shard, shard_order
 from tailrace.operators.output import output_schema
+from tailrace.operators.resources import Resources
 from tailrace.operators.rows.keyed import PIECE_ROWS, Keyed, keyed, pieces
 from tailrace.operators.top_n.best_rows import best_of, order_of
 from tailrace.operators.top_n.sections import to_records
@@ -34,7 +35,6 @@ from tailrace.state.read_modify_write.probes import Current
 from tailrace.state.rows.packed_rows import pack, row_starts, unpack
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.sections import ValidBits, decoded, to_section
-from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
 @dataclass(frozen=True)
@@ -65,22 +65,10 @@ class TopN(WindowAggregate):
         self,
         spec: TopNSpec,
         shards: Iterable[int],
-        threads: int = 2,
-        *,
-        memory_bytes: int | None = None,
-        folder: str | None = None,
-        tuning: Tuning = DEFAULT_TUNING,
+        resources: Resources,
         noted_word: int | None = None,
     ) -> None:
-        super().__init__(
-            spec.records(),
-            shards,
-            threads,
-            memory_bytes=memory_bytes,
-            folder=folder,
-            tuning=tuning,
-            noted_word=noted_word,
-        )
+        super().__init__(spec.records(), shards, resources, noted_word=noted_word)
         self._top = spec
         self._row_layout = spec.layout()
         self._order = order_of(spec.rows, spec.order, spec.time_column, self._row_layout)

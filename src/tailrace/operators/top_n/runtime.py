@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from tailrace.env.files.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.base import Operator
-from tailrace.operators.kind import OperatorRuntime, Resources
+from tailrace.operators.kind import OperatorRuntime
+from tailrace.operators.resources import Resources
 from tailrace.operators.rows.keyed_warm_up import KEY, TIME, run_epochs
 from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.top_n.ingest import TopNIngest
@@ -19,7 +20,7 @@ from tailrace.operators.top_n.ttl_operator import TtlTopN
 
 def _operator(spec: TopNSpec, shards: Iterable[int], given: Resources) -> Operator:
     chosen = TopN if spec.ttl is None else TtlTopN
-    return chosen(spec, shards, memory_bytes=given.memory_bytes, folder=given.folder, tuning=given.tuning)
+    return chosen(spec, shards, given)
 
 
 def _warm_up() -> None:
@@ -40,7 +41,7 @@ def _warm_up() -> None:
         shards=1,
     )
     with temporary_folder() as folder:
-        operator = TopN(spec, [0], threads=1, memory_bytes=0, folder=folder)
+        operator = TopN(spec, [0], Resources(0, folder, threads=1))
         run_epochs(operator, TopNIngest(spec, MIN_MICROS, combine=True))
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.resources import Resources
 from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiring, Expiry
 from tailrace.operators.top_n.best_rows import latest, time_place
 from tailrace.operators.top_n.operator import Ranked, TopN
@@ -25,7 +26,6 @@ from tailrace.operators.top_n.sections import to_records, to_rows, with_update
 from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.operators.windows import WindowSpec
 from tailrace.state.rows.rows import Rows
-from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
 class TtlTopN(Expiring, TopN):
@@ -35,25 +35,13 @@ class TtlTopN(Expiring, TopN):
         self,
         spec: TopNSpec,
         shards: Iterable[int],
-        threads: int = 2,
-        *,
-        memory_bytes: int,
-        folder: str,
-        tuning: Tuning = DEFAULT_TUNING,
+        resources: Resources,
     ) -> None:
         assert spec.ttl is not None and spec.window is None
-        share = memory_bytes // DEADLINES_SHARE
+        deadlines, records = resources.share(DEADLINES_SHARE)
         updated = spec.records().layout().accumulators[1]
-        super().__init__(
-            spec,
-            shards,
-            threads,
-            memory_bytes=memory_bytes - share,
-            folder=folder,
-            tuning=tuning,
-            noted_word=updated.word,
-        )
-        self._expiry = Expiry(self._store, updated, spec.ttl.clock, spec.shards, share, folder)
+        super().__init__(spec, shards, records, noted_word=updated.word)
+        self._expire_by(Expiry(self._store, updated, spec.ttl.clock, spec.shards, deadlines))
         self._entered: list[Rows] = []  # records whose best rows the newest epoch changed, until they are emitted
 
     # One epoch -------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorIn
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.ttl_aggregate import TtlAggregate
 from tailrace.operators.registry import ingest_of
+from tailrace.operators.resources import Resources
 from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.operators.warm_up import warm_up
 from tailrace.state.layout import Merge
@@ -142,7 +143,7 @@ def test_forgetting_costs_what_is_forgotten(
 @pytest.mark.parametrize("clock", list(Clock))
 def test_a_key_that_is_touched_again_and_again_is_waited_for_once(clock: Clock, tmp_path: object) -> None:
     """On disk or in memory, where its record is brought in from there for each touch."""
-    operator = TtlAggregate(_many(clock), range(4), threads=1, memory_bytes=0, folder=str(tmp_path))
+    operator = TtlAggregate(_many(clock), range(4), Resources(threads=1, memory_bytes=0, folder=str(tmp_path)))
     for number in range(30):
         run_epoch(operator, number, np.arange(200), number, number - 20)
         assert operator.rows == 200 and operator.disk_bytes
@@ -158,7 +159,7 @@ def test_ten_times_the_keys_need_no_more_calls_of_python(clock: Clock, tmp_path:
     warm_up()
 
     def of(keys: int) -> Counter[str]:
-        operator = TtlAggregate(_many(clock), range(4), threads=1, memory_bytes=1 << 28, folder=str(tmp_path))
+        operator = TtlAggregate(_many(clock), range(4), Resources(1 << 28, str(tmp_path), threads=1))
         run_epoch(operator, 0, np.arange(keys), 0, NO_TIME)
         run_epoch(operator, 1, np.arange(keys // 2), 30, NO_TIME)
         found = calls(lambda: run_epoch(operator, 2, np.arange(keys // 2), 50, 20))
@@ -193,7 +194,7 @@ def run_epoch(operator: TtlAggregate, number: int, keys: np.ndarray, time: int, 
 
 
 def _work_of(clock: Clock, kept: int, memory_bytes: int, folder: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    operator = TtlAggregate(_many(clock), range(4), threads=1, memory_bytes=memory_bytes, folder=folder)
+    operator = TtlAggregate(_many(clock), range(4), Resources(threads=1, memory_bytes=memory_bytes, folder=folder))
     for number in range(10):  # of each of the first epochs a hundred keys, which nobody touches again
         run_epoch(operator, number, np.arange(100 * number, 100 * number + 100), number, NO_TIME)
     run_epoch(operator, 10, np.arange(1000, 1000 + kept), 5000, NO_TIME)

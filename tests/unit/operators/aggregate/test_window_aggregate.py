@@ -20,6 +20,7 @@ from tailrace.operators.aggregate.window_aggregate import WindowAggregate, compa
 from tailrace.operators.ingest import partials as input
 from tailrace.operators.ingest.frame import Frame, split
 from tailrace.operators.ingest.partials import PartialIngest
+from tailrace.operators.resources import Resources
 from tailrace.operators.windows import WindowSpec
 from tailrace.state.layout import HASH, Merge
 from tailrace.state.rows.rows import Rows
@@ -212,7 +213,7 @@ def equals_the_model(
     chance = random.Random(seed)
     # Two servers, each with its shards; sections of every epoch are kept to restore from.
     ranges = [(0, 1), (1, SHARDS)]
-    servers = [WindowAggregate(spec, range(*r), **budget) for r in ranges]
+    servers = [WindowAggregate(spec, range(*r), Resources(**budget)) for r in ranges]
     sections: dict[int, list[pa.RecordBatch]] = defaultdict(list)
     for epoch, rows in enumerate(epochs):
         want, before, watermark = model.epoch(rows)
@@ -247,7 +248,7 @@ def equals_the_model(
         if chance.random() < 0.3:  # the first server is lost and comes back from its sections
             horizon = servers[0].horizon
             servers[0].close()
-            servers[0] = WindowAggregate(spec, [], **budget)
+            servers[0] = WindowAggregate(spec, [], Resources(**budget))
             for shard in range(*ranges[0]):
                 if chance.random() < 0.5 and sections[shard]:
                     sections[shard] = [compact_sections(spec, sections[shard], horizon)]
@@ -301,7 +302,7 @@ def test_a_checked_sum_that_overflows_is_refused() -> None:
     from tailrace.errors import SumOverflowError
 
     spec = spec_of(None, True)
-    operator = WindowAggregate(spec, range(SHARDS))
+    operator = WindowAggregate(spec, range(SHARDS), Resources())
     frame = PartialIngest(spec, MIN_MICROS, False, TYPES).frame([batch_of([("a", 1, 1, 2**62, "x", 1)] * 3)])
     with pytest.raises(SumOverflowError, match="sum"):
         operator.apply(0, [frame])
@@ -334,7 +335,7 @@ def test_batches_too_large_to_be_one_are_all_lifted(monkeypatch: pytest.MonkeyPa
     monkeypatch.undo()
     answers = []
     for frame in (want, got):
-        operator = WindowAggregate(spec, range(SHARDS))
+        operator = WindowAggregate(spec, range(SHARDS), Resources())
         operator.apply(0, [frame])
         answers.append(emitted(operator.advance(0, 0, 0), windowed=False))
     assert len(answers[0]) == 10

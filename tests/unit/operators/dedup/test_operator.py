@@ -24,6 +24,7 @@ from tailrace.operators.dedup import operator as deduplicate
 from tailrace.operators.dedup.operator import Deduplicate
 from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
 from tailrace.operators.registry import ingest_of
+from tailrace.operators.resources import Resources
 from tailrace.state.rows.columns import arrow_type
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 
@@ -205,7 +206,7 @@ def test_steps_may_be_as_small_as_they_like(kind: str, seed: int) -> None:
 def test_a_key_that_comes_again_in_the_pane_of_its_last_time_has_one_record(tmp_path: Path) -> None:
     """Its old record is forgotten but still there, on disk: panes are a second wide, the delay is less."""
     spec = replace(draw_spec("within", random.Random(0)), delay=Micros(SECOND // 4), shards=1, handed_over=False)
-    operator = Deduplicate(spec, [0], memory_bytes=0, folder=str(tmp_path))
+    operator = Deduplicate(spec, [0], Resources(memory_bytes=0, folder=str(tmp_path)))
     emitted = []
     for epoch, (time, late, watermark) in enumerate(
         [(100_000, 0, 0), (2_000, 0, 360_000), (400_000, 360_000, 360_000)]

@@ -23,6 +23,7 @@ from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
 from tailrace.operators.join.window_join import WindowJoin
 from tailrace.operators.output import output_schema
 from tailrace.operators.registry import operator_of, spec_from_json
+from tailrace.operators.resources import Resources
 
 
 @pytest.mark.parametrize("kind", ["interval", "window"])
@@ -120,7 +121,7 @@ def one_epoch(rows: int, spec: JoinSpec) -> Counter[str]:
     emitted = 0
     with tempfile.TemporaryDirectory() as folder:
         make = WindowJoin if spec.kind is JoinKind.WINDOW else JoinRows
-        operator = make(spec, range(4), memory_bytes=1 << 30, folder=folder, threads=1)
+        operator = make(spec, range(4), Resources(1 << 30, folder, threads=1))
 
         def epoch(at: int) -> None:
             nonlocal emitted
@@ -151,7 +152,7 @@ def test_a_key_with_many_rows_costs_what_matches(keyed_by: int) -> None:
     spec = spec_of(JoinKind.INTERVAL, lower=Micros(0), upper=Micros(30))
     count = 20_000
     with tempfile.TemporaryDirectory() as folder:
-        operator = JoinRows(spec, range(4), memory_bytes=1 << 30, folder=folder, threads=1)
+        operator = JoinRows(spec, range(4), Resources(memory_bytes=1 << 30, folder=folder, threads=1))
         times = (np.arange(count) * 25).tolist()
 
         def epoch(at: int) -> None:

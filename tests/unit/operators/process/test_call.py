@@ -19,6 +19,7 @@ from tailrace.operators.process import operator as process
 from tailrace.operators.process.ingest import ProcessIngest
 from tailrace.operators.process.operator import Process
 from tailrace.operators.process.spec import ProcessSpec
+from tailrace.operators.resources import Resources
 from tailrace.operators.timers.ttl import Clock
 from tailrace.operators.warm_up import warm_up
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
@@ -58,7 +59,7 @@ def spec_of(function: Callable[..., Any] = counted, **more: Any) -> ProcessSpec:
 
 
 def made(spec: ProcessSpec, folder: Path, memory_bytes: int = 1 << 28) -> Process:
-    return Process(spec, range(SHARDS), memory_bytes=memory_bytes, folder=str(folder), threads=1)
+    return Process(spec, range(SHARDS), Resources(memory_bytes=memory_bytes, folder=str(folder), threads=1))
 
 
 def epoch(operator: Process, number: int, keys: Any, time: int = 0, watermark: int = NO_TIME) -> list[dict[str, Any]]:

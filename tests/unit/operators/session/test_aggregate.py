@@ -22,6 +22,7 @@ from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorIn
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest import partials as input
 from tailrace.operators.ingest.partials import PartialIngest
+from tailrace.operators.resources import Resources
 from tailrace.operators.session import open_sessions
 from tailrace.operators.session.aggregate import SessionAggregate
 from tailrace.state.layout import HASH, Merge
@@ -113,7 +114,7 @@ def test_equals_the_model(
         patch.setattr(open_sessions, "_PIECE_ROWS", 1 + seed % 5)
 
         def make(shards: Iterable[int]) -> SessionAggregate:
-            return SessionAggregate(spec, shards, threads=1, memory_bytes=memory_bytes, folder=folder)
+            return SessionAggregate(spec, shards, Resources(threads=1, memory_bytes=memory_bytes, folder=folder))
 
         play(
             spec,
@@ -130,7 +131,7 @@ def test_equals_the_model(
 
 def test_nothing_is_left_of_closed_sessions() -> None:
     spec = spec_of(False)
-    operator = SessionAggregate(spec, range(SHARDS), threads=1)
+    operator = SessionAggregate(spec, range(SHARDS), Resources(threads=1))
     emitted_rows = 0
     for epoch in range(40):
         rows: list[Row] = [(str(i), 100 * epoch + i % 7, 1, "x") for i in range(300)]
@@ -149,7 +150,7 @@ def test_nothing_is_left_of_closed_sessions() -> None:
 def test_a_long_session_is_one(tmp_path: Path, memory_bytes: int) -> None:
     """A session of thousands of panes, its rows in any order, with others beside it that it takes in."""
     spec = spec_of(False)
-    operator = SessionAggregate(spec, range(SHARDS), threads=1, memory_bytes=memory_bytes, folder=str(tmp_path))
+    operator = SessionAggregate(spec, range(SHARDS), Resources(memory_bytes, str(tmp_path), threads=1))
     times = list(range(0, 50_000, 10))
     random.Random(5).shuffle(times)
     frame = PartialIngest(spec, MIN_MICROS, True, TYPES).frame([batch_of([("a", time, 1, None) for time in times])])

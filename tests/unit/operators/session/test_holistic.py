@@ -21,6 +21,7 @@ from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorIn
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest import rows as row_ingest
 from tailrace.operators.ingest.rows import RowIngest
+from tailrace.operators.resources import Resources
 from tailrace.operators.session import holistic as session_rows
 from tailrace.operators.session.holistic import SessionRows
 from tailrace.state.append import unaligned as append_unaligned
@@ -88,7 +89,7 @@ def test_equals_the_model(epochs: list[list[Row]], mode: str, memory_bytes: int,
     with tempfile.TemporaryDirectory() as folder:
 
         def make(shards: Iterable[int]) -> SessionRows:
-            return SessionRows(spec, shards, memory_bytes=memory_bytes, folder=folder, threads=1)
+            return SessionRows(spec, shards, Resources(memory_bytes=memory_bytes, folder=folder, threads=1))
 
         play(spec, make, compact, epochs, judgement, wanted(epochs, judgement, answer), combine=False, seed=seed)
 
@@ -97,7 +98,7 @@ def test_equals_the_model(epochs: list[list[Row]], mode: str, memory_bytes: int,
 def test_sessions_are_read_some_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at_once: int) -> None:
     monkeypatch.setattr(session_rows, "READ_ROWS_MAX", at_once)
     spec = spec_of(False)
-    operator = SessionRows(spec, range(SHARDS), memory_bytes=1 << 20, folder=str(tmp_path), threads=1)
+    operator = SessionRows(spec, range(SHARDS), Resources(memory_bytes=1 << 20, folder=str(tmp_path), threads=1))
     rows: list[Row] = [(key, time, time, key) for key in "abcdef" for time in range(0, 10 * (ord(key) - 95), 5)]
     operator.apply(0, [RowIngest(spec, MIN_MICROS).frame([batch_of(rows)])])
     out = operator.advance(0, MIN_MICROS, 10_000)

@@ -11,6 +11,7 @@ import pytest
 from support.operators.rolling_top_n import rolling_top
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.registry import ingest_of
+from tailrace.operators.resources import Resources
 from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.top_n.operator import TopN
 from tailrace.state.tuning import SpillTuning, Tuning
@@ -39,7 +40,7 @@ def shown(batches: list[pa.RecordBatch]) -> dict[int, list[int]]:
 
 def filled(folder: Path, tuning: SpillTuning) -> TopN:
     """Two rows of each key, most of them on disk."""
-    top = TopN(SPEC, range(4), memory_bytes=600_000, folder=str(folder), tuning=Tuning(spilled=tuning))
+    top = TopN(SPEC, range(4), Resources(memory_bytes=600_000, folder=str(folder), tuning=Tuning(spilled=tuning)))
     for epoch in (1, 2):
         top.apply(epoch, [frame(EVERYONE, np.full(KEYS, 10 * epoch))])
     top.forget(2)

@@ -16,6 +16,7 @@ from tailrace.env.stores.cloud_store import CloudStore
 from tailrace.log import format as fmt
 from tailrace.operators import registry as catalogue
 from tailrace.operators.registry import ingest_of
+from tailrace.operators.resources import Resources
 from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.top_n.operator import TopN
 from tailrace.types import BIGINT, Field
@@ -58,7 +59,7 @@ def values(batches: list[pa.RecordBatch]) -> dict[int, list[int]]:
 
 def loaded(store: CloudStore, refs: list[ObjectRef], folder: Any) -> dict[int, list[int]]:
     """The rows of a server that begins with these objects, and gets one more of each key."""
-    top = TopN(SPEC, [0], memory_bytes=1 << 28, folder=str(folder))
+    top = TopN(SPEC, [0], Resources(memory_bytes=1 << 28, folder=str(folder)))
     for shard, batches, horizon in read_sections(store, refs, "t", [0]):
         top.restore(shard, batches, horizon)
     found = values(list(run(top, 3, np.arange(KEYS), range(-1, 0)).values()))
@@ -70,7 +71,7 @@ def loaded(store: CloudStore, refs: list[ObjectRef], folder: Any) -> dict[int, l
 def test_rows_of_a_key_stay_together(compacted: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fmt, "SECTION_BATCH_BYTES", 1_000)
     store = CloudStore(f"memory://{short_id()}", {})
-    top = TopN(SPEC, [0], memory_bytes=1 << 28, folder=str(tmp_path))
+    top = TopN(SPEC, [0], Resources(memory_bytes=1 << 28, folder=str(tmp_path)))
     everyone = np.arange(KEYS)
     refs = [
         written(store, 1, run(top, 1, everyone, range(100, 100 + N))),

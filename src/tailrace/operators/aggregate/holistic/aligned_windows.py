@@ -24,8 +24,10 @@ from tailrace.operators.aggregate.finish import window_bounds, window_struct
 from tailrace.operators.aggregate.holistic.results import GroupResults
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.resources import Resources
 from tailrace.operators.rows.groups import Groups
-from tailrace.operators.store_operator import OverStore
+from tailrace.operators.rows.row_stores import pane_store
+from tailrace.operators.store_operator import OverStore, overflow
 from tailrace.operators.user_code.window_function import UserFunction
 from tailrace.operators.user_code.windows import KnownWindows
 from tailrace.state.append.aligned import AppendAlignedStore
@@ -45,9 +47,7 @@ class WindowRows(OverStore[AppendAlignedStore]):
     on_close: Callable[[np.ndarray, int], None] | None = None
     """Where accesses are recorded, in append mode: told the hashes of keys whose window closes, and its start."""
 
-    def __init__(
-        self, spec: AggregateSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, threads: int = 2
-    ) -> None:
+    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
         window = spec.pane_windows
         assert window is not None
         self.spec = spec
@@ -56,11 +56,7 @@ class WindowRows(OverStore[AppendAlignedStore]):
         self._known = None if spec.custom is None else KnownWindows(spec.name, self._layout)
         self._results = GroupResults(spec)
         self._function = None if spec.function is None else UserFunction(spec)
-        super().__init__(
-            AppendAlignedStore(
-                self._layout, shards, shard_count=spec.shards, memory_bytes=memory_bytes, folder=folder, threads=threads
-            )
-        )
+        super().__init__(pane_store(self._layout, shards, spec.shards, resources))
         self._count = 0  # of the newest epoch's rows
         self._appended = _NOTHING  # in update mode, (pane, what tells windows of keys apart) of these rows
 
@@ -96,10 +92,7 @@ class WindowRows(OverStore[AppendAlignedStore]):
         try:
             emitted = list(self._output(epoch, late_before, watermark))
         except SumOverflowError as error:
-            raise SumOverflowError(
-                f"operator {self.spec.name}, epoch {epoch}: {error}. Nothing of the epoch was kept. Cast the column to "
-                "decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
-            ) from error
+            raise overflow(self.spec, epoch, error) from error
         if self.spec.watermarked and watermark > MIN_MICROS:
             self._store.expire(first_open_pane(self._window, watermark))
         return emitted

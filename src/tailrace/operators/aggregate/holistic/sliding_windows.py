@@ -23,14 +23,12 @@ from tailrace.operators.aggregate.closing import fingerprint_ranges, windows_of
 from tailrace.operators.aggregate.finish import window_struct
 from tailrace.operators.aggregate.holistic.unaligned_windows import WindowLists
 from tailrace.operators.ingest.frame import Frame, shard_order
-from tailrace.operators.rows.groups import Groups
 from tailrace.operators.rows.row_index import pieces
 from tailrace.state.layout import HASH, PANE
 from tailrace.state.read_modify_write import probes
 from tailrace.state.rows.arrange import row_numbers
 from tailrace.state.rows.groups import group_by_key
 from tailrace.state.rows.rows import Rows, concat_rows
-from tailrace.state.sections.sections import to_section
 from tailrace.state.segments.segment import fingerprints_of
 
 _FOREVER = 2**63 - 1
@@ -176,7 +174,6 @@ class SlidingLists(WindowLists):
     def _made(self, epoch: int, members: Members) -> Iterator[pa.RecordBatch]:
         if not len(members.at):
             return
-        names = [field.name for field in (*self.spec.kept_keys, *self.spec.rows)]
         counts = self._index.counts(members.records)[members.at]
         firsts = members.firsts
         starts, sizes = members.starts[firsts], np.add.reduceat(counts, firsts)
@@ -185,11 +182,10 @@ class SlidingLists(WindowLists):
         for part in pieces(sizes, edges):
             lists, numbers = np.unique(members.at[ends[part.start] : ends[part.stop]], return_inverse=True)
             some = Rows(members.records.words[lists], members.records.heap)
-            rows, places = self._lists.read(self._index.targets(some), remove=False)
+            rows, places = self._store.read(self._index.targets(some), remove=False)
             every = row_numbers(places[:-1][numbers], places[1:][numbers])
-            section = to_section(Rows(rows.words[every], rows.heap), self._layout)
             offsets = np.concatenate([[0], np.cumsum(sizes[part])]).astype(np.int64)
-            groups = Groups(dict(zip(names, section.columns[2:], strict=True)), offsets)
+            groups = self._groups(Rows(rows.words[every], rows.heap), offsets)
             windows = window_struct(starts[part], self.spec)
             if self._function is None:
                 yield self._results.batch(groups, windows)

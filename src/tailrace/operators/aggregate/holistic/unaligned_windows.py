@@ -20,31 +20,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.closing import closed_records, first_open_pane, records_in
 from tailrace.operators.aggregate.finish import window_column
-from tailrace.operators.aggregate.holistic.results import GroupResults
+from tailrace.operators.aggregate.holistic.list_operator import INDEX_SHARE, ListOperator
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
-from tailrace.operators.rows.groups import Groups
+from tailrace.operators.resources import Resources
 from tailrace.operators.rows.row_index import RowCounts, pieces
-from tailrace.operators.user_code.window_function import UserFunction
 from tailrace.operators.user_code.windows import KnownWindows, Trigger
 from tailrace.state.append import list_sections
-from tailrace.state.append.list_instance import Stats
-from tailrace.state.append.unaligned import AppendUnalignedStore
 from tailrace.state.layout import HASH, PANE
-from tailrace.state.metrics import Metrics, added
 from tailrace.state.rows.rows import Rows, concat_rows
-from tailrace.state.sections.sections import to_section
-from tailrace.state.tuning import DEFAULT_TUNING, Tuning
-
-_INDEX_SHARE = 4
-"""Of the memory budget, the lists get all but one part in so many: the rest is for the records about them."""
 
 
-class WindowLists:
+class WindowLists(ListOperator):
     on_close: Callable[[np.ndarray, np.ndarray], None] | None = None
     """Where accesses are recorded, in append mode: told the hashes of keys whose windows close, and their starts."""
 
@@ -52,71 +42,15 @@ class WindowLists:
         self,
         spec: AggregateSpec,
         shards: Iterable[int],
-        *,
-        memory_bytes: int,
-        folder: str,
-        threads: int = 2,
-        tuning: Tuning = DEFAULT_TUNING,
+        resources: Resources,
     ) -> None:
-        self.spec = spec
         self._window = spec.pane_windows
-        self._layout = spec.layout()
-        self._results = GroupResults(spec)
-        self._function = None if spec.function is None else UserFunction(spec)
+        index, lists = resources.share(INDEX_SHARE)
+        shards = tuple(shards)
+        self._index = RowCounts(spec.kept_keys, spec.layout(), shards, index)
+        super().__init__(spec, shards, lists, self._index.store)
         self._known = None if spec.custom is None else KnownWindows(spec.name, self._layout)
         self._trigger = Trigger(spec)
-        shards = tuple(shards)
-        share = memory_bytes // _INDEX_SHARE
-        self._index = RowCounts(
-            spec.kept_keys,
-            self._layout,
-            shards,
-            memory_bytes=share,
-            folder=folder,
-            threads=threads,
-            tuning=tuning,
-        )
-        self._lists = AppendUnalignedStore(
-            self._layout,
-            shards,
-            shard_count=spec.shards,
-            memory_bytes=memory_bytes - share,
-            folder=folder,
-            threads=threads,
-            tuning=tuning,
-        )
-        self._appended = 0
-
-    @property
-    def shards(self) -> frozenset[int]:
-        return self._lists.shards
-
-    @property
-    def horizon(self) -> int:
-        return self._lists.horizon
-
-    @property
-    def rows(self) -> int:
-        return self._lists.rows
-
-    @property
-    def nbytes(self) -> int:
-        return self._lists.nbytes + self._index.store.nbytes
-
-    @property
-    def disk_bytes(self) -> int:
-        return self._lists.disk_bytes + self._index.store.disk_bytes
-
-    def list_stats(self) -> Stats:
-        """What the store of its lists has done."""
-        return self._lists.stats()
-
-    def metrics(self) -> Metrics:
-        return added(self._lists.metrics(), self._index.store.metrics())
-
-    def updated(self, epoch: int) -> int:
-        self._check_newest(epoch)
-        return self._appended
 
     # One epoch -------------------------------------------------------------------------------------------------------
 
@@ -126,7 +60,7 @@ class WindowLists:
             self._known.see(epoch, [frame.rows for frame in frames], self.horizon)
         triggers = [self._triggers(frame, epoch) for frame in frames] if self._window is not None else None
         parts = [frame.parts() for frame in frames]
-        self._lists.append(epoch, parts, triggers)
+        self._store.append(epoch, parts, triggers)
         self._index.merge(epoch, parts)
         self._appended = sum(frame.n for frame in frames)
 
@@ -140,35 +74,13 @@ class WindowLists:
         times = [row.name for row in self.spec.rows].index(self.spec.time_column.name)
         return self._trigger.times(starts, ends, frame.rows[:, self._layout.accumulators[times].word], epoch)
 
-    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
-        """Emit the windows that changed, or that close by ``watermark``; then drop what no later row can reach."""
-        self._check_newest(epoch)
+    def _output(self, epoch: int, late_before: int, watermark: int) -> Iterator[pa.RecordBatch]:
         closing = self.spec.watermarked and watermark > MIN_MICROS
-        try:
-            emitted = list(self._emitted(epoch, late_before, watermark, closing))
-        except SumOverflowError as error:
-            raise SumOverflowError(
-                f"operator {self.spec.name}, epoch {epoch}: {error}. Nothing of the epoch was kept. Cast the column to "
-                "decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
-            ) from error
+        yield from self._emitted(epoch, late_before, watermark, closing)
         if closing and self._window is not None:
             horizon = first_open_pane(self._window, watermark)
-            self._lists.expire(horizon)
+            self._store.expire(horizon)
             self._index.store.expire(horizon)
-        return emitted
-
-    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
-        self._check_newest(epoch)
-        return self._lists.delta()
-
-    def undo(self, epoch: int) -> None:
-        self._appended = 0
-        self._lists.undo(epoch)
-        self._index.store.undo(epoch)
-
-    def forget(self, epoch: int) -> None:
-        self._lists.forget(epoch)
-        self._index.store.forget(epoch)
 
     # Shards ----------------------------------------------------------------------------------------------------------
 
@@ -178,29 +90,17 @@ class WindowLists:
         if self._known is not None:
             self._known.restore(batches)
         self._index.restore(shard, left.rows, horizon)
-        self._lists.restore(shard, batches, horizon)
-
-    def drop_shard(self, shard: int) -> None:
-        self._lists.drop_shard(shard)
-        self._index.store.drop_shard(shard)
-
-    def close(self) -> None:
-        self._lists.close()
-        self._index.store.close()
-
-    def _check_newest(self, epoch: int) -> None:
-        if self._lists.newest_epoch != epoch:
-            raise ValueError(f"epoch {epoch} is not the one last applied ({self._lists.newest_epoch})")
+        super().restore(shard, batches, horizon)
 
     # Emission --------------------------------------------------------------------------------------------------------
 
     def _emitted(self, epoch: int, late_before: int, watermark: int, closing: bool) -> Iterator[pa.RecordBatch]:
         if self.spec.emit_changed:
-            yield from self._output(epoch, self._changed(), remove=False)
+            yield from self._read_all(epoch, self._changed(), remove=False)
         else:
             assert self._window is not None
             closed = closed_records(self._index.store, self._window, late_before, watermark) if closing else ()
-            yield from self._output(epoch, self._told(closed), remove=True)
+            yield from self._read_all(epoch, self._reported(closed), remove=True)
 
     def _changed(self) -> Iterator[Rows]:
         """Records of lists to read in update mode."""
@@ -217,7 +117,7 @@ class WindowLists:
             chosen = np.isin(numbers[len(wanted) :], numbers[: len(wanted)])
             yield Rows(records.words[chosen], records.heap)
 
-    def _told(self, found: Iterable[Rows]) -> Iterator[Rows]:
+    def _reported(self, found: Iterable[Rows]) -> Iterator[Rows]:
         """Records of windows that close."""
         for records in found:
             if self.on_close is not None:
@@ -229,7 +129,7 @@ class WindowLists:
         starts = self._index.layout.keys[-1].word if self._known is not None else PANE
         return np.ascontiguousarray(records.words[:, (PANE, starts)])
 
-    def _output(self, epoch: int, found: Iterable[Rows], *, remove: bool) -> Iterator[pa.RecordBatch]:
+    def _read_all(self, epoch: int, found: Iterable[Rows], *, remove: bool) -> Iterator[pa.RecordBatch]:
         if self._function is None:
             for records in found:
                 yield from self._read(epoch, records, None, remove=remove)
@@ -243,12 +143,9 @@ class WindowLists:
         yield from self._read(epoch, Rows(every.words[order], every.heap), edges, remove=remove)
 
     def _read(self, epoch: int, records: Rows, edges: np.ndarray | None, *, remove: bool) -> Iterator[pa.RecordBatch]:
-        names = [field.name for field in (*self.spec.kept_keys, *self.spec.rows)]
         for part in pieces(self._index.counts(records), edges):
             some = Rows(records.words[part], records.heap)
-            rows, offsets = self._lists.read(self._index.targets(some), remove=remove)
-            section = to_section(rows, self._layout)
-            groups = Groups(dict(zip(names, section.columns[2:], strict=True)), offsets)
+            groups = self._groups(*self._store.read(self._index.targets(some), remove=remove))
             windows = window_column(some, self.spec, self._layout) if self.spec.windowed else None
             if self._function is None:
                 yield self._results.batch(groups, windows)
