@@ -173,7 +173,7 @@ def test_tables_that_cannot_be_asked_are_refused(spark: SparkSession, tmp_path: 
     for asking, said in (
         (lambda: stream.join(redis_table, "v"), "asked by its key, which is k"),
         (lambda: stream.join(redis_table, "k", "right"), "how must be 'inner' or 'left_outer'"),
-        (lambda: stream.join(tr.table.redis("redis://h", "ts", "x string"), "ts"), "no one text to be a Redis key"),
+        (lambda: stream.join(tr.table.redis("redis://h", "ts", "x string"), "ts"), "no one text to be a key of Redis"),
         (lambda: stream.join(tr.table.redis("redis://h", "k", "v bigint"), "k"), "two output columns"),
         (lambda: stream.join(tr.table.redis("redis://h", "k", "k string"), "k"), "no column beside its key"),
         (lambda: stream.join(tr.table.redis("redis://h", "k", "a int, b int", layout="string"), "k"), "layout='hash'"),

@@ -36,6 +36,8 @@ class LookupTable:
     options: Mapping[str, object] = field(default_factory=dict, repr=False)
     connect: Callable[[], object] | None = field(default=None, repr=False)
     columns: tuple[str, ...] | None = None  # those that are wanted; None: all
+    text_keys: bool = False  # it is asked by the text of its keys, so that types without one text cannot be keys
+    one_value: bool = False  # a row has one column beside its keys
 
 
 def redis(
@@ -82,6 +84,8 @@ def redis(
             "layout": layout,
             "timeout_s": parse_duration(timeout, f"{where}: timeout") / 1e6,
         },
+        text_keys=True,
+        one_value=layout == "string",
     )
 
 

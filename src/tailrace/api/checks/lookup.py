@@ -44,10 +44,10 @@ def looked_up(
     keys = tuple(by_name[unquoted(name).lower()] for name in table.keys)
     for key in keys:
         check_key(key, "join", "a key")
-        if table.backend == "redis" and key.type.name in _NO_TEXT:
+        if table.text_keys and key.type.name in _NO_TEXT:
             raise AnalysisError(
-                f"join: key {key.name!r} is a {key.type}, which has no one text to be a Redis key: make it a string "
-                f"before tailrace.stream(...), for example with F.date_format"
+                f"join: key {key.name!r} is a {key.type}, which has no one text to be a key of {table.shown}: make "
+                f"it a string before tailrace.stream(...), for example with F.date_format"
             )
     values = _values(table, told, keys)
     rest = tuple(field for field in stream.schema if field not in keys)
@@ -72,7 +72,7 @@ def _values(table: LookupTable, told: tuple[Field, ...], keys: tuple[Field, ...]
                 f"tailrace.stream(...)"
             )
     missing = [key.name for key in keys if key.name.lower() not in {field.name.lower() for field in told}]
-    if missing and table.backend == "parquet":
+    if missing and table.schema is None:
         raise AnalysisError(
             f"join: {table.shown} has no column {missing[0]!r}, which is to be its key; its columns are: "
             f"{', '.join(field.name for field in told)}"
@@ -83,11 +83,8 @@ def _values(table: LookupTable, told: tuple[Field, ...], keys: tuple[Field, ...]
         values = tuple(field for field in wanted if field in values)
     if not values:
         raise AnalysisError(f"join: {table.shown} has no column beside its key, so there is nothing to look up")
-    if table.backend == "redis" and table.options["layout"] == "string" and len(values) > 1:
-        raise AnalysisError(
-            f"table.redis: with layout 'string' a value is the text of one column, and the schema has {len(values)}: "
-            f"use layout='hash'"
-        )
+    if table.one_value and len(values) > 1:
+        raise AnalysisError(f"{table.shown}: a value is the text of one column, and the schema has {len(values)}")
     return values
 
 

@@ -9,6 +9,7 @@ Threads: any; as many connections as ask at once, kept for the next. A connectio
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,15 @@ _LOST = ("OperationalError", "InterfaceError")
 """What PEP 249 calls troubles of the connection. The module is not known, so they are known by name."""
 
 
-class DbApiTable:
+class SqlTable:
+    """Asks by a query with one ``{keys}``, of which ``piece`` at a time, through connections that ``connect`` makes."""
+
     mapped = False
 
-    def __init__(self, spec: LookupSpec, options: dict[str, Any]) -> None:
-        self._spec = spec
-        self._connect = loaded(spec.table.code, spec.name, "the function connect of its table")
-        self._before, self._after = options["query"].split("{keys}")
-        self._style, self.piece = options["paramstyle"], int(options["batch"])
+    def __init__(self, spec: LookupSpec, connect: Callable[[], Any], query: str, style: str, piece: int) -> None:
+        self._spec, self._connect = spec, connect
+        self._before, self._after = query.split("{keys}")
+        self._style, self.piece = style, piece
         self._lock = threading.Lock()
         self._free: list[Any] = []
 
@@ -123,6 +125,14 @@ class DbApiTable:
             free, self._free = self._free, []
         for connection in free:
             _close(connection)
+
+
+class DbApiTable(SqlTable):
+    """One whose module only the user knows."""
+
+    def __init__(self, spec: LookupSpec, options: dict[str, Any], folder: str = "") -> None:
+        connect = loaded(spec.table.code, spec.name, "the function connect of its table")
+        super().__init__(spec, connect, options["query"], options["paramstyle"], int(options["batch"]))
 
 
 def _lost(error: Exception) -> bool:

@@ -6,7 +6,7 @@ import json
 
 from tailrace.api.relations import Lookup, OutputMode
 from tailrace.errors import AnalysisError
-from tailrace.operators.lookup.spec import Backend, LookupSpec, TableSpec
+from tailrace.operators.lookup.spec import LookupSpec, TableSpec
 from tailrace.operators.planning.user_functions import packed
 from tailrace.operators.spec import VALUES_MAX
 
@@ -20,7 +20,7 @@ def plan_lookup(stream: Lookup, output_mode: OutputMode, shards: int, name: str)
         values=stream.values,
         fields=tuple(field.name for field in stream.values),
         table=TableSpec(
-            backend=Backend(table.backend),
+            backend=table.backend,
             shown=table.shown,
             retry=table.retry,
             options=json.dumps(dict(table.options), sort_keys=True),

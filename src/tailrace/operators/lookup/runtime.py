@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from tailrace.env.files.shaped_reads import ReadDevice
 from tailrace.operators.base import Operator
 from tailrace.operators.kind import OperatorRuntime
-from tailrace.operators.lookup.backend import Asker
-from tailrace.operators.lookup.backend import Backend as AnyBackend
+from tailrace.operators.lookup.backend import Asker, Backend
 from tailrace.operators.lookup.dbapi import DbApiTable
 from tailrace.operators.lookup.operator import LookupJoin
 from tailrace.operators.lookup.parquet import ParquetTable
 from tailrace.operators.lookup.redis.table import RedisTable
-from tailrace.operators.lookup.spec import Backend, LookupSpec
+from tailrace.operators.lookup.spec import LookupSpec
 from tailrace.operators.lookup.warm_up import warm_up_lookup
 from tailrace.operators.resources import Resources
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
+
+BACKENDS: dict[str, Callable[[LookupSpec, dict[str, Any], str], Backend]] = {
+    "dbapi": DbApiTable,
+    "parquet": ParquetTable,
+    "redis": RedisTable,
+}
+"""By the name that ``api.tables`` gives a table. Each is made from the description of the join, the table's options and
+a folder for what it brings into an order of its own.
+"""
 
 
 def lookup_operator(
     spec: LookupSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, tuning: Tuning = DEFAULT_TUNING
 ) -> LookupJoin:
-    """``folder``: where a backend keeps what it has put in order."""
-    asker = Asker(spec, _backend(spec, folder), ReadDevice(tuning.spilled.read_s, tuning.spilled.depth))
+    backend = BACKENDS[spec.table.backend](spec, json.loads(spec.table.options), folder)
+    asker = Asker(spec, backend, ReadDevice(tuning.spilled.read_s, tuning.spilled.depth))
     return LookupJoin(spec, shards, asker, memory_bytes=memory_bytes, tuning=tuning)
-
-
-def _backend(spec: LookupSpec, folder: str) -> AnyBackend:
-    options = json.loads(spec.table.options)
-    match spec.table.backend:
-        case Backend.REDIS:
-            return RedisTable(spec, options)
-        case Backend.PARQUET:
-            return ParquetTable(spec, options, folder)
-        case Backend.DBAPI:
-            return DbApiTable(spec, options)
 
 
 def _operator(spec: LookupSpec, shards: Iterable[int], given: Resources) -> Operator:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import ClassVar
 
 from tailrace.ids import Micros
@@ -22,17 +21,13 @@ from tailrace.types import DataType, Field
 _PRESENT = DataType("boolean")
 
 
-class Backend(StrEnum):
-    REDIS = "redis"
-    PARQUET = "parquet"
-    DBAPI = "dbapi"
-
-
 @dataclass(frozen=True)
 class TableSpec:
-    """``shown``: in a user's words, without secrets. ``options``: JSON, with them; ``code``: cloudpickle in base64."""
+    """``backend``: a name of ``lookup.runtime.BACKENDS``, kept in checkpoints. ``shown``: in a user's words, without
+    secrets. ``options``: JSON, with them; ``code``: cloudpickle in base64.
+    """
 
-    backend: Backend
+    backend: str
     shown: str
     retry: Micros  # how long a lost connection is waited for
     options: str = field(repr=False)

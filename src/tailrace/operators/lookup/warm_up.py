@@ -11,11 +11,11 @@ from tailrace.operators.lookup.ingest import LookupIngest
 from tailrace.operators.lookup.operator import LookupJoin
 from tailrace.operators.lookup.redis import resp_kernels as rk
 from tailrace.operators.lookup.redis.connection import request
-from tailrace.operators.lookup.spec import Backend, LookupSpec, TableSpec
+from tailrace.operators.lookup.spec import LookupSpec, TableSpec
 from tailrace.types import DataType, Field
 
 _KEY, _VALUE = Field("k", DataType("string")), Field("v", DataType("string"))
-_TABLE = TableSpec(Backend.DBAPI, "warm-up", Micros(0), "{}")
+_TABLE = TableSpec("dbapi", "warm-up", Micros(0), "{}")
 _SPEC = LookupSpec("warm-up", (_KEY,), (), (_VALUE,), ("v",), _TABLE, True, None, shards=1)
 
 

@@ -25,7 +25,7 @@ from tailrace.operators.lookup.dbapi import DbApiTable
 from tailrace.operators.lookup.parquet import ParquetTable
 from tailrace.operators.lookup.redis.connection import RedisAddress, RedisConnection
 from tailrace.operators.lookup.redis.table import RedisTable
-from tailrace.operators.lookup.spec import Backend, LookupSpec, TableSpec
+from tailrace.operators.lookup.spec import LookupSpec, TableSpec
 from tailrace.operators.planning.user_functions import packed
 from tailrace.state.rows.columns import arrow_type
 from tailrace.types import DataType, Field
@@ -54,7 +54,7 @@ def spec_of(table: LookupTable, key_types: tuple[str, ...], columns: tuple[str, 
     keys = tuple(Field(f"k{n}", DataType(name)) for n, name in enumerate(key_types))
     values = tuple(Field(name, DataType(COLUMNS[name][0])) for name in columns)
     code = "" if table.connect is None else packed(table.connect)
-    described = TableSpec(Backend(table.backend), table.shown, table.retry, json.dumps(dict(table.options)), code)
+    described = TableSpec(table.backend, table.shown, table.retry, json.dumps(dict(table.options)), code)
     return LookupSpec("lookup", keys, (), values, tuple(columns), described, False, None, shards=4)
 
 

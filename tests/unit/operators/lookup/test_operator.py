@@ -24,7 +24,7 @@ from tailrace.operators.exchange import in_fixed_order
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.lookup.backend import Answer, Asker, ConnectionLost
 from tailrace.operators.lookup.operator import LookupJoin
-from tailrace.operators.lookup.spec import Backend, LookupSpec, TableSpec
+from tailrace.operators.lookup.spec import LookupSpec, TableSpec
 from tailrace.operators.registry import ingest_of, spec_from_json
 from tailrace.state.layout import HASH
 from tailrace.state.rows.columns import arrow_type
@@ -39,7 +39,7 @@ A, B = Field("a", DataType("string")), Field("b", DataType("decimal(25,2)"))
 
 
 def described(keys: tuple[Field, ...] = (K,), outer: bool = False, **changes: Any) -> LookupSpec:
-    table = TableSpec(Backend.DBAPI, "a table", Micros(0), "{}")
+    table = TableSpec("dbapi", "a table", Micros(0), "{}")
     spec = LookupSpec("lookup", keys, (TS, V), (A, B), ("a", "b"), table, outer, TS, shards=4)
     return replace(spec, **changes)
 
@@ -269,7 +269,7 @@ def test_it_says_by_hashes_which_keys_it_would_fetch() -> None:
 
 
 def test_a_lost_connection_is_waited_for_or_told() -> None:
-    patient = described(table=TableSpec(Backend.DBAPI, "a table", Micros(20_000_000), "{}"))
+    patient = described(table=TableSpec("dbapi", "a table", Micros(20_000_000), "{}"))
     for spec, losses in ((patient, 3), (described(), 1)):
         backend = Told({("key 1",): ("one", None)})
         operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 20)
@@ -288,7 +288,7 @@ def test_a_lost_connection_is_waited_for_or_told() -> None:
 
 
 def test_secrets_stay_out_of_what_is_kept_and_told() -> None:
-    spec = described(table=TableSpec(Backend.REDIS, "Redis h:1/0", Micros(0), '{"password": "pw-1234"}', "code"))
+    spec = described(table=TableSpec("redis", "Redis h:1/0", Micros(0), '{"password": "pw-1234"}', "code"))
     bare = spec.without_code()
     assert "pw-1234" not in bare.to_json() + repr(spec) and "code" not in bare.table.code
     assert bare.without_code() == bare
@@ -354,7 +354,7 @@ def test_ten_times_the_rows_and_keys_need_no_more_calls() -> None:
 
 
 def test_a_query_that_is_stopped_waits_no_more() -> None:
-    spec = described(table=TableSpec(Backend.DBAPI, "a table", Micros(600_000_000), "{}"))
+    spec = described(table=TableSpec("dbapi", "a table", Micros(600_000_000), "{}"))
     backend = Told({})
     backend.lost = 1_000_000
     operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 20)

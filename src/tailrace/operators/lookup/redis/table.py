@@ -21,7 +21,7 @@ class RedisTable:
     piece = _PIECE
     mapped = False
 
-    def __init__(self, spec: LookupSpec, options: dict[str, Any]) -> None:
+    def __init__(self, spec: LookupSpec, options: dict[str, Any], folder: str = "") -> None:
         self._spec = spec
         self._hash = options["layout"] == "hash" or (options["layout"] is None and len(spec.fields) > 1)
         # Where nothing is wanted, one field tells whether there is a row.
