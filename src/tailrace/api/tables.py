@@ -1,8 +1,8 @@
 """Lookup tables: tables that live elsewhere and are asked for the rows of the keys that come, and for no others.
 
-``tailrace.table.redis``, ``.parquet`` and ``.dbapi`` describe one; ``stream.join(table, on=...)`` asks it. A table has
-at most one row for a key. Descriptions are frozen, and what they hold of secrets is in no text that is made of them.
-Nothing is opened here: a table is read by the state servers.
+``tailrace.table.redis``, ``.parquet``, ``.sqlite`` and ``.dbapi`` describe one; ``stream.join(table, on=...)`` asks it.
+A table has at most one row for a key. Descriptions are frozen, and what they hold of secrets is in no text that is made
+of them. Nothing is opened here: a table is read by the state servers.
 """
 
 from __future__ import annotations
@@ -162,6 +162,38 @@ def dbapi(
         retry=_retry(onConnectionLoss, retry, where),
         options={"query": query, "paramstyle": paramstyle, "batch": batch},
         connect=connect,
+    )
+
+
+def sqlite(
+    path: str,
+    table: str,
+    key: str | Sequence[str],
+    schema: object,
+    *,
+    onConnectionLoss: str = "wait",
+    retry: Duration = "30 seconds",
+) -> LookupTable:
+    """A table of a SQLite file, at a path that all executors can read. It is opened for reading only.
+
+    ``schema``: the other columns, as DDL. Where the key has an index in the file, a row costs a look into it; without
+    one SQLite reads the whole table for every batch. Another program may write the file meanwhile: rows that are
+    copied by then keep their old values for as long as their copies stay.
+
+    >>> tr.table.sqlite("/data/ads.db", "ads", key="ad_id", schema="campaign_id bigint")     # doctest: +SKIP
+    """
+    where = "table.sqlite"
+    for name, text in (("path", path), ("table", table)):
+        if not isinstance(text, str) or not text or "{" in text:
+            raise AnalysisError(f"{where}: {name} must be a name without braces, but is {text!r}")
+    return LookupTable(
+        backend="sqlite",
+        keys=_keys(key, where),
+        shown=f"SQLite table {table} of {path}",
+        schema=schema,
+        retry=_retry(onConnectionLoss, retry, where),
+        options={"path": path, "table": table},
+        text_keys=True,
     )
 
 

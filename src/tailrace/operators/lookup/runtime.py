@@ -17,6 +17,7 @@ from tailrace.operators.lookup.operator import LookupJoin
 from tailrace.operators.lookup.parquet import ParquetTable
 from tailrace.operators.lookup.redis.table import RedisTable
 from tailrace.operators.lookup.spec import LookupSpec
+from tailrace.operators.lookup.sqlite import SqliteTable
 from tailrace.operators.lookup.warm_up import warm_up_lookup
 from tailrace.operators.resources import Resources
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
@@ -25,6 +26,7 @@ BACKENDS: dict[str, Callable[[LookupSpec, dict[str, Any], str], Backend]] = {
     "dbapi": DbApiTable,
     "parquet": ParquetTable,
     "redis": RedisTable,
+    "sqlite": SqliteTable,
 }
 """By the name that ``api.tables`` gives a table. Each is made from the description of the join, the table's options and
 a folder for what it brings into an order of its own.

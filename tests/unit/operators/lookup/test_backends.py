@@ -26,6 +26,7 @@ from tailrace.operators.lookup.parquet import ParquetTable
 from tailrace.operators.lookup.redis.connection import RedisAddress, RedisConnection
 from tailrace.operators.lookup.redis.table import RedisTable
 from tailrace.operators.lookup.spec import LookupSpec, TableSpec
+from tailrace.operators.lookup.sqlite import SqliteTable
 from tailrace.operators.planning.user_functions import packed
 from tailrace.state.rows.columns import arrow_type
 from tailrace.types import DataType, Field
@@ -247,6 +248,28 @@ def test_dbapi(tmp_path: Path, keys: tuple[str, ...], style: str) -> None:
     )
     spec = spec_of(described, keys, SQL)
     check(DbApiTable(spec, dict(described.options)), spec, table, asked)
+
+
+@pytest.mark.parametrize("keys", [("string",), ("bigint", "int")])
+def test_sqlite(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    path, names = str(tmp_path / "t?%.db"), [f"k{n}" for n in range(len(keys))]
+    table, asked = drawn(keys, SQL, 1200)
+    with sqlite3.connect(path) as base:
+        base.execute(f'create table "a ""table" ({", ".join([*names, *SQL])}, primary key ({", ".join(names)}))')
+        marks = ", ".join("?" * (len(names) + len(SQL)))
+        base.executemany(f'insert into "a ""table" values ({marks})', [(*key, *row) for key, row in table.items()])
+    base.close()
+    described = tr.table.sqlite(path, 'a "table', names, "x string")
+    spec = spec_of(described, keys, SQL)
+    check(SqliteTable(spec, dict(described.options)), spec, table, asked)
+
+
+def test_a_sqlite_file_is_only_read(tmp_path: Path) -> None:
+    described = tr.table.sqlite(str(tmp_path / "none.db"), "t", "k0", "big bigint", onConnectionLoss="fail")
+    spec = spec_of(described, ("int",), ("big",))
+    with pytest.raises(TableError, match=r"SQLite table t of .*none\.db cannot be reached"):
+        Asker(spec, SqliteTable(spec, dict(described.options))).ask([pa.array([1], pa.int32())])
+    assert not (tmp_path / "none.db").exists()
 
 
 def test_dbapi_says_what_is_wrong(tmp_path: Path) -> None:
