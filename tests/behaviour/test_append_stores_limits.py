@@ -336,7 +336,7 @@ def test_segments_that_end_later_are_not_looked_at(tmp_path: Path) -> None:
     store.close()
 
 
-def test_rows_that_reach_the_disk_behind_a_foretold_list_are_not_missed(tmp_path: Path) -> None:
+def test_rows_that_reach_the_disk_behind_a_hinted_list_are_not_missed(tmp_path: Path) -> None:
     store = AppendUnalignedStore(
         LAYOUT, range(SHARDS), shard_count=SHARDS, memory_bytes=200_000, folder=str(tmp_path), instances=1,
         tuning=Tuning(read_batch_ratio=1.0), undo_epochs=1,
@@ -371,7 +371,7 @@ def test_a_restored_shard_keeps_what_was_removed_from_its_forerunner(tmp_path: P
     store.close()
 
 
-def test_lists_whose_time_is_unknown_are_never_foretold(tmp_path: Path) -> None:
+def test_lists_whose_time_is_unknown_get_no_hint(tmp_path: Path) -> None:
     store = AppendUnalignedStore(
         LAYOUT,
         range(SHARDS),

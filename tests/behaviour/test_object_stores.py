@@ -211,13 +211,13 @@ def test_addresses(tmp_path) -> None:
     assert open_store(f"file://{tmp_path}/a%20b").uri == f"{tmp_path}/a b"
     assert open_store(f"file:{tmp_path}/c").uri == f"{tmp_path}/c"
     assert open_store("s3a://bucket/x", {"region": "us-east-1"}).uri == "s3://bucket/x"
-    for bad, said in (
+    for bad, message in (
         ("ftp://x/y", "ftp"),
         ("hdfs:///y", "no host"),
         ("file://other/x", "another machine"),
         ("", "empty"),
     ):
-        with pytest.raises(CheckpointError, match=said):
+        with pytest.raises(CheckpointError, match=message):
             open_store(bad)
 
 
@@ -240,13 +240,13 @@ def test_a_checkpoint_in_s3_can_be_looked_into(s3_options, monkeypatch, tmp_path
     for name in ("commits/0", "commits/1", "offsets/0", "offsets/1", "offsets/2"):
         checkpoint.put(name, [b"v1"])
     copies_of(state, str(tmp_path)).put(delta_name(1, controller.run, 0, 0), [b"x" * 5000])
-    asked = ["checkpoint", "inspect", location, "--local", str(tmp_path)]
-    told = CliRunner().invoke(app, asked)
-    assert told.exit_code == 0, told.output
-    assert "moving offsets/2 and then commits/1 aside" in " ".join(told.output.split())
-    assert "0.005" in told.output
-    said = json.loads(CliRunner().invoke(app, [*asked, "--json"]).output)
-    assert [(each["epoch"], each["committed"], each["saved"], each["entry"]) for each in said["epochs"]] == [
+    command = ["checkpoint", "inspect", location, "--local", str(tmp_path)]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "moving offsets/2 and then commits/1 aside" in " ".join(result.output.split())
+    assert "0.005" in result.output
+    shown = json.loads(CliRunner().invoke(app, [*command, "--json"]).output)
+    assert [(each["epoch"], each["committed"], each["saved"], each["entry"]) for each in shown["epochs"]] == [
         (0, True, None, 1),
         (1, True, 5000, None),
         (2, False, None, None),

@@ -91,7 +91,7 @@ def test_hung_requests_are_sent_again(s3, proxy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (
             {"refuse": True},
@@ -106,7 +106,7 @@ def test_hung_requests_are_sent_again(s3, proxy) -> None:
     ],
     ids=["credentials", "bucket", "silent", "failing"],
 )
-def test_a_store_that_stays_bad_is_told_with_place_and_advice(s3, proxy, settings, said) -> None:
+def test_a_store_that_stays_bad_is_reported_with_place_and_advice(s3, proxy, settings, message) -> None:
     store = through(s3, proxy, retry_s="0.3", stall_s="0.2")
     store.put("x", [b"x"])
     with trouble(proxy, **settings):
@@ -116,7 +116,7 @@ def test_a_store_that_stays_bad_is_told_with_place_and_advice(s3, proxy, setting
             lambda: store.get("x"),
             lambda: store.delete(["x"]),
         ):
-            with pytest.raises(CheckpointError, match=said.format(place=re.escape(f"{store.uri}/x"))):
+            with pytest.raises(CheckpointError, match=message.format(place=re.escape(f"{store.uri}/x"))):
                 do()
         with pytest.raises(CheckpointError, match=r"Cannot list .*last durable epoch"):
             store.list("")

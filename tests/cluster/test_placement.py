@@ -142,7 +142,7 @@ def test_one_server_on_a_local_master(spark: SparkSession, config: ServerConfig)
     wait_until("its folder's end", lambda: not Path(second[0].log_path).parent.exists(), 10)
 
 
-def test_what_goes_wrong_on_an_executor_is_told(spark: SparkSession, config: ServerConfig) -> None:
+def test_what_goes_wrong_on_an_executor_is_reported(spark: SparkSession, config: ServerConfig) -> None:
     broken = replace(config, transport="tcp", tls_cert_path="/nowhere/cert.pem", tls_key_path="/nowhere/key.pem")
     with pytest.raises(StateServerError, match=r"The end of its log:(.|\n)*/nowhere/cert.pem") as caught:
         ensure_servers(spark, broken)

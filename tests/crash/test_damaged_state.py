@@ -46,14 +46,14 @@ def test_a_damaged_object_is_named(scratch: str, tmp_path: Path, kind: str) -> N
     rng = random.Random(seed)
     spec = spec_of(kind)
     script = script_of(spec, seed, EPOCHS)
-    whole, logs = tmp_path / "whole", Logs()
-    recovered = live(spec, replace(script, batches=script.batches[:BEFORE]), LocalStore(whole), logs, scratch, rng)
+    complete, logs = tmp_path / "whole", Logs()
+    recovered = live(spec, replace(script, batches=script.batches[:BEFORE]), LocalStore(complete), logs, scratch, rng)
     refused = 0
     for how in ["truncated", *["flipped"] * FLIPS]:
-        path = whole / rng.choice(recovered.objects).name
+        path = complete / rng.choice(recovered.objects).name
         hurt, kept = tmp_path / "hurt", copy.deepcopy(logs)
-        shutil.copytree(whole, hurt)
-        (hurt / path.relative_to(whole)).write_bytes(damaged(path.read_bytes(), how, rng))
+        shutil.copytree(complete, hurt)
+        (hurt / path.relative_to(complete)).write_bytes(damaged(path.read_bytes(), how, rng))
         try:
             live(spec, script, LocalStore(hurt), kept, scratch, rng)
         except CheckpointError as error:

@@ -99,9 +99,9 @@ class KilledQuery:
         child = self.start(**more)
         assert child.wait(SEEN_S) != 0, "it should have been refused"
         assert self.calls() == before
-        return self.said()
+        return self.message()
 
-    def said(self) -> str:
+    def message(self) -> str:
         return self._sandbox.log_tail(300)
 
     def has(self, log: str, epoch: int) -> bool:
@@ -229,8 +229,8 @@ def test_records_that_kafka_has_deleted_end_the_replay(broker: KafkaBroker) -> N
     """Row n is in partition n mod 2, and an epoch takes 40: epoch 2 begins at offset 40 of each."""
     with query("kafka", DEFAULT, 5, broker) as killed:
         killed.behind_spark(2, planned=True)
-        told = killed.fails(forget={"0": 50})
-        assert "lost" in told, "Kafka's connector says so itself"
+        error = killed.fails(forget={"0": 50})
+        assert "lost" in error, "Kafka's connector says so itself"
         assert killed.stands() == (1, 2, 1), "rewound, and still to be run"
         assert "lost" in killed.fails()
 
@@ -240,8 +240,8 @@ def test_a_smaller_replay_is_refused_where_kafka_hides_it(broker: KafkaBroker) -
     hides = {"reader": {"failOnDataLoss": "false"}}
     with query("kafka", OTHER, 5, broker) as killed:
         killed.ahead_of_spark(2, **hides)
-        told = killed.fails(forget={"0": 50}, **hides)
-        assert "epoch 2 is replayed after a crash and has 30 rows now, but had 40 rows" in told
+        error = killed.fails(forget={"0": 50}, **hides)
+        assert "epoch 2 is replayed after a crash and has 30 rows now, but had 40 rows" in error
         assert killed.stands() == (1, 2, 2), "as it was"
 
 
@@ -249,7 +249,7 @@ def test_a_smaller_replay_is_refused_where_kafka_hides_it(broker: KafkaBroker) -
 def test_kafka_that_hides_what_is_gone_commits_before_the_sink(broker: KafkaBroker) -> None:
     with query("kafka", DEFAULT, 2, broker) as killed:
         killed.ends(reader={"failOnDataLoss": "false"})
-        assert "commit sync, since Kafka leaves out records that are gone (failOnDataLoss false)" in killed.said()
+        assert "commit sync, since Kafka leaves out records that are gone (failOnDataLoss false)" in killed.message()
         killed.check()
 
 

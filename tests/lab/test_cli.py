@@ -31,7 +31,7 @@ def test_help_has_examples(tmp_path: Path, command: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("bench", "rmw", "--engines", "sparc"), "no engine is called 'sparc'"),
         (("bench", "rmw", "--engines", "tailrace,tailrace"), "name each engine once"),
@@ -42,10 +42,10 @@ def test_help_has_examples(tmp_path: Path, command: tuple[str, ...]) -> None:
         (("checkpoint", "inspect", "no-such-folder"), "there is no folder no-such-folder"),
     ],
 )
-def test_wrong_options_exit_with_2(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_options_exit_with_2(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     done = tailrace(*arguments, tmp=tmp_path)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 

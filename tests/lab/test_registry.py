@@ -102,7 +102,7 @@ def test_parameters_take_the_type_of_their_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("keys", "'keys' is not of the form name=value"),
         ("kyes=1", "no parameter 'kyes', did you mean keys"),
@@ -110,8 +110,8 @@ def test_parameters_take_the_type_of_their_default() -> None:
         ("hot=perhaps", "parameter 'hot' wants true or false"),
     ],
 )
-def test_wrong_parameters(given: str, said: str) -> None:
-    with pytest.raises(ParameterError, match=said):
+def test_wrong_parameters(given: str, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
         WORKLOAD.values([given])
 
 

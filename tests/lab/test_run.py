@@ -106,7 +106,7 @@ def test_an_unchecked_run_says_so(short_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("bid-window",), "did you mean bids-window"),
         (("bids-window", "--engine", "spark-rockdb"), "did you mean spark-rocksdb"),
@@ -117,12 +117,12 @@ def test_an_unchecked_run_says_so(short_path: Path) -> None:
     ],
 )
 def test_wrong_options_exit_with_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["run", *arguments])
     assert done.exit_code == 2
-    assert said in " ".join(done.stderr.replace("│", " ").split())
+    assert message in " ".join(done.stderr.replace("│", " ").split())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -145,9 +145,9 @@ def test_an_interrupted_run_leaves_nothing(short_path: Path) -> None:
                 pytest.fail(f"the run ended by itself with {process.returncode}: {process.communicate()[1][-3000:]}")
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, message = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "Traceback" not in said
+    assert "Traceback" not in message
     wait_until_nothing_is_left(short_path)
     assert not (short_path / "records").exists() and not (short_path / "out.json").exists()
 
@@ -204,7 +204,7 @@ def test_rows_are_counted_where_they_were_made(tmp_path: Path) -> None:
         for feed, many in sizes.items()
     }
     assert rows_made(files) == [3, 7]
-    said = [Epoch(0, 6, 10, None), Epoch(1, 1, 10, None)]  # a feed read twice; a filter that spared most of it
-    assert [epoch.rows for epoch in with_rows_made(said, [3, 7])] == [3, 7]
+    epochs = [Epoch(0, 6, 10, None), Epoch(1, 1, 10, None)]  # a feed read twice; a filter that spared most of it
+    assert [epoch.rows for epoch in with_rows_made(epochs, [3, 7])] == [3, 7]
     with pytest.raises(EngineError, match=r"3 files of events .* there were 2 with rows"):
-        with_rows_made(said, [3, 7, 1])
+        with_rows_made(epochs, [3, 7, 1])

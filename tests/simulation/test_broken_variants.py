@@ -16,9 +16,9 @@ from support.simulation.seeds import Failed, run_seeds
 
 SEEDS_MAX: dict[broken.Break, int] = {
     broken.no_gate: 30,
-    broken.told_before_it_is_synced: 100,
+    broken.acknowledged_before_it_is_synced: 100,
     broken.folder_not_synced: 200,
-    broken.told_before_it_is_stored: 30,
+    broken.acknowledged_before_it_is_stored: 30,
     broken.put_over_others: 150,
     broken.not_behind_the_fence: 150,
     broken.commits_moved_first: 50,

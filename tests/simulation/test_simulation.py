@@ -25,9 +25,9 @@ TWICE = 20
 def test_no_seed_breaks_an_invariant() -> None:
     given = os.environ.get("TAILRACE_SIM_SEED")
     seeds = [int(given)] if given else random.sample(range(2**32), SEEDS)
-    told = run_seeds(seeds)
-    print(told)
-    assert given or told.faults > len(seeds), "hardly anything went wrong in these seeds"
+    totals = run_seeds(seeds)
+    print(totals)
+    assert given or totals.faults > len(seeds), "hardly anything went wrong in these seeds"
 
 
 def test_a_seed_is_the_same_every_time() -> None:

@@ -242,7 +242,9 @@ def test_stop_does_not_wait_for_a_store_that_hangs(spark: SparkSession, tmp_path
 
 
 @pytest.mark.long
-def test_a_last_epoch_that_cannot_be_made_durable_is_told_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_last_epoch_that_cannot_be_made_durable_is_reported_and_run_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     query = Scripted(spark, tmp_path, ROLLING)
     query.feed(batches(3))
     objects, backup = query.state / "objects", query.state / "backup"
@@ -282,7 +284,7 @@ def test_sources_that_give_an_epoch_once_commit_before_the_sink(
     assert "commit sync, since files are cleaned (cleanSource delete)" in capsys.readouterr().out
 
 
-def test_what_an_epoch_went_by_is_kept_until_it_is_durable(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_epoch_config_is_kept_until_it_is_durable(spark: SparkSession, tmp_path: Path) -> None:
     """Doubles are added in another order where tasks combine: a replay must not change its mind."""
     query = Scripted(spark, tmp_path, ROLLING)
     query.feed(batches(2))

@@ -75,12 +75,12 @@ def at_epoch(query: Scripted, epoch: int, do: Any) -> None:
     query.output.save = saved  # type: ignore[method-assign]
 
 
-def stops_and_continues(query: Scripted, options: dict[str, str], begin: Any, end: Any, said: str) -> None:
+def stops_and_continues(query: Scripted, options: dict[str, str], begin: Any, end: Any, error: str) -> None:
     """Goes bad in the middle of a run; the next one has more to do than that one had left."""
     every = batches(6)
     query.feed(every[:4])
     at_epoch(query, 2, begin)
-    with pytest.raises(TailraceError, match=said):
+    with pytest.raises(TailraceError, match=error):
         query.run(**options)
     nothing_is_left()
     end()
@@ -115,14 +115,14 @@ def test_a_store_that_fails_a_fifth_of_its_requests(
 
 @pytest.mark.parametrize("mode", [LONG_SYNC, "async"])
 @pytest.mark.parametrize(
-    ("switch", "said"),
+    ("switch", "error"),
     [
         pytest.param("refuse", r": the store refuses the credentials .*AWS_ACCESS_KEY_ID.*start the", id="refuse"),
         pytest.param("vanish", r": there is no such bucket.*bring it back", id="vanish", marks=pytest.mark.long),
     ],
 )
 def test_a_store_that_refuses_stops_the_query_and_lets_it_continue(
-    spark: SparkSession, tmp_path: Path, s3: S3Server, way: ShapingProxy, switch: str, said: str, mode: str
+    spark: SparkSession, tmp_path: Path, s3: S3Server, way: ShapingProxy, switch: str, error: str, mode: str
 ) -> None:
     query = Scripted(spark, tmp_path, ROLLING)
 
@@ -130,7 +130,7 @@ def test_a_store_that_refuses_stops_the_query_and_lets_it_continue(
         return lambda: way.change(**{switch: on})
 
     options = far(s3, mode)
-    stops_and_continues(query, options, turn(True), turn(False), rf"{options['stateLocation']}/.*{said}")
+    stops_and_continues(query, options, turn(True), turn(False), rf"{options['stateLocation']}/.*{error}")
 
 
 @pytest.fixture
@@ -147,8 +147,8 @@ def test_a_full_disk_stops_the_query_and_lets_it_continue(
 ) -> None:
     query = Scripted(spark, tmp_path, ROLLING)
     options = {"stateLocation": str(disk.root / "state"), "commit": mode}
-    said = rf"Cannot write {disk.root}/state/.*: No space left on device. Free some space there, then start the query"
-    stops_and_continues(query, options, disk.fill, disk.free, said)
+    error = rf"Cannot write {disk.root}/state/.*: No space left on device. Free some space there, then start the query"
+    stops_and_continues(query, options, disk.fill, disk.free, error)
 
 
 def test_a_full_disk_for_the_local_copies_stops_the_query_and_lets_it_continue(
@@ -156,8 +156,8 @@ def test_a_full_disk_for_the_local_copies_stops_the_query_and_lets_it_continue(
 ) -> None:
     query = Scripted(spark, tmp_path, ROLLING)
     options = far(s3, "async", localLocation=str(disk.root / "copies"))
-    said = rf"Cannot write {disk.root}/copies/.*: No space left on device. Free some space there, then start the query"
-    stops_and_continues(query, options, disk.fill, disk.free, said)
+    error = rf"Cannot write {disk.root}/copies/.*: No space left on device. Free some space there, then start the query"
+    stops_and_continues(query, options, disk.fill, disk.free, error)
 
 
 @pytest.mark.long
@@ -166,8 +166,8 @@ def test_a_store_that_is_silent_for_long_stops_the_query(
 ) -> None:
     query = Scripted(spark, tmp_path, ROLLING)
     options = far(s3, "async", commitTimeout="10 seconds")
-    said = r"Epoch 2 did not become durable within \d+ s: it is still (uploading|writing)"
-    stops_and_continues(query, options, lambda: way.change(hang=True), lambda: way.change(hang=False), said)
+    error = r"Epoch 2 did not become durable within \d+ s: it is still (uploading|writing)"
+    stops_and_continues(query, options, lambda: way.change(hang=True), lambda: way.change(hang=False), error)
 
 
 @pytest.mark.long

@@ -53,16 +53,16 @@ def test_records_across_restarts(spark: SparkSession, tmp_path: Path) -> None:
 def test_windows_that_overlap(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     """In append mode on records, else on rows."""
     totals = [tr.count().alias("n"), tr.sum("v").alias("total")]
-    whole = [tr.median("v").alias("middle")] if mode == "update" else []
+    complete = [tr.median("v").alias("middle")] if mode == "update" else []
 
-    def asked(stream: Any) -> Any:
-        return stream.groupBy("k", tr.count_window(6, 4)).agg(*totals, *whole)
+    def requested(stream: Any) -> Any:
+        return stream.groupBy("k", tr.count_window(6, 4)).agg(*totals, *complete)
 
     def wanted(epochs: Epochs) -> Wanted:
         return by_count(epochs, 6, slide=4, update=mode == "update")
 
-    names = ("n", "total", *(("middle",) if whole else ()))
-    query = WindowQuery(spark, tmp_path, asked, wanted, names, mode=mode)
+    names = ("n", "total", *(("middle",) if complete else ()))
+    query = WindowQuery(spark, tmp_path, requested, wanted, names, mode=mode)
     every = batches(7)
     for part in (every[:3], every[3:]):
         query.feed(part)

@@ -151,7 +151,7 @@ def test_a_function_that_fails_in_a_task_is_named_and_loses_nothing(spark: Spark
     query.check()
 
 
-def test_whole_groups_without_a_window(spark: SparkSession, tmp_path: Path) -> None:
+def test_holistic_aggregates_without_a_window(spark: SparkSession, tmp_path: Path) -> None:
     def ask(stream: Any) -> Any:
         outputs = (
             tr.median("v").alias("middle"),
@@ -170,7 +170,7 @@ def test_whole_groups_without_a_window(spark: SparkSession, tmp_path: Path) -> N
 
 
 def test_a_store_that_the_user_chose(spark: SparkSession, tmp_path: Path) -> None:
-    def asked(store: str) -> Any:
+    def requested(store: str) -> Any:
         def ask(stream: Any) -> Any:
             grouped = stream.groupBy(tr.window("ts", "10 seconds", "5 seconds"), "k").store(store)
             return grouped.agg(tr.sum("v").alias("total"), tr.count().alias("n"))
@@ -180,11 +180,11 @@ def test_a_store_that_the_user_chose(spark: SparkSession, tmp_path: Path) -> Non
     def model(epochs: Epochs) -> Wanted:
         return by_slide(epochs, 10 * SECOND, 5 * SECOND, 0, update=False, delay=DELAY)
 
-    query = WindowQuery(spark, tmp_path, asked("AUR"), model, ("total", "n"))
+    query = WindowQuery(spark, tmp_path, requested("AUR"), model, ("total", "n"))
     query.feed(batches(7))
     query.run()
     assert query.check() > 10
-    query.ask = asked("AAR")
+    query.ask = requested("AAR")
     with pytest.raises(tr.CheckpointError, match="store: was AUR, is now AAR"):
         query.run()
 

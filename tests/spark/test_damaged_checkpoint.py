@@ -72,15 +72,15 @@ def test_a_damaged_file_is_named_or_does_not_matter(
     if replay:
         for path in query.checkpoint.glob("commits/*4*"):
             path.unlink()
-    whole = tmp_path / "whole"
-    shutil.copytree(query.checkpoint, whole)
+    complete = tmp_path / "whole"
+    shutil.copytree(query.checkpoint, complete)
     query.feed(every[5:])
     known = dict(query.output.tables)
     refused = went_on = 0
     planned = [(path, how) for path in files_of(query.state) for how in damages(path, rng)]
     for path, how in planned if LONG else rng.sample(planned, min(len(planned), DAMAGES_QUICK)):
         shutil.rmtree(query.checkpoint)
-        shutil.copytree(whole, query.checkpoint)
+        shutil.copytree(complete, query.checkpoint)
         what = damage(query.checkpoint / path.relative_to(query.checkpoint), how, rng)
         query.output.tables = dict(known)
         try:
@@ -95,7 +95,7 @@ def test_a_damaged_file_is_named_or_does_not_matter(
     assert refused > 0
     print(f"{refused} refused, {went_on} went on exactly")
     shutil.rmtree(query.checkpoint)
-    shutil.copytree(whole, query.checkpoint)
+    shutil.copytree(complete, query.checkpoint)
     query.output.tables = dict(known)
     query.run()
     query.check()
@@ -111,13 +111,13 @@ def test_missing_parts_are_refused_with_what_is_where(spark: SparkSession, tmp_p
     every = batches(5)
     query.feed(every[:4])
     query.run()
-    whole = tmp_path / "whole"
-    shutil.copytree(query.checkpoint, whole)
+    complete = tmp_path / "whole"
+    shutil.copytree(query.checkpoint, complete)
     query.feed(every[4:])
 
     def afresh() -> None:
         shutil.rmtree(query.checkpoint)
-        shutil.copytree(whole, query.checkpoint)
+        shutil.copytree(complete, query.checkpoint)
 
     shutil.rmtree(query.state)
     lost(query, r"no state for the epochs that Spark has committed: .*newest commit: epoch 3")

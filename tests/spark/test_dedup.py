@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import tailrace as tr
 from support.models.dedup import DeduplicateModel
 from support.processes import kill, session_servers, wait_until
-from support.queries.scripted_query import NO_WATERMARK, SCHEMA, SECOND, Asked, drawn, plain, watermarks
+from support.queries.scripted_query import NO_WATERMARK, SCHEMA, SECOND, ScriptedQuery, drawn, plain, watermarks
 
 DELAY = 6 * SECOND
 K, TS, V = 0, 1, 2
@@ -54,13 +54,13 @@ def test_spark_drops_the_same_rows(spark: SparkSession, tmp_path: Path, kind: st
     tables = [table.sort_by("ts") for table in with_doubles(drawn(7))]
     # Spark takes a row without an event time for one of 1970: before the first watermark it remembers its key.
     tables[0] = tables[0].filter(pc.is_valid(tables[0]["ts"]))
-    ours = Asked(spark, tmp_path / "ours", lambda frame: ask(marked(frame)), watermark="spark")
-    theirs = Asked(spark, tmp_path / "theirs", lambda frame: ask(frame.withWatermark("ts", "6 seconds")))
+    ours = ScriptedQuery(spark, tmp_path / "ours", lambda frame: ask(marked(frame)), watermark="spark")
+    theirs = ScriptedQuery(spark, tmp_path / "theirs", lambda frame: ask(frame.withWatermark("ts", "6 seconds")))
     for each in (ours, theirs):
         each.run(tables)
     wanted, model = expected(kind, tables, "spark")
     for epoch in range(len(tables)):
-        assert ours.said(epoch) == theirs.said(epoch) == sorted(wanted[epoch], key=repr), f"epoch {epoch}"
+        assert ours.sorted_rows(epoch) == theirs.sorted_rows(epoch) == sorted(wanted[epoch], key=repr), f"epoch {epoch}"
     reports = [report["stateOperators"][0] for report in ours.progress]
     assert sum(int(report["numRowsDroppedByWatermark"]) for report in reports) == model.late > 0
     if kind == "for ever":
@@ -71,13 +71,13 @@ def test_spark_drops_the_same_rows(spark: SparkSession, tmp_path: Path, kind: st
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_restart_and_several_tasks_change_nothing(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     ask = KINDS[kind][0]
-    asked = Asked(spark, tmp_path, lambda frame: ask(marked(frame)), files_per_epoch=2, memory="32MB")
+    query = ScriptedQuery(spark, tmp_path, lambda frame: ask(marked(frame)), files_per_epoch=2, memory="32MB")
     tables = with_doubles(drawn(8))
-    asked.run(tables[:4])
-    asked.run(tables[4:])
+    query.run(tables[:4])
+    query.run(tables[4:])
     wanted, _ = expected(kind, tables)
     for epoch in range(len(tables)):
-        assert asked.said(epoch) == sorted(wanted[epoch], key=repr), f"epoch {epoch}"
+        assert query.sorted_rows(epoch) == sorted(wanted[epoch], key=repr), f"epoch {epoch}"
 
 
 def windows_of(kind: str, tables: Sequence[pa.Table]) -> list[list[Any]]:
@@ -102,39 +102,39 @@ def asked_windows(kind: str) -> Any:
     return ask
 
 
-def check_windows(asked: Asked, kind: str) -> None:
-    wanted = windows_of(kind, asked.fed)
+def check_windows(query: ScriptedQuery, kind: str) -> None:
+    wanted = windows_of(kind, query.fed)
     assert any(wanted), "the test emits nothing"
-    for epoch in range(len(asked.fed)):
-        said = sorted((row["window"][0], row["n"], row["total"]) for row in asked.output[epoch])
-        assert said == wanted[epoch], f"epoch {epoch}"
+    for epoch in range(len(query.fed)):
+        found = sorted((row["window"][0], row["n"], row["total"]) for row in query.output[epoch])
+        assert found == wanted[epoch], f"epoch {epoch}"
 
 
 @pytest.mark.parametrize("kind", [pytest.param(name, marks=() if name == "within" else LONG) for name in KINDS])
 def test_windows_of_what_is_left(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """Every row that is no duplicate reaches the windows, in the epoch in which it came, once."""
-    asked = Asked(spark, tmp_path, asked_windows(kind))
+    query = ScriptedQuery(spark, tmp_path, asked_windows(kind))
     tables = with_doubles(drawn(8))
-    asked.run(tables[:4])
-    asked.run(tables[4:])
-    check_windows(asked, kind)
+    query.run(tables[:4])
+    query.run(tables[4:])
+    check_windows(query, kind)
 
 
 @pytest.mark.long
 def test_a_killed_server_forgets_no_key(spark: SparkSession, tmp_path: Path) -> None:
-    asked = Asked(spark, tmp_path, asked_windows("within"))
+    query = ScriptedQuery(spark, tmp_path, asked_windows("within"))
     tables = with_doubles(drawn(12))
-    asked.feed(tables[:6])
-    running = asked.start()
+    query.feed(tables[:6])
+    running = query.start()
     try:
         running.processAllAvailable()
         assert sum(kill(server.pid) for server in session_servers()) == 1
         wait_until("the server's end", lambda: not session_servers(), 5)
-        asked.feed(tables[6:])
+        query.feed(tables[6:])
         running.processAllAvailable()
     finally:
         running.stop()
-    check_windows(asked, "within")
+    check_windows(query, "within")
 
 
 @pytest.mark.long
@@ -146,9 +146,11 @@ def test_without_a_watermark_keys_stay(spark: SparkSession, tmp_path: Path, rout
         pa.table([table["k"], *(pa.nulls(table.num_rows, field.type) for field in list(SCHEMA)[1:])], schema=SCHEMA)
         for table in drawn(5)
     ]
-    asked = Asked(spark, tmp_path, lambda frame: tr.stream(frame).dropDuplicates(), route=route, combine=combine)
-    asked.run(tables)
+    query = ScriptedQuery(
+        spark, tmp_path, lambda frame: tr.stream(frame).dropDuplicates(), route=route, combine=combine
+    )
+    query.run(tables)
     model = DeduplicateModel([0, 1, 2, 3], None, within=False)
     for epoch, table in enumerate(tables):
         rows = [tuple(row.values()) for row in plain(table)]
-        assert asked.said(epoch) == sorted(model.epoch([rows], NO_WATERMARK, NO_WATERMARK), key=repr)
+        assert query.sorted_rows(epoch) == sorted(model.epoch([rows], NO_WATERMARK, NO_WATERMARK), key=repr)

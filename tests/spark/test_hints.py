@@ -118,9 +118,9 @@ def test_hints_of_every_key_go_ahead_of_its_row(spark: SparkSession, tmp_path: P
     assert quiet and not any(each["numHints"] for each in quiet), "none until spilled state was waited for"
     ahead = [each for each in seen if each["lookahead"] == "source"]
     assert ahead, [each["reason"] for each in seen]
-    whole = [each for each in ahead if each["numHints"] == KEYS_EACH]  # on a machine that hangs some may be lost
-    assert whole and max(each["numHints"] for each in ahead) == KEYS_EACH, "each key once"
-    assert all(8 * KEYS_EACH < each["hintBytes"] < 10 * KEYS_EACH for each in whole)
+    complete = [each for each in ahead if each["numHints"] == KEYS_EACH]  # on a machine that hangs some may be lost
+    assert complete and max(each["numHints"] for each in ahead) == KEYS_EACH, "each key once"
+    assert all(8 * KEYS_EACH < each["hintBytes"] < 10 * KEYS_EACH for each in complete)
     assert set(ahead[0]["slackMsP99"]) == set(candidates), "all were measured"
     assert "none has slack" in ahead[-1]["reason"]
 
@@ -143,7 +143,7 @@ def test_before_a_shuffle(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_second_of_a_chain_is_told_by_the_source(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_second_of_a_chain_gets_hints_from_the_source(spark: SparkSession, tmp_path: Path) -> None:
     query = Scripted(spark, tmp_path, ROLLING)
     query.feed(batches(5))
     stream = summed(tr.stream(query.frame()).transform(more).dropDuplicates(["v"]))
@@ -154,16 +154,16 @@ def test_the_second_of_a_chain_is_told_by_the_source(spark: SparkSession, tmp_pa
     assert KEYS_EACH in {each["numHints"] for each in seen if each["lookahead"] == "source"}
 
 
-def test_records_in_panes_are_foretold(spark: SparkSession, tmp_path: Path) -> None:
+def test_records_in_panes_get_hints(spark: SparkSession, tmp_path: Path) -> None:
     """Of windows a hint says the key and the pane: a point before the event time is computed is no candidate."""
     question = Question(("k",), SUMS, Windows(3600 * SECOND, 3600 * SECOND), "ts", 5 * SECOND, output_mode="update")
     query = Scripted(spark, tmp_path, question)
     query.feed(batches(5))
     later = F.timestamp_micros(F.unix_micros("ts") + 0)
     stream = tr.stream(query.frame()).transform(more).transform(lambda frame: frame.withColumn("ts", later))
-    asked = stream.withWatermark("ts", "5 seconds").groupBy(tr.window("ts", "1 hour"), "k")
+    requested = stream.withWatermark("ts", "5 seconds").groupBy(tr.window("ts", "1 hour"), "k")
     seen = _run(
-        asked.agg(tr.sum("v").alias("total"), tr.count().alias("n")), query, {**SMALL, **NEVER_HOT, **NEVER_ENOUGH}
+        requested.agg(tr.sum("v").alias("total"), tr.count().alias("n")), query, {**SMALL, **NEVER_HOT, **NEVER_ENOUGH}
     )
     query.check()
     assert seen[0]["candidates"] == ["ingest", "staging"], "before, the time is another"
@@ -222,7 +222,7 @@ def _even(epochs: int) -> tuple[pa.Table, ...]:
 
 
 @pytest.mark.long
-def test_a_lookup_table_is_asked_ahead(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_lookup_table_is_asked_by_hints(spark: SparkSession, tmp_path: Path) -> None:
     """Hints for a table carry the keys themselves; the operator behind it is told by the source, too."""
     query = Scripted(spark, tmp_path, ROLLING)
     query.feed(batches(5))

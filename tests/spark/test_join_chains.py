@@ -27,12 +27,12 @@ WAITS = {"interval": 6 * SECOND, "ttl": 8 * SECOND, "valid right": 0}
 """How long a left row waits for a match."""
 
 
-def marks(said: Expected, lag: int) -> list[int]:
+def marks(wanted_by: Expected, lag: int) -> list[int]:
     """The watermark of an operator so far behind, by epoch."""
-    return [mark if mark == NO_WATERMARK else mark - lag for mark in said.watermarks[1:]]
+    return [mark if mark == NO_WATERMARK else mark - lag for mark in wanted_by.watermarks[1:]]
 
 
-def told(values: Iterable[Answer]) -> tuple[int, int | None]:
+def totals(values: Iterable[Answer]) -> tuple[int, int | None]:
     rows = [None if each.right is None else each.right.values[1] for each in values]
     return len(rows), max((row for row in rows if row is not None), default=None)
 
@@ -40,20 +40,22 @@ def told(values: Iterable[Answer]) -> tuple[int, int | None]:
 FIGURES = (tr.count().alias("n"), tr.max("b").alias("top"))
 
 
-def windows_over(said: Expected, lag: int) -> Wanted:
+def windows_over(wanted_by: Expected, lag: int) -> Wanted:
     """Sliding windows by site: each is said once, with every joined row that ever came for it."""
     groups: dict[tuple[int, Any], list[Answer]] = defaultdict(list)
-    for answers in said.answers:
+    for answers in wanted_by.answers:
         for answer in answers:
             last = answer.time // SLIDE * SLIDE
             for start in range(last, answer.time - SIZE, -SLIDE):
                 groups[start, answer.left.key[0]].append(answer)
     wanted: Wanted = []
     closed = NO_WATERMARK
-    for mark in marks(said, lag):
+    for mark in marks(wanted_by, lag):
         done = [key for key in groups if closed < key[0] + SIZE <= mark]
         closed = mark
-        wanted.append(Counter(repr(((start, start + SIZE), site, *told(groups[start, site]))) for start, site in done))
+        wanted.append(
+            Counter(repr(((start, start + SIZE), site, *totals(groups[start, site]))) for start, site in done)
+        )
     return wanted
 
 
@@ -61,10 +63,10 @@ def ask_windows(pairs: Any) -> Any:
     return pairs.groupBy(tr.window("at", "10 seconds", "5 seconds"), "site").agg(*FIGURES)
 
 
-def sessions_over(said: Expected, lag: int) -> Wanted:
+def sessions_over(wanted_by: Expected, lag: int) -> Wanted:
     kept: dict[Any, list[Answer]] = defaultdict(list)
     wanted: Wanted = []
-    for answers, mark in zip(said.answers, marks(said, lag), strict=True):
+    for answers, mark in zip(wanted_by.answers, marks(wanted_by, lag), strict=True):
         for answer in answers:
             kept[answer.left.key[0]].append(answer)
         shown: Counter[str] = Counter()
@@ -78,7 +80,7 @@ def sessions_over(said: Expected, lag: int) -> Wanted:
                     pieces.append([answer])
             ended = [piece for piece in pieces if piece[-1].time + GAP <= mark]
             for piece in ended:
-                shown[repr(((piece[0].time, piece[-1].time + GAP), site, *told(piece)))] += 1
+                shown[repr(((piece[0].time, piece[-1].time + GAP), site, *totals(piece)))] += 1
             kept[site] = [answer for piece in pieces if piece not in ended for answer in piece]
         wanted.append(shown)
     return wanted
@@ -88,15 +90,15 @@ def ask_sessions(pairs: Any) -> Any:
     return pairs.groupBy(tr.session_window("at", "2 seconds"), "site").agg(*FIGURES)
 
 
-def rolling_over(said: Expected, lag: int) -> Wanted:
+def rolling_over(wanted_by: Expected, lag: int) -> Wanted:
     """The groups that an epoch has touched, as they are after it."""
     groups: dict[Any, list[Answer]] = defaultdict(list)
     wanted: Wanted = []
-    for answers in said.answers:
+    for answers in wanted_by.answers:
         for answer in answers:
             groups[answer.left.key[0]].append(answer)
         touched = {answer.left.key[0] for answer in answers}
-        wanted.append(Counter(repr((site, *told(groups[site]))) for site in touched))
+        wanted.append(Counter(repr((site, *totals(groups[site]))) for site in touched))
     return wanted
 
 
@@ -124,35 +126,35 @@ def test_every_joined_row_reaches_what_is_behind(
     for part in [slice(0, 5), slice(5, None)] if LONG else [slice(None)]:  # with a restart
         joined.feed(*(side[part] for side in every))
         run(ask(joined.stream(KINDS[kind], how, eventTime="at")), tmp_path / "check", kept, mode)
-    said = expected(KINDS[kind], how, *joined.fed, False)
-    kept.check(answer(said, lag))
+    wanted_by = expected(KINDS[kind], how, *joined.fed, False)
+    kept.check(answer(wanted_by, lag))
     dropped = sum(report["state"]["numRowsDroppedByWatermark"] for report in kept.progress)
-    assert dropped == said.late, "only rows that came late from the source are dropped"
+    assert dropped == wanted_by.late, "only rows that came late from the source are dropped"
     operators = kept.progress[-1]["stateOperators"]
     assert [each["operatorName"] for each in operators] == ["join", "aggregate-2"]
     assert "prefetchHits" in operators[0]["customMetrics"]
 
 
-def of_same_windows(said: Expected) -> Wanted:
+def of_same_windows(wanted_by: Expected) -> Wanted:
     wanted = []
-    for answers in said.answers:
+    for answers in wanted_by.answers:
         groups: dict[int, list[Answer]] = defaultdict(list)
         for answer in answers:
             assert answer.window is not None
             groups[answer.window].append(answer)
-        wanted.append(Counter(repr(((start, start + SIZE), *told(rows))) for start, rows in groups.items()))
+        wanted.append(Counter(repr(((start, start + SIZE), *totals(rows))) for start, rows in groups.items()))
     return wanted
 
 
-def of_longer_windows(said: Expected) -> Wanted:
+def of_longer_windows(wanted_by: Expected) -> Wanted:
     """Twenty seconds, by the last moment of a joined row's own window."""
     groups: dict[int, list[Answer]] = defaultdict(list)
     wanted = []
-    for answers, mark in zip(said.answers, marks(said, 0), strict=True):
+    for answers, mark in zip(wanted_by.answers, marks(wanted_by, 0), strict=True):
         for answer in answers:
             groups[answer.time // (2 * SIZE) * 2 * SIZE].append(answer)
         done = [start for start in groups if start + 2 * SIZE <= mark]
-        wanted.append(Counter(repr(((start, start + 2 * SIZE), *told(groups.pop(start)))) for start in done))
+        wanted.append(Counter(repr(((start, start + 2 * SIZE), *totals(groups.pop(start)))) for start in done))
     return wanted
 
 
@@ -170,10 +172,10 @@ def test_windows_behind_a_window_join(spark: SparkSession, tmp_path: Path, kind:
     kept.check(answer(expected(KINDS[kind], how, *joined.fed, False)))
 
 
-def of_their_windows(said: Expected) -> Wanted:
+def of_their_windows(wanted_by: Expected) -> Wanted:
     """The largest of the counts that sites have in a window, and how many sites there are."""
     wanted: Wanted = []
-    for epoch in windows_over(said, WAITS["interval"]):
+    for epoch in windows_over(wanted_by, WAITS["interval"]):
         groups: dict[Any, list[int]] = defaultdict(list)
         for window, _, count, _ in map(eval, epoch.elements()):
             groups[window].append(count)

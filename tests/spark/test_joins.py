@@ -31,9 +31,9 @@ WINDOWS = ("tumbling", "sliding")
 
 
 def says_much(kind: str, how: str, *sides: tuple[pa.Table, ...]) -> bool:
-    said = expected(KINDS[kind], how, *sides, False)
-    alone = [answer for answers in said.answers for answer in answers if answer.right is None]
-    return sum(map(len, said.epochs)) > 20 and (how == "inner" or len(alone) > 3)
+    wanted_rows = expected(KINDS[kind], how, *sides, False)
+    alone = [answer for answers in wanted_rows.answers for answer in answers if answer.right is None]
+    return sum(map(len, wanted_rows.epochs)) > 20 and (how == "inner" or len(alone) > 3)
 
 
 def drawn(kind: str, how: str, rows: int = 14) -> tuple[tuple[pa.Table, ...], tuple[pa.Table, ...]]:
@@ -51,7 +51,7 @@ def sampled() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("kind", "how"), sampled())
 def test_every_pair_comes_once_in_its_epoch(spark: SparkSession, tmp_path: Path, kind: str, how: str) -> None:
     case = KINDS[kind]
-    timed = case.delays is not None and "window" not in case.asked
+    timed = case.delays is not None and "window" not in case.requested
     joined = JoinRun(spark, tmp_path)
     joined.feed(*drawn(kind, how, rows=20))
     kept = run(joined.stream(case, how, eventTime="at" if timed else None), tmp_path / "check")
@@ -80,10 +80,10 @@ def test_a_join_goes_on_after_a_restart_and_a_replay_by_another_route(spark: Spa
                 (checkpoint / "commits" / name).unlink(missing_ok=True)
     assert kept.seen_twice == {2}
     kept.check(expected(case, "left_outer", *joined.fed, False).epochs)
-    for changed, said in (
+    for changed, wanted_rows in (
         (joined.stream(case, "inner"), "how: was left_outer, is now inner"),
         (
-            joined.stream(replace(case, asked={"within": ("-4 seconds", "7 seconds")}), "left"),
+            joined.stream(replace(case, requested={"within": ("-4 seconds", "7 seconds")}), "left"),
             "is now where right time - left time is from -4 seconds to 7 seconds",
         ),
         (joined.stream(KINDS["valid left"], "left"), "is now while the left one is valid"),
@@ -91,7 +91,7 @@ def test_a_join_goes_on_after_a_restart_and_a_replay_by_another_route(spark: Spa
     ):
         with pytest.raises(tr.CheckpointError, match="made by another query") as refused:
             run(changed, checkpoint)
-        assert said in str(refused.value)
+        assert wanted_rows in str(refused.value)
 
 
 def test_both_sides_may_be_one_dataframe(spark: SparkSession, tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ def test_time_stands_still_while_one_side_sends_nothing(spark: SparkSession, tmp
             query.stop()
     wanted = expected(case, "left_outer", [*lefts[:3], *far], silent, False)
     kept.check(wanted.epochs)
-    told = [report["eventTime"].get("watermark") for report in kept.progress]
-    assert told[:EPOCHS] == [None] * EPOCHS and told[-1] is not None
+    shown = [report["eventTime"].get("watermark") for report in kept.progress]
+    assert shown[:EPOCHS] == [None] * EPOCHS and shown[-1] is not None
     assert any(answer.right is not None for answers in wanted.answers[EPOCHS:] for answer in answers)
 
 

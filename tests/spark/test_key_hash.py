@@ -36,8 +36,10 @@ def test_every_key_type_alone_and_all_together(spark: SparkSession) -> None:
         for name, type_ in names.items()
     }
     frame = spark.createDataFrame(pa.table(columns))
-    asked = [F.xxhash64(name).alias(name) for name in names]
-    wanted = frame.select(*asked, F.xxhash64(*names).alias("all"), F.xxhash64(*reversed(names)).alias("back")).toArrow()
+    requested = [F.xxhash64(name).alias(name) for name in names]
+    wanted = frame.select(
+        *requested, F.xxhash64(*names).alias("all"), F.xxhash64(*reversed(names)).alias("back")
+    ).toArrow()
     for name in names:
         assert hashes({name: columns[name]}, names) == wanted.column(name).to_pylist(), names[name]
     assert hashes(columns, names) == wanted.column("all").to_pylist()

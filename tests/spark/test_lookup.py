@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 import tailrace as tr
 from support.processes import kill, session_servers, wait_until
-from support.queries.scripted_query import SECOND, Asked, drawn, plain, watermarks
+from support.queries.scripted_query import SECOND, ScriptedQuery, drawn, plain, watermarks
 from tailrace.errors import AnalysisError, TableError
 from tailrace.lab.servers.redis import RedisServer
 from tailrace.operators.lookup.redis.connection import RedisAddress, RedisConnection
@@ -70,18 +70,18 @@ def expected(tables: Sequence[pa.Table], outer: bool = False) -> list[list[Any]]
     return out
 
 
-def check(asked: Asked, outer: bool = False) -> None:
-    for epoch, wanted in enumerate(expected(asked.fed, outer)):
-        said = [(row["window"][0], row["color"], row["n"], row["total"]) for row in asked.output[epoch]]
-        assert sorted(said, key=repr) == wanted, f"epoch {epoch}"
+def check(scripted: ScriptedQuery, outer: bool = False) -> None:
+    for epoch, wanted in enumerate(expected(scripted.fed, outer)):
+        found = [(row["window"][0], row["color"], row["n"], row["total"]) for row in scripted.output[epoch]]
+        assert sorted(found, key=repr) == wanted, f"epoch {epoch}"
 
 
-def refuse_secret(asked: Asked, secret: str) -> None:
+def refuse_secret(scripted: ScriptedQuery, secret: str) -> None:
     """Nobody who looks at processes, files or plans sees it."""
     for process in psutil.process_iter(["cmdline", "environ"]):
         shown = [*(process.info["cmdline"] or ()), *(process.info["environ"] or {}).values()]
         assert not any(secret in word for word in shown), process
-    for file in asked.path.rglob("*"):
+    for file in scripted.path.rglob("*"):
         assert not file.is_file() or secret.encode() not in file.read_bytes(), file
 
 
@@ -94,22 +94,22 @@ def test_redis_goes_and_comes_back(spark: SparkSession, tmp_path: Path, redis: R
     def table(**how: str) -> Any:
         return tr.table.redis(redis.url, "k", "color string", prefix="color:", **how)
 
-    asked = Asked(spark, tmp_path, colored(table(onConnectionLoss="fail"), "left_outer"))
-    asked.feed(tables[:2])
-    query = asked.start()
+    scripted = ScriptedQuery(spark, tmp_path, colored(table(onConnectionLoss="fail"), "left_outer"))
+    scripted.feed(tables[:2])
+    query = scripted.start()
     try:
-        wait_until("two epochs", lambda: len(asked.output) == 2 or not query.isActive, 60)
-        refuse_secret(asked, redis.password)
+        wait_until("two epochs", lambda: len(scripted.output) == 2 or not query.isActive, 60)
+        refuse_secret(scripted, redis.password)
         redis.kill()
-        asked.feed(unseen)
+        scripted.feed(unseen)
         with pytest.raises(TableError, match=r"127.0.0.1:\d+/0.* cannot be reached.*start the query again") as refused:
             query.awaitTermination(60)
     finally:
         query.stop()
     assert redis.password not in str(refused.value)
-    assert sorted(asked.output) == [0, 1]
-    asked.ask = colored(table(retry="60 seconds"), "left_outer")
-    query = asked.start(available_now=True)
+    assert sorted(scripted.output) == [0, 1]
+    scripted.ask = colored(table(retry="60 seconds"), "left_outer")
+    query = scripted.start(available_now=True)
     try:
         assert not query.awaitTermination(1)
         redis.restart()
@@ -119,11 +119,11 @@ def test_redis_goes_and_comes_back(spark: SparkSession, tmp_path: Path, redis: R
         assert "Redis 127.0.0.1" in text.getvalue() and redis.password not in text.getvalue()
         query.awaitTermination()
         first = query.lastProgress["stateOperators"][0]
-        told = first["customMetrics"]
-        assert first["operatorKind"] == "lookup join" and told["spilledHits"] + told["spilledMisses"] > 0
+        reported = first["customMetrics"]
+        assert first["operatorKind"] == "lookup join" and reported["spilledHits"] + reported["spilledMisses"] > 0
     finally:
         query.stop()
-    check(asked, outer=True)
+    check(scripted, outer=True)
 
 
 @pytest.mark.long
@@ -142,11 +142,11 @@ def test_other_tables(spark: SparkSession, tmp_path: Path, backend: str, prefetc
         base.close()
         query = "select k, color from colors where k in ({keys})"
         table = tr.table.dbapi(lambda: sqlite3.connect(path, check_same_thread=False), query, "k", "color string")
-    asked = Asked(spark, tmp_path, colored(table), files_per_epoch=2, prefetch=prefetch)
+    scripted = ScriptedQuery(spark, tmp_path, colored(table), files_per_epoch=2, prefetch=prefetch)
     tables = drawn(8)
-    asked.run(tables[:4])
-    asked.run(tables[4:])
-    check(asked)
+    scripted.run(tables[:4])
+    scripted.run(tables[4:])
+    check(scripted)
 
 
 @pytest.mark.long
@@ -159,18 +159,20 @@ def test_rows_alone_and_behind_dropped_duplicates(spark: SparkSession, tmp_path:
         again = tr.table.redis(redis.url, "k", "again string", prefix="color:")
         return distinct.join(again, "k")
 
-    asked = Asked(spark, tmp_path, ask)
-    asked.run(drawn(3))
-    for epoch, batch in enumerate(asked.fed):
+    scripted = ScriptedQuery(spark, tmp_path, ask)
+    scripted.run(drawn(3))
+    for epoch, batch in enumerate(scripted.fed):
         wanted = [(*row.values(), COLORS[row["k"]], COLORS[row["k"]]) for row in plain(batch) if row["k"] in COLORS]
-        assert asked.said(epoch) == sorted(wanted, key=repr)
+        assert scripted.sorted_rows(epoch) == sorted(wanted, key=repr)
 
 
 def test_tables_that_cannot_be_asked_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": ["a"], "v": [1], "n": [[1]]}), tmp_path / "t.parquet")
-    stream = tr.stream(Asked(spark, tmp_path, lambda frame: frame).source.stream(spark)).withWatermark("ts", "1 second")
+    stream = tr.stream(ScriptedQuery(spark, tmp_path, lambda frame: frame).source.stream(spark)).withWatermark(
+        "ts", "1 second"
+    )
     redis_table = tr.table.redis("redis://localhost", "k", "color string")
-    for asking, said in (
+    for join, message in (
         (lambda: stream.join(redis_table, "v"), "asked by its key, which is k"),
         (lambda: stream.join(redis_table, "k", "right"), "how must be 'inner' or 'left_outer'"),
         (lambda: stream.join(tr.table.redis("redis://h", "ts", "x string"), "ts"), "no one text to be a key of Redis"),
@@ -188,8 +190,8 @@ def test_tables_that_cannot_be_asked_are_refused(spark: SparkSession, tmp_path: 
             "come with a window",
         ),
     ):
-        with pytest.raises(AnalysisError, match=said):
-            asking()
+        with pytest.raises(AnalysisError, match=message):
+            join()
 
 
 @pytest.mark.long
@@ -198,35 +200,35 @@ def test_a_query_that_waits_for_its_table_can_be_stopped(
 ) -> None:
     redis.kill()
     table = tr.table.redis(redis.url, "k", "color string", prefix="color:", retry="10 minutes")
-    asked = Asked(spark, tmp_path, colored(table))
-    asked.feed(drawn(2))
-    query = asked.start()
+    scripted = ScriptedQuery(spark, tmp_path, colored(table))
+    scripted.feed(drawn(2))
+    query = scripted.start()
     assert not query.awaitTermination(5)
     began = time.monotonic()
     query.stop()
     assert time.monotonic() - began < 60, "it waited for the table"
-    assert not asked.output
+    assert not scripted.output
     redis.restart()
-    asked.run(drawn(4))
-    check(asked)
+    scripted.run(drawn(4))
+    check(scripted)
 
 
 @pytest.mark.long
 def test_a_server_that_is_lost_has_nothing_to_lose(spark: SparkSession, tmp_path: Path, redis: RedisServer) -> None:
     """Killed in the middle of a run: the epoch gets another try, in a server whose cache is empty."""
     table = tr.table.redis(redis.url, "k", "color string", prefix="color:")
-    asked = Asked(spark, tmp_path, colored(table, "left_outer"))
-    asked.feed(drawn(3))
-    query = asked.start()
+    scripted = ScriptedQuery(spark, tmp_path, colored(table, "left_outer"))
+    scripted.feed(drawn(3))
+    query = scripted.start()
     try:
-        wait_until("three epochs", lambda: len(asked.output) == 3 or not query.isActive, 120)
+        wait_until("three epochs", lambda: len(scripted.output) == 3 or not query.isActive, 120)
         for server in session_servers():
             kill(server.pid)
-        asked.feed(drawn(4))
-        wait_until("seven epochs", lambda: len(asked.output) == 7 or not query.isActive, 120)
+        scripted.feed(drawn(4))
+        wait_until("seven epochs", lambda: len(scripted.output) == 7 or not query.isActive, 120)
     finally:
         query.stop()
-    check(asked, outer=True)
+    check(scripted, outer=True)
 
 
 @pytest.mark.long
@@ -243,12 +245,12 @@ def test_spark_joins_and_closes_the_same(spark: SparkSession, tmp_path: Path) ->
         )
 
     tables = drawn(8)
-    own = Asked(spark, tmp_path / "own", colored(tr.table.parquet(path, "k"), "left"), watermark="spark")
-    other = Asked(spark, tmp_path / "other", theirs)
+    own = ScriptedQuery(spark, tmp_path / "own", colored(tr.table.parquet(path, "k"), "left"), watermark="spark")
+    other = ScriptedQuery(spark, tmp_path / "other", theirs)
     for each in (own, other):
         each.run(tables)
-    assert any(own.said(epoch) for epoch in range(8))
+    assert any(own.sorted_rows(epoch) for epoch in range(8))
     for epoch in range(8):
-        assert own.said(epoch) == other.said(epoch), f"epoch {epoch}"
+        assert own.sorted_rows(epoch) == other.sorted_rows(epoch), f"epoch {epoch}"
     dropped = [sum(int(o["numRowsDroppedByWatermark"]) for o in report["stateOperators"]) for report in own.progress]
     assert sum(dropped) > 0

@@ -100,8 +100,8 @@ def test_update_emits_what_the_batch_touched(spark: SparkSession) -> None:
         pa.table({"k": pa.array(keys, pa.int64()), "v": pa.array(values, pa.int64())})
         for keys, values in [([1, None, 1], [5, 6, 7]), ([], []), ([None], [1])]
     ]
-    asked = Question(("k",), (Aggregate("sum", "v", "s"), COUNT), output_mode="update")
-    answer = [rows_of(epoch.rows) for epoch in expected(spark, asked, batches)]
+    requested = Question(("k",), (Aggregate("sum", "v", "s"), COUNT), output_mode="update")
+    answer = [rows_of(epoch.rows) for epoch in expected(spark, requested, batches)]
     assert sorted(answer[0], key=str) == [{"k": 1, "s": 12, "n": 2}, {"k": None, "s": 6, "n": 1}]
     assert answer[1:] == [[], [{"k": None, "s": 7, "n": 2}]]
 
@@ -115,8 +115,8 @@ def test_first_and_last_are_by_event_time_then_value_nulls_first(spark: SparkSes
         Aggregate("last", "v", "l"),
         Aggregate("last", "v", "ln", ignore_nulls=True),
     )
-    asked = Question((), aggregates, time_column="ts", output_mode="update")
-    assert rows_of(expected(spark, asked, [table])[0].rows) == [{"f": None, "fn": "a", "l": "z", "ln": "z"}]
+    requested = Question((), aggregates, time_column="ts", output_mode="update")
+    assert rows_of(expected(spark, requested, [table])[0].rows) == [{"f": None, "fn": "a", "l": "z", "ln": "z"}]
 
 
 @settings(max_examples=2)
@@ -143,7 +143,7 @@ def test_sparks_own_stream_is_what_the_oracle_says_under_sparks_rule(
         ]
         keys = [rng.choice([None, 1, 2]) for _ in times]
         batches.append(pa.table([keys, times, [rng.randrange(100) for _ in times]], schema=schema))
-    asked = Question(
+    requested = Question(
         ("k",),
         (Aggregate("sum", "v", "s"), COUNT),
         Windows(windows.size * SECOND, windows.slide * SECOND, windows.offset * SECOND),
@@ -172,6 +172,6 @@ def test_sparks_own_stream_is_what_the_oracle_says_under_sparks_rule(
     )
     query.awaitTermination()
     assert sorted(got) == list(range(len(batches)))
-    for want in expected(spark, asked, batches):
+    for want in expected(spark, requested, batches):
         found = differences(got[want.epoch], want.rows, ("window", "k"))
         assert not found, f"epoch {want.epoch}: {describe(found)}"

@@ -54,18 +54,18 @@ def quiet_keys(rows: pa.Table, state: pa.Table, due: pa.Array) -> tuple[pa.Table
 def expected(tables: tuple[pa.Table, ...]) -> list[Rows]:
     """By epoch, the keys that were told: (k, n, total, until)."""
     keys: dict[Any, tuple[int, int, int]] = {}
-    told: list[Rows] = []
+    emitted: list[Rows] = []
     late = mark = -(2**63)
     for table in tables:
         rows = table.set_column(1, "ts", table["ts"].cast(pa.int64())).to_pylist()
         late, mark = mark, max([mark, *(row["ts"] - DELAY for row in rows)])
         due = {key: value for key, value in keys.items() if value[2] <= mark}
-        told.append(sorted(((key, *value) for key, value in due.items()), key=str))
+        emitted.append(sorted(((key, *value) for key, value in due.items()), key=str))
         keys = {key: value for key, value in keys.items() if key not in due}
         for row in (row for row in rows if row["ts"] >= late):
             n, total, until = keys.get(row["k"], (0, 0, 0))
             keys[row["k"]] = (n + 1, total + row["v"], max(until, row["ts"] + GAP))
-    return told
+    return emitted
 
 
 class Query:
@@ -122,12 +122,12 @@ class Query:
         assert found == wanted
 
 
-def test_quiet_keys_are_told_and_begin_anew(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
+def test_quiet_keys_are_emitted_and_begin_anew(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
     query = Query(spark, tmp_path)
     stream = query.processed()
     stream.explain()
-    said = capsys.readouterr().out
-    assert "Process" in said and "a key is due when until has passed" in said and "store RMW" in said
+    error = capsys.readouterr().out
+    assert "Process" in error and "a key is due when until has passed" in error and "store RMW" in error
     every = sparse(batches(10))
     for part in (every[:4], every[4:]):  # with a restart
         query.feed(part)
@@ -147,8 +147,8 @@ def sparse(tables: tuple[pa.Table, ...]) -> tuple[pa.Table, ...]:
 def test_its_output_has_an_event_time_for_windows(spark: SparkSession, tmp_path: Path) -> None:
     query = Query(spark, tmp_path)
     query.feed(sparse(batches(10)))
-    told = query.keyed.process(quiet_keys, OUTPUT, state=STATE, timers="until", columns=["v"], eventTime="until")
-    by_window = told.groupBy(tr.window("until", "8 seconds")).agg(tr.sum("n").alias("n"), tr.count().alias("keys"))
+    emitted = query.keyed.process(quiet_keys, OUTPUT, state=STATE, timers="until", columns=["v"], eventTime="until")
+    by_window = emitted.groupBy(tr.window("until", "8 seconds")).agg(tr.sum("n").alias("n"), tr.count().alias("keys"))
     query.run(by_window)
     wanted: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for rows in expected(query.fed):
@@ -187,10 +187,10 @@ def test_rows_of_windows_go_on(spark: SparkSession, tmp_path: Path, then: str) -
         query.run(rolling, mode="update")
     totals: dict[Any, int] = defaultdict(int)
     for epoch in expected_of_windows(spark, WINDOWED, query.fed):
-        told = {row["k"] for row in epoch.rows.to_pylist()}
+        emitted = {row["k"] for row in epoch.rows.to_pylist()}
         for row in epoch.rows.to_pylist():
             totals[row["k"]] += row["n"]
-        assert {(row["k"], row["total"]) for row in query.output[epoch.epoch]} == {(k, totals[k]) for k in told}
+        assert {(row["k"], row["total"]) for row in query.output[epoch.epoch]} == {(k, totals[k]) for k in emitted}
     assert len(totals) == 8
 
 

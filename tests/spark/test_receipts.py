@@ -14,14 +14,14 @@ from tailrace.spark.epoch.receipts import TASKS_MAX, texts_of
 
 @pytest.mark.parametrize("tasks", [1, 3, TASKS_MAX + 1])
 @pytest.mark.parametrize("way", ["as it comes", "filtered", "collected"])
-def test_every_task_is_heard_once(
+def test_every_task_gives_one_receipt(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks: int, way: str
 ) -> None:
     """``collected``: the usual way of Spark, with which the others are compared."""
     spark.range(0, 40, 1, 1).write.parquet(str(tmp_path / "in"))
     collected: list[str] = []
 
-    def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def task_receipt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         yield pa.RecordBatch.from_pydict({"receipt": [f"rows: {sorted(numbers)}"]})
 
@@ -36,7 +36,7 @@ def test_every_task_is_heard_once(
 
     rows = spark.readStream.schema("id long").parquet(str(tmp_path / "in")).repartition(tasks)
     query = (
-        rows.mapInArrow(told, "receipt string")
+        rows.mapInArrow(task_receipt, "receipt string")
         .writeStream.foreachBatch(look)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)

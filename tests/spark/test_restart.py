@@ -95,7 +95,7 @@ CHANGES: dict[str, tuple[Question, dict[str, str], str]] = {
 }
 
 
-def test_a_changed_query_is_refused_and_told_what_differs(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_changed_query_is_refused_with_what_differs(spark: SparkSession, tmp_path: Path) -> None:
     query = Scripted(spark, tmp_path, WINDOWED)
     every = batches(5)
     query.feed(every[:4])

@@ -35,11 +35,11 @@ LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 Rows = list[dict[str, Any]]
 
 
-def asked(aggregates: tuple[Aggregate, ...], mode: str) -> Question:
+def requested(aggregates: tuple[Aggregate, ...], mode: str) -> Question:
     return Question(("k",), aggregates, None, "ts", 4 * SECOND, mode, session_gap=3 * SECOND)
 
 
-QUESTIONS = [asked(aggregates, mode) for aggregates in (SUMS, HOLISTIC) for mode in ("append", "update")]
+QUESTIONS = [requested(aggregates, mode) for aggregates in (SUMS, HOLISTIC) for mode in ("append", "update")]
 KINDS = ("append", "update", "whole groups, append", "whole groups, update")
 
 
@@ -70,13 +70,13 @@ def batches(count: int, rows: int = 40) -> tuple[pa.Table, ...]:
 @given(
     seed=st.integers(0, 2**32 - 1),
     mode=st.sampled_from(["append", "update"]),
-    whole=st.booleans(),
+    complete=st.booleans(),
     shards=st.sampled_from([1, 3, 64]),
     combine=st.sampled_from(["on", "off"]),
     route=st.sampled_from(["direct", "shuffle"]),
 )
 def test_equals_the_oracle(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, mode: str, whole: bool, shards: int,
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, mode: str, complete: bool, shards: int,
     combine: str, route: str,
 ) -> None:  # fmt: skip
     rng = random.Random(seed)
@@ -86,7 +86,7 @@ def test_equals_the_oracle(
     type_ = rng.choice(list(values.ARROW))
     columns = {"v": (type_, False), "s": ("int", True)}
     every = [Aggregate("count", None, "rows"), *aggregates_for("v", type_), *sums_for("s")]
-    if whole:
+    if complete:
         every += holistic_for("v", type_, rng)
     gap = rng.choice([1, 3 * SECOND, 20 * SECOND])
     timing = Timing(rng.choice(BASES), 4 * SECOND, rng.choice([2, 9]) * SECOND, 60 * SECOND, 0.05)

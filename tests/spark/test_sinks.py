@@ -67,8 +67,8 @@ def test_files_hold_every_epoch_once(spark: SparkSession, tmp_path: Path, format
         return spark.read.schema(schema).format(format_).load(str(folder)).toArrow() if folder.exists() else None
 
     check_epochs(query, read)
-    whole = spark.read.schema(schema).format(format_).load(str(tmp_path / "out"))
-    assert whole.count() == sum(rows.num_rows for rows in wanted(query).values())
+    complete = spark.read.schema(schema).format(format_).load(str(tmp_path / "out"))
+    assert complete.count() == sum(rows.num_rows for rows in wanted(query).values())
 
 
 def test_csv_holds_every_epoch_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_noop_runs_and_counts(spark: SparkSession, tmp_path: Path, mode: str) ->
     assert counts == [rows.num_rows for rows in wanted(query).values()]
 
 
-def test_the_emission_may_be_read_any_number_of_times(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_output_may_be_read_any_number_of_times(spark: SparkSession, tmp_path: Path) -> None:
     """Small ones are in the driver, large ones at the servers; both are DataFrames like any other."""
     query = Scripted(spark, tmp_path, ROLLING)
     query.feed(batches(1) + batches(1, rows=30_000, keys=29_000))

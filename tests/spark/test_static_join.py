@@ -80,8 +80,8 @@ def test_tables_that_cannot_be_joined_are_refused(spark: SparkSession, tmp_path:
     stream = tr.stream(read)
     names = table(spark, k=[1], name=["one"])
 
-    def refused(said: str, other: Any, on: Any = "k", how: Any = "inner") -> None:
-        with pytest.raises(tr.AnalysisError, match=said):
+    def refused(error: str, other: Any, on: Any = "k", how: Any = "inner") -> None:
+        with pytest.raises(tr.AnalysisError, match=error):
             stream.join(other, on, how)
 
     refused("streaming DataFrame: wrap it in tailrace.stream", read)

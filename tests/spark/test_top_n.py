@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import tailrace as tr
 from support.processes import kill, session_servers, wait_until
-from support.queries.scripted_query import SECOND, Asked, drawn, plain, watermarks
+from support.queries.scripted_query import SECOND, ScriptedQuery, drawn, plain, watermarks
 
 DELAY = 6 * SECOND
 N = 3
@@ -56,15 +56,15 @@ def rolling(tables: Sequence[pa.Table]) -> list[list[tuple[Any, ...]]]:
     return emitted
 
 
-def check_rolling(asked: Asked) -> None:
-    wanted = rolling(asked.fed)
+def check_rolling(query: ScriptedQuery) -> None:
+    wanted = rolling(query.fed)
     table: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    for epoch in range(len(asked.fed)):
-        assert asked.said(epoch) == wanted[epoch], f"epoch {epoch}"
+    for epoch in range(len(query.fed)):
+        assert query.sorted_rows(epoch) == wanted[epoch], f"epoch {epoch}"
         # As a sink does it: by key and rank. No key ever has fewer rows than before, so none stays behind.
-        table.update({(row["k"], row["rank"]): tuple(row.values()) for row in asked.output[epoch]})
+        table.update({(row["k"], row["rank"]): tuple(row.values()) for row in query.output[epoch]})
     every: dict[Any, list[Row]] = defaultdict(list)
-    for row in (row for each in asked.fed for row in plain(each)):
+    for row in (row for each in query.fed for row in plain(each)):
         every[row["k"]].append(row)
     assert sorted(table.values(), key=repr) == sorted(
         (line for key, rows in every.items() for line in shown((key,), ranked(rows))), key=repr
@@ -72,37 +72,37 @@ def check_rolling(asked: Asked) -> None:
 
 
 def test_all_rows_of_keys_that_changed(spark: SparkSession, tmp_path: Path) -> None:
-    asked = Asked(spark, tmp_path, ask_rolling, mode="update", files_per_epoch=2)
+    query = ScriptedQuery(spark, tmp_path, ask_rolling, mode="update", files_per_epoch=2)
     tables = drawn(6)
-    asked.run(tables[:3])
-    asked.run(tables[3:])
-    check_rolling(asked)
+    query.run(tables[:3])
+    query.run(tables[3:])
+    check_rolling(query)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("combine", ["on", "off"])
 @pytest.mark.parametrize("route", ["direct", "shuffle"])
 def test_however_rows_come(spark: SparkSession, tmp_path: Path, route: str, combine: str) -> None:
-    asked = Asked(spark, tmp_path, ask_rolling, mode="update", route=route, combine=combine, memory="32MB")
-    asked.run(drawn(5))
-    check_rolling(asked)
+    query = ScriptedQuery(spark, tmp_path, ask_rolling, mode="update", route=route, combine=combine, memory="32MB")
+    query.run(drawn(5))
+    check_rolling(query)
 
 
 @pytest.mark.long
 def test_a_killed_server_loses_no_list(spark: SparkSession, tmp_path: Path) -> None:
-    asked = Asked(spark, tmp_path, ask_rolling, mode="update")
+    query = ScriptedQuery(spark, tmp_path, ask_rolling, mode="update")
     tables = drawn(10)
-    asked.feed(tables[:5])
-    running = asked.start()
+    query.feed(tables[:5])
+    running = query.start()
     try:
         running.processAllAvailable()
         assert sum(kill(server.pid) for server in session_servers()) == 1
         wait_until("the server's end", lambda: not session_servers(), 5)
-        asked.feed(tables[5:])
+        query.feed(tables[5:])
         running.processAllAvailable()
     finally:
         running.stop()
-    check_rolling(asked)
+    check_rolling(query)
 
 
 # Windows -------------------------------------------------------------------------------------------------------------
@@ -129,11 +129,11 @@ def ask_windows(frame: DataFrame) -> Any:
 
 
 def test_the_best_of_a_window_when_it_closes(spark: SparkSession, tmp_path: Path) -> None:
-    asked = Asked(spark, tmp_path, ask_windows)
-    asked.run(drawn(7))
-    wanted = closed(asked.fed, lambda group, rows: shown((group[1], (group[0], group[0] + WINDOW)), ranked(rows)))
-    for epoch in range(len(asked.fed)):
-        assert asked.said(epoch) == wanted[epoch], f"epoch {epoch}"
+    query = ScriptedQuery(spark, tmp_path, ask_windows)
+    query.run(drawn(7))
+    wanted = closed(query.fed, lambda group, rows: shown((group[1], (group[0], group[0] + WINDOW)), ranked(rows)))
+    for epoch in range(len(query.fed)):
+        assert query.sorted_rows(epoch) == wanted[epoch], f"epoch {epoch}"
 
 
 def ask_busiest(frame: DataFrame) -> Any:
@@ -148,10 +148,10 @@ def ask_sum_of_best(frame: DataFrame) -> Any:
 @pytest.mark.long
 def test_the_best_of_what_was_aggregated(spark: SparkSession, tmp_path: Path) -> None:
     """The two keys with the most rows of each window."""
-    asked = Asked(spark, tmp_path, ask_busiest)
+    query = ScriptedQuery(spark, tmp_path, ask_busiest)
     tables = drawn(8)
-    asked.run(tables[:4])
-    asked.run(tables[4:])
+    query.run(tables[:4])
+    query.run(tables[4:])
 
     def busiest(group: Any, rows: list[Row]) -> list[Any]:
         counts: dict[Any, int] = defaultdict(int)
@@ -160,15 +160,15 @@ def test_the_best_of_what_was_aggregated(spark: SparkSession, tmp_path: Path) ->
         best = sorted(counts.items(), key=lambda each: (-each[1], each[0] is not None, each[0] or ""))[:2]
         return [((group[0], group[0] + WINDOW), key, n, rank) for rank, (key, n) in enumerate(best, 1)]
 
-    wanted = closed(asked.fed, busiest, by_key=False)
-    for epoch in range(len(asked.fed)):
-        assert asked.said(epoch) == wanted[epoch], f"epoch {epoch}"
+    wanted = closed(query.fed, busiest, by_key=False)
+    for epoch in range(len(query.fed)):
+        assert query.sorted_rows(epoch) == wanted[epoch], f"epoch {epoch}"
 
 
 @pytest.mark.long
 def test_what_is_best_aggregated(spark: SparkSession, tmp_path: Path) -> None:
-    asked = Asked(spark, tmp_path, ask_sum_of_best)
-    asked.run(drawn(8))
+    query = ScriptedQuery(spark, tmp_path, ask_sum_of_best)
+    query.run(drawn(8))
 
     def best_sum(group: Any, rows: list[Row]) -> list[Any]:
         of_keys: dict[Any, list[Row]] = defaultdict(list)
@@ -178,9 +178,9 @@ def test_what_is_best_aggregated(spark: SparkSession, tmp_path: Path) -> None:
         total = sum((row["w"] for each in best for row in each), Decimal(0))
         return [((group[0], group[0] + WINDOW), total, max(map(len, best)))]
 
-    wanted = closed(asked.fed, best_sum, by_key=False)
-    for epoch in range(len(asked.fed)):
-        assert asked.said(epoch) == wanted[epoch], f"epoch {epoch}"
+    wanted = closed(query.fed, best_sum, by_key=False)
+    for epoch in range(len(query.fed)):
+        assert query.sorted_rows(epoch) == wanted[epoch], f"epoch {epoch}"
 
 
 # Windows that end key by key ------------------------------------------------------------------------------------------
@@ -197,13 +197,13 @@ def test_the_best_of_a_users_window_when_it_closes(spark: SparkSession, tmp_path
     def ask(frame: DataFrame) -> Any:
         return marked(frame).groupBy("k", tr.custom_window("ts", tens)).topN(N, "w", columns=["v", "w"])
 
-    asked = Asked(spark, tmp_path, ask)
+    query = ScriptedQuery(spark, tmp_path, ask)
     tables = drawn(7)
-    asked.run(tables[:4])
-    asked.run(tables[4:])
-    wanted = closed(asked.fed, lambda group, rows: shown((group[1], (group[0], group[0] + WINDOW)), ranked(rows)))
-    for epoch in range(len(asked.fed)):
-        assert asked.said(epoch) == wanted[epoch], f"epoch {epoch}"
+    query.run(tables[:4])
+    query.run(tables[4:])
+    wanted = closed(query.fed, lambda group, rows: shown((group[1], (group[0], group[0] + WINDOW)), ranked(rows)))
+    for epoch in range(len(query.fed)):
+        assert query.sorted_rows(epoch) == wanted[epoch], f"epoch {epoch}"
 
 
 @pytest.mark.long
@@ -213,10 +213,10 @@ def test_the_best_of_so_many_rows(spark: SparkSession, tmp_path: Path) -> None:
     def ask(frame: DataFrame) -> Any:
         return marked(frame).groupBy("k", tr.count_window(size, slide)).topN(N, "w", columns=["v", "w"])
 
-    asked = Asked(spark, tmp_path, ask)
+    query = ScriptedQuery(spark, tmp_path, ask)
     tables = drawn(7)
-    asked.run(tables[:4])
-    asked.run(tables[4:])
+    query.run(tables[:4])
+    query.run(tables[4:])
     every: dict[Any, list[Row]] = defaultdict(list)
     for epoch, table in enumerate(tables):
         wanted = []
@@ -225,4 +225,4 @@ def test_the_best_of_so_many_rows(spark: SparkSession, tmp_path: Path) -> None:
             rows.append(row)
             if len(rows) >= size and (len(rows) - size) % slide == 0:
                 wanted += shown((row["k"], (len(rows) - size) // slide), ranked(rows[-size:]))
-        assert asked.said(epoch) == sorted(wanted, key=repr), f"epoch {epoch}"
+        assert query.sorted_rows(epoch) == sorted(wanted, key=repr), f"epoch {epoch}"

@@ -40,7 +40,7 @@ def expected(kind: str, processing: bool) -> list[list[tuple[Any, ...]]]:
         cutoff = max(cutoff, (now * SECOND if processing else mark) - TTL * SECOND)
         if processing:
             forgotten(kept, updated, cutoff)
-        told = set()
+        emitted = set()
         first: list[tuple[Any, ...]] = []
         for row in sorted((row for row in rows if row["ts"] > late), key=lambda row: row["ts"]):
             key, time = row["k"], now * SECOND if processing else row["ts"]
@@ -53,8 +53,8 @@ def expected(kind: str, processing: bool) -> list[list[tuple[Any, ...]]]:
             kept[key] = sorted([*before, row["v"]], reverse=True)[:2]
             updated[key] = max(time, updated.get(key, time))
             if kept[key] != before:
-                told.add(key)
-        ranked = [(key, value, rank) for key in told for rank, value in enumerate(kept[key], 1)]
+                emitted.add(key)
+        ranked = [(key, value, rank) for key in emitted for rank, value in enumerate(kept[key], 1)]
         out.append(sorted(first if kind == "unique" else ranked, key=repr))
         if not processing:
             forgotten(kept, updated, cutoff)
@@ -78,8 +78,8 @@ def test_keys_are_forgotten_and_a_replay_does_the_same(
     def run(nows: list[int]) -> None:
         set_epoch_times(monkeypatch, nows)
         stream = tr.stream(source.stream(spark)).withWatermark("ts", "1 second").withStateTtl(f"{TTL} seconds", mode)
-        asked = stream.dropDuplicates(["k"]) if kind == "unique" else best(stream)
-        writer = asked.writeStream.outputMode("append" if kind == "unique" else "update").foreachBatch(save)
+        requested = stream.dropDuplicates(["k"]) if kind == "unique" else best(stream)
+        writer = requested.writeStream.outputMode("append" if kind == "unique" else "update").foreachBatch(save)
         query = writer.option("checkpointLocation", str(tmp_path / "check")).trigger(availableNow=True).start()
         try:
             query.awaitTermination()

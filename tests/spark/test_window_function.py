@@ -119,8 +119,8 @@ def test_a_function_that_fails_is_named_and_loses_nothing(spark: SparkSession, t
         with pytest.raises(tr.UserFunctionError, match=message):
             run(stream.applyInWindow(function, "k bigint, n bigint"), tmp_path / "check")
     mended = run(stream.applyInWindow(best, "k bigint, n bigint"), tmp_path / "check")
-    whole = run(stream.applyInWindow(best, "k bigint, n bigint"), tmp_path / "another")
-    assert rows(mended) == [row for row in rows(whole) if row[0] >= min(mended)]
+    complete = run(stream.applyInWindow(best, "k bigint, n bigint"), tmp_path / "another")
+    assert rows(mended) == [row for row in rows(complete) if row[0] >= min(mended)]
     assert rows(mended)
 
 

@@ -67,8 +67,8 @@ def _double(rng: random.Random) -> float:
 def _decimal(type_name: str, rng: random.Random, digits_max: int | None = None) -> Decimal:
     type_ = ARROW[type_name]
     digits = min(type_.precision, digits_max or type_.precision)
-    whole = rng.choice([0, 1, -1, 10**digits - 1, 1 - 10**digits, rng.randint(1 - 10**digits, 10**digits - 1)])
-    sign, figures, _ = Decimal(whole).as_tuple()
+    complete = rng.choice([0, 1, -1, 10**digits - 1, 1 - 10**digits, rng.randint(1 - 10**digits, 10**digits - 1)])
+    sign, figures, _ = Decimal(complete).as_tuple()
     return Decimal((sign, figures, -type_.scale))
 
 

@@ -48,7 +48,7 @@ def test_the_package_keeps_the_law() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "said"),
+    ("name", "code", "message"),
     [
         (
             "state/segments/made",
@@ -110,9 +110,9 @@ def test_the_package_keeps_the_law() -> None:
         ("unheard/of", "import tailrace.errors\nfrom tailrace.env import clock", "has no place in the import law"),
     ],
 )
-def test_a_breach_is_caught(tmp_path: Path, name: str, code: str, said: str) -> None:
+def test_a_breach_is_caught(tmp_path: Path, name: str, code: str, message: str) -> None:
     found = breaches(tmp_path, name, code)
-    assert any(said in what for what in found), found
+    assert any(message in what for what in found), found
 
 
 @pytest.mark.parametrize(

@@ -146,12 +146,12 @@ def test_throughput_is_the_mean_of_the_batches_own() -> None:
 
 
 def test_a_record_becomes_a_page_with_the_paper_beside_it() -> None:
-    told = end_bench(
+    reported = end_bench(
         Recording("bench", "commit"), {**result({"lr4": measured()}), "rate": 1_500, "answers_equal": True}
     )
-    text = page([told])
+    text = page([reported])
     assert "Beside the paper" in text and "lr4, async: epochs and their commits" in text
-    (panel,) = panels([told])
+    (panel,) = panels([reported])
     rows = {row[1]: dict(zip(HEADS, row, strict=True)) for row in percentile_rows(panel.newest.summary)}
     assert rows["async"]["paper's kB/s"] == 1_000.939 and rows["sync"]["paper's kB/s"] is None
     assert rows["spark-rocksdb"]["p50 ms"] == 1_049.5 and rows["async"]["behind"] == 200
@@ -171,7 +171,7 @@ def test_a_damaged_record_is_no_error() -> None:
     assert "<i>" not in figures and "<s>" not in figures
 
 
-def test_steps_are_told_once_and_from_the_first_on() -> None:
+def test_steps_are_reported_once_and_from_the_first_on() -> None:
     reports = [
         {"batchId": 7, "timeline": [[6, "upload", 9.0, 12.0], [7, "ingest", 10.0, 11.0]]},
         {"batchId": 8, "timeline": [[7, "upload", 11.0, 13.0], [8, "ingest", 12.0, 12.5], [7, "ingest", 10.0, 11.0]]},
@@ -183,7 +183,7 @@ def test_steps_are_told_once_and_from_the_first_on() -> None:
 # The bench -----------------------------------------------------------------------------------------------------------
 
 
-def test_wrong_names_are_told_before_anything_starts() -> None:
+def test_wrong_names_are_reported_before_anything_starts() -> None:
     with pytest.raises(UnknownNameError, match="no query is called 'lr3'"):
         check_names(("lr3",), ("async",), "proxy")
     with pytest.raises(UnknownNameError, match="no target is called 'misa'"):
@@ -198,9 +198,9 @@ def test_wrong_names_are_told_before_anything_starts() -> None:
 def test_files_are_stretches_of_the_same_traffic(tmp_path: Path) -> None:
     query = QUERIES["cm1"]
     stream = Stream(query, CommitOptions(rate=50).values_of("cm1"), 3, tmp_path)
-    whole = pq.read_table(stream.file(0, 6))["value"].to_pylist()
+    complete = pq.read_table(stream.file(0, 6))["value"].to_pylist()
     parts = [pq.read_table(stream.file(first, first + 2))["value"].to_pylist() for first in (0, 2, 4)]
-    assert whole == list(chain(*parts)) and stream.rows(0, 6) == len(whole)
+    assert complete == list(chain(*parts)) and stream.rows(0, 6) == len(complete)
     assert stream.file(0, 6) is stream.file(0, 6)
 
 
@@ -229,8 +229,8 @@ def test_a_small_run_on_a_slow_folder(tmp_path: Path) -> None:
     assert found["p99_ratio"] == {}
     names = {step[1] for step in found["timelines"]["cm1"]["async"]}
     assert {"ingest", "sink", "upload"} <= names
-    (told,) = record.read_all([tmp_path / "records"])[0]
-    assert len(told.series["async"]["ms"]) == 1
+    (reported,) = record.read_all([tmp_path / "records"])[0]
+    assert len(reported.series["async"]["ms"]) == 1
 
 
 @pytest.mark.long

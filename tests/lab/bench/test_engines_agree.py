@@ -120,7 +120,7 @@ def test_an_interrupted_run_leaves_nothing(short_path: Path, number: signal.Sign
             assert process.poll() is None
             time.sleep(0.1)
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, message = process.communicate(timeout=60)
     assert process.returncode in (1, 130, 143)
-    assert "Traceback" not in said
+    assert "Traceback" not in message
     wait_until_nothing_is_left(short_path, 30)

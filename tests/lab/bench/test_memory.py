@@ -11,9 +11,9 @@ from tailrace.lab.bench.memory import MemoryOptions, run_memory
 
 @pytest.mark.long
 def test_three_runs_take_turns_and_answer_alike(tmp_path: Path) -> None:
-    said: list[str] = []
+    stages: list[str] = []
     options = MemoryOptions(keys=20_000, rows=5_000, batches=2, warmup=1, turn=1)
-    result = run_memory(options, tmp_path, lambda what, done, steps: said.append(what))
+    result = run_memory(options, tmp_path, lambda what, done, steps: stages.append(what))
     assert result["answers_equal"] is True
     assert result["state_rows"] == {"hot": 20_000, "tenth": 20_000, "large": 200_000}
     assert all(peak > 50 << 20 for peak in result["server_peak_bytes"].values()), (
@@ -21,4 +21,4 @@ def test_three_runs_take_turns_and_answer_alike(tmp_path: Path) -> None:
     )
     assert {"slow_down", "ten_times_larger", "stated_bytes"} <= result.keys()
     assert result["within_stated"] is True, "so little state stays far below what is stated"
-    assert said[-1] == "done"
+    assert stages[-1] == "done"

@@ -53,14 +53,14 @@ MODES_OF_OURS = [mode for mode in MODES.values() if mode.engine == OURS]
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 20)), min_size=1, max_size=12), st.integers(0, 1000))
 def test_percentiles_are_those_of_rows(batches: list[tuple[int, int]], tenths: int) -> None:
-    """As if every row had told its batch's wait."""
+    """As if every row had waited as long as its batch."""
     values, rows = zip(*batches, strict=True)
     of_rows = np.repeat(values, rows)
     expected = np.percentile(of_rows, tenths / 10, method="inverted_cdf")
     assert weighted(values, rows, tenths / 10) == expected
 
 
-def told(ms: float, wait: float, hits: int, misses: int, **more: Any) -> dict[str, Any]:
+def progress_of(ms: float, wait: float, hits: int, misses: int, **more: Any) -> dict[str, Any]:
     metrics = {
         "spilledWaitMs": wait,
         "spilledHits": hits,
@@ -88,10 +88,10 @@ def measured() -> Measured:
     for name, wait in waits.items():
         before: dict[str, float] = {}
         for at in range(1, 11):
-            one = told(300 + wait, wait * at, 90 * at if name == "hints" else 0, 10 * at)
+            one = progress_of(300 + wait, wait * at, 90 * at if name == "hints" else 0, 10 * at)
             batches.setdefault(name, []).append(batch_of(one, before))
             before = totals(one)
-    peer = {**told(900, 0, 0, 0), "operators": [], "lookahead": []}
+    peer = {**progress_of(900, 0, 0, 0), "operators": [], "lookahead": []}
     batches["spark-rocksdb"] = [batch_of(peer, {}) for _ in range(10)]
     return Measured(case("q18", 4_000_000), batches, 8 << 20, 2, {}, 7, {})
 
@@ -122,7 +122,7 @@ def test_the_numbers_of_a_run() -> None:
 
 
 def test_a_lookup_table_is_as_large_as_its_copies_would_be() -> None:
-    first = told(5, 1, 0, 40)
+    first = progress_of(5, 1, 0, 40)
     first["operators"][0]["customMetrics"]["cacheBytes"] = 4_000.0
     assert copy_bytes(first) == 100.0
     one, table = measured(), case("q13", 4_000_000)
@@ -148,7 +148,7 @@ def test_records_become_pages() -> None:
     sweep = {"skew": {"q13": {"0": {"lru": {"wait_p999_ms": 5}}, "50": {"lru": {"wait_p999_ms": 3}}}}}
     (chart,) = prefetch_charts({**made.summary, "prefetch_sweeps": sweep})
     assert chart.title == "q13: wait at p99.9 by skew" and chart.figure["data"][0]["y"] == [5, 3]
-    batches = [{**batch_of(told(5, 1, 1, 1), {}), "phase": phase} for phase in (0, 0, 1, 2)]
+    batches = [{**batch_of(progress_of(5, 1, 1, 1), {}), "phase": phase} for phase in (0, 0, 1, 2)]
     moved = end_bench(Recording("bench", "prefetch-moving"), moving_result(MovingOptions(), batches))
     text = page([moved])
     assert "The lookahead" in text and "those that were not there yet" in text
@@ -168,10 +168,10 @@ def test_a_damaged_record_is_no_error() -> None:
     assert prefetch_charts({"lookahead": {"lookahead": "staging", "phase": 3}}) == []
 
 
-# What is asked for ---------------------------------------------------------------------------------------------------
+# Options ------------------------------------------------------------------------------------------------------------
 
 
-def test_wrong_names_are_told_before_anything_starts() -> None:
+def test_wrong_names_are_reported_before_anything_starts() -> None:
     with pytest.raises(UnknownNameError, match="no workload 'q5'"):
         check_names(PrefetchOptions(workloads=("q5",)))
     with pytest.raises(UnknownNameError, match="no mode is called 'fifo'"):
@@ -199,7 +199,7 @@ def test_wrong_names_are_told_before_anything_starts() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_streams_go_on_where_filling_ends(name: str) -> None:
-    """Keys that were filled are asked for, event times do not go back, and numbers are given once."""
+    """Keys that were filled are looked up, event times do not go back, and numbers are given once."""
     one = case(name, 1_100_000)
     workload = registry.workload(one.workload)
     (feed,) = workload.feeds
@@ -219,8 +219,8 @@ def test_streams_go_on_where_filling_ends(name: str) -> None:
     known = set(before["bid_auction"].to_pylist())
     if "auction_id" in rows.column_names:
         known |= set(before["auction_id"].to_pylist())
-    asked = [auction for auction in rows["bid_auction"].to_pylist() if auction is not None]
-    assert np.mean([auction in known for auction in asked]) > 0.1
+    requested = [auction for auction in rows["bid_auction"].to_pylist() if auction is not None]
+    assert np.mean([auction in known for auction in requested]) > 0.1
 
 
 # Runs ----------------------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ _RUNS = [(query, mode.name) for query in _COLD for mode in MODES_OF_OURS]
 
 
 @pytest.mark.parametrize(("query", "mode"), _RUNS if LONG else drawn(_RUNS, __name__))
-def test_cold_state_changes_no_answer(spark: SparkSession, tmp_path: Path, query: str, mode: str) -> None:
+def test_spilled_state_changes_no_answer(spark: SparkSession, tmp_path: Path, query: str, mode: str) -> None:
     """As little memory as there may be, so that records are read from disk in every batch but the first."""
     given, rows = _COLD[query]
     workload = registry.workload(PREFIX + query)
@@ -256,11 +256,11 @@ def test_cold_state_changes_no_answer(spark: SparkSession, tmp_path: Path, query
     files = [write_batch(batch[FEED], feed, f"{n:03d}", 1) for n, batch in enumerate(workload.inputs(settings))]
     for n, path in enumerate(files):
         os.utime(path, (n, n))
-    said: list[pa.Table] = []
+    outputs: list[pa.Table] = []
 
     def keep(frame: DataFrame, epoch: int) -> None:
-        told = frame.toArrow()
-        said.append(told.append_column("epoch", pa.array([epoch] * told.num_rows, pa.int64())))
+        rows = frame.toArrow()
+        outputs.append(rows.append_column("epoch", pa.array([epoch] * rows.num_rows, pa.int64())))
 
     frame = spark.readStream.schema(workload.feeds[FEED]).option("maxFilesPerTrigger", 1).parquet(str(feed))
     stream = registry.query(workload, OURS)({FEED: frame}, values)
@@ -275,7 +275,7 @@ def test_cold_state_changes_no_answer(spark: SparkSession, tmp_path: Path, query
     run.awaitTermination()
     metrics = run.lastProgress["stateOperators"][0]["customMetrics"]
     assert metrics["spilledHits"] + metrics["spilledMisses"] > 100, metrics
-    found = workload.settle(workload.finish[OURS](pa.concat_tables(said), values))
+    found = workload.settle(workload.finish[OURS](pa.concat_tables(outputs), values))
     oracle = workload.oracle_of(OURS)
     assert oracle is not None and query in VERSIONS[OURS]
     same_rows(found, oracle({FEED: files}, settings))

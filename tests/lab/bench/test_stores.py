@@ -84,18 +84,18 @@ def test_stores_hand_out_what_they_were_given(tmp_path: Path) -> None:
     with ReadModifyWrite(sums.schema, ["k"], folder=str(tmp_path), memory_bytes=0) as records:
         for _ in range(3):
             records.merge(records.prepared(sums, starts))
-        told = table_of(records.take_window(0)).sort_by("k").to_pydict()
-        assert told == {"window": [0, 0], "k": [1, 2], "count": [6, 3], "n": [36, 18]}
+        reported = table_of(records.take_window(0)).sort_by("k").to_pydict()
+        assert reported == {"window": [0, 0], "k": [1, 2], "count": [6, 3], "n": [36, 18]}
         assert records.take_window(0) == []
     with pytest.raises(ValueError, match="column 'k' is int32"):
         AppendAligned(pa.schema([("k", pa.int32())]), ["k"], folder=str(tmp_path), memory_bytes=0)
 
 
 def test_every_setting_is_measured_and_drawn(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    result = bench_stores.run_stores(TINY, tmp_path, lambda what, done, steps: told.append((done, steps)))
+    reported: list[tuple[int, int]] = []
+    result = bench_stores.run_stores(TINY, tmp_path, lambda what, done, steps: reported.append((done, steps)))
     assert list(tmp_path.iterdir()) == [], "a sweep's files go with it"
-    assert [done for done, _ in told] == sorted(done for done, _ in told) and told[-1][0] == told[-1][1]
+    assert [done for done, _ in reported] == sorted(done for done, _ in reported) and reported[-1][0] == reported[-1][1]
     ratio = result["sweeps"]["ratio"]
     for how in (bench_stores.BY_SESSION, bench_stores.BY_EPOCH):
         assert list(ratio[how]) == [f"{share:g}" for share in bench_stores.RATIOS]

@@ -152,10 +152,10 @@ def test_time_to_live(keys: list[int]) -> None:
     backwards = keys[::-1]
     lives = [len(keys) - 1 - backwards.index(key) - keys.index(key) for key in dict.fromkeys(keys)]
     assert found.tolist() == lives
-    told = time_to_live.percentiles(found, seed=1)
+    reported = time_to_live.percentiles(found, seed=1)
     if lives:
         for name, share in (("p50", 0.5), ("p90", 0.9), ("p99.9", 0.999), ("max", 1.0)):
-            assert told[name] == min(life for life in lives if share_up_to(lives, life) >= share - 1e-12)
+            assert reported[name] == min(life for life in lives if share_up_to(lives, life) >= share - 1e-12)
 
 
 def test_lives_are_sampled_from_all_keys_by_the_seed() -> None:

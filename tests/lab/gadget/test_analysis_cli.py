@@ -41,8 +41,10 @@ def run(*words: str | Path) -> tuple[str, Any]:
 
 
 def test_analyze(traces: dict[str, Path], tmp_path: Path) -> None:
-    said, found = run("analyze", *traces.values(), "--records", tmp_path / "records", "--out", tmp_path / "found.json")
-    assert "windows" in said and "shuffled" in said and "Wasserstein" in said
+    message, found = run(
+        "analyze", *traces.values(), "--records", tmp_path / "records", "--out", tmp_path / "found.json"
+    )
+    assert "windows" in message and "shuffled" in message and "Wasserstein" in message
     assert json.loads((tmp_path / "found.json").read_text()) == found
     windows = found["traces"]["windows"]
     assert windows["composition"] == {"get": 0.5, "put": 0.375, "merge": 0.0, "delete": 0.125}
@@ -54,26 +56,26 @@ def test_analyze(traces: dict[str, Path], tmp_path: Path) -> None:
     assert kept.summary["traces"]["windows"]["miss_ratios"]
 
 
-def test_traces_of_one_name_are_told_apart(traces: dict[str, Path], tmp_path: Path) -> None:
+def test_traces_of_one_name_are_distinguished(traces: dict[str, Path], tmp_path: Path) -> None:
     same = [traces["windows"]] * 3
     _, found = run("analyze", *same, "--records", tmp_path / "records")
     assert list(found["traces"]) == ["windows", "windows (windows.parquet)", "windows (2)"]
 
 
 def test_compare(traces: dict[str, Path]) -> None:
-    said, same = run("compare", traces["windows"], traces["windows"])
-    assert "mean stack distance" in said
+    message, same = run("compare", traces["windows"], traces["windows"])
+    assert "mean stack distance" in message
     assert same["composition_difference"] == same["sequences_difference"] == same["wasserstein"] == 0
     _, found = run("compare", traces["windows"], traces["lists"])
     assert found["composition_difference"] == pytest.approx(75) and found["sequences_difference"] == 0
 
 
 def test_advise(traces: dict[str, Path]) -> None:
-    said, found = run("advise", traces["windows"])
-    assert found["pattern"] == "RMW" and '.store("RMW")' in said and "appending moves" in said
-    said, found = run("advise", traces["lists"], "--hits", "0.5")
-    assert found["pattern"] == "AUR" and "changing values in place moves" in said
-    assert found["cache"]["entries"] == 1 and "advised" in said
+    message, found = run("advise", traces["windows"])
+    assert found["pattern"] == "RMW" and '.store("RMW")' in message and "appending moves" in message
+    message, found = run("advise", traces["lists"], "--hits", "0.5")
+    assert found["pattern"] == "AUR" and "changing values in place moves" in message
+    assert found["cache"]["entries"] == 1 and "advised" in message
 
 
 def recorded(folder: Path) -> None:

@@ -85,7 +85,7 @@ def test_ycsb_and_import(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("generate",), "operator.type is missing"),
         (("generate", "counting"), "no workload is called 'counting'"),
@@ -110,11 +110,11 @@ def test_ycsb_and_import(tmp_path: Path) -> None:
         (("import", "ycsb", "none.txt"), "none.txt cannot be read"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, monkeypatch: Any, arguments: tuple[str, ...], said: str) -> None:
+def test_what_is_wrong_is_named(tmp_path: Path, monkeypatch: Any, arguments: tuple[str, ...], message: str) -> None:
     monkeypatch.chdir(tmp_path)
     done = gadget(*arguments)
     assert done.exit_code == 2
-    assert said in " ".join(re.sub(r"[│╭╮╰╯─]", " ", done.output).split())
+    assert message in " ".join(re.sub(r"[│╭╮╰╯─]", " ", done.output).split())
     assert list(tmp_path.iterdir()) == []
 
 

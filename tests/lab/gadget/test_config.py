@@ -84,7 +84,7 @@ KEYS = "first.event.generator.key.popularity.distrib"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("window.length 5\n", r"line 1 of .*c\.txt: 'window.length 5' is not of the form name = value"),
         ("\n\nwindow.length =\n", "line 3 of .* is not of the form"),
@@ -152,8 +152,8 @@ KEYS = "first.event.generator.key.popularity.distrib"
         ),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         read(tmp_path, text)
 
 

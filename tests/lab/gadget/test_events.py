@@ -75,13 +75,13 @@ def test_a_users_distribution(tmp_path: Path) -> None:
     assert set(found) == {40, 42} and found[40] == pytest.approx(0.25, abs=0.01)
     path.write_text("0.5\n1\n")
     assert set(drawn(d.EmpiricalKeys(str(path))).tolist()) == {0, 1}
-    for text, said in (
+    for text, message in (
         ("0.5\n0.4\n", "line 2 of .*0.4 is no cumulative"),
         ("a,b\n", "line 1 of"),
         ("", "no cumulative"),
     ):
         path.write_text(text)
-        with pytest.raises(d.Problem, match=said):
+        with pytest.raises(d.Problem, match=message):
             d.EmpiricalKeys(str(path))
 
 
@@ -115,17 +115,17 @@ def naive_marks(events: Events, every: int) -> list[tuple[int, int]]:
     inputs = sorted(set(sides)) if events.sides is None else [0, 1]
     left = {side: sides.count(side) for side in inputs}
     latest = {side: float("-inf") for side in inputs}
-    told = {side: float("-inf") if left[side] else float("inf") for side in inputs}
+    ends = {side: float("-inf") if left[side] else float("inf") for side in inputs}
     seen = dict.fromkeys(inputs, 0)
     found, now = [], float("-inf")
     for place, (side, time) in enumerate(zip(sides, events.times.tolist())):
         seen[side] += 1
         latest[side] = max(latest[side], time)
         if seen[side] % every == 0:
-            told[side] = latest[side]
+            ends[side] = latest[side]
         if events.sides is not None and seen[side] == left[side]:
-            told[side] = float("inf")
-        mark = min(told.values())
+            ends[side] = float("inf")
+        mark = min(ends.values())
         if now < mark < float("inf"):
             now = mark
             found.append((place + 1, mark))
@@ -226,7 +226,7 @@ def test_a_parquet_file_with_a_mapping(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "mapping", "said"),
+    ("text", "mapping", "message"),
     [
         ("1,2\n1,x\n", Mapping("0", "1"), "line 2 of .*e.csv: 'x' in column '1' is not a number"),
         ("k,t\n1,2\n1,x\n", Mapping("k", "t", header=True), "line 3 of .*: 'x' in column 't'"),
@@ -242,9 +242,9 @@ def test_a_parquet_file_with_a_mapping(tmp_path: Path) -> None:
         (JOBS, FORMATS["azure-vms"], "has 7 columns, not 11"),
     ],
 )
-def test_wrong_event_files_are_named(tmp_path: Path, text: str, mapping: Mapping, said: str) -> None:
+def test_wrong_event_files_are_named(tmp_path: Path, text: str, mapping: Mapping, message: str) -> None:
     (tmp_path / "e.csv").write_text(text)
-    with pytest.raises(EventFileError, match=said):
+    with pytest.raises(EventFileError, match=message):
         load(tmp_path / "e.csv", mapping)
 
 

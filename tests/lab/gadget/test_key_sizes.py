@@ -61,7 +61,7 @@ class _Noting(DictionaryStore):
 def test_keys_keep_their_sizes_from_piece_to_piece(tmp_path: Path) -> None:
     _Noting.seen.clear()
     pieces = list(generate("aggregation", "borg", 3_000, **UNEVEN))
-    parts = [piece for whole in pieces for piece in _halves(whole)]
+    parts = [piece for complete in pieces for piece in _halves(complete)]
     with opened(_Noting, prepare(joined([])), How(), tmp_path) as store:
         online(store, parts, How())
     assert _Noting.seen == set(prepare(joined(pieces)).names)

@@ -181,9 +181,9 @@ def test_more_live_machines_than_there_was_room_for() -> None:
 def test_a_limit_cuts_the_trace_short(limit: int) -> None:
     events = stream(1_000)
     marks = by_events(events, 100)
-    whole, cut = (run("sliding-holistic", Parameters(), events, marks, limit=one) for one in (None, limit))
+    complete, cut = (run("sliding-holistic", Parameters(), events, marks, limit=one) for one in (None, limit))
     assert len(cut) == limit
-    assert (cut.keys == whole.keys[:limit]).all() and (cut.operations == whole.operations[:limit]).all()
+    assert (cut.keys == complete.keys[:limit]).all() and (cut.operations == complete.operations[:limit]).all()
     assert len(cut.events or []) < len(events)
 
 
@@ -227,9 +227,9 @@ def test_over_the_whole_stream_all_events_have_one_key(
     columns = np.array(stream, np.int64).reshape(-1, 5)
     events = Events(columns[:, 0], columns[:, 1])
     marks = by_events(events, every)
-    told: dict[int, list[int]] = {}
+    reported: dict[int, list[int]] = {}
     for at, value in zip(marks.at.tolist(), marks.values.tolist()):
-        told.setdefault(at, []).append(value)
+        reported.setdefault(at, []).append(value)
     operator = NON_KEYED[name].operator(parameters)
     trace = joined(pieces(operator, events, marks, columns[:, 4], keyed=NON_KEYED[name].keyed))
     found = [
@@ -237,7 +237,7 @@ def test_over_the_whole_stream_all_events_have_one_key(
         for operation, key, size in zip(trace.operations.tolist(), trace.keys.tolist(), trace.value_sizes.tolist())
     ]
     same_key = [(0, time, 0, 0, size) for _, time, _, _, size in stream]
-    assert found == numbered(naive(of_one_key(name), parameters, same_key, told))
+    assert found == numbered(naive(of_one_key(name), parameters, same_key, reported))
     if stream:
         assert trace.events is not None and trace.events.keys.max() == len(set(columns[:, 0].tolist())) - 1
 

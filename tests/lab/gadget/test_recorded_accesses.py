@@ -127,7 +127,7 @@ def test_accesses_of_a_query_are_those_simulated(spark: SparkSession, tmp_path: 
 @pytest.mark.long
 @pytest.mark.parametrize("name", OPERATORS)
 def test_accesses_of_every_query_are_those_simulated(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    """Asked to combine rows in tasks, too: a recording does without."""
+    """ScriptedQuery to combine rows in tasks, too: a recording does without."""
     inputs = inputs_of(name, seed=3, epochs=12, rows=4_000)
     check(simulated(name, inputs), recorded(name, spark, tmp_path, inputs, combine="on", commit="async"))
 

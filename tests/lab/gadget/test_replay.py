@@ -235,26 +235,26 @@ def test_commands(tmp_path: Path) -> None:
     trace = tmp_path / "trace.parquet"
     write_trace(trace, trace_of("tumbling-incremental", "borg", events=200))
     small = ["--accesses", "500", "--scalar-accesses", "20", "--rounds", "1", "--batch", "100"]
-    said = run(
+    result = run(
         app, ["gadget", "bench", "--workloads", "aggregation", "--stores", "dictionary,hash-log", *small, *records]
     )
-    assert said.exit_code == 0, said.output
-    last = json.loads(said.stdout.splitlines()[-1])
+    assert result.exit_code == 0, result.output
+    last = json.loads(result.stdout.splitlines()[-1])
     assert set(last["batch"]["aggregation"]) == set(last["scalar"]["aggregation"]) == {"dictionary", "hash-log"}
     for more in (["--batch", "50"], ["--rate", "1M"], ["--with", str(trace)]):
-        said = run(app, ["gadget", "replay", str(trace), "--store", "sqlite", *more, *records])
-        assert said.exit_code == 0, said.output
-        assert json.loads(said.stdout.splitlines()[-1])["store"] == "sqlite"
-    said = run(app, ["gadget", "replay", "aggregation", "--events", "200", "--store", "dictionary", *records])
-    assert json.loads(said.stdout.splitlines()[-1])["online"] is True
+        result = run(app, ["gadget", "replay", str(trace), "--store", "sqlite", *more, *records])
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout.splitlines()[-1])["store"] == "sqlite"
+    result = run(app, ["gadget", "replay", "aggregation", "--events", "200", "--store", "dictionary", *records])
+    assert json.loads(result.stdout.splitlines()[-1])["online"] is True
     assert len(list((tmp_path / "records").iterdir())) == 5
     for wrong, why in (
         (["gadget", "bench"], "--all"),
         (["gadget", "bench", "--all", "--stores", "nosql"], "nosql"),
         (["gadget", "bench", "--all", "--accesses", "many"], "many"),
     ):
-        said = run(app, wrong)
-        assert said.exit_code == 2 and why in said.output
+        result = run(app, wrong)
+        assert result.exit_code == 2 and why in result.output
 
 
 @pytest.mark.long

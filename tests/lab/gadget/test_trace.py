@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from tailrace.lab.gadget.traces.trace import Events, Trace, TraceError, TraceWriter, joined, read_trace, write_trace
 
 
-def trace(operations: list[int], keys: list[int], sizes: list[int], events: Events | None = None, **told: str) -> Trace:
+def trace(
+    operations: list[int], keys: list[int], sizes: list[int], events: Events | None = None, **metadata: str
+) -> Trace:
     columns = np.array(operations, np.uint8), np.array(keys, np.int64), np.array(sizes, np.int32)
-    return Trace(*columns, np.arange(len(operations), dtype=np.int64) * 5, events, told)
+    return Trace(*columns, np.arange(len(operations), dtype=np.int64) * 5, events, metadata)
 
 
 SMALL = trace(
@@ -69,11 +71,11 @@ def test_a_trace_without_events_or_accesses(tmp_path: Path) -> None:
 
 
 def test_shuffled_keeps_accesses_and_can_be_kept(tmp_path: Path) -> None:
-    whole = trace([0, 1] * 50, sorted(list(range(50)) * 2), [0, 10] * 50, workload="x")
-    mixed = whole.shuffled(3)
+    complete = trace([0, 1] * 50, sorted(list(range(50)) * 2), [0, 10] * 50, workload="x")
+    mixed = complete.shuffled(3)
     rows = lambda one: sorted(zip(one.operations, one.keys, one.value_sizes, one.times))  # noqa: E731
-    assert rows(mixed) == rows(whole) and mixed.keys.tolist() != whole.keys.tolist()
-    assert mixed.keys.tolist() == whole.shuffled(3).keys.tolist() != whole.shuffled(4).keys.tolist()
+    assert rows(mixed) == rows(complete) and mixed.keys.tolist() != complete.keys.tolist()
+    assert mixed.keys.tolist() == complete.shuffled(3).keys.tolist() != complete.shuffled(4).keys.tolist()
     write_trace(tmp_path / "t.parquet", mixed)
     same(read_trace(tmp_path / "t.parquet"), mixed)
 
@@ -104,7 +106,7 @@ def column(name: str, values: list[Any], kind: Any = None) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda table: table.drop_columns(["key"]), r"t\.parquet has no column 'key'"),
         (lambda table: table.drop_columns(["event_time"]), "has no column 'event_time'"),
@@ -119,10 +121,10 @@ def column(name: str, values: list[Any], kind: Any = None) -> Any:
         (lambda table: table.replace_schema_metadata({"gadget.format": "99"}), "no trace of format 1: it says '99'"),
     ],
 )
-def test_damage_is_named(tmp_path: Path, change: Any, said: str) -> None:
+def test_damage_is_named(tmp_path: Path, change: Any, message: str) -> None:
     path = tmp_path / "t.parquet"
     damaged(path, change)
-    with pytest.raises(TraceError, match=said):
+    with pytest.raises(TraceError, match=message):
         read_trace(path)
 
 

@@ -96,7 +96,7 @@ def test_tuned_to_a_trace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: core("E"), "no YCSB workload is called 'E' .its scans"),
         (lambda: core("A", requests="pareto"), "no request distribution is called 'pareto'"),
@@ -104,8 +104,8 @@ def test_tuned_to_a_trace() -> None:
         (lambda: Ycsb(0.5, update=0.6), "add up to 1"),
     ],
 )
-def test_wrong_workloads(make, said: str) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(TailraceError, match=said):
+def test_wrong_workloads(make, message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(TailraceError, match=message):
         make()
 
 
@@ -142,7 +142,7 @@ def test_text_of_gadget_and_flink(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "text", "said"),
+    ("form", "text", "message"),
     [
         (
             "ycsb",
@@ -155,7 +155,7 @@ def test_text_of_gadget_and_flink(tmp_path: Path) -> None:
         ("zoo", "", "no text format is called 'zoo'"),
     ],
 )
-def test_wrong_texts_are_named(tmp_path: Path, form: str, text: str, said: str) -> None:
+def test_wrong_texts_are_named(tmp_path: Path, form: str, text: str, message: str) -> None:
     (tmp_path / "a.txt").write_text(text)
-    with pytest.raises(TraceError, match=said):
+    with pytest.raises(TraceError, match=message):
         read_text_trace(tmp_path / "a.txt", form)

@@ -105,7 +105,7 @@ def edited(path: Path, **fields: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"schema": 2}, "schema 2; this Tailrace reads schema 1"),
         ({"schema": True}, "schema True"),
@@ -120,12 +120,12 @@ def edited(path: Path, **fields: Any) -> None:
         ({"series": {"tailrace": {"ms": [True]}}}, "the series 'ms' of 'tailrace' is not a list of numbers"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_file(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
+def test_what_is_wrong_is_said_with_the_file(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
     path = record.write(made(), tmp_path)
     edited(path, **fields)
     with pytest.raises(RecordError) as error:
         record.read(path)
-    assert said in str(error.value) and str(path) in str(error.value)
+    assert message in str(error.value) and str(path) in str(error.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe", b'"schema"'])
@@ -136,11 +136,11 @@ def test_other_files_are_no_records(tmp_path: Path, content: bytes) -> None:
         record.read(path)
 
 
-def test_a_cut_record_is_told_of_at_every_length(tmp_path: Path) -> None:
+def test_a_cut_record_is_reported_at_every_length(tmp_path: Path) -> None:
     path = record.write(made(), tmp_path)
-    whole = path.read_bytes().rstrip()
-    for length in range(0, len(whole), 7):
-        path.write_bytes(whole[:length])
+    complete = path.read_bytes().rstrip()
+    for length in range(0, len(complete), 7):
+        path.write_bytes(complete[:length])
         with pytest.raises(RecordError, match=re.escape(str(path))):
             record.read(path)
 

@@ -62,7 +62,7 @@ class Seen:
     """A page after it was drawn, and what the browser had to say meanwhile."""
 
     page: Page
-    said: list[str] = field(default_factory=list)
+    console: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
     def chart(self, section: str, title: str) -> Any:
@@ -87,8 +87,8 @@ def open_report(browser: Browser, path: Path, records: list[Record], width: int,
     write_report(records, [], path)
     page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
     seen = Seen(page)
-    page.on("console", lambda message: seen.said.append(message.text))
-    page.on("pageerror", lambda error: seen.said.append(str(error)))
+    page.on("console", lambda message: seen.console.append(message.text))
+    page.on("pageerror", lambda error: seen.console.append(str(error)))
     page.on("request", lambda request: seen.requests.append(request.url))
     page.goto(path.as_uri())
     page.wait_for_selector("body[data-drawn]", timeout=60_000)
@@ -104,7 +104,7 @@ def seen(request: pytest.FixtureRequest, browser: Browser, tmp_path_factory: pyt
 
 
 def test_it_is_quiet_and_asks_for_nothing(seen: Seen) -> None:
-    assert seen.said == []
+    assert seen.console == []
     assert seen.requests == [seen.page.url]
 
 
@@ -150,31 +150,31 @@ def test_medians_and_tails_of_runs(seen: Seen) -> None:
 
 
 def test_traces_as_the_paper_draws_them(seen: Seen) -> None:
-    told = GADGET.summary["traces"]
+    reported = GADGET.summary["traces"]
 
     def lines(title: str) -> list[Any]:
         return seen.chart("gadget-analyze", title)["data"]
 
     for bar in lines("Composition"):
-        assert bar["x"] == [each["composition"][bar["name"]] for each in told.values() if bar["x"]]
+        assert bar["x"] == [each["composition"][bar["name"]] for each in reported.values() if bar["x"]]
     assert [bar["name"] for bar in lines("Amplification")] == ["accesses an event", "state keys an event key"]
     means = lines("Mean stack distance")
     assert [bar["x"] for bar in means] == [
-        [each[which]["mean_stack_distance"] for each in told.values()] for which in ("trace", "shuffled")
+        [each[which]["mean_stack_distance"] for each in reported.values()] for which in ("trace", "shuffled")
     ]
     drawn = lines("Unique sequences")
     assert [line["y"] for line in drawn] == [
-        each[which]["unique_sequences"] for each in told.values() for which in ("trace", "shuffled")
+        each[which]["unique_sequences"] for each in reported.values() for which in ("trace", "shuffled")
     ]
     assert [line["line"]["dash"] for line in drawn] == ["solid", "dot"] * 2
     assert all(line["y"][-1] == 1 for line in lines("Stack distances"))
     dots = lines("Throughput of stores, batch mode")
     assert [dot["x"] for dot in dots] == [[5e6, 4e6], [2e5], [1e4]] and dots[0]["y"][0] == "tumbling"
-    assert lines("Working set")[0]["y"] == told["a-window"]["trace"]["working_set"]
-    assert lines("Time to live")[0]["y"] == list(told["a-window"]["trace"]["time_to_live"].values())
-    assert lines("Miss ratio by cache size")[0]["y"] == [ratio for _, ratio in told["a-window"]["miss_ratios"]]
+    assert lines("Working set")[0]["y"] == reported["a-window"]["trace"]["working_set"]
+    assert lines("Time to live")[0]["y"] == list(reported["a-window"]["trace"]["time_to_live"].values())
+    assert lines("Miss ratio by cache size")[0]["y"] == [ratio for _, ratio in reported["a-window"]["miss_ratios"]]
     assert lines("Kolmogorov-Smirnov distance from the input")[0]["x"] == [
-        each["ks_distance"] for each in told.values()
+        each["ks_distance"] for each in reported.values()
     ]
 
 
@@ -195,7 +195,7 @@ def test_every_chart_is_drawn_where_it_can_be_read(seen: Seen) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_the_runs_machine_and_versions_are_told(seen: Seen) -> None:
+def test_the_runs_machine_and_versions_are_reported(seen: Seen) -> None:
     rows = seen.page.locator("#runs tbody tr").all_inner_texts()
     assert len(rows) == len(RECORDS)
     assert PEER.id in rows[0] and BENCH_OLD.id in rows[-1]  # the newest first
@@ -225,14 +225,14 @@ def test_it_follows_the_readers_light(browser: Browser, tmp_path: Path) -> None:
         ticks = _lightness(page, "#panel-0-0 .xtick text", "fill")
         assert (paper < text) == (paper < ticks) == (scheme == "dark")
         assert abs(paper - ticks) > 120
-    assert seen.said == []
+    assert seen.console == []
     page.close()
 
 
 def test_a_hostile_record_is_only_text(browser: Browser, tmp_path: Path) -> None:
     odd = replace(BENCH, name=EVIL, parameters={EVIL: EVIL}, versions={EVIL: EVIL}, series={EVIL: {"ms": [1, 2, 3]}})
     seen = open_report(browser, tmp_path / "report.html", [odd], WIDTHS["dispatcher"])
-    assert seen.said == [] and seen.requests == [seen.page.url]
+    assert seen.console == [] and seen.requests == [seen.page.url]
     assert seen.page.evaluate("window.hurt === undefined && document.images.length === 0")
     assert EVIL in seen.page.inner_text("#panel-0 h2")
     seen.page.close()

@@ -143,7 +143,7 @@ def test_no_word_of_a_record_becomes_markup(
     json.loads(embedded[1])
 
 
-def test_the_page_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_the_page_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     out = tmp_path / "new" / "report.html"
     write_report([bench_record(1_000)], [], out)
     assert [entry.name for entry in out.parent.iterdir()] == ["report.html"]

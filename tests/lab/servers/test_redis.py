@@ -20,10 +20,10 @@ def say(server: RedisServer, *commands: str, login: bool = True) -> str:
     with socket.create_connection(("127.0.0.1", server.port), 5) as line:
         first = [f"AUTH {server.password}"] if server.password and login else []
         line.sendall("".join(f"{command}\r\n" for command in [*first, *commands, "QUIT"]).encode())
-        said = b""
+        reply = b""
         while more := line.recv(4096):
-            said += more
-    return said.decode()
+            reply += more
+    return reply.decode()
 
 
 def test_content_outlives_a_crash_and_everything_goes_at_the_end() -> None:

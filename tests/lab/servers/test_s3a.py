@@ -55,12 +55,12 @@ def test_spark_keeps_a_checkpoint_in_s3_and_goes_on_from_it(tmp_path: Path, s3: 
         text=True,
         timeout=300,
     )
-    said = (tmp_path / "log.txt").read_text()
-    assert ended.returncode == 0, ended.stderr[-3000:] + said[-3000:]
+    log = (tmp_path / "log.txt").read_text()
+    assert ended.returncode == 0, ended.stderr[-3000:] + log[-3000:]
     assert json.loads(ended.stdout.splitlines()[-1]) == [
         [0, [[1, 1], [2, 1]]],
         [1, [[1, 2], [2, 2]]],
         [2, [[1, 3], [2, 2]]],
     ]
     assert proxy.counts()["requests"] > before
-    assert s3.secret_key not in said + ended.stdout + ended.stderr
+    assert s3.secret_key not in log + ended.stdout + ended.stderr

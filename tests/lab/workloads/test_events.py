@@ -29,7 +29,7 @@ def test_prefill_names_every_key_once() -> None:
     assert np.array_equal(np.sort(EVENTS.every_key()["key"].to_numpy()), np.arange(1_000))
 
 
-def test_a_file_is_whole_and_has_a_row_group_a_core(tmp_path: Path) -> None:
+def test_a_file_is_complete_and_has_a_row_group_a_core(tmp_path: Path) -> None:
     path = write_batch(EVENTS.batch(0), tmp_path / "feed", "000000", pieces=2)
     assert [entry.name for entry in path.parent.iterdir()] == ["000000.parquet"]
     assert pq.ParquetFile(path).num_row_groups == 2

@@ -63,13 +63,13 @@ def test_the_traffic_is_drawn_around_its_rate_and_the_same_for_a_seed(family: Fa
 
 
 def test_vehicles_report_every_thirty_seconds_on_their_way() -> None:
-    told: dict[int, list[Record]] = defaultdict(list)
+    reports_of: dict[int, list[Record]] = defaultdict(list)
     for second in stream(REPORTS, 200):
         for one in second:
-            told[one["vehicle"]].append(one)
-    assert {one["highway"] for one in chain(*told.values())} == {0, 1}
-    assert any(len(reports) > 5 for reports in told.values())
-    for reports in told.values():
+            reports_of[one["vehicle"]].append(one)
+    assert {one["highway"] for one in chain(*reports_of.values())} == {0, 1}
+    assert any(len(reports) > 5 for reports in reports_of.values())
+    for reports in reports_of.values():
         assert len({(one["highway"], one["direction"]) for one in reports}) == 1
         for one, after in pairwise(reports):
             assert after["t"] - one["t"] == REPORT_S
@@ -97,9 +97,9 @@ def test_batches_are_whole_seconds_and_end_where_asked() -> None:
     made = list(workload(LR4).inputs(Settings(1_000, 300, 5, values)))
     tables = [batch["records"] for batch in made]
     assert sum(table.num_rows for table in tables) == 1_000
-    whole = pa.concat_tables(tables)[VALUE].to_pylist()
+    complete = pa.concat_tables(tables)[VALUE].to_pylist()
     singles = [one["records"] for one in workload(LR4).inputs(Settings(1_000, 100, 5, values))]
-    assert whole == pa.concat_tables(singles)[VALUE].to_pylist()
+    assert complete == pa.concat_tables(singles)[VALUE].to_pylist()
     times = [{text[:10] for text in table[VALUE].to_pylist()} for table in tables]
     assert all(len(each) == 3 for each in times[:-1])
     assert not any(a & b for a, b in pairwise(times))
@@ -127,10 +127,10 @@ def expected(query: StreamQuery, records: list[Record]) -> list[tuple[Any, ...]]
     for one in records:
         if query is CM2 and one["type"] != SCHEDULE:
             continue
-        told = {**one, "segment": one.get("position", 0) // SEGMENT_FEET}
+        record = {**one, "segment": one.get("position", 0) // SEGMENT_FEET}
         start = one["t"] // slide * slide
         while start > one["t"] - length:
-            found[(start + length, *(told[key] for key in keys))].append(one.get("cpu", 0))
+            found[(start + length, *(record[key] for key in keys))].append(one.get("cpu", 0))
             start -= slide
     of = {
         "lr4": len,
@@ -158,13 +158,13 @@ def test_the_oracle_says_what_counting_by_hand_says(query: StreamQuery, tmp_path
     seconds = islice(traffic.seconds(family.source(values, 9), family.layout, values, 9), 200)
     texts = [text for table in seconds for text in table[VALUE].to_pylist()][:4_000]
     records = [read(text, family) for text in texts]
-    whole = expected(query, records)
+    complete = expected(query, records)
     for lag in (0, 1):
         newest = max(one["t"] for one in records if lag == 0 or one["t"] < records[-1]["t"] // 3 * 3)
-        told = [row for row in whole if not query.windowed or row[0] <= newest]
+        closed = [row for row in complete if not query.windowed or row[0] <= newest]
         rows = answer(query, files, values, lag)
         found = list(zip(*(rows[name].to_pylist() for name in COLUMNS[query.name]), strict=True))
-        assert sorted(found) == sorted(told)
+        assert sorted(found) == sorted(closed)
         assert found
 
 

@@ -90,7 +90,7 @@ def _batch(rng: random.Random, now: int, rows: int, wide: bool) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class Asked(KillCase):
+class ScriptedQuery(KillCase):
     """One aggregation."""
 
     question: Question
@@ -118,7 +118,7 @@ class Asked(KillCase):
 
 
 @dataclass(frozen=True)
-class LateRows(Asked):
+class LateRows(ScriptedQuery):
     """An aggregation whose late rows go to a sink of their own."""
 
     def written(self, writer: Any, root: Path) -> Any:
@@ -200,11 +200,11 @@ class Joined(KillCase):
         sides = [
             as_run(tables, root / "check", source) for source, tables in enumerate(join_case.batches(seed, epochs))
         ]
-        said = join_case.expected(kind, "left_outer", *sides, False)
-        for epoch, wanted in enumerate(said.epochs):
+        answer = join_case.expected(kind, "left_outer", *sides, False)
+        for epoch, wanted in enumerate(answer.epochs):
             found = Counter(repr(tuple(row.values())) for row in rows_of(output(root, epoch)))
             assert found == wanted, f"epoch {epoch}: missing {wanted - found}, too many {found - wanted}"
-        return sum(map(Counter.total, said.epochs))
+        return sum(map(Counter.total, answer.epochs))
 
     def _sources(self, root: Path) -> list[ScriptedSource]:
         return [ScriptedSource(root / name, schema) for name, schema in zip(self.names, join_case.SCHEMAS, strict=True)]
@@ -234,13 +234,13 @@ def _sessions(gap: int, aggregates: tuple[Aggregate, ...]) -> Question:
 
 
 CASES: Mapping[str, KillCase] = {
-    "windows": Asked(_windows(10, 4, _INCREMENTAL)),
+    "windows": ScriptedQuery(_windows(10, 4, _INCREMENTAL)),
     # No second chance to be right: each epoch builds on the values of all before it.
-    "rolling": Asked(Question(KEYS, _INCREMENTAL, None, "ts", DELAY, "update")),
-    "cold records": Asked(_windows(20, 20, _INCREMENTAL), spills=True),
-    "rows by window": Asked(_windows(16, 16, _WHOLE), spills=True),
-    "sessions": Asked(_sessions(3, _INCREMENTAL)),
-    "rows by session": Asked(_sessions(8, _WHOLE), spills=True),
+    "rolling": ScriptedQuery(Question(KEYS, _INCREMENTAL, None, "ts", DELAY, "update")),
+    "cold records": ScriptedQuery(_windows(20, 20, _INCREMENTAL), spills=True),
+    "rows by window": ScriptedQuery(_windows(16, 16, _WHOLE), spills=True),
+    "sessions": ScriptedQuery(_sessions(3, _INCREMENTAL)),
+    "rows by session": ScriptedQuery(_sessions(8, _WHOLE), spills=True),
     "chain": Chained(_windows(4, 4, (Aggregate("count", None, "bids"),)), 20 * SECOND),
     "interval join": Joined("interval"),
 }

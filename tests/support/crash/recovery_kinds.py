@@ -111,8 +111,8 @@ PARAMETERS = [pytest.param(kind, marks=pytest.mark.long) if kind in LONG else ki
 
 
 def spec_of(kind: str) -> OperatorSpec:
-    asked, mode = KINDS[kind]
-    (stage,) = plan_relation(asked.source, OutputMode(mode), Options(shards=SHARDS)).stages
+    requested, mode = KINDS[kind]
+    (stage,) = plan_relation(requested.source, OutputMode(mode), Options(shards=SHARDS)).stages
     return stage.operator
 
 

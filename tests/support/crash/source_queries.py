@@ -108,11 +108,11 @@ class Kafka(SourceCase):
 
     def feed(self, spark: SparkSession, config: Mapping[str, Any]) -> None:
         rows = spark.range(0, config["rows"], 1, 1)  # one task: the order within a partition is that of the numbers
-        told = rows.selectExpr(
+        messages = rows.selectExpr(
             "concat(id % 7, ',', id * id - 40) AS value",
             f"CAST(id % {PARTITIONS} AS INT) AS partition",
         )
-        told.write.format("kafka").options(**self._place(config)).option("topic", config["topic"]).save()
+        messages.write.format("kafka").options(**self._place(config)).option("topic", config["topic"]).save()
 
     def frame(self, spark: SparkSession, config: Mapping[str, Any]) -> DataFrame:
         reader = spark.readStream.format("kafka").options(**self._place(config)).option("subscribe", config["topic"])

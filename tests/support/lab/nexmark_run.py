@@ -36,10 +36,10 @@ class Said:
 def run(
     spark: SparkSession, version: Version, feed: Path, checkpoint: Path, params: Params, format: Format = Format.PARQUET
 ) -> Said:
-    said: list[pa.Table] = []
+    tables: list[pa.Table] = []
 
     def keep(rows: DataFrame, epoch: int) -> None:
-        said.append((version.rest(rows, params) if version.rest else rows).toArrow())
+        tables.append((version.rest(rows, params) if version.rest else rows).toArrow())
 
     result = version.build(read_events(spark, str(feed), format), params)
     query = (
@@ -52,10 +52,10 @@ def run(
     query.awaitTermination()
     reports = query.recentProgress
     dropped = sum(int(op["numRowsDroppedByWatermark"]) for report in reports for op in report["stateOperators"])
-    told = [report["eventTime"].get("watermark") for report in reports]
-    marks = [datetime.fromisoformat(text) for text in told if text]
+    reported = [report["eventTime"].get("watermark") for report in reports]
+    marks = [datetime.fromisoformat(text) for text in reported if text]
     watermark_ms = round(max(marks).timestamp() * 1000) if marks else 0
-    rows = version.finish(pa.concat_tables(said), params)
+    rows = version.finish(pa.concat_tables(tables), params)
     return Said(newest(rows, version.keys) if version.mode is Mode.UPDATE else rows, watermark_ms, dropped)
 
 

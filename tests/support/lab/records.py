@@ -57,7 +57,7 @@ def bench_record(at: float, speedup: float = 3.0) -> Record:
 def gadget_record(at: float, traces: dict[str, Trace], **stores: dict[str, dict[str, float]]) -> Record:
     """What `tailrace gadget analyze` leaves of these traces; ``stores``: and what its bench does, by mode."""
     started, ended = _times(at)
-    told = {
+    by_trace = {
         name: {**analyze(trace).to_json(), "miss_ratios": [[p.entries, p.miss_ratio] for p in advise(trace).curve]}
         for name, trace in traces.items()
     }
@@ -70,7 +70,7 @@ def gadget_record(at: float, traces: dict[str, Trace], **stores: dict[str, dict[
         machine=MACHINE,
         versions=VERSIONS,
         parameters={"traces": ", ".join(traces), "seed": 1},
-        summary=json.loads(json.dumps({"traces": told, **stores})),
+        summary=json.loads(json.dumps({"traces": by_trace, **stores})),
         series={},
     )
 

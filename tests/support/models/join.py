@@ -91,8 +91,12 @@ class JoinOracle:
         if not self.spec.outer:
             return
         for left in lefts:
-            told = left.epoch != epoch and not self.hopes(left, self.watermarks[-2])
-            if not told and not self.hopes(left, now) and not any(self.meet(left, right) for right in rights):
+            already_emitted = left.epoch != epoch and not self.hopes(left, self.watermarks[-2])
+            if (
+                not already_emitted
+                and not self.hopes(left, now)
+                and not any(self.meet(left, right) for right in rights)
+            ):
                 yield Answer(None, left, None, left.time)
 
     def meet(self, left: JoinRow, right: JoinRow) -> bool:

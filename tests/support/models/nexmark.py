@@ -352,8 +352,8 @@ def q21(house: House, p: Params) -> list[Row]:
     fixed = {"apple": "0", "google": "1", "facebook": "2", "baidu": "3"}
     found = []
     for bid in house.bids:
-        asked = dict(part.split("=") for part in bid["url"].split("?")[1].split("&"))
-        channel = fixed.get(bid["channel"].lower(), asked.get("channel_id"))
+        requested = dict(part.split("=") for part in bid["url"].split("?")[1].split("&"))
+        channel = fixed.get(bid["channel"].lower(), requested.get("channel_id"))
         if channel is not None:
             found.append({**pick(bid, "auction", "bidder", "price", "channel"), "channel_id": channel})
     return found

@@ -59,11 +59,11 @@ class TopNModel:
         return sorted(self.rows.get(group, ()), key=functools.cmp_to_key(self._compare))[: self.spec.n]
 
     def _compare(self, one: Row, other: Row) -> int:
-        asked = [(order.column, 1 if order.ascending else -1) for order in self.spec.order]
-        named = [name for name, _ in asked]
+        requested = [(order.column, 1 if order.ascending else -1) for order in self.spec.order]
+        named = [name for name, _ in requested]
         time = [] if self.spec.time_column is None else [self.spec.time_column.name]
         rest = [row.name for row in self.spec.rows if row.name not in named and row.name not in time]
-        terms = [*asked, *((name, 1) for name in [*(t for t in time if t not in named), *rest])]
+        terms = [*requested, *((name, 1) for name in [*(t for t in time if t not in named), *rest])]
         for name, sign in terms:
             result = compare(one[name], other[name])
             if result:

@@ -30,9 +30,9 @@ def micros(span: int) -> str:
     return f"{span} microseconds"
 
 
-def aggregate_of(asked: Aggregate) -> Any:
-    if asked.column is None:
-        return tr.count().alias(asked.name)
+def aggregate_of(aggregate: Aggregate) -> Any:
+    if aggregate.column is None:
+        return tr.count().alias(aggregate.name)
     functions: dict[str, Callable[..., Any]] = {
         "count": tr.count,
         "sum": tr.sum,
@@ -45,12 +45,12 @@ def aggregate_of(asked: Aggregate) -> Any:
         "count_distinct": tr.count_distinct,
         "collect_list": tr.collect_list,
     }
-    if asked.function == "quantile":
-        return tr.quantile(asked.column, asked.argument or 0.0).alias(asked.name)
-    if asked.function == "top_k":
-        return tr.top_k(asked.column, int(asked.argument or 1)).alias(asked.name)
-    more = {"ignorenulls": True} if asked.ignore_nulls else {}
-    return functions[asked.function](asked.column, **more).alias(asked.name)
+    if aggregate.function == "quantile":
+        return tr.quantile(aggregate.column, aggregate.argument or 0.0).alias(aggregate.name)
+    if aggregate.function == "top_k":
+        return tr.top_k(aggregate.column, int(aggregate.argument or 1)).alias(aggregate.name)
+    more = {"ignorenulls": True} if aggregate.ignore_nulls else {}
+    return functions[aggregate.function](aggregate.column, **more).alias(aggregate.name)
 
 
 def tailrace_stream(frame: DataFrame, question: Question) -> Any:

@@ -48,9 +48,9 @@ _SPEC: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """``asked``: of ``Stream.join``. ``meant``: the same for the oracle. ``delays``: None without watermarks."""
+    """``requested``: arguments of ``join``. ``meant``: the same for the oracle. ``delays``: None without watermarks."""
 
-    asked: Mapping[str, Any]
+    requested: Mapping[str, Any]
     meant: Mapping[str, Any]
     delays: tuple[int, int] | None = (3 * SECOND, 5 * SECOND)
 
@@ -150,7 +150,7 @@ def expected(
     seen = [before, before]
     if rule == "spark":
         oracle.watermarks[0] = 0
-    said = Expected([], [], oracle.watermarks, 0, 0)
+    expected_rows = Expected([], [], oracle.watermarks, 0, 0)
     for epoch in range(max(len(lefts), len(rights))):
         rows = []
         earlier = list(seen)
@@ -160,10 +160,10 @@ def expected(
                 if kind.delays is None:
                     rows.append(JoinRow(side, key, 0, values, None, epoch))
                 elif values[0] is None:
-                    said.timeless += 1
+                    expected_rows.timeless += 1
                 else:
                     late = oracle.late(values[0])
-                    said.late += late
+                    expected_rows.late += late
                     seen[side] = max(seen[side], values[0])
                     if not late:
                         rows.append(JoinRow(side, key, values[0], values, values[2], epoch))
@@ -173,9 +173,9 @@ def expected(
             marks = [time - delay for time, delay in zip(epoch_config, kind.delays, strict=True)]
             watermark = max(watermark, min(marks) // 1000 * 1000 if rule == "spark" else min(marks))
         answers = oracle.epoch(rows, watermark)
-        said.answers.append(answers)
-        said.epochs.append(Counter(_shown(spec, answer, timed) for answer in answers))
-    return said
+        expected_rows.answers.append(answers)
+        expected_rows.epochs.append(Counter(_shown(spec, answer, timed) for answer in answers))
+    return expected_rows
 
 
 def _shown(spec: JoinSpec, answer: Answer, timed: bool) -> str:
@@ -218,7 +218,7 @@ def join_stream(sources: Sequence[ScriptedSource], spark: SparkSession, kind: Ki
             side.withWatermark(time, f"{delay} microseconds")
             for side, time, delay in zip((left, right), ("lt", "rt"), kind.delays, strict=True)
         )
-    return left.join(right, list(KEYS), how, **kind.asked, **more)
+    return left.join(right, list(KEYS), how, **kind.requested, **more)
 
 
 @dataclass

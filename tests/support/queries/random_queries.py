@@ -34,9 +34,9 @@ class Case:
     def __repr__(self) -> str:
         rows = [batch.num_rows for batch in self.batches]
         columns = ", ".join(f"{f.name} {f.type}" for f in self.schema)
-        asked = f"{self.question.output_mode}, {self.question.windows}, delay={self.question.delay}"
+        questions = f"{self.question.output_mode}, {self.question.windows}, delay={self.question.delay}"
         how = f"{self.options}, files_per_epoch={self.files_per_epoch}"
-        return f"Case(seed={self.seed}, {asked}, {how}, rows={rows}, columns=({columns}))"
+        return f"Case(seed={self.seed}, {questions}, {how}, rows={rows}, columns=({columns}))"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(repr(self))  # hypothesis would print every table
@@ -193,5 +193,5 @@ def cases(draw: st.DrawFn, *, rule: str = "tailrace") -> Case:
     if windows is not None and rule == "tailrace" and draw(st.booleans(), label="whole groups"):
         for name, (type_name, _) in columns.items():
             every += holistic_for(name, type_name, rng)
-    asked = Question(tuple(keys), tuple(every), windows, "ts", delay, mode, rule)
-    return Case(asked, schema, batches, options, draw(st.sampled_from([1, 3]), label="files"), seed)
+    questions = Question(tuple(keys), tuple(every), windows, "ts", delay, mode, rule)
+    return Case(questions, schema, batches, options, draw(st.sampled_from([1, 3]), label="files"), seed)

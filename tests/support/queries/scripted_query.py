@@ -60,7 +60,7 @@ def watermarks(tables: Sequence[pa.Table], delay: int, rule: str = "tailrace") -
     return list(zip([0 if rule == "spark" else NO_WATERMARK, *known[:-1]], known))
 
 
-class Asked:
+class ScriptedQuery:
     def __init__(
         self,
         spark: SparkSession,
@@ -104,6 +104,6 @@ class Asked:
         finally:
             query.stop()
 
-    def said(self, epoch: int) -> list[tuple[Any, ...]]:
+    def sorted_rows(self, epoch: int) -> list[tuple[Any, ...]]:
         """An epoch's rows as tuples, in a fixed order."""
         return sorted((tuple(row.values()) for row in self.output.get(epoch, [])), key=repr)

@@ -77,8 +77,8 @@ class JavaServer(ABC):
         deadline = time.monotonic() + self.start_s
         while not self._asked():
             if self._guard.poll() is not None or time.monotonic() > deadline:
-                said = self._log.read_text(errors="replace")[-3000:]
-                raise AssertionError(f"{type(self).__name__} did not start; its log ends:\n{said}")
+                message = self._log.read_text(errors="replace")[-3000:]
+                raise AssertionError(f"{type(self).__name__} did not start; its log ends:\n{message}")
             time.sleep(self.pause_s)
 
     def _asked(self) -> bool:

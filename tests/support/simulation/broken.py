@@ -38,7 +38,7 @@ def no_gate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Commits, "gate", lambda *_: None)
 
 
-def told_before_it_is_synced(patch: pytest.MonkeyPatch) -> None:
+def acknowledged_before_it_is_synced(patch: pytest.MonkeyPatch) -> None:
     """A write that is told to be durable, and that a loss of power may still take."""
     patch.setattr(SimDisk, "sync_file", lambda *_: None)
     patch.setattr(SimDisk, "sync_folder", lambda *_: None)
@@ -49,7 +49,7 @@ def folder_not_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimDisk, "sync_folder", lambda *_: None)
 
 
-def told_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
+def acknowledged_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
     """An upload that is told to be in the store while it is still on its way."""
 
     def put(self: SimStore, name: str, parts: Any) -> int:
@@ -128,10 +128,10 @@ def sealed_too_late(patch: pytest.MonkeyPatch) -> None:
 
 def snapshotted_as_before(patch: pytest.MonkeyPatch) -> None:
     """Shards are given as they were an epoch before."""
-    whole = Sealing._whole
+    complete = Sealing._whole
 
     def an_epoch_late(self: Sealing, sealed: Sealed) -> ShardSnapshot | None:
-        given = whole(self, sealed)
+        given = complete(self, sealed)
         before, self.__dict__["before"] = self.__dict__.get("before", given), given
         return before if given is not None else None
 

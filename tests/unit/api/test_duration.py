@@ -106,6 +106,6 @@ def test_any_text_is_read_or_refused(text):
     st.lists(st.tuples(st.integers(0, 1000), st.sampled_from(["week", "day", "hour", "minute", "second"])), min_size=1)
 )
 def test_terms_add_up(terms):
-    whole = " ".join(f"{count} {unit}s" for count, unit in terms)
+    complete = " ".join(f"{count} {unit}s" for count, unit in terms)
     parts = sum(parse_duration(f"{count} {unit}", "it", zero_ok=True) for count, unit in terms)
-    assert parse_duration(whole, "it", zero_ok=True) == parts
+    assert parse_duration(complete, "it", zero_ok=True) == parts

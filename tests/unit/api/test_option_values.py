@@ -29,7 +29,7 @@ def test_names_differ_and_every_option_says_what_it_is_for() -> None:
     assert all(option.meaning.endswith(".") and option.values.limits for option in OPTIONS)
 
 
-def test_a_misspelt_name_is_told_from_a_sinks_own() -> None:
+def test_a_misspelt_name_is_reported_from_a_sinks_own() -> None:
     assert split_options({"compression": "zstd", "MEMORY": "1GB"}) == ({"memory": "1GB"}, {"compression": "zstd"})
     with pytest.raises(AnalysisError, match="did you mean 'heartbeatTimeout'"):
         split_options({"hartbeatTimeout": "1 second"})

@@ -40,7 +40,7 @@ def run(store: LocalStore, epochs: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("commits", "offsets", "said", "lands"),
+    ("commits", "offsets", "report", "lands"),
     [
         (4, 4, "open the state of epoch 4 and go on with epoch 5", 4),
         (4, 5, "open the state of epoch 4 and run epoch 5, which Spark has planned", 4),
@@ -51,14 +51,14 @@ def run(store: LocalStore, epochs: int) -> None:
     ],
 )
 def test_what_is_said_is_what_a_start_does(
-    tmp_path: Path, commits: int, offsets: int, said: str, lands: int | None
+    tmp_path: Path, commits: int, offsets: int, report: str, lands: int | None
 ) -> None:
     store = LocalStore(tmp_path)
     run(store, 5)
     logs = spark_logs(range(commits + 1), range(offsets + 1))
     before = {each.name: store.get(each.name) for each in store.list("")}
     found = inspect(store, logs.commits, logs.offsets)
-    assert said in found.verdict()
+    assert report in found.verdict()
     assert {each.name: store.get(each.name) for each in store.list("")} == before, "looking changes nothing"
     if lands is None:
         with pytest.raises(TailraceError):
@@ -105,11 +105,11 @@ def test_what_each_epoch_has_been_acknowledged(tmp_path: Path) -> None:
         place.put(filenames.delta_name(epoch, "0" * 16, 0, 0), [b"x" * size])
         place.put(filenames.delta_name(epoch, "0" * 16, 0, 1), [b"x"])
     found = inspect(store, range(6), range(7), copies)
-    said = [(each.epoch, each.planned, each.committed, each.saved, each.uploaded) for each in found.epochs]
+    report = [(each.epoch, each.planned, each.committed, each.saved, each.uploaded) for each in found.epochs]
     durable = [each.epoch for each in found.epochs if each.entry is not None]
     assert durable == [3, 4], "as many as are kept"
-    assert [each[:4] for each in said[:2]] == [(3, True, True, None), (4, True, True, None)]
-    assert said[2:] == [(5, True, True, 11, 11), (6, True, False, 21, None)]
+    assert [each[:4] for each in report[:2]] == [(3, True, True, None), (4, True, True, None)]
+    assert report[2:] == [(5, True, True, 11, 11), (6, True, False, 21, None)]
     assert found.to_json()["epochs"][-1] == {
         "epoch": 6, "planned": True, "committed": False, "saved": 21, "uploaded": None, "entry": None
     }  # fmt: skip

@@ -47,7 +47,7 @@ def test_json_round_trip() -> None:
     assert Compaction.from_json(json.loads(json.dumps(compact.to_json()))) == compact
 
 
-def test_a_fold_takes_its_shards_out_of_what_it_replaces() -> None:
+def test_a_compaction_takes_its_shards_out_of_what_it_replaces() -> None:
     objects = (ref("a", 0, 0), ref("b", 1, 1), ref("c", 2, 2))
     half = apply_compaction(objects, Compaction(objects[:2], ref("f", 0, 1, (0, 4))))
     assert {each.name: each.shards for each in half} == {
@@ -56,8 +56,8 @@ def test_a_fold_takes_its_shards_out_of_what_it_replaces() -> None:
         "objects/c": ((0, 8),),
         "objects/f": ((0, 4),),
     }
-    whole = apply_compaction(half, Compaction(objects[:2], ref("g", 0, 1, (4, 8))))
-    assert [each.name for each in whole] == ["objects/f", "objects/g", "objects/c"]
+    complete = apply_compaction(half, Compaction(objects[:2], ref("g", 0, 1, (4, 8))))
+    assert [each.name for each in complete] == ["objects/f", "objects/g", "objects/c"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_fold_takes_its_shards_out_of_what_it_replaces() -> None:
         (Compaction((), ref("f", 5, 5)), "nothing is left"),
     ],
 )
-def test_a_fold_that_does_not_fit_is_refused_and_left_out(compact: Compaction, why: str) -> None:
+def test_a_compaction_that_does_not_fit_is_refused_and_left_out(compact: Compaction, why: str) -> None:
     objects = (A, B, C)
     with pytest.raises(StaleCompaction, match=why):
         apply_compaction(objects, compact)

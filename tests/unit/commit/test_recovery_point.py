@@ -69,7 +69,7 @@ def test_one_behind_is_refused_where_the_source_gives_an_epoch_only_once() -> No
 
 
 @pytest.mark.parametrize(
-    ("commits", "offsets", "ours", "said"),
+    ("commits", "offsets", "ours", "message"),
     [
         ([4], [4], -1, "no state for the epochs"),
         ([0], [0], -1, "no state for the epochs"),
@@ -84,9 +84,9 @@ def test_one_behind_is_refused_where_the_source_gives_an_epoch_only_once() -> No
         ([5], [], 5, "does not fit together"),
     ],
 )
-def test_anything_else_is_refused_and_says_which_epochs_are_where(commits, offsets, ours, said) -> None:
+def test_anything_else_is_refused_and_says_which_epochs_are_where(commits, offsets, ours, message) -> None:
     entries = [FENCE] if ours < 0 else [FENCE, durable(ours)]
-    with pytest.raises(CheckpointError, match=said) as caught:
+    with pytest.raises(CheckpointError, match=message) as caught:
         decide(commits, offsets, history(*entries), "/state/here")
     text = str(caught.value)
     assert "/state/here" in text

@@ -56,7 +56,7 @@ def test_a_start_keeps_the_count_of_the_epoch_that_is_replayed(
         controller.close()
 
 
-def test_a_damaged_record_is_told(tmp_path: Path) -> None:
+def test_a_damaged_record_is_reported(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     durable_up_to(store, 2)
     put_counts(store, 0, {3: 33})

@@ -39,10 +39,10 @@ def _run(before: str = "", after: str = "", large: int = 80, **variables: str) -
     """Page faults of five batches after the first, and the resident memory at the end. ``large``: MB, of one array."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     program = _COUNTED.format(before=before, after=after, large=large)
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], env={**environment, **variables}, capture_output=True, text=True, check=True
     )
-    again, resident = told.stdout.split()
+    again, resident = done.stdout.split()
     return int(again), int(resident)
 
 
@@ -58,7 +58,7 @@ def test_a_roomy_server_keeps_more_than_a_small_one() -> None:
     assert large - small > 30 * _MB
 
 
-def test_a_worker_that_was_asked_to_keeps_memory_until_it_is_told_otherwise() -> None:
+def test_a_worker_that_was_asked_to_keeps_memory_until_a_later_request() -> None:
     kept, resident = _run("kept_memory.keep(128 << 20)")
     ended, without = _run("kept_memory.keep(128 << 20)", "kept_memory.keep_no_longer()")
     assert kept < 20
@@ -106,5 +106,5 @@ def test_a_system_that_does_not_tell_its_size_is_left_alone() -> None:
     Resident(1, resident=lambda: None, give_back=lambda: pytest.fail("there was no need")).check()
 
 
-def test_the_size_of_this_process_is_told() -> None:
+def test_the_size_of_this_process_is_reported() -> None:
     assert (resident_bytes() or 0) > 10 * _MB

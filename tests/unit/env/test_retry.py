@@ -56,7 +56,7 @@ def test_it_ends_at_the_stated_time_and_says_how_often(caplog: pytest.LogCapture
     assert len(caplog.records) == 1 and "not yet" in caplog.text, f"told once, after {TOLD_S} s"
 
 
-def test_what_cannot_pass_is_told_at_once() -> None:
+def test_what_cannot_pass_is_reported_at_once() -> None:
     def work() -> None:
         raise OSError("no rights")
 

@@ -131,9 +131,9 @@ def damage_every_region(ref: ObjectRef, data: bytes, seed: int):
         start = end
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["small", "large"])
-def test_damage_anywhere_is_found_and_the_file_named(whole: bool, monkeypatch) -> None:
-    if not whole:
+@pytest.mark.parametrize("complete", [True, False], ids=["small", "large"])
+def test_damage_anywhere_is_found_and_the_file_named(complete: bool, monkeypatch) -> None:
+    if not complete:
         monkeypatch.setattr(reader_module, "WHOLE_BYTES_MAX", 1024)
     store = memory()
     ref = write(store, {"op": {shard: rows(shard, 30) for shard in range(8)}, "another": {0: rows(0, 300)}})

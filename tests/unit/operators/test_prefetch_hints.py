@@ -105,7 +105,7 @@ def _settled(operator: Operator) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_foretold_is_there(kind: str, tmp_path: Path) -> None:
+def test_hinted_records_is_there(kind: str, tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     plan = _plan(kind)
@@ -139,7 +139,7 @@ def test_what_was_foretold_is_there(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_staged_rows_foretell_too(kind: str, tmp_path: Path) -> None:
+def test_staged_rows_give_hints_too(kind: str, tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     spec = _plan(kind).stages[0].operator

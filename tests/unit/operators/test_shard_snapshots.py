@@ -40,7 +40,7 @@ def _gives(operator: Operator) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whole_shards_are_what_all_sections_amount_to(tmp_path: Path, kind: str) -> None:
+def test_a_shard_snapshot_is_what_all_sections_amount_to(tmp_path: Path, kind: str) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     spec = spec_of(kind)

@@ -33,15 +33,15 @@ def stream(delay: str | None = "8 seconds") -> Stream:
     return made if delay is None else made.withWatermark("ts", delay)
 
 
-def planned(asked: Stream, mode: str = "append", **options: Any) -> PhysicalPlan:
-    plan = plan_relation(asked.source, OutputMode(mode), Options(**options))
+def planned(relation: Stream, mode: str = "append", **options: Any) -> PhysicalPlan:
+    plan = plan_relation(relation.source, OutputMode(mode), Options(**options))
     for stage in plan.stages:
         assert spec_from_json(stage.operator.to_json()) == stage.operator
     return plan
 
 
 @pytest.mark.parametrize(
-    ("asked", "memory", "said"),
+    ("relation", "memory", "said"),
     [
         (stream(None).dropDuplicates(["note"]), Memory.FOREVER, "for ever: there is no watermark"),
         (stream().dropDuplicates(["note"]), Memory.FOREVER, "for ever: ts is not among the keys; add it"),
@@ -53,8 +53,8 @@ def planned(asked: Stream, mode: str = "append", **options: Any) -> PhysicalPlan
         ),
     ],
 )
-def test_how_long_a_key_is_remembered(asked: Stream, memory: Memory, said: str) -> None:
-    plan = planned(asked)
+def test_how_long_a_key_is_remembered(relation: Stream, memory: Memory, said: str) -> None:
+    plan = planned(relation)
     assert isinstance(plan.operator, DeduplicateSpec) and plan.operator.memory is memory
     text = explain(plan)
     assert f"a key is remembered {said}" in text
@@ -82,8 +82,8 @@ def test_a_row_that_another_operator_hands_over_is_late_a_moment_later() -> None
 
 
 def test_what_is_kept_of_a_row() -> None:
-    asked = stream().groupBy(window("ts", "10 seconds", "5 seconds"), "auction").topN(3, "price", columns=["note"])
-    plan = planned(asked)
+    relation = stream().groupBy(window("ts", "10 seconds", "5 seconds"), "auction").topN(3, "price", columns=["note"])
+    plan = planned(relation)
     spec = plan.operator
     assert isinstance(spec, TopNSpec)
     assert [row.name for row in spec.rows] == ["note", "price", "ts"] and spec.shown == ("note",)
@@ -112,8 +112,8 @@ def test_what_is_kept_of_a_row() -> None:
     ids=["session", "count", "custom"],
 )
 def test_best_rows_of_windows_that_end_key_by_key(each: Any, said: str, kind: str) -> None:
-    asked = stream().groupBy("auction", each).topN(3, "price", columns=["note"])
-    plan = planned(asked)
+    relation = stream().groupBy("auction", each).topN(3, "price", columns=["note"])
+    plan = planned(relation)
     spec = plan.operator
     assert isinstance(spec, AggregateSpec) and spec.best is not None and spec.pattern == "AUR"
     assert [row.name for row in spec.rows] == ["note", "price", "ts"] and spec.best.shown == ("note",)
@@ -123,31 +123,31 @@ def test_best_rows_of_windows_that_end_key_by_key(each: Any, said: str, kind: st
     assert "+- Top n" in text and f"window {said}" in text and "store AUR: the best rows are chosen when a" in text
     assert "the best 3 rows of each, by price descending, then the earlier event time, then the smaller other" in text
     by_time = stream().groupBy("auction", window("ts", "10 seconds")).topN(3, "price", columns=["note"])
-    found = differences(stored(asked), stored(by_time))
+    found = differences(stored(relation), stored(by_time))
     assert any(line.startswith(f"window: was {said}, is now 10 seconds, tumbling") for line in found)
     four = stream().groupBy("auction", each).topN(4, "price", columns=["note"])
-    assert differences(stored(asked), stored(four)) == ["rows of each group: was 3, is now 4"]
+    assert differences(stored(relation), stored(four)) == ["rows of each group: was 3, is now 4"]
     rows = stream().groupBy("auction", each).agg(tr.median("price"))
-    assert differences(stored(asked), stored(rows)) == ["operator: was Top n, is now Aggregate"]
+    assert differences(stored(relation), stored(rows)) == ["operator: was Top n, is now Aggregate"]
 
 
 def test_best_rows_of_windows_by_count_with_an_event_time() -> None:
-    def asked(time: str | None, **ttl: str) -> Any:
+    def relation(time: str | None, **ttl: str) -> Any:
         rows = stream() if not ttl else stream().withStateTtl("1 hour", **ttl)
         return rows.groupBy("auction", count_window(5, 2, time)).topN(3, "price", columns=["note"])
 
-    spec = planned(asked("at")).operator
+    spec = planned(relation("at")).operator
     assert isinstance(spec, AggregateSpec) and spec.best is not None and spec.best.time == "at"
     assert spec.watermarked and not spec.in_time and AggregateSpec.from_json(spec.to_json()) == spec
     assert [field.name for field in spec.emits] == ["auction", "window", "note", "rank", "at"]
     assert spec.emits[-1].type.name == TYPES["ts"]
-    assert "are kept; at: the largest event time of all" in explain(planned(asked("at")))
-    found = differences(stored(asked(None)), stored(asked("at")))
+    assert "are kept; at: the largest event time of all" in explain(planned(relation("at")))
+    found = differences(stored(relation(None)), stored(relation("at")))
     assert [line.split(":")[0] for line in found] == ["watermark", "output columns"]
     for mode in ("eventTime", "processingTime"):
-        kept = planned(asked("at", timeMode=mode)).operator
+        kept = planned(relation("at", timeMode=mode)).operator
         assert isinstance(kept, AggregateSpec) and kept.watermarked and kept.in_time and not kept.late_by_ttl
-    then = planned(asked("at").groupBy(window("at", "1 hour")).agg(tr.max("rank"))).last
+    then = planned(relation("at").groupBy(window("at", "1 hour")).agg(tr.max("rank"))).last
     assert isinstance(then, AggregateSpec) and then.time_column is not None and then.time_column.name == "at"
 
 
@@ -168,8 +168,8 @@ def test_windows_that_rows_bring_have_one_time() -> None:
     ],
 )
 def test_best_rows_of_groups_that_are_forgotten(mode: str, expires: bool, mark: str) -> None:
-    asked = stream().withStateTtl("1 hour", mode).groupBy("auction").topN(3, "price", columns=["note"])
-    plan = planned(asked, "update")
+    relation = stream().withStateTtl("1 hour", mode).groupBy("auction").topN(3, "price", columns=["note"])
+    plan = planned(relation, "update")
     spec = plan.operator
     assert isinstance(spec, TopNSpec) and spec.ttl is not None
     assert spec.late_by_ttl is spec.watermarked is expires
@@ -178,8 +178,8 @@ def test_best_rows_of_groups_that_are_forgotten(mode: str, expires: bool, mark: 
         assert "no window: no row is late and state goes by its time-to-live" in explain(plan)
     other = stream().withStateTtl("2 hours", mode).groupBy("auction").topN(3, "price", columns=["note"])
     never = stream().groupBy("auction").topN(3, "price", columns=["note"])
-    assert differences(stored(asked, "update"), stored(other, "update")) == []
-    assert any("time-to-live" in said for said in differences(stored(asked, "update"), stored(never, "update")))
+    assert differences(stored(relation, "update"), stored(other, "update")) == []
+    assert any("time-to-live" in said for said in differences(stored(relation, "update"), stored(never, "update")))
 
 
 def test_duplicates_that_are_remembered_for_a_time() -> None:
@@ -206,14 +206,14 @@ def test_rows_may_be_too_wide() -> None:
     planned(wide.groupBy("c0").topN(3, "c1", columns=["c2"]), "update")
 
 
-def stored(asked: Stream, mode: str = "append", **options: Any) -> Any:
-    return json.loads(json.dumps(fingerprint(planned(asked, mode, **options))))
+def stored(relation: Stream, mode: str = "append", **options: Any) -> Any:
+    return json.loads(json.dumps(fingerprint(planned(relation, mode, **options))))
 
 
 def test_a_delay_may_change() -> None:
     for keys, how in ((["note"], "dropDuplicatesWithinWatermark"), (["note", "ts"], "dropDuplicates")):
-        asked = [getattr(stream(delay), how)(keys) for delay in ("8 seconds", "1 hour")]
-        assert differences(*map(stored, asked)) == []
+        relation = [getattr(stream(delay), how)(keys) for delay in ("8 seconds", "1 hour")]
+        assert differences(*map(stored, relation)) == []
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_how_a_query_is_run_may_change(free):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"shards": 32}, ["shards: was 64, is now 32"]),
         ({"watermark": WatermarkRule.SPARK}, ["watermark rule: was tailrace, is now spark"]),
@@ -66,8 +66,8 @@ def test_how_a_query_is_run_may_change(free):
         ({"delay": None}, ["watermark: was set, is now not set"]),
     ],
 )
-def test_what_may_not_change_is_said(changed, said):
-    assert differences(stored(), stored(**changed)) == said
+def test_what_may_not_change_is_said(changed, message):
+    assert differences(stored(), stored(**changed)) == message
 
 
 def test_changed_keys_and_columns():

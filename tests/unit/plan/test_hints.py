@@ -1,4 +1,4 @@
-"""Which operators can be told ahead of rows, and by which columns of the source; and streams with transforms."""
+"""Which operators take prefetch hints, from which columns of the source; and streams with transforms."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ timed = bids().withWatermark("ts", "5 seconds")
 
 
 @pytest.mark.parametrize(
-    ("asked", "keys"),
+    ("stream", "keys"),
     [
         (bids().groupBy("auction").agg(tr.count()), [("auction",)]),
         (timed.groupBy("auction", "channel").agg(tr.sum("price")), [("auction", "channel")]),
@@ -73,17 +73,17 @@ timed = bids().withWatermark("ts", "5 seconds")
         (bids().groupBy("a.b").agg(tr.count()), [("a.b",)]),
     ],
 )
-def test_who_can_be_told_ahead(asked: Stream, keys: list[tuple[str, ...] | None]) -> None:
-    assert asked.relation is not None
-    mode = OutputMode.UPDATE if asked.relation.refusal(OutputMode.UPDATE) is None else OutputMode.APPEND
-    specs = hint_specs(plan_relation(asked.relation, mode, Options()))
+def test_operators_that_take_hints(stream: Stream, keys: list[tuple[str, ...] | None]) -> None:
+    assert stream.relation is not None
+    mode = OutputMode.UPDATE if stream.relation.refusal(OutputMode.UPDATE) is None else OutputMode.APPEND
+    specs = hint_specs(plan_relation(stream.relation, mode, Options()))
     assert [None if spec is None else tuple(key.name for key in spec.keys) for spec in specs] == keys
 
 
 def test_panes_are_those_of_the_state() -> None:
-    def panes(asked: Stream) -> Panes | None:
-        assert asked.relation is not None
-        (spec,) = hint_specs(plan_relation(asked.relation, OutputMode.APPEND, Options()))
+    def panes(stream: Stream) -> Panes | None:
+        assert stream.relation is not None
+        (spec,) = hint_specs(plan_relation(stream.relation, OutputMode.APPEND, Options()))
         assert spec is not None and spec.time is not None and spec.time.name == "ts"
         return spec.panes
 

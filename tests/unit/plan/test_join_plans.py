@@ -34,9 +34,9 @@ def joined(left_time="lt", right_time="rt", left=LEFT, right=RIGHT, delay="5 sec
     return stream(left, left_time, delay).join(stream(right, right_time, "1 minute"), "k", **options)
 
 
-def planned(asked, **options):
-    mode = OutputMode.UPDATE if asked.source.refusal(OutputMode.APPEND) else OutputMode.APPEND
-    return plan_relation(asked.source, mode, Options(**options))
+def planned(relation, **options):
+    mode = OutputMode.UPDATE if relation.source.refusal(OutputMode.APPEND) else OutputMode.APPEND
+    return plan_relation(relation.source, mode, Options(**options))
 
 
 def stored(*, run=(), **options):

@@ -34,8 +34,8 @@ class TableRuntime(RecordingRuntime):
 
 
 def stream(*columns: str, delay: str | None = "5 seconds") -> Any:
-    whole = bids(TableRuntime())
-    own = replace(whole, schema=tuple(field for field in whole.schema if field.name in columns))
+    complete = bids(TableRuntime())
+    own = replace(complete, schema=tuple(field for field in complete.schema if field.name in columns))
     return own if delay is None else own.withWatermark("ts", delay)
 
 
@@ -109,7 +109,7 @@ def test_too_many_columns_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: tables.redis("redis://h", "k", "v int", layout="list"), "layout must be"),
         (lambda: tables.redis("redis://h", [], "v int"), "key names the key column"),
@@ -124,8 +124,8 @@ def test_too_many_columns_are_refused() -> None:
         (lambda: tables.dbapi(print, "in ({keys})", "k", "v int", batch=0), "batch must be"),
     ],
 )
-def test_what_a_table_cannot_be_is_said(make: Any, said: str) -> None:
-    with pytest.raises(AnalysisError, match=said):
+def test_what_a_table_cannot_be_is_said(make: Any, message: str) -> None:
+    with pytest.raises(AnalysisError, match=message):
         make()
 
 

@@ -51,13 +51,13 @@ def rolling(ttl=None, mode="eventTime", time="ts"):
     return (made if ttl is None else made.withStateTtl(ttl, mode)).groupBy("auction").agg(tr.sum("price"))
 
 
-def planned(asked, **options):
-    mode = OutputMode.UPDATE if asked.source.refusal(OutputMode.APPEND) else OutputMode.APPEND
-    return plan_relation(asked.source, mode, Options(**options))
+def planned(relation, **options):
+    mode = OutputMode.UPDATE if relation.source.refusal(OutputMode.APPEND) else OutputMode.APPEND
+    return plan_relation(relation.source, mode, Options(**options))
 
 
-def stored(asked):
-    return json.loads(json.dumps(fingerprint(planned(asked))))
+def stored(relation):
+    return json.loads(json.dumps(fingerprint(planned(relation))))
 
 
 def changed(was, now):
@@ -75,7 +75,7 @@ def test_the_operator_of_a_process():
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("relation", "said"),
     [
         (
             process,
@@ -101,8 +101,8 @@ def test_the_operator_of_a_process():
         ),
     ],
 )
-def test_explain_says_it(asked, said):
-    text = explain(planned(asked()))
+def test_explain_says_it(relation, said):
+    text = explain(planned(relation()))
     for words in said:
         assert words in text, text
 
@@ -161,7 +161,7 @@ def test_the_time_of_the_last_update_is_kept_first_and_shared():
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("relation", "words"),
     [
         (
             lambda: stream().withStateTtl("1 hour").groupBy("auction").agg(tr.median("price")),
@@ -174,16 +174,16 @@ def test_the_time_of_the_last_update_is_kept_first_and_shared():
         ),
     ],
 )
-def test_what_cannot_be_planned_says_why(asked, words):
+def test_what_cannot_be_planned_says_why(relation, words):
     with pytest.raises(AnalysisError) as caught:
-        planned(asked())
+        planned(relation())
     for word in words:
         assert word in str(caught.value)
 
 
 def test_windows_may_follow_a_process_with_an_event_time():
-    told = process(timers="until", eventTime="at")
-    plan = planned(told.groupBy(window("at", "1 hour")).agg(tr.count()))
+    reported = process(timers="until", eventTime="at")
+    plan = planned(reported.groupBy(window("at", "1 hour")).agg(tr.count()))
     assert [stage.operator.name for stage in plan.stages] == ["process", "aggregate-2"]
     assert plan.stages[1].operator.watermarked and plan.stages[1].lag == 0
 

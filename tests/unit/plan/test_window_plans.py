@@ -61,8 +61,8 @@ WINDOWS = {
 
 
 def grouped(kind, store=None):
-    asked = MARKED.groupBy("auction", *([] if WINDOWS[kind] is None else [WINDOWS[kind]]))
-    return asked if store is None else asked.store(store)
+    relation = MARKED.groupBy("auction", *([] if WINDOWS[kind] is None else [WINDOWS[kind]]))
+    return relation if store is None else relation.store(store)
 
 
 # Windows by count
@@ -93,10 +93,10 @@ def test_windows_by_count_that_overlap_keep_panes_or_rows():
     assert "window 100 rows of a key, one every 10, its number in column window" in text
     assert "store RMW: the aggregates are incremental and windows by count overlap" in text
     assert plan_of(bids().groupBy(count_window(10, 10)).agg(tr.count())).operator.count_slide is None
-    asked = explain(plan_of(bids().groupBy(count_window(9, 4)).store("AUR").agg(tr.count())))
-    assert "store AUR, chosen by you: windows by count overlap" in asked
-    whole = bids().groupBy(count_window(9, 4)).agg(tr.median("price"))
-    assert "store AUR: windows by count overlap" in explain(plan_of(whole))
+    relation = explain(plan_of(bids().groupBy(count_window(9, 4)).store("AUR").agg(tr.count())))
+    assert "store AUR, chosen by you: windows by count overlap" in relation
+    complete = bids().groupBy(count_window(9, 4)).agg(tr.median("price"))
+    assert "store AUR: windows by count overlap" in explain(plan_of(complete))
     with pytest.raises(AnalysisError, match="end key by key"):
         plan_of(bids().groupBy(count_window(9, 4)).store("AAR").agg(tr.count()))
     with pytest.raises(AnalysisError, match=r"median.* needs every row"):
@@ -190,8 +190,8 @@ def test_windows_follow_a_users_own_by_their_last_moment():
 
 
 def test_other_windows_and_other_stores_are_other_queries():
-    def stored(asked):
-        return json.loads(json.dumps(fingerprint(plan_of(asked.count()))))
+    def stored(relation):
+        return json.loads(json.dumps(fingerprint(plan_of(relation.count()))))
 
     by_ten, by_five = (stored(MARKED.groupBy("auction", count_window(size))) for size in (10, 5))
     assert differences(by_ten, by_five) == ["window: was every 10 rows of a key, is now every 5 rows of a key"]
@@ -253,7 +253,7 @@ def test_the_store_is_the_usual_one_or_the_users_choice_where_it_is_right(kind, 
     assert ("off: every row" in explain(plan)) == plan.operator.keeps_rows
 
 
-def test_whole_groups_without_a_window_grow_for_ever_and_say_so():
+def test_holistic_aggregates_without_a_window_grow_for_ever_and_say_so():
     stream = MARKED.groupBy("auction").agg(tr.median("price"), tr.collect_list("price"), tr.top_k("price", 3))
     assert "the state grows with every row" in explain(plan_of(stream, OutputMode.UPDATE))
     with pytest.raises(AnalysisError, match="append"):

@@ -40,5 +40,5 @@ def test_the_answer_on_other_seeds(spark: SparkSession, tmp_path: Path, query: s
     params = Params(watermark_delay_ms=group, top=random.choice([1, 10]))
     version = TAILRACE[query]
     assert isinstance(version, Version)
-    said = run(spark, version, tmp_path / "feed", tmp_path / "checkpoint", params)
-    same_rows(said.rows, answer(query, tmp_path / "feed", params))
+    run_result = run(spark, version, tmp_path / "feed", tmp_path / "checkpoint", params)
+    same_rows(run_result.rows, answer(query, tmp_path / "feed", params))

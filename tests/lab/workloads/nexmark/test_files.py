@@ -27,18 +27,18 @@ def read(path: Path) -> pa.Table:
 
 @pytest.mark.parametrize("format", list(Format))
 def test_the_files_hold_the_events(tmp_path: Path, format: Format) -> None:
-    told: list[Written] = []
-    manifest = write_files(CONFIG, tmp_path / "feed", 2_500, 1_000, format=format, progress=told.append)
-    assert told == list(manifest.files)
-    assert [(file.start, file.stop) for file in told] == [(0, 1_000), (1_000, 2_000), (2_000, 2_500)]
+    written: list[Written] = []
+    manifest = write_files(CONFIG, tmp_path / "feed", 2_500, 1_000, format=format, progress=written.append)
+    assert written == list(manifest.files)
+    assert [(file.start, file.stop) for file in written] == [(0, 1_000), (1_000, 2_000), (2_000, 2_500)]
     assert manifest.events == 2_500
-    paths = [tmp_path / "feed" / file.name for file in told]
+    paths = [tmp_path / "feed" / file.name for file in written]
     assert sorted(entry.name for entry in (tmp_path / "feed").iterdir()) == sorted([MANIFEST, *(p.name for p in paths)])
-    whole = pa.concat_tables([read(path) for path in paths])
-    assert whole.combine_chunks().equals(events(CONFIG, 0, 2_500).combine_chunks())
+    complete = pa.concat_tables([read(path) for path in paths])
+    assert complete.combine_chunks().equals(events(CONFIG, 0, 2_500).combine_chunks())
     changed_ms = [path.stat().st_mtime_ns // 1_000_000 for path in paths]
     assert changed_ms == sorted(set(changed_ms)), "Spark reads them in this order"
-    for file, path in zip(told, paths):
+    for file, path in zip(written, paths):
         table = read(path)
         kinds = table["event_type"].to_pylist()
         assert (file.persons, file.auctions, file.bids) == tuple(kinds.count(kind) for kind in range(3))

@@ -44,15 +44,15 @@ def same(a: pa.Table, b: pa.Table) -> bool:
 def test_any_cut_of_a_range_gives_the_same_rows(config: Config, lengths: list[int], start: int) -> None:
     edges = np.cumsum([start, *lengths]).tolist()
     for make in (persons, auctions, bids, events):
-        whole = make(config, edges[0], edges[-1])
+        complete = make(config, edges[0], edges[-1])
         backwards = [make(config, low, high) for low, high in reversed(list(pairwise(edges)))]
-        assert same(whole, pa.concat_tables(reversed(backwards)))
+        assert same(complete, pa.concat_tables(reversed(backwards)))
 
 
 def test_chunks_leave_no_seam(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = events(CONFIG, 0, 5_000)
+    complete = events(CONFIG, 0, 5_000)
     monkeypatch.setattr(generator, "CHUNK_EVENTS", 37)
-    assert same(whole, events(CONFIG, 0, 5_000))
+    assert same(complete, events(CONFIG, 0, 5_000))
 
 
 @given(CONFIGS, st.data())

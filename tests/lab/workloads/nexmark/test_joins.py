@@ -48,13 +48,13 @@ def test_joins_give_the_answer(spark: SparkSession, tmp_path: Path, query: str, 
 def check(spark: SparkSession, query: str, feed: Path, checkpoint: Path, params: Params, expected: pa.Table) -> None:
     version = TAILRACE[query]
     assert isinstance(version, Version)
-    said = run(spark, version, feed, checkpoint, params)
-    assert said.late_rows == 0
+    run_result = run(spark, version, feed, checkpoint, params)
+    assert run_result.late_rows == 0
     if version.closes_by is not None:
         mark = watermark_ms(query, feed, params) - version.holds_back_ms(params)
         expected = closed(expected, mark, version.closes_by)
     assert expected.num_rows > 1
-    same_rows(said.rows, expected)
+    same_rows(run_result.rows, expected)
 
 
 @pytest.mark.long
@@ -101,9 +101,9 @@ def test_bids_meet_the_bounded_table(spark: SparkSession, tmp_path: Path) -> Non
         met = tr.stream(keyed).join(spark.createDataFrame(side_table(params)), "key")
         return met.groupBy("value").agg(tr.count().alias("n"), tr.sum("price").alias("total"))
 
-    said = run(spark, Version(build, Mode.UPDATE, ("value",)), feed, tmp_path / "checkpoint", params)
+    run_result = run(spark, Version(build, Mode.UPDATE, ("value",)), feed, tmp_path / "checkpoint", params)
     wanted = answer("q13", feed, params).group_by("value").aggregate([([], "count_all"), ("price", "sum")])
-    same_rows(said.rows, wanted.rename_columns({"count_all": "n", "price_sum": "total"}))
+    same_rows(run_result.rows, wanted.rename_columns({"count_all": "n", "price_sum": "total"}))
 
 
 # The functions that run in servers
@@ -119,10 +119,10 @@ def test_gains_add_up_to_the_best_prices() -> None:
         ids = list({id for id, _ in rows})
         state = pa.table({"id": ids, "best": pa.array([kept.get(id) for id in ids], pa.int64())})
         came = pa.table({"id": [id for id, _ in rows], "category": [10] * 8, "price": [price for _, price in rows]})
-        told, changed = gains(came, state)
+        reported, changed = gains(came, state)
         kept |= dict(zip(changed["id"].to_pylist(), changed["best"].to_pylist(), strict=True))
-        total += sum(told["gain"].to_pylist())
-        auctions += sum(told["auctions"].to_pylist())
+        total += sum(reported["gain"].to_pylist())
+        auctions += sum(reported["auctions"].to_pylist())
         for id, price in rows:
             best[id] = max(best.get(id, 0), price)
         assert (total, auctions, kept) == (sum(best.values()), len(best), best)

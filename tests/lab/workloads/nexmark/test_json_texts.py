@@ -36,9 +36,9 @@ def test_a_text_says_what_the_columns_say() -> None:
     assert set(TEXT_SCHEMA.names) <= set(made.column_names)
     assert made.select(TEXT_SCHEMA.names).schema == TEXT_SCHEMA
     for row in made.to_pylist():
-        said: dict[str, Any] = json.loads(row[TEXT])
+        text: dict[str, Any] = json.loads(row[TEXT])
         for name in EVENT_SCHEMA.names:
-            value = said.get(name)
+            value = text.get(name)
             if isinstance(row[name], datetime):
                 value = datetime.fromisoformat(value).astimezone(UTC)
             assert value == row[name], name
@@ -55,11 +55,11 @@ def test_answers_are_those_of_the_columns(spark: SparkSession, tmp_path: Path, q
     files = [write_batch(each[FEED], tmp_path / "in", f"{n}", 2) for n, each in enumerate(workload.inputs(settings))]
     for n, path in enumerate(files):
         os.utime(path, (n, n))
-    said: list[pa.Table] = []
+    tables: list[pa.Table] = []
 
     def keep(frame: DataFrame, epoch: int) -> None:
-        told = frame.toArrow()
-        said.append(told.append_column("epoch", pa.array([epoch] * told.num_rows, pa.int64())))
+        reported = frame.toArrow()
+        tables.append(reported.append_column("epoch", pa.array([epoch] * reported.num_rows, pa.int64())))
 
     feed = spark.readStream.schema(workload.feeds[FEED]).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
     assert feed.columns == TEXT_SCHEMA.names, "the other columns are for the oracle"
@@ -69,7 +69,9 @@ def test_answers_are_those_of_the_columns(spark: SparkSession, tmp_path: Path, q
     writer.trigger(availableNow=True).foreachBatch(keep).start().awaitTermination()
     oracle = workload.oracle_of(engine)
     assert oracle is not None
-    same_rows(workload.settle(workload.finish[engine](pa.concat_tables(said), values)), oracle({FEED: files}, settings))
+    same_rows(
+        workload.settle(workload.finish[engine](pa.concat_tables(tables), values)), oracle({FEED: files}, settings)
+    )
 
 
 @pytest.mark.parametrize("query", QUERIES)

@@ -56,20 +56,20 @@ def feed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_streams_give_the_answer(spark: SparkSession, feed: Path, tmp_path: Path, query: str) -> None:
     version = VERSIONS[query]
-    said = run(spark, version, feed, tmp_path / "checkpoint", PARAMS)
+    run_result = run(spark, version, feed, tmp_path / "checkpoint", PARAMS)
     expected = answer(query, feed, PARAMS)
-    assert said.late_rows == 0
+    assert run_result.late_rows == 0
     if version.closes_by is not None:
-        whole = expected.num_rows
-        expected = closed(expected, said.watermark_ms - version.holds_back_ms(PARAMS), version.closes_by)
-        assert 0 < expected.num_rows < whole, "some windows are closed, some are not"
-    same_rows(said.rows, expected)
+        complete = expected.num_rows
+        expected = closed(expected, run_result.watermark_ms - version.holds_back_ms(PARAMS), version.closes_by)
+        assert 0 < expected.num_rows < complete, "some windows are closed, some are not"
+    same_rows(run_result.rows, expected)
 
 
 def test_json_is_read_as_parquet_is(spark: SparkSession, tmp_path: Path) -> None:
     write_files(CONFIG, tmp_path / "feed", 500, 500, format=Format.JSON)
-    said = run(spark, VERSIONS["q20"], tmp_path / "feed", tmp_path / "checkpoint", PARAMS, Format.JSON)
-    same_rows(said.rows, answer("q20", tmp_path / "feed", PARAMS))
+    run_result = run(spark, VERSIONS["q20"], tmp_path / "feed", tmp_path / "checkpoint", PARAMS, Format.JSON)
+    same_rows(run_result.rows, answer("q20", tmp_path / "feed", PARAMS))
 
 
 @pytest.mark.parametrize(

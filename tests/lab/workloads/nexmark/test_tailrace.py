@@ -71,15 +71,15 @@ def test_streams_give_the_answer(spark: SparkSession, feed: Path, tmp_path: Path
 
 def check(spark: SparkSession, query: str, feed: Path, checkpoint: Path, params: Params, expected: pa.Table) -> None:
     version = VERSIONS[query]
-    said = run(spark, version, feed, checkpoint, params)
-    assert said.late_rows == 0
+    run_result = run(spark, version, feed, checkpoint, params)
+    assert run_result.late_rows == 0
     if version.closes_by is not None:
-        whole = expected.num_rows
+        complete = expected.num_rows
         expected = closed(
             expected, watermark_ms(query, feed, params) - version.holds_back_ms(params), version.closes_by
         )
-        assert 0 < expected.num_rows < whole, "some windows are closed, some are not"
-    same_rows(said.rows, expected)
+        assert 0 < expected.num_rows < complete, "some windows are closed, some are not"
+    same_rows(run_result.rows, expected)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_no_rows_are_no_rows(function: Any) -> None:
 def test_bids_meet_auctions_that_came_before_or_with_them(batches: list[list[tuple[int, bool]]]) -> None:
     """Rows are auctions and whether a bid is meant; an auction opens once."""
     kept: dict[int, int] = {}  # auction to its seller
-    said, expected, number = [], [], 0
+    pairs, expected, number = [], [], 0
     for batch in batches:
         opened = {auction: 100 + auction for auction, is_bid in batch if not is_bid and auction not in kept}
         rows = sorted((auction, True, at) for at, (auction, is_bid) in enumerate(batch, number) if is_bid)
@@ -84,7 +84,7 @@ def test_bids_meet_auctions_that_came_before_or_with_them(batches: list[list[tup
         if not rows:
             continue
         ids = sorted({row[0] for row in rows})
-        told, state = join_functions.with_auctions(
+        reported, state = join_functions.with_auctions(
             pa.table(
                 {
                     "auction": pa.array([row[0] for row in rows], pa.int64()),
@@ -100,6 +100,6 @@ def test_bids_meet_auctions_that_came_before_or_with_them(batches: list[list[tup
         assert dict(zip(state["auction"].to_pylist(), state["seller"].to_pylist(), strict=True)) == {
             auction: kept[auction] for auction in ids if auction in kept
         }
-        said += [tuple(row.values()) for row in told.select(["auction", "bidder", "seller"]).to_pylist()]
+        pairs += [tuple(row.values()) for row in reported.select(["auction", "bidder", "seller"]).to_pylist()]
         expected += [(row[0], row[2], kept[row[0]]) for row in rows if row[1] and row[0] in kept]
-    assert sorted(said) == sorted(expected)
+    assert sorted(pairs) == sorted(expected)

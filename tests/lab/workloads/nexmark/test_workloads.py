@@ -139,9 +139,9 @@ def test_further_windows_are_checked(tmp_path: Path) -> None:
         answer = oracle("q5", files)  # once: the order of its rows may be another each time
         ends = answer["window_end"].cast(pa.int64())
         rows = answer.filter(pc.and_(pc.greater(ends, marks[0]), pc.less_equal(ends, marks[1])))
-        said = emitted(with_window(rows))
-        assert check_further_rows("q5", engine, said, files, 2, VALUES) == rows.num_rows > 1
-        for wrong in (said.slice(1), pa.concat_tables([said, said.slice(0, 1)]), None):
+        output = emitted(with_window(rows))
+        assert check_further_rows("q5", engine, output, files, 2, VALUES) == rows.num_rows > 1
+        for wrong in (output.slice(1), pa.concat_tables([output, output.slice(0, 1)]), None):
             with pytest.raises(WrongAnswerError, match=f"q5 on {engine} gives a wrong answer"):
                 check_further_rows("q5", engine, wrong, files, 2, VALUES)
 
@@ -155,8 +155,8 @@ def test_further_changes_are_checked(tmp_path: Path) -> None:
     assert changed and same
 
     def check(rows: list[dict[str, Any]]) -> int:
-        said = emitted(pa.Table.from_pylist(rows, schema))
-        return check_further_rows("q18", "spark-rocksdb", said, files, 1, VALUES)
+        output = emitted(pa.Table.from_pylist(rows, schema))
+        return check_further_rows("q18", "spark-rocksdb", output, files, 1, VALUES)
 
     assert check(changed) == len(changed)
     assert check([*changed, same[0]]) == len(changed) + 1  # touched, though not changed
@@ -166,7 +166,7 @@ def test_further_changes_are_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("bench", "nexmark", "--queries", "q99"), "no query 'q99'"),
         (("bench", "nexmark", "--queries", ""), "no query ''"),
@@ -177,10 +177,10 @@ def test_further_changes_are_checked(tmp_path: Path) -> None:
         (("run", "nexmark-q4", "--engine", "spark-rocksdb"), "it can on tailrace"),
     ],
 )
-def test_wrong_options_exit_with_2(arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_options_exit_with_2(arguments: tuple[str, ...], message: str) -> None:
     done = CliRunner().invoke(app, list(arguments))
     assert done.exit_code == 2
-    assert said in " ".join(done.stderr.replace("│", " ").split())
+    assert message in " ".join(done.stderr.replace("│", " ").split())
 
 
 _RUNS = [
@@ -235,7 +235,7 @@ def test_windows_of_the_bench_are_as_long_as_a_turn() -> None:
     assert (given["window_ms"], given["slide_ms"], given["gap_ms"], given["active_people"]) == (7, 2_500, 5_000, 3)
 
 
-def test_processor_time_of_a_session_is_told() -> None:
+def test_processor_time_of_a_session_is_reported() -> None:
     busy = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\ninput()"
     with subprocess.Popen(
         [sys.executable, "-c", busy], stdin=subprocess.PIPE, text=True, start_new_session=True

@@ -40,12 +40,12 @@ def refused(call, *words):
 
 
 def test_what_was_asked_is_kept():
-    asked = process(timers="UNTIL", eventTime="AT", columns=["PRICE", "auction", "ts"])
-    made = asked.source
-    assert asked.columns == ["auction", "n", "at"]
+    relation = process(timers="UNTIL", eventTime="AT", columns=["PRICE", "auction", "ts"])
+    made = relation.source
+    assert relation.columns == ["auction", "n", "at"]
     assert [field.name for field in made.columns] == ["price"]  # keys and event time come anyway
     assert made.timers == "until" and not made.timers_processing
-    assert asked.watermark.column.name == "at"
+    assert relation.watermark.column.name == "at"
     assert process().watermark is None
 
 

@@ -32,12 +32,12 @@ def test_few_objects_are_left_alone() -> None:
     assert choose([], range(8)) == ()
 
 
-def test_small_newest_objects_are_folded_without_the_large_old_one() -> None:
+def test_small_newest_objects_are_compacted_without_the_large_old_one() -> None:
     objects = [ref(0, 1 << 30), *(ref(epoch, 1000) for epoch in range(1, 1 + FAN_IN))]
     assert choose(objects, range(8)) == tuple(objects[1:])
 
 
-def test_everything_is_folded_once_it_outweighs_the_oldest() -> None:
+def test_everything_is_compacted_once_it_outweighs_the_oldest() -> None:
     objects = [ref(0, 8 << 20), *(ref(epoch, 2 << 20) for epoch in range(1, FAN_IN))]
     assert choose(objects, range(8)) == tuple(objects)
 
@@ -48,7 +48,7 @@ def test_objects_of_other_shards_do_not_count() -> None:
     assert choose([*mine, *others], range(4)) == ()
 
 
-def test_objects_whose_epochs_overlap_are_folded_together() -> None:
+def test_objects_whose_epochs_overlap_are_compacted_together() -> None:
     old = [ref(0, 1000, (0, 4), last=9), ref(0, 1000, (4, 6), last=4), ref(5, 1000, (4, 6), last=9)]
     new = [ref(epoch, 1000) for epoch in range(10, 10 + FAN_IN)]
     assert set(choose([*old, *new], range(6))) == {*old, *new}
@@ -78,7 +78,7 @@ def test_the_cost_is_logarithmic_and_space_is_bounded() -> None:
 
 @settings(max_examples=30)
 @given(seed=st.integers(0, 2**32))
-def test_a_fold_means_what_its_objects_meant(seed: int) -> None:
+def test_a_compaction_means_what_its_objects_meant(seed: int) -> None:
     rng, store = random.Random(seed), memory()
     objects: tuple[ObjectRef, ...] = ()
     horizon = 0
@@ -104,7 +104,7 @@ def test_a_fold_means_what_its_objects_meant(seed: int) -> None:
         assert state_of(store, after, 8, rng.choice([1, 3])) == state
 
 
-def test_a_fold_is_made_one_shard_at_a_time() -> None:
+def test_a_compaction_is_made_one_shard_at_a_time() -> None:
     store = memory()
     refs = [write_delta(store, epoch, {(shard, ("k", 0)): epoch for shard in range(8)}) for epoch in range(3)]
     seen: list[int] = []
@@ -130,7 +130,7 @@ class Gate:
         return compact_newest(operator, batches, horizon)
 
 
-def test_folder_offers_a_fold_until_it_is_used() -> None:
+def test_the_compactor_offers_an_object_until_it_is_used() -> None:
     store, gate = memory(), Gate()
     folder = Compactor(store, gate, run=RUN, server=0)
     objects = tuple(write_delta(store, epoch, {(0, ("k", 0)): epoch}) for epoch in range(FAN_IN))
@@ -167,21 +167,21 @@ def test_folder_stops_between_two_shards_and_leaves_nothing() -> None:
     assert len(store.list("objects/")) == FAN_IN
 
 
-def test_a_fold_waits_for_a_good_time_before_each_shard() -> None:
+def test_a_compaction_waits_for_a_good_time_before_each_shard() -> None:
     store = memory()
-    asked: list[int] = []
+    requested: list[int] = []
     done: list[int] = []
 
     def compact(operator, batches, horizon, complete):
-        done.append(len(asked))
+        done.append(len(requested))
         return compact_newest(operator, batches, horizon)
 
-    folder = Compactor(store, compact, run=RUN, server=0, throttle=lambda: asked.append(len(done)))
+    folder = Compactor(store, compact, run=RUN, server=0, throttle=lambda: requested.append(len(done)))
     objects = tuple(write_delta(store, epoch, {(s, ("k", 0)): epoch for s in range(8)}) for epoch in range(FAN_IN))
     folder.submit(objects, range(8), FAN_IN - 1)
     folder.wait(20)
     assert folder.finished()
-    assert asked == [*range(8)] and done == [*range(1, 9)]
+    assert requested == [*range(8)] and done == [*range(1, 9)]
     folder.close()
 
 
@@ -203,25 +203,25 @@ def test_a_failing_fold_is_kept_apart_and_tried_again(caplog) -> None:
     folder.close()
 
 
-def test_objects_that_are_not_durable_are_not_folded() -> None:
+def test_objects_that_are_not_durable_are_not_compacted() -> None:
     folder = Compactor(memory(), compact_newest, run=RUN, server=0)
     with pytest.raises(ValueError, match="beyond epoch 3"):
         folder.submit([ref(4, 10)], range(8), 3)
     assert section({}).num_rows == 0
 
 
-def test_a_fold_is_complete_where_no_older_object_is_left() -> None:
+def test_a_compaction_is_complete_where_no_older_object_is_left() -> None:
     store = memory()
     objects = tuple(write_delta(store, epoch, {(0, ("k", 0)): epoch}) for epoch in range(4))
     for chosen, complete in ((objects, True), (objects[1:], False)):
-        said: list[bool] = []
+        sizes_seen: list[bool] = []
 
-        def compact(operator, batches, horizon, all_of_them, said=said):
-            said.append(all_of_them)
+        def compact(operator, batches, horizon, all_of_them, sizes_seen=sizes_seen):
+            sizes_seen.append(all_of_them)
             return compact_newest(operator, batches, horizon)
 
         folder = Compactor(store, compact, run=RUN, server=0, choose=lambda refs, shards, chosen=chosen: chosen)
         folder.submit(objects, range(8), 3)
         folder.wait(20)
         assert folder.failure is None
-        assert set(said) == {complete}
+        assert set(sizes_seen) == {complete}

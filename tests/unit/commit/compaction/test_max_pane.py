@@ -56,7 +56,7 @@ def test_horizons_only_grow() -> None:
     assert grown({"a": 3, "b": 3}, {"a": 2, "b": 4, "c": -1}) == {"a": 3, "b": 4, "c": -1}
 
 
-def test_reach_is_the_largest_pane_where_all_records_have_one() -> None:
+def test_max_pane_is_the_largest_pane_where_all_records_have_one() -> None:
     reaching = MaxPaneTracker()
     reaching.see("op", section({("k", 3): 1, ("l", -7): 1}))
     reaching.see("op", section({("k", -5): 1}))
@@ -231,7 +231,7 @@ def write(store: CloudStore, epoch: int, horizon: int = 0, rows: int = 1, **othe
     )
 
 
-def test_manifest_and_object_agree_about_the_reach() -> None:
+def test_manifest_and_object_agree_about_the_max_pane() -> None:
     store = Counting()
     ref = write(store, 3, flat=pa.record_batch({"k0": ["k"]}))
     assert ref.max_pane == (("flat", None), ("op", 3))
@@ -259,7 +259,7 @@ def test_only_operators_that_are_not_over_are_read_of_an_object(monkeypatch: pyt
     assert (state_of(store, after, SHARDS, 1), state_of(store, after, SHARDS, 1, "rolling")) == state
 
 
-def test_a_fold_outlives_some_of_what_it_was_made_of() -> None:
+def test_a_compaction_outlives_some_of_what_it_was_made_of() -> None:
     """One that begins before the windows of epochs 0 and 1 close, and is done when their files have gone."""
     store = Counting()
     refs = tuple(write(store, epoch) for epoch in range(4))
@@ -276,7 +276,7 @@ def test_a_fold_outlives_some_of_what_it_was_made_of() -> None:
         apply_compaction((), compact, {"op": 4})
 
 
-def test_a_fold_that_is_dead_when_it_comes_is_listed_once_so_that_its_file_goes() -> None:
+def test_a_compaction_that_is_dead_when_it_comes_is_listed_once_so_that_its_file_goes() -> None:
     """It also stands for an object whose records have no panes, which never is dead."""
     store = Counting()
     windows, flat = write(store, 0), ObjectRef("objects/flat", 1, 1, ((0, SHARDS),), 1, (("op", None),))
@@ -288,7 +288,7 @@ def test_a_fold_that_is_dead_when_it_comes_is_listed_once_so_that_its_file_goes(
     assert next_objects(after, 3, [], [compact], {"op": 1}) == ((), ())
 
 
-def test_a_fold_reads_nothing_more_of_an_object_that_dies_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_reads_nothing_more_of_an_object_that_dies_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its file goes while the fold is under way. That is neither damage nor a reason to wait before the next one."""
     monkeypatch.setattr("tailrace.log.reader.WHOLE_BYTES_MAX", 2_000)
     monkeypatch.setattr("tailrace.commit.compaction.compaction.READ_AHEAD_BYTES", 0)
@@ -320,7 +320,7 @@ def test_a_fold_reads_nothing_more_of_an_object_that_dies_meanwhile(monkeypatch:
     folder.close()
 
 
-def test_dead_objects_are_not_folded() -> None:
+def test_dead_objects_are_not_compacted() -> None:
     store = Counting()
     refs = tuple(write(store, epoch) for epoch in range(FAN_IN))
     folder = Compactor(store, compact_newest, run=RUN, server=0)

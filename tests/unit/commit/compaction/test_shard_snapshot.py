@@ -61,11 +61,11 @@ def test_one_large_epoch_among_small_ones_renews_nothing() -> None:
 
 def test_what_never_came_is_asked_for_again() -> None:
     shard_snapshots = SnapshotScheduler(SnapshotRule(chain=1, extra=1.0, least_bytes=1))
-    asked = []
+    requested = []
     for epoch in range(6):
         shard_snapshots.see([ref(each) for each in range(epoch + 1)], range(2))
-        asked.append(shard_snapshots.due(range(2), 1000, 1000))
-    assert asked == [(0, 1), (), (), (), (0, 1), ()]
+        requested.append(shard_snapshots.due(range(2), 1000, 1000))
+    assert requested == [(0, 1), (), (), (), (0, 1), ()]
 
 
 @settings(deadline=None, max_examples=60)
@@ -88,10 +88,10 @@ def test_every_shard_stays_what_it_was_and_chains_stay_short(seed: int) -> None:
             objects = apply_compaction(objects, compact)
         objects = (*objects, write_delta(store, epoch, changes))
         due = shard_snapshots.due(range(8), len(changes), len(model))
-        whole = None if due is None else ShardSnapshot(due, {"op": sections(model, due)}, {"op": 0})
+        complete = None if due is None else ShardSnapshot(due, {"op": sections(model, due)}, {"op": 0})
         assert state_of(store, Manifest(epoch, RUN, 0, objects), 8, 2) == model
         shard_snapshots.see(objects, range(8))
-        folder.submit(objects, range(8), epoch, {}, whole)
+        folder.submit(objects, range(8), epoch, {}, complete)
         folder.wait()
         longest = max(longest, *chains(objects, range(8)).values())
     assert folder.failure is None
@@ -123,11 +123,11 @@ def test_a_manifest_stays_short_where_only_some_epochs_change_much(period: int) 
     assert most <= MANY + 1
 
 
-def test_a_renewal_stands_for_its_shards_alone() -> None:
+def test_a_shard_snapshot_stands_for_its_shards_alone() -> None:
     store = CloudStore(f"memory://{short_id()}", {})
-    whole = ShardSnapshot((1, 2), {"op": sections({(1, ("a", 0)): 5}, (1, 2))}, {"op": 0})
+    complete = ShardSnapshot((1, 2), {"op": sections({(1, ("a", 0)): 5}, (1, 2))}, {"op": 0})
     replaced = [ref(3), ref(4, (2, 4))]
-    compact = write_shard_snapshot(store, whole, replaced, 7, RUN, 0)
+    compact = write_shard_snapshot(store, complete, replaced, 7, RUN, 0)
     assert (compact.ref.first_epoch, compact.ref.last_epoch, compact.ref.shards) == (3, 7, ((1, 3),))
     left = {each.name: each.shards for each in apply_compaction([*replaced, ref(8)], compact)}
     assert left == {
@@ -138,14 +138,14 @@ def test_a_renewal_stands_for_its_shards_alone() -> None:
     }
 
 
-def test_a_renewal_of_an_epoch_that_is_tried_again_is_left_out() -> None:
+def test_a_shard_snapshot_of_an_epoch_that_is_tried_again_is_left_out() -> None:
     """Its own epoch's delta may be none of what it replaces: it is dead where a window has closed with that epoch."""
     shard_snapshot = Compaction((ref(3),), ObjectRef("objects/snapshot", 3, 4, ((0, 4),), 1000, (("op", None),)))
     objects, used = next_objects(Manifest(3, RUN, 0, (ref(3),)), 4, [ref(4)], [shard_snapshot])
     assert objects == (ref(3), ref(4)) and used == ()
 
 
-def test_where_shards_are_renewed_nothing_is_folded() -> None:
+def test_where_shards_have_snapshots_nothing_is_compacted() -> None:
     store = CloudStore(f"memory://{short_id()}", {})
 
     def never(*_: object) -> object:

@@ -46,7 +46,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 
 @pytest.mark.parametrize("name", ["a/loops.py", "a/helpers.py", "a/deep.py", "b/places.py"])
-def test_what_is_folded_in_counts_however_far_it_is(package: Callable[[str, str], None], name: str) -> None:
+def test_what_is_compacted_in_counts_however_far_it_is(package: Callable[[str, str], None], name: str) -> None:
     before = kernel_sources.digest(KERNEL)
     package(name, FILES[name] + "TWO = 2\n")
     assert kernel_sources.digest(KERNEL) != before

@@ -142,9 +142,9 @@ def test_errors_name_the_place_and_say_what_to_do(tmp_path, monkeypatch) -> None
         (OSError(5, "Input/output error"), "Input/output error.*last durable epoch"),
         (FileNotFoundError(2, "No such file"), "has been removed.*location of its own"),
     ]
-    for error, said in cases:
+    for error, message in cases:
         fail(error)
-        with pytest.raises(CheckpointError, match=f"{tmp_path}/state/log/1.*{said}"):
+        with pytest.raises(CheckpointError, match=f"{tmp_path}/state/log/1.*{message}"):
             store.put("log/1", [b"x"])
     with pytest.raises(FileNotFoundError, match="state/log/7"):
         store.get("log/7")

@@ -178,11 +178,11 @@ def test_a_recording_that_breaks_off_counts_up_to_there(tmp_path: Path) -> None:
         batch, types = batch_of(spec, [("a", number, False)] * 100)
         operator.apply(number, [ingest_of(spec, MIN_MICROS, False, types).frame([batch])])
         operator.advance(number, MIN_MICROS, MIN_MICROS)
-    whole = log.path.read_bytes()
+    complete = log.path.read_bytes()
     assert len(read_recording(log.path)) == 600
     operator.undo(2)
     assert len(read_recording(log.path)) == 400
-    log.path.write_bytes(whole[:-700])
+    log.path.write_bytes(complete[:-700])
     assert len(read_recording(log.path)) == 400
     log.path.write_bytes(b"nothing like it")
     with pytest.raises(TraceError, match="cannot be read as a recording"):

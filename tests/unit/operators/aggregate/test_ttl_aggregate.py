@@ -125,7 +125,7 @@ def test_keys_are_forgotten_as_in_a_dictionary(clock: Clock, seed: int) -> None:
     run_aggregate(clock, seed, epochs=14)
 
 
-def test_stories_go_to_disk() -> None:
+def test_scenarios_spill_to_disk() -> None:
     assert any(run_aggregate(clock, seed, epochs=8).wrote_segments for seed in range(4) for clock in Clock)
 
 

@@ -226,10 +226,10 @@ def equals_the_model(
                 out.append(ingest.frame([batch_of(part)]))
             return out
 
-        whole = frames(rows)
+        complete = frames(rows)
         got: dict[tuple, tuple] = {}
         for number, server in enumerate(servers):
-            mine = [split(frame, spec.layout(), ranges)[number] for frame in whole]
+            mine = [split(frame, spec.layout(), ranges)[number] for frame in complete]
             if chance.random() < 0.4:  # a try that fails half-way
                 junk = frames(epochs[chance.randrange(len(epochs))])
                 server.apply(epoch, [split(frame, spec.layout(), ranges)[number] for frame in junk])
@@ -310,7 +310,7 @@ def test_a_checked_sum_that_overflows_is_refused() -> None:
     assert operator.rows == 0
 
 
-def test_batches_too_large_to_be_one_are_all_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_too_large_to_be_one_are_all_ingested(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strings of more than 2 GiB together stay in several batches; here nothing is put together at all."""
     rows = [(str(i), i, i, i, str(i) * 3, i) for i in range(10)]
     spec = spec_of(None, True)

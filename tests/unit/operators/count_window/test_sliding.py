@@ -226,21 +226,21 @@ def test_nothing_is_left_of_keys_that_are_forgotten(
     operator.close()
 
 
-def test_a_sum_that_leaves_its_range_is_told_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_sum_that_leaves_its_range_is_reported_and_changes_nothing(tmp_path: Path) -> None:
     spec = spec_of(INCREMENTAL, count_size=4, count_slide=2, watermarked=False)
     operator: Any = operator_of(spec, range(spec.shards), memory_bytes=1 << 24, folder=str(tmp_path))
 
-    def told(epoch: int, values: list[int]) -> list[Any]:
+    def reported(epoch: int, values: list[int]) -> list[Any]:
         rows: list[Row] = [("k", i, value, None) for i, value in enumerate(values)]
         operator.apply(epoch, [ingest_of(spec, MIN_MICROS, False, cases.TYPES).frame([cases.batch_of(rows)])])
         batches = operator.advance(epoch, MIN_MICROS, MIN_MICROS)
         return [total for batch in batches for total in batch["total"].to_pylist()]
 
-    assert told(0, [2**62]) == []
+    assert reported(0, [2**62]) == []
     with pytest.raises(SumOverflowError, match=r"operator windows, epoch 1: a sum left the range of bigint .*total"):
-        told(1, [1, 2**62])
+        reported(1, [1, 2**62])
     operator.undo(1)
-    assert told(1, [1, 2, 3]) == [2**62 + 6]
+    assert reported(1, [1, 2, 3]) == [2**62 + 6]
     operator.close()
 
 

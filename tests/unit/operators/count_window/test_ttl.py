@@ -149,5 +149,5 @@ def test_keys_are_forgotten_with_their_open_windows(clock: Clock, store: str, se
 
 
 @pytest.mark.parametrize("store", STORES[:2])
-def test_stories_go_to_disk(store: str) -> None:
+def test_scenarios_spill_to_disk(store: str) -> None:
     assert any(run_windows(clock, store, seed, epochs=8).wrote_segments for seed in range(2) for clock in Clock)

@@ -224,6 +224,6 @@ def test_a_key_that_comes_again_in_the_pane_of_its_last_time_has_one_record(tmp_
     operator.close()
 
 
-def test_stories_go_to_disk() -> None:
+def test_scenarios_spill_to_disk() -> None:
     """The property above says little if all of its keys fit memory."""
     assert any(run_scenario("within", seed, epochs=8).wrote_segments for seed in range(6))

@@ -47,24 +47,24 @@ def _columns(rows: list[tuple[int | None, str | None, int | None]]) -> dict[str,
 @settings(max_examples=150)
 @given(_rows, st.booleans(), st.integers(0, SHARDS))
 def test_every_key_once_with_its_time_to_its_owner(
-    rows: list[tuple[int | None, str | None, int | None]], whole: bool, cut: int
+    rows: list[tuple[int | None, str | None, int | None]], complete: bool, cut: int
 ) -> None:
     columns = _columns(rows)
     hashes = hash_columns(KEYS, columns)
     times = [time for _, _, time in rows if time is not None]
-    found = HintExtractor(_spec(whole_keys=whole), NEVER_HOT).hints(columns, 7, [(0, cut), (cut, SHARDS)])
+    found = HintExtractor(_spec(whole_keys=complete), NEVER_HOT).hints(columns, 7, [(0, cut), (cut, SHARDS)])
     for number, hints in enumerate(found):
         wanted = {hash_ for hash_ in hashes.tolist() if (hash_ % SHARDS >= cut) == bool(number)} if times else set()
         if hints is None:
             assert not wanted
             continue
-        heard = told(hints.batch, hints.time, KEYS)
-        sent, moments, keys = heard.hashes, heard.times, heard.keys
-        assert heard.panes is None
+        received = told(hints.batch, hints.time, KEYS)
+        sent, moments, keys = received.hashes, received.times, received.keys
+        assert received.panes is None
         assert len(sent) == len(hints) == len(set(sent.tolist())) and set(sent.tolist()) == wanted
         assert set(moments.tolist()) == {max(times)} and len(moments) == len(sent)
         assert hints.hashes.column(HASH_COLUMN).to_pylist() == sent.tolist(), "what a server is asked by"
-        if whole:
+        if complete:
             assert keys is not None and HASH_COLUMN not in keys.schema.names
             assert hash_columns(KEYS, {name: keys.column(name) for name in ("k", "s")}).tolist() == sent.tolist()
         else:
@@ -88,9 +88,9 @@ def test_every_pane_that_a_key_has_rows_in(
         }
         sent: list[tuple[int, int]] = []
         if hints is not None:
-            heard = told(hints.batch, hints.time, KEYS)
-            assert heard.panes is not None and heard.keys is None
-            sent = list(zip(heard.hashes.tolist(), heard.panes.tolist(), strict=True))
+            received = told(hints.batch, hints.time, KEYS)
+            assert received.panes is not None and received.keys is None
+            sent = list(zip(received.hashes.tolist(), received.panes.tolist(), strict=True))
         assert len(sent) == len(set(sent)) and set(sent) == wanted
 
 
@@ -108,9 +108,9 @@ def test_hot_keys_send_none_and_cool_down() -> None:
     assert hints is not None and len(hints) == 51, "at first nothing is known to be hot"
     (hints,) = extractor.hints(hot, 4, [(0, SHARDS)])
     assert hints is not None
-    heard = told(hints.batch, hints.time, KEYS)
-    assert set(heard.times.tolist()) == {4}, "without an event time the epoch stands for it"
-    assert hash_columns(KEYS, hot)[0] not in heard.hashes.tolist() and len(hints) == 50
+    received = told(hints.batch, hints.time, KEYS)
+    assert set(received.times.tolist()) == {4}, "without an event time the epoch stands for it"
+    assert hash_columns(KEYS, hot)[0] not in received.hashes.tolist() and len(hints) == 50
     extractor.hints(_columns([(number, "c", 0) for number in range(20_000)]), 5, [(0, SHARDS)])
     (hints,) = extractor.hints(_columns([(1, "a", 0)]), 6, [(0, SHARDS)])
     assert hints is not None and len(hints) == 1
@@ -141,7 +141,7 @@ def test_keys_that_were_pushed_out_are_hinted_again() -> None:
     assert 100_000 < total <= 200_000
 
 
-def test_rows_without_a_time_foretell_nothing() -> None:
+def test_rows_without_a_time_give_no_hint() -> None:
     assert HintExtractor(_spec(), NEVER_HOT).hints(_columns([(1, "a", None)]), 0, [(0, SHARDS)]) == [None]
 
 

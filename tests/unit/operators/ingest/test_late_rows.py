@@ -74,7 +74,7 @@ def last_end(spec: AggregateSpec, time: int) -> int:
 @pytest.mark.parametrize("spec", [WINDOWED, SESSIONS, KEPT], ids=["windows", "sessions", "whole rows"])
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=40)
-def test_every_row_is_lifted_or_handed_out(spec: AggregateSpec, seed: int) -> None:
+def test_every_row_is_ingested_or_handed_out(spec: AggregateSpec, seed: int) -> None:
     rng = random.Random(seed)
     times = [rng.choice([None, rng.randint(-90, 90)]) for _ in range(rng.randint(0, 30))]
     rows: list[Any] = [(rng.choice([None, "a", "ß"]), t, at, rng.choice([None, "x"])) for at, t in enumerate(times)]
@@ -113,7 +113,7 @@ def test_rows_of_a_join_tell_their_side() -> None:
     assert list(rows[0]) == late_columns(batch.schema.names)
 
 
-def test_nobody_is_asked_where_no_row_is_left_out() -> None:
+def test_nothing_is_collected_where_no_row_is_left_out() -> None:
     taker = Taker()
     counts = IngestCounts(late_taker=taker)
     ingest = ingest_of(WINDOWED, 0, False, TYPES)

@@ -181,13 +181,13 @@ def test_steps_may_be_as_small_as_they_like(kind: str, how: How, seed: int) -> N
         run_scenario(kind, how, seed, epochs=6)
 
 
-def test_stories_go_to_disk() -> None:
+def test_scenarios_spill_to_disk() -> None:
     """The property above says little if all of its rows fit memory."""
     assert any(run_scenario("interval", How.LEFT_OUTER, seed, epochs=8).wrote_segments for seed in range(6))
 
 
 @pytest.mark.parametrize("matched", [0, 1])
-def test_rows_that_two_servers_have_numbered_alike_are_told_apart(matched: int) -> None:
+def test_rows_that_two_servers_have_numbered_alike_are_distinguished(matched: int) -> None:
     """Both shards' rows were the first of their epoch; then one server has both shards, and one row has a match."""
     spec = replace(draw_spec("ttl", How.LEFT_OUTER, random.Random(0)), shards=2, ttl=Micros(10), time_name=None)
     hashes = {("a", 0): 0, ("a", 1): 1}

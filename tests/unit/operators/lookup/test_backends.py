@@ -74,8 +74,8 @@ def drawn(key_types: tuple[str, ...], columns: tuple[str, ...], count: int) -> t
     return kept, rows
 
 
-def check(backend: Any, spec: LookupSpec, table: Rows, asked: Rows) -> None:
-    keys = list(asked)
+def check(backend: Any, spec: LookupSpec, table: Rows, looked_up: Rows) -> None:
+    keys = list(looked_up)
     random.shuffle(keys)
     asker = Asker(spec, backend)
     try:
@@ -84,8 +84,8 @@ def check(backend: Any, spec: LookupSpec, table: Rows, asked: Rows) -> None:
         assert answer.there.tolist() == [key in table for key in keys]
         for value, array in zip(spec.values, answer.values, strict=True):
             assert array.type == arrow_type(value.type, large=True)
-        said = list(zip(*(array.to_pylist() for array in answer.values)))
-        assert [row for row, key in zip(said, keys) if key in table] == [table[key] for key in keys if key in table]
+        message = list(zip(*(array.to_pylist() for array in answer.values)))
+        assert [row for row, key in zip(message, keys) if key in table] == [table[key] for key in keys if key in table]
         assert not asker.ask([array.slice(0, 0) for array in arrays]).there.any()
     finally:
         asker.close()
@@ -124,7 +124,7 @@ def redis_table(redis: RedisServer, keys: tuple[str, ...], database: int = 0, **
 @pytest.mark.parametrize("keys", [("string",), ("bigint",), ("date", "int")])
 def test_redis_hashes(redis: RedisServer, keys: tuple[str, ...]) -> None:
     columns = tuple(COLUMNS)
-    table, asked = drawn(keys, columns, 1500)  # more than one round trip
+    table, looked_up = drawn(keys, columns, 1500)  # more than one round trip
     prefix = f"{'-'.join(keys)}:"
     commands = [
         [
@@ -137,16 +137,16 @@ def test_redis_hashes(redis: RedisServer, keys: tuple[str, ...]) -> None:
     say(redis, *commands, database=3)
     described = redis_table(redis, keys, 3, prefix=prefix)
     spec = spec_of(described, keys, columns)
-    check(RedisTable(spec, dict(described.options)), spec, table, asked)
+    check(RedisTable(spec, dict(described.options)), spec, table, looked_up)
 
 
 @pytest.mark.parametrize("column", ["text", "blob", "big", "at"])
 def test_redis_strings(redis: RedisServer, column: str) -> None:
-    table, asked = drawn(("string",), (column,), 40)
+    table, looked_up = drawn(("string",), (column,), 40)
     say(redis, *([b"SET", f"{column}/".encode() + text(key[0]), text(row[0])] for key, row in table.items()))
     described = redis_table(redis, ("string",), prefix=f"{column}/")
     spec = spec_of(described, ("string",), (column,))
-    check(RedisTable(spec, dict(described.options)), spec, table, asked)
+    check(RedisTable(spec, dict(described.options)), spec, table, looked_up)
 
 
 def test_redis_refuses_in_words_without_the_password(redis: RedisServer) -> None:
@@ -179,7 +179,7 @@ def test_a_redis_server_that_comes_back_is_asked_again(redis: RedisServer) -> No
     asker.close()
 
 
-def test_an_url_is_refused_without_being_told() -> None:
+def test_an_url_is_refused_without_being_shown() -> None:
     for url in ("redis://:pw-1@x:y", "http://:pw-1@host", "redis://:pw-1@", "redis://:pw-1@host/a", "redis://h?x=pw-1"):
         with pytest.raises(AnalysisError) as refused:
             tr.table.redis(url, "k", "v string")
@@ -207,11 +207,11 @@ def write(path: Path, spec: LookupSpec, table: Rows, files: int) -> None:
     ("keys", "bucket_bytes"), [(("string",), 1 << 30), (("bigint",), 5000), (("date", "int"), 900)]
 )
 def test_parquet(tmp_path: Path, keys: tuple[str, ...], bucket_bytes: int) -> None:
-    table, asked = drawn(keys, tuple(COLUMNS), 300)
+    table, looked_up = drawn(keys, tuple(COLUMNS), 300)
     described = tr.table.parquet(str(tmp_path / "t"), [f"k{n}" for n in range(len(keys))])
     spec = spec_of(described, keys, tuple(COLUMNS))
     write(tmp_path / "t", spec, {**table, (None,) * len(keys): next(iter(table.values()))}, files=3)
-    check(ParquetTable(spec, dict(described.options), str(tmp_path), bucket_bytes), spec, table, asked)
+    check(ParquetTable(spec, dict(described.options), str(tmp_path), bucket_bytes), spec, table, looked_up)
 
 
 def test_parquet_says_what_is_wrong(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ SQL = ("text", "blob", "big", "small", "real")
 def test_dbapi(tmp_path: Path, keys: tuple[str, ...], style: str) -> None:
     path = str(tmp_path / "t.db")
     names = [f"k{n}" for n in range(len(keys))]
-    table, asked = drawn(keys, SQL, 120)
+    table, looked_up = drawn(keys, SQL, 120)
     with sqlite3.connect(path) as base:
         base.execute(f"create table t ({', '.join([*names, *SQL])})")
         marks = ", ".join("?" * (len(names) + len(SQL)))
@@ -247,7 +247,7 @@ def test_dbapi(tmp_path: Path, keys: tuple[str, ...], style: str) -> None:
         lambda: sqlite3.connect(path, check_same_thread=False), query, names, "x string", paramstyle=style, batch=50
     )
     spec = spec_of(described, keys, SQL)
-    check(DbApiTable(spec, dict(described.options)), spec, table, asked)
+    check(DbApiTable(spec, dict(described.options)), spec, table, looked_up)
 
 
 @pytest.mark.parametrize("keys", [("string",), ("bigint", "int")])
@@ -279,17 +279,17 @@ def test_dbapi_says_what_is_wrong(tmp_path: Path) -> None:
         base.executemany("insert into t values (?, ?)", [(1, 1), (1, 2)])
     base.close()
 
-    def asked(query: str, where: str = path) -> None:
+    def open_table(query: str, where: str = path) -> None:
         described = tr.table.dbapi(lambda: sqlite3.connect(where), query, "k0", "big bigint", onConnectionLoss="fail")
         spec = spec_of(described, ("int",), ("big",))
         Asker(spec, DbApiTable(spec, dict(described.options))).ask([pa.array([1], pa.int32())])
 
-    for query, said in (
+    for query, message in (
         ("select * from t where k0 in ({keys})", "more than one row for key"),
         ("select big from t where k0 in ({keys})", "gives no column 'k0'"),
         ("select k0, 'x' as big from t where k0 in ({keys}) limit 1", "column 'big' is not a bigint"),
     ):
-        with pytest.raises(TableError, match=said):
-            asked(query)
+        with pytest.raises(TableError, match=message):
+            open_table(query)
     with pytest.raises(TableError, match="cannot be reached: OperationalError"):
-        asked("select * from t where k0 in ({keys})", str(tmp_path / "no" / "t.db"))
+        open_table("select * from t where k0 in ({keys})", str(tmp_path / "no" / "t.db"))

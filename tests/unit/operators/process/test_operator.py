@@ -258,6 +258,6 @@ def test_every_call_sees_and_keeps_what_a_dictionary_would(seed: int) -> None:
     run_scenario(seed, epochs=12)
 
 
-def test_stories_go_to_disk() -> None:
+def test_scenarios_spill_to_disk() -> None:
     """The property above says little if all of its records fit memory."""
     assert any(run_scenario(seed, epochs=8).wrote_segments for seed in range(6))

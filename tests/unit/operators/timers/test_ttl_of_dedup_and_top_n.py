@@ -109,7 +109,7 @@ def test_groups_are_forgotten_with_their_best_rows(clock: Clock, seed: int) -> N
     run_top_n(clock, seed, epochs=12)
 
 
-def test_stories_go_to_disk() -> None:
+def test_scenarios_spill_to_disk() -> None:
     assert any(run_top_n(clock, seed, epochs=8).wrote_segments for seed in range(3) for clock in Clock)
 
 

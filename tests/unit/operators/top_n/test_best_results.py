@@ -72,7 +72,7 @@ def sorted_by(spec: AggregateSpec, groups: dict[tuple[Any, ...], list[Row]]) -> 
     """The best rows of each group, by the model of ``topN``."""
     best = spec.best
     assert best is not None
-    asked = TopNSpec(
+    requested = TopNSpec(
         name="t",
         keys=spec.keys,
         rows=spec.rows,
@@ -90,7 +90,7 @@ def sorted_by(spec: AggregateSpec, groups: dict[tuple[Any, ...], list[Row]]) -> 
     )
     out: Answers = {}
     for group, rows in groups.items():
-        model = TopNModel(asked)
+        model = TopNModel(requested)
         model.rows[group] = [dict(zip(("k", "ts", "v", "s"), row, strict=True)) for row in rows]
         chosen = model.best(group)
         # The event time is that of the window, whichever rows are its best.

@@ -55,8 +55,8 @@ def test_a_record_is_read_once(prefetch: str, tmp_path: Path) -> None:
     spilled = top.metrics()["spilledRecords"]
     # Even keys get a better row, odd ones one that is none of their two best.
     top.apply(3, [frame(EVERYONE, np.where(EVERYONE % 2, 5, 99))])
-    told = top.metrics()
-    assert told["spilledHits"] + told["spilledMisses"] == spilled, (
+    reported = top.metrics()
+    assert reported["spilledHits"] + reported["spilledMisses"] == spilled, (
         "what is ranked need not be read again to be replaced"
     )
     assert shown(top.advance(3, NO_WATERMARK, NO_WATERMARK)) == {key: [99, 20] for key in range(0, KEYS, 2)}
@@ -75,6 +75,6 @@ def test_what_stays_on_disk_is_kept_near(tmp_path: Path) -> None:
     missed = top.metrics()["spilledMisses"]
     assert missed > 0
     top.apply(4, [frame(some, worse)])
-    told = top.metrics()
-    assert (told["spilledMisses"], told["spilledHits"]) == (missed, missed)
+    reported = top.metrics()
+    assert (reported["spilledMisses"], reported["spilledHits"]) == (missed, missed)
     top.close()

@@ -134,9 +134,9 @@ def check(
         assert lines == Counter(line for group in wanted for line in now[group])
         return
     # Of windows that overlap, some are said again that share a pane with those that changed: whole, and as they are.
-    said = {group for group, shown in now.items() if shown and lines[shown[0]]}
-    assert said >= wanted
-    assert lines == Counter(line for group in said for line in now[group])
+    emitted = {group for group, shown in now.items() if shown and lines[shown[0]]}
+    assert emitted >= wanted
+    assert lines == Counter(line for group in emitted for line in now[group])
 
 
 class BestRows(Scenario):
@@ -201,6 +201,6 @@ def test_steps_may_be_as_small_as_they_like(kind: str, seed: int) -> None:
         run_scenario(kind, seed, epochs=6)
 
 
-def test_stories_go_to_disk() -> None:
+def test_scenarios_spill_to_disk() -> None:
     """The property above says little if all of its rows fit memory."""
     assert any(run_scenario("all time", seed, epochs=8).wrote_segments for seed in range(6))

@@ -94,12 +94,12 @@ def of_a_batch(times: np.ndarray) -> Any:
         (lambda times: 1 // 0, "raised ZeroDivisionError(.|\n)*1 // 0"),
     ],
 )
-def test_what_breaks_its_promise_is_told(function: Callable[..., object], message: str) -> None:
+def test_what_breaks_its_promise_is_reported(function: Callable[..., object], message: str) -> None:
     with pytest.raises(UserFunctionError, match=f"operator windows, epoch 7: function .*{message}"):
         Assigner(custom(function), epoch=7).windows(TIMES)
 
 
-def test_a_function_that_cannot_be_loaded_is_told() -> None:
+def test_a_function_that_cannot_be_loaded_is_reported() -> None:
     with pytest.raises(UserFunctionError, match="operator windows: the function of a custom window cannot be loaded"):
         Assigner(spec_of(INCREMENTAL, custom=CustomSpec("bm90aGluZw==")))
 
@@ -194,7 +194,7 @@ def test_windows_are_read_ahead_by_their_ends_or_by_the_users_estimate(tmp_path:
     assert prefetched(tmp_path, None, Tuning(read_batch_ratio=0.5)) > ahead
 
 
-def test_an_estimate_that_fails_is_told(tmp_path: Path) -> None:
+def test_an_estimate_that_fails_is_reported(tmp_path: Path) -> None:
     def fails(starts: np.ndarray, ends: np.ndarray, newest: np.ndarray) -> Any:
         raise LookupError("no idea")
 

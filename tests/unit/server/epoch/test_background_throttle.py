@@ -20,7 +20,7 @@ def _waiter(throttle: BackgroundThrottle) -> tuple[threading.Thread, threading.E
     return thread, through
 
 
-def test_without_a_rush_nobody_waits() -> None:
+def test_without_foreground_work_nothing_waits() -> None:
     throttle = BackgroundThrottle(StillClock())
     throttle.wait()
     throttle.mark_busy()
@@ -28,7 +28,7 @@ def test_without_a_rush_nobody_waits() -> None:
     throttle.wait()
 
 
-def test_a_rush_is_waited_for_until_it_is_over() -> None:
+def test_background_work_waits_until_the_foreground_is_done() -> None:
     throttle = BackgroundThrottle(StillClock())  # at whose time nobody waits too long
     throttle.mark_busy()
     thread, through = _waiter(throttle)
@@ -38,7 +38,7 @@ def test_a_rush_is_waited_for_until_it_is_over() -> None:
     assert through.is_set()
 
 
-def test_a_rush_without_an_end_counts_no_more_after_a_while() -> None:
+def test_foreground_work_without_an_end_stops_counting_after_a_while() -> None:
     clock = StillClock()
     throttle = BackgroundThrottle(clock)
     throttle.mark_busy()
@@ -46,7 +46,7 @@ def test_a_rush_without_an_end_counts_no_more_after_a_while() -> None:
     throttle.wait()
 
 
-def test_nobody_waits_for_long_however_often_there_is_a_rush() -> None:
+def test_background_work_waits_a_bounded_time_however_busy_the_foreground() -> None:
     clock = StillClock()
     throttle = BackgroundThrottle(clock)
     throttle.mark_busy()

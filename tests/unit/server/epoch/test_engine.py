@@ -55,7 +55,7 @@ def test_every_step_happens_once_however_often_it_is_asked_for(server: Bench) ->
     assert server.checkpoint.written == [Attempt(0, 0)]
 
 
-def test_other_winners_for_a_prepared_try_are_refused(server: Bench) -> None:
+def test_other_committed_attempts_for_a_prepared_try_are_refused(server: Bench) -> None:
     server.engine.prepare(request(0, 0, committed_attempts=(server.stage(0, 0, 7, 0, (1,)),)))
     with pytest.raises(StateServerError, match="other winners"):
         server.engine.prepare(request(0, 0, committed_attempts=(CommittedAttempt(0, 8, 1, 1),)))
@@ -145,7 +145,7 @@ def test_a_forgotten_epoch_is_over(server: Bench) -> None:
         server.engine.forget(request(1, 0))
 
 
-def test_an_emission_stays_until_the_next_advance(server: Bench) -> None:
+def test_an_output_stays_until_the_next_advance(server: Bench) -> None:
     server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
     server.engine.prepare(request(1, 0, committed_attempts=(server.stage(1, 0, 8, 0, (2,)),)))
     server.engine.apply(request(1, 0))
@@ -156,7 +156,7 @@ def test_an_emission_stays_until_the_next_advance(server: Bench) -> None:
         emitted(server, 0, 0)
 
 
-def test_a_large_emission_is_not_inlined(server: Bench) -> None:
+def test_a_large_output_is_not_inlined(server: Bench) -> None:
     committed_attempt = server.stage(0, 0, 7, 0, (1, 2))
     result = server.engine.run_epoch(request(0, 0, committed_attempts=(committed_attempt,), inline_bytes=8))
     assert result.batches is None

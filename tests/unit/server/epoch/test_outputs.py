@@ -61,7 +61,7 @@ def test_a_reader_that_comes_first_waits(outputs: Outputs, pool: ThreadPoolExecu
     assert numbers(outputs.read(NAME, at)) == [1, 2], "any number of times"
 
 
-def test_who_waits_for_a_try_that_fails_is_told(outputs: Outputs, pool: ThreadPoolExecutor) -> None:
+def test_a_reader_of_a_try_that_fails_gets_the_error(outputs: Outputs, pool: ThreadPoolExecutor) -> None:
     reader = reading(pool, outputs, Attempt(0, 0))
     outputs.fail(Attempt(0, 0), "the sum is too large")
     with pytest.raises(StateServerError, match="will not come: the sum is too large"):
@@ -75,14 +75,14 @@ def test_who_waits_for_a_try_that_fails_is_told(outputs: Outputs, pool: ThreadPo
     assert numbers(reader.result(LATER)) == [3]
 
 
-def test_who_waits_for_a_try_that_is_over_is_told(outputs: Outputs, pool: ThreadPoolExecutor) -> None:
+def test_a_reader_of_a_try_that_is_over_gets_an_error(outputs: Outputs, pool: ThreadPoolExecutor) -> None:
     reader = reading(pool, outputs, Attempt(0, 0))
     outputs.begin(Attempt(0, 1))
     with pytest.raises(StateServerError, match="is gone"):
         reader.result(LATER)
 
 
-def test_who_waits_is_told_when_the_server_ends(outputs: Outputs, pool: ThreadPoolExecutor) -> None:
+def test_a_reader_gets_an_error_when_the_server_ends(outputs: Outputs, pool: ThreadPoolExecutor) -> None:
     reader = reading(pool, outputs, Attempt(5, 0))
     outputs.close()
     with pytest.raises(StateServerError, match="the server ends"):

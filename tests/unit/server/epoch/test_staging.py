@@ -29,7 +29,7 @@ def numbers(staging: Staging, at: Attempt, committed_attempts: list[CommittedAtt
     return found
 
 
-def test_winners_come_in_partition_order_and_losers_go(staging: Staging) -> None:
+def test_committed_attempts_come_in_partition_order_and_losers_go(staging: Staging) -> None:
     second = stage(staging, 0, 0, 11, 1, (3,), (4,))
     stage(staging, 0, 0, 12, 0, (1, 2))  # a speculative copy that lost
     first = stage(staging, 0, 0, 15, 0, (1, 2))
@@ -37,7 +37,7 @@ def test_winners_come_in_partition_order_and_losers_go(staging: Staging) -> None
     assert staging.staged_bytes == 0
 
 
-def test_a_zombie_is_refused_once_the_winners_are_known(staging: Staging) -> None:
+def test_a_zombie_is_refused_once_the_committed_attempts_are_known(staging: Staging) -> None:
     late = staging.open(key(0, 0, 12, 0))
     staging.add(late, FakeFrame((9,)).to_batch())
     assert numbers(staging, Attempt(0, 0), [stage(staging, 0, 0, 11, 0, (1,))]) == [1]
@@ -52,7 +52,7 @@ def test_a_zombie_is_refused_once_the_winners_are_known(staging: Staging) -> Non
 
 
 @pytest.mark.parametrize(
-    ("committed_attempt", "said"),
+    ("committed_attempt", "message"),
     [
         (CommittedAttempt(0, 99, 2, 0), "partition 0 attempt 99: 2 rows missing"),
         (CommittedAttempt(1, 7, 2, 0), "staged for partition 0"),
@@ -61,15 +61,15 @@ def test_a_zombie_is_refused_once_the_winners_are_known(staging: Staging) -> Non
     ],
 )
 def test_what_is_missing_or_wrong_is_named_and_nothing_is_taken(
-    staging: Staging, committed_attempt: CommittedAttempt, said: str
+    staging: Staging, committed_attempt: CommittedAttempt, message: str
 ) -> None:
     right = stage(staging, 0, 0, 7, 0, (1, 2))
-    with pytest.raises(StateServerError, match=said):
+    with pytest.raises(StateServerError, match=message):
         staging.select(OPERATOR, Attempt(0, 0), [committed_attempt])
     assert numbers(staging, Attempt(0, 0), [right]) == [1, 2]
 
 
-def test_two_winners_of_one_partition_are_refused(staging: Staging) -> None:
+def test_two_committed_attempts_of_one_partition_are_refused(staging: Staging) -> None:
     committed_attempts = [stage(staging, 0, 0, 7, 0, (1,)), stage(staging, 0, 0, 8, 0, (1,))]
     with pytest.raises(StateServerError, match="two winners"):
         staging.select(OPERATOR, Attempt(0, 0), committed_attempts)

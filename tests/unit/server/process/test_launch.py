@@ -123,7 +123,7 @@ def test_tls(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
         StateClient(found, replace(common.access, tls_roots=None, timeout_s=1.0)).status()
 
 
-def test_it_ends_when_told_and_leaves_nothing(common: ServerConfig, executor: StandIn, short_path: Path) -> None:
+def test_it_ends_on_request_and_leaves_nothing(common: ServerConfig, executor: StandIn, short_path: Path) -> None:
     found = start(common, executor, short_path)
     client = StateClient(found, common.access)
     client.open(range(SHARDS))
@@ -176,10 +176,10 @@ def test_calls_to_a_dead_server_do_not_hold_up_its_successor(
     first = start(common, executor, short_path)
     os.kill(first.pid, signal.SIGKILL)
     assert eventually(lambda: not running(first.pid))
-    asked: list[bool] = []
+    requested: list[bool] = []
 
     def ask() -> None:
-        while not asked:
+        while not requested:
             with pytest.raises(StateServerError):
                 connect(first, common.access).status(5.0)
 
@@ -187,7 +187,7 @@ def test_calls_to_a_dead_server_do_not_hold_up_its_successor(
     asking.start()
     second = start(common, executor, short_path)
     connect(second, common.access).open(range(SHARDS))
-    asked.append(True)
+    requested.append(True)
     asking.join(10)
     disconnect(common.run)
 
@@ -224,17 +224,17 @@ def test_nothing_but_the_suspect_is_killed(tmp_path: Path, executor: StandIn, sh
 
 
 @pytest.mark.parametrize(
-    ("stored", "said"), [(None, "is missing there"), ("of run b", "is not what the driver has written")]
+    ("stored", "message"), [(None, "is missing there"), ("of run b", "is not what the driver has written")]
 )
 def test_a_location_that_is_not_the_drivers_is_refused(
-    tmp_path: Path, executor: StandIn, short_path: Path, stored: str | None, said: str
+    tmp_path: Path, executor: StandIn, short_path: Path, stored: str | None, message: str
 ) -> None:
     store = tmp_path / "store"
     (store / "log").mkdir(parents=True)
     if stored is not None:
         (store / "log" / "7").write_text(stored)
     wrong = config(store, proof=("log/7", "run a"))
-    with pytest.raises(CheckpointError, match=f"executor on far does not see .* {store} .*/log/7 {said}.* share"):
+    with pytest.raises(CheckpointError, match=f"executor on far does not see .* {store} .*/log/7 {message}.* share"):
         start(wrong, executor, short_path, host="far")
     assert left_over(short_path) == []
 

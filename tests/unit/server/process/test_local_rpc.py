@@ -35,12 +35,12 @@ class Service:
     """Answers, refuses, fails, or takes its time."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, bytes]] = []
-        self.told = threading.Event()
+        self.received: list[tuple[str, bytes]] = []
+        self.reported = threading.Event()
         self.go_on = threading.Event()
 
     def act(self, name: str, body: pa.Buffer) -> Sequence[bytes | pa.Buffer]:
-        self.heard.append((name, body.to_pybytes()))
+        self.received.append((name, body.to_pybytes()))
         if name == "echo":
             return [body, b"", body]
         if name == "fenced":
@@ -50,7 +50,7 @@ class Service:
         if name == "slow":
             assert self.go_on.wait(20)
         if name == "told":
-            self.told.set()
+            self.reported.set()
         return []
 
 
@@ -79,7 +79,7 @@ def caller(path: str) -> Iterator[LocalRpcClient]:
 def test_a_call_and_its_answer(caller: LocalRpcClient, service: Service) -> None:
     assert caller.call("echo", b"abc", 10) == [b"abc", b"", b"abc"]
     assert caller.call("nothing", b"", 10) == []
-    assert service.heard == [("echo", b"abc"), ("nothing", b"")]
+    assert service.received == [("echo", b"abc"), ("nothing", b"")]
 
 
 @settings(max_examples=20, deadline=None)
@@ -107,7 +107,7 @@ def test_a_message_that_breaks_off(path: str) -> None:
             receive(there)
 
 
-def test_errors_are_told_by_their_kind(caller: LocalRpcClient) -> None:
+def test_errors_keep_their_kind(caller: LocalRpcClient) -> None:
     with pytest.raises(Refused) as refused:
         caller.call("fenced", b"", 10)
     assert isinstance(refused.value.refusal.error("server 1"), FencedError)
@@ -121,7 +121,7 @@ def test_calls_at_once(caller: LocalRpcClient, service: Service) -> None:
     """One that takes its time holds up nobody else."""
     with ThreadPoolExecutor(1) as other:
         slow = other.submit(caller.call, "slow", b"", 20)
-        while not service.heard:
+        while not service.received:
             pass
         assert caller.call("echo", b"x", 10)[0] == b"x"
         service.go_on.set()
@@ -135,35 +135,35 @@ def test_an_answer_that_comes_too_late_is_no_answer_to_the_next_call(caller: Loc
     assert caller.call("echo", b"next", 10)[0] == b"next"
 
 
-def test_what_is_told_is_waited_for_later(caller: LocalRpcClient, service: Service) -> None:
+def test_a_one_way_call_is_waited_for_later(caller: LocalRpcClient, service: Service) -> None:
     names = ["broken", "fenced", "slow"]
     for name in names:
         caller.tell(name, b"x", 10)
     assert caller.call("echo", b"y", 10)[0] == b"y", "it stands behind nothing that was told"
     service.go_on.set()
-    caller.heard(10)
-    heard = [name for name, _ in service.heard]
-    assert [name for name in heard if name != "echo"] == names, "in its order, whatever failed"
-    caller.heard(10)
+    caller.received(10)
+    received = [name for name, _ in service.received]
+    assert [name for name in received if name != "echo"] == names, "in its order, whatever failed"
+    caller.received(10)
 
 
-def test_much_that_is_told(caller: LocalRpcClient, service: Service) -> None:
+def test_many_one_way_calls(caller: LocalRpcClient, service: Service) -> None:
     """More than a socket takes in answers that nobody reads."""
     count = 5_000
     for number in range(count):
         caller.tell("echo", b"x" * 500 + str(number).encode(), 10)
-    caller.heard(10)
-    assert [int(body[500:]) for _, body in service.heard] == list(range(count))
+    caller.received(10)
+    assert [int(body[500:]) for _, body in service.received] == list(range(count))
 
 
-def test_what_was_told_and_never_heard(caller: LocalRpcClient, service: Service) -> None:
+def test_one_way_calls_that_never_arrive(caller: LocalRpcClient, service: Service) -> None:
     caller.tell("slow", b"", 10)
     with pytest.raises(TimeoutError):
-        caller.heard(0.05)
-    caller.heard(10)  # of what is given up nothing is left to wait for
+        caller.received(0.05)
+    caller.received(10)  # of what is given up nothing is left to wait for
     caller.tell("told", b"", 10)
-    assert service.told.wait(10), "on a connection of its own"
-    caller.heard(10)
+    assert service.reported.wait(10), "on a connection of its own"
+    caller.received(10)
     service.go_on.set()
 
 
@@ -172,7 +172,7 @@ def test_only_this_user_and_only_with_the_token(path: str, service: Service) -> 
     for wrong in ("", "another", SECRET + "x"):
         with pytest.raises(WrongToken):
             LocalRpcClient(path, wrong).call("echo", b"x", 10)
-    assert not service.heard
+    assert not service.received
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_who_says_what_nobody_understands_is_left(
                 pass
         except ConnectionResetError:
             pass
-    assert not service.heard
+    assert not service.received
     assert LocalRpcClient(path, SECRET).call("echo", b"x", 10)[0] == b"x", "others are served as before"
 
 
@@ -227,7 +227,7 @@ def test_a_call_under_way_is_answered_before_the_line_closes(short_path: Path, s
     idle.call("echo", b"", 10)
     with ThreadPoolExecutor(2) as other:
         slow = other.submit(caller.call, "slow", b"", 20)
-        while ("slow", b"") not in service.heard:
+        while ("slow", b"") not in service.received:
             pass
         closing = other.submit(line.close, 20.0)
         with pytest.raises(OSError):
@@ -312,10 +312,12 @@ def test_what_somebody_wanted_who_has_left_is_not_begun(
         LocalRpcClient(path, SECRET).call("told", b"", 0.05)
     go_on.set()
     assert LocalRpcClient(path, SECRET).call("echo", b"x", 10)[0] == b"x"
-    assert not service.told.wait(0.2)
+    assert not service.reported.wait(0.2)
 
 
-def test_an_error_that_no_text_can_hold_is_told(path: str, monkeypatch: pytest.MonkeyPatch, service: Service) -> None:
+def test_an_error_that_no_text_can_hold_is_reported(
+    path: str, monkeypatch: pytest.MonkeyPatch, service: Service
+) -> None:
     monkeypatch.setattr(service, "heard", _Unwilling())
     monkeypatch.setattr(
         logging.getLogger("tailrace.server.transport.refusal"), "disabled", True

@@ -38,7 +38,7 @@ def test_every_reader_gets_all_rows(
     assert all(path.name.startswith("spare-") for path in folder.iterdir())
 
 
-def test_a_shorter_emission_after_a_longer_one_is_all_that_is_read(tmp_path: Path) -> None:
+def test_a_shorter_output_after_a_longer_one_is_all_that_is_read(tmp_path: Path) -> None:
     for rows in (1000, 3, 500, 0):
         sent = [batch_of([(number, str(rows), 0) for number in range(rows)])]
         name = handed(sent, str(tmp_path), 1)

@@ -27,11 +27,11 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.told: list[StagedFile] = []
+        self.announced: list[StagedFile] = []
         self.parts: list[StagedPart] = []
 
     def act(self, name: str, body: bytes) -> None:
-        self.told.append(StagedFile.from_json(body))
+        self.announced.append(StagedFile.from_json(body))
 
     def tell(self, name: str, body: bytes) -> None:
         self.parts.append(StagedPart.from_json(body))
@@ -50,7 +50,7 @@ class Server:
         with self.writer(epoch) as writer:
             writer.write(frame)
             writer.finish()
-        return [Frame.from_batch(batch, WORDS) for batch in frames_in(str(self.folder), self.told[-1])]
+        return [Frame.from_batch(batch, WORDS) for batch in frames_in(str(self.folder), self.announced[-1])]
 
 
 @pytest.fixture
@@ -74,10 +74,13 @@ def test_frames_come_back_as_they_were(
         for frame in frames:
             writer.write(frame)
         receipt = writer.finish()
-    (told,) = server.told
-    back = [Frame.from_batch(batch, WORDS) for batch in frames_in(str(server.folder), told)]
+    (announced,) = server.announced
+    back = [Frame.from_batch(batch, WORDS) for batch in frames_in(str(server.folder), announced)]
     assert [frame.checksum() for frame in back] == [frame.checksum() for frame in frames]
-    assert (receipt.frames, receipt.rows) == (len(frames), sum(frame.n for frame in frames)) and told.receipt == receipt
+    assert (receipt.frames, receipt.rows) == (
+        len(frames),
+        sum(frame.n for frame in frames),
+    ) and announced.receipt == receipt
     del back
     assert not server.files()
 
@@ -96,12 +99,12 @@ def test_parts_are_the_same_frames(
                 writer.part()  # nothing was written since
         receipt = writer.finish()
     assert [part.number for part in server.parts] == list(range(sum(cut for *_, cut in written)))
-    assert len(server.told) == bool(written)
+    assert len(server.announced) == bool(written)
     back = []
-    for told in (*server.parts, *server.told):
-        back += [Frame.from_batch(batch, WORDS) for batch in frames_in(str(server.folder), told)]
+    for announced in (*server.parts, *server.announced):
+        back += [Frame.from_batch(batch, WORDS) for batch in frames_in(str(server.folder), announced)]
     assert [frame.checksum() for frame in back] == [frame_of(*each[:2]).checksum() for each in written]
-    assert all((told.receipt, told.parts) == (receipt, len(server.parts)) for told in server.told)
+    assert all((announced.receipt, announced.parts) == (receipt, len(server.parts)) for announced in server.announced)
     del back
     assert not server.files()
 
@@ -111,7 +114,7 @@ def test_a_file_is_private_and_goes_with_a_sender_that_gives_up(server: Server) 
         writer.write(frame_of(3, b"abc"))
         (name,) = server.files()
         assert (server.folder / name).stat().st_mode & 0o777 == 0o600
-    assert not server.told
+    assert not server.announced
 
 
 def test_files_of_dead_senders_are_swept_once_their_epoch_is_over(server: Server) -> None:
@@ -129,30 +132,30 @@ def test_no_other_file_is_taken(server: Server, name: str) -> None:
         shared_file.take(str(server.folder), name)
 
 
-def test_a_file_that_is_shorter_than_told_is_refused(server: Server) -> None:
+def test_a_file_that_is_shorter_than_announced_is_refused(server: Server) -> None:
     with server.writer() as writer:
         writer.write(frame_of(3, b""))
         writer.finish()
-    (told,) = server.told
+    (announced,) = server.announced
     with pytest.raises(ValueError, match="holds"):
-        frames_in(str(server.folder), replace(told, sizes=(*told.sizes, 8, 0, 8)))
+        frames_in(str(server.folder), replace(announced, sizes=(*announced.sizes, 8, 0, 8)))
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.binary(max_size=19), st.integers(0, 3)), min_size=1, max_size=12))
 def test_a_file_is_used_again_only_when_nothing_looks_at_it(
-    tmp_path_factory: pytest.TempPathFactory, story: list[tuple[int, bytes, int]]
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, bytes, int]]
 ) -> None:
     """Frames of all sizes come; some are held for a while, and stay what they were."""
     server = Server(tmp_path_factory.mktemp("server"))
     held: list[tuple[list[Frame], int]] = []
-    for number, (rows, heap, drop) in enumerate(story):
+    for number, (rows, heap, drop) in enumerate(steps):
         sent = frame_of(rows, heap + bytes([number]))
         held.append((server.receive(sent), sent.checksum()))
         del held[:drop]
         assert all([frame.checksum() for frame in frames] == [wanted] for frames, wanted in held)
         assert len(server.files()) == len(held)
     most = len(server.inodes())
-    assert most <= len(story)
+    assert most <= len(steps)
     held.clear()
     assert not server.files() and len(server.inodes()) == most
 
@@ -204,5 +207,5 @@ def test_what_is_mapped_outlives_its_name(server: Server) -> None:
     with server.writer() as writer:
         writer.write(frame_of(1000, b"x" * 100))
         writer.finish()
-    (batch,) = frames_in(str(server.folder), server.told[0])
+    (batch,) = frames_in(str(server.folder), server.announced[0])
     assert isinstance(batch, pa.RecordBatch) and Frame.from_batch(batch, WORDS).n == 1000

@@ -50,7 +50,7 @@ def status(name: str, rows: int, **metrics: float) -> OperatorStatus:
 @pytest.fixture
 def progress() -> EpochProgress:
     stages = plan().stages
-    told = [
+    statuses = [
         [status("aggregate", 4, prefetchHits=3, prefetchMisses=1, diskBytes=30, diskLiveBytes=20, compactions=1),
          status("aggregate", 6, prefetchHits=6, prefetchMisses=0, diskBytes=30, diskLiveBytes=20, compactions=2)],
         [status("aggregate-2", 1, segments=0), status("aggregate-2", 1, segments=0)],
@@ -59,7 +59,7 @@ def progress() -> EpochProgress:
     return EpochProgress(
         query=QueryIdentity("0011223344556677", "q", "id", "run id"),
         operators=tuple(
-            OperatorProgress.of(stage, of, *rows) for stage, of, rows in zip(stages, told, dropped, strict=True)
+            OperatorProgress.of(stage, of, *rows) for stage, of, rows in zip(stages, statuses, dropped, strict=True)
         ),
         epoch=7,
         tries=1,

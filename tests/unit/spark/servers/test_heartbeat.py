@@ -24,7 +24,7 @@ class Servers:
     def __init__(self, *servers: ServerAddress) -> None:
         self.servers = list(servers)
         self.hung: set[str] = set()
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.told_one = threading.Event()
         self.answered = threading.Semaphore(0)
         self._ends = threading.Event()
@@ -37,7 +37,7 @@ class Servers:
 
     def silent(self, server: ServerAddress, silent_s: float) -> None:
         assert silent_s > TIMEOUT_S
-        self.told.append(server.server)
+        self.reported.append(server.server)
         self.told_one.set()
 
     def started(self) -> Heartbeat:
@@ -54,16 +54,16 @@ def far(name: str) -> ServerAddress:
     return ServerAddress(name, f"grpc://{name}", "elsewhere", 1, 1, "")
 
 
-def test_only_the_silent_one_is_told_and_only_once() -> None:
+def test_only_the_silent_one_is_given_up_and_only_once() -> None:
     servers = Servers(far("a"), far("b"))
     heartbeat = servers.started()
     try:
         servers.some_answers()
-        assert not servers.told
+        assert not servers.reported
         servers.hung.add("b")
         assert servers.told_one.wait(30)
         servers.some_answers(20)
-        assert servers.told == ["b"]
+        assert servers.reported == ["b"]
     finally:
         heartbeat.stop()
 
@@ -79,7 +79,7 @@ def test_one_that_came_in_its_place_is_watched_too() -> None:
         servers.told_one.clear()
         servers.hung.add("c")
         assert servers.told_one.wait(30)
-        assert servers.told == ["a", "c"]
+        assert servers.reported == ["a", "c"]
     finally:
         heartbeat.stop()
 
@@ -101,6 +101,6 @@ def test_one_of_this_machine_that_works_is_busy_and_gets_longer(spinning: Server
     try:
         assert servers.told_one.wait(30)
         servers.some_answers()
-        assert servers.told == ["hung"], "the busy one has as many questions open, and works"
+        assert servers.reported == ["hung"], "the busy one has as many questions open, and works"
     finally:
         heartbeat.stop()

@@ -77,12 +77,12 @@ def test_a_key_is_never_counted_too_low(keys: list[int], size: SketchSize) -> No
 @settings(max_examples=40)
 @given(_KEYS, _sizes(), st.integers(0, 400))
 def test_how_keys_are_cut_to_batches_does_not_matter(keys: list[int], size: SketchSize, cut: int) -> None:
-    whole, parts = FrequencySketch(size), FrequencySketch(size)
+    complete, parts = FrequencySketch(size), FrequencySketch(size)
     hashes = _hashes(keys)
-    at_once = whole.add(hashes)
+    at_once = complete.add(hashes)
     in_two = np.concatenate([parts.add(hashes[:cut]), parts.add(hashes[cut:])])
     assert at_once.tolist() == in_two.tolist()
-    assert whole.counts(hashes).tolist() == parts.counts(hashes).tolist()
+    assert complete.counts(hashes).tolist() == parts.counts(hashes).tolist()
 
 
 def test_counters_stop_and_neighbours_stay() -> None:

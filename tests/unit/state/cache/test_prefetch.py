@@ -27,11 +27,11 @@ class Backend:
         self.gate.set()
         self.begun = threading.Event()
         self.fail = False
-        self.asked = 0
+        self.fetches = 0
 
     def ask(self, count: int) -> float:
-        self.asked += count
-        return self.asked / 1e6  # long ago
+        self.fetches += count
+        return self.fetches / 1e6  # long ago
 
     def fetch(self, ids: np.ndarray, keys: Any, due: float) -> list[int]:
         self.begun.set()
@@ -65,7 +65,7 @@ def ids(*numbers: int) -> np.ndarray:
 
 @given(calls=st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(-9, 9)), max_size=30), max_size=12))
 @settings(max_examples=40, deadline=None)
-def test_everything_foretold_is_fetched_with_its_latest_time(calls: list[list[tuple[int, int]]]) -> None:
+def test_everything_hinted_is_fetched_with_its_latest_time(calls: list[list[tuple[int, int]]]) -> None:
     backend = Backend()
     backend.gate.clear()  # so that all hints come before the first fetch ends
     with prefetcher(backend, batch=7, threads=1) as made:
@@ -73,10 +73,10 @@ def test_everything_foretold_is_fetched_with_its_latest_time(calls: list[list[tu
             made.hint(ids(*(id_ for id_, _ in call)), ids(*(time for _, time in call)))
         backend.gate.set()
         made.drain()
-        foretold = {id_ for call in calls for id_, _ in call}
-        assert set(backend.kept) == foretold
+        hinted = {id_ for call in calls for id_, _ in call}
+        assert set(backend.kept) == hinted
         assert set(backend.fetched.values()) <= {1}
-        for id_ in foretold:
+        for id_ in hinted:
             assert backend.kept[id_] == (2 * id_, max(t for call in calls for i, t in call if i == id_))
 
 
@@ -101,10 +101,10 @@ def test_who_needs_an_id_in_flight_waits_and_starts_no_second_fetch() -> None:
 def test_what_has_landed_since_somebody_looked_is_not_fetched_again() -> None:
     backend = Backend()
 
-    told: list[tuple[int, int]] = []
+    fetched_times: list[tuple[int, int]] = []
 
     def held(some: np.ndarray, times: np.ndarray) -> np.ndarray:
-        told.extend(zip(some.tolist(), times.tolist(), strict=True))
+        fetched_times.extend(zip(some.tolist(), times.tolist(), strict=True))
         return np.array([id_ in backend.kept for id_ in some.tolist()], bool)
 
     with prefetcher(backend, held=held) as made:
@@ -112,7 +112,7 @@ def test_what_has_landed_since_somebody_looked_is_not_fetched_again() -> None:
         made.drain()
         names = ["one", "three", "two", "four"]
         assert made.hint(ids(1, 3, 2, 4), ids(5, 6, 7, 8), lambda at: [names[place] for place in at]) == 2
-        assert told[-4:] == [(1, 5), (3, 6), (2, 7), (4, 8)], "for these times they are to stay"
+        assert fetched_times[-4:] == [(1, 5), (3, 6), (2, 7), (4, 8)], "for these times they are to stay"
         assert made.hint(ids(1, 2), ids(5, 5)) == 0
         made.drain()
         assert backend.fetched == {1: 1, 2: 1, 3: 1, 4: 1}
@@ -228,11 +228,11 @@ def test_where_asking_takes_no_time_all_is_in_flight_from_the_hint_on() -> None:
     backend.gate.clear()
     with prefetcher(backend, ask=backend.ask, threads=1, batch=2) as made:
         made.hint(ids(1, 2, 3, 4, 5), ids(0, 0, 0, 0, 0))
-        assert backend.asked == 5
+        assert backend.fetches == 5
         assert made.claim(ids(5, 4, 6)).tolist() == [True, True, False]
         backend.gate.set()
         made.drain()
-        assert backend.asked == 5
+        assert backend.fetches == 5
         assert backend.fetched == dict.fromkeys(range(1, 6), 1)
 
 
@@ -246,7 +246,7 @@ def test_who_needs_what_is_in_flight_may_finish_it_and_then_it_is_not_kept() -> 
         assert taken.tolist() == [True, True, False]
         assert due == 3 / 1e6  # 2 was asked for before 3
         made.hint(ids(3), ids(4))  # foretold anew: asked for anew
-        assert backend.asked == 4
+        assert backend.fetches == 4
         backend.gate.set()
         made.drain()
         assert backend.kept == {1: (2, 0), 3: (6, 4)}
@@ -293,12 +293,12 @@ def test_what_is_asked_for_waits_for_space_and_is_dropped_when_it_is_old() -> No
     space = 3
     with prefetcher(backend, ask=backend.ask, space=lambda: space, threads=1, batch=1) as made:
         made.hint(ids(1, 2, 3, 4, 5), ids(5, 1, 5, 1, 5))
-        assert backend.asked == 3
+        assert backend.fetches == 3
         assert backend.begun.wait(10)
         made.drop_before(3)  # 2 and 4: asked for, and not
         assert made.dropped == 2
         made.resume()
-        assert backend.asked == 4  # 5 has the place of 2
+        assert backend.fetches == 4  # 5 has the place of 2
         backend.gate.set()
         made.drain()
         assert set(backend.kept) == {1, 3, 5}
@@ -345,7 +345,7 @@ def test_space_that_comes_while_somebody_drains_is_used() -> None:
         space = 5
         made.take_over(ids(1))
         drainer.join(0.05)
-        assert backend.asked == 2
+        assert backend.fetches == 2
         made.take_over(ids(2))
         drainer.join(5)
         assert not drainer.is_alive()
@@ -362,7 +362,7 @@ def test_what_is_taken_out_before_a_worker_comes_to_it_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize("closed", [(), (1, 2), (3,)])
-def test_what_is_renamed_while_it_is_foretold_or_fetched_is_kept_under_its_new_id(closed: tuple[int, ...]) -> None:
+def test_what_is_renamed_while_it_is_hinted_or_fetched_is_kept_under_its_new_id(closed: tuple[int, ...]) -> None:
     """``closed``: ids under which nothing can be read any more once the others are there."""
 
     class Closing(Backend):

@@ -75,7 +75,7 @@ def test_a_cache_of_records_gives_back_what_was_put_or_nothing(policy: str, data
             assert len(cache) == len(put), "there is room for all"
 
 
-def test_by_timestamp_what_is_foretold_stays_and_what_was_used_goes() -> None:
+def test_by_timestamp_hinted_records_stays_and_what_was_used_goes() -> None:
     cache = RecordCache(LAYOUT, 6000)
     used, foretold = list(range(20)), list(range(100, 120))
     cache.put(np.array(used), rows_of(used), np.full(20, 5, np.int64))
@@ -89,7 +89,7 @@ def test_by_timestamp_what_is_foretold_stays_and_what_was_used_goes() -> None:
     assert cache.wasted == 0
 
 
-def test_by_timestamp_what_is_foretold_is_not_pushed_out_by_copies_for_the_same_time() -> None:
+def test_by_timestamp_hinted_records_is_not_pushed_out_by_copies_for_the_same_time() -> None:
     """They may come before or after it: hints copy what lies in memory, and fetch what does not."""
     cache = RecordCache(LAYOUT, 6000)
     cache.get(np.array([-1]), 8)
@@ -105,7 +105,7 @@ def test_by_timestamp_what_is_foretold_is_not_pushed_out_by_copies_for_the_same_
     assert cache.wasted == 0
 
 
-def test_what_is_foretold_stays_while_others_of_its_time_are_used() -> None:
+def test_hinted_records_stays_while_others_of_its_time_are_used() -> None:
     cache = RecordCache(LAYOUT, 6000)
     cache.get(np.array([-1]), 8)
     first = list(range(20))
@@ -117,7 +117,7 @@ def test_what_is_foretold_stays_while_others_of_its_time_are_used() -> None:
     assert cache.get(np.array(first[3:] + more), 9)[1].all()
 
 
-def test_what_is_foretold_is_not_pushed_out_by_more_of_it() -> None:
+def test_hinted_records_is_not_pushed_out_by_more_of_it() -> None:
     """Two times what fits is foretold: what is told to fit stays until it is used, and what is old goes first."""
     cache = RecordCache(LAYOUT, 6000)
     old = list(range(30))
@@ -158,9 +158,9 @@ def test_many_small_puts_lie_in_few_blocks() -> None:
         some = np.arange(first, first + 3)
         cache.put(some, rows_of(some.tolist()), np.full(3, first, np.int64))
         assert len(cache._blocks) <= BLOCKS_MOST
-    asked = np.random.default_rng(5).permutation(600)
-    rows, there = cache.get(asked, 700)
-    assert there.all() and numbers_in(rows) == asked.tolist()
+    requested = np.random.default_rng(5).permutation(600)
+    rows, there = cache.get(requested, 700)
+    assert there.all() and numbers_in(rows) == requested.tolist()
 
 
 def test_records_may_share_a_string_and_be_asked_for_twice() -> None:

@@ -57,7 +57,7 @@ def test_order_is_numpys_stable_order(count: int, high_bit: int) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 2**20, 2**45])
-def test_keys_that_differ_only_below_the_sorted_bits_are_told_apart(step: int) -> None:
+def test_keys_that_differ_only_below_the_sorted_bits_are_distinguished(step: int) -> None:
     count = 5000
     assert low_bit_for(count) > 0
     rows = to_rows([draw_row(random.Random(1), (0, ("k", None)), 0)])

@@ -71,8 +71,8 @@ def test_rows_that_keep_their_heaps(sources: list[list[tuple[Any, ...]]], seed: 
     every = [Slices(rows, np.arange(len(rows)), np.arange(len(rows)) + 1) for rows in parts]
     count = sum(map(len, parts))
     keys = np.random.default_rng(seed).integers(0, 4, count).astype(np.uint64)
-    copied, moved = (arrange(every, keys, LAYOUT, exact=False, whole_heaps=whole) for whole in (False, True))
+    copied, moved = (arrange(every, keys, LAYOUT, exact=False, whole_heaps=complete) for complete in (False, True))
     assert np.array_equal(copied.order, moved.order) and np.array_equal(copied.heap_starts, moved.heap_starts)
-    whole = [Slices(one.rows, np.array([0]), np.array([count])) for one in (copied, moved)]
-    first, second = (spread_section(spread([each], LAYOUT), LAYOUT) for each in whole)
+    complete = [Slices(one.rows, np.array([0]), np.array([count])) for one in (copied, moved)]
+    first, second = (spread_section(spread([each], LAYOUT), LAYOUT) for each in complete)
     assert first.equals(second)

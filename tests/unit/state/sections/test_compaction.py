@@ -47,7 +47,7 @@ def test_the_newest_rows_of_each_key_stay(
 ) -> None:
     batches, model = [], {}
     for epoch in epochs:
-        told: list[Row] = []
+        entries: list[Row] = []
         for key, given_rows in epoch.items():
             # Without a value a row is a tombstone, where there are some.
             rows = [row for row in given_rows if not removes or row != (None, None)]
@@ -55,8 +55,8 @@ def test_the_newest_rows_of_each_key_stay(
                 continue
             model[key] = rows or [(None, None)]
             # A key that is there again may stand beside its own tombstone.
-            told += [(*key, *row) for row in ([(None, None), *rows] if removes else rows)]
-        batches.append(section(told, hashes))
+            entries += [(*key, *row) for row in ([(None, None), *rows] if removes else rows)]
+        batches.append(section(entries, hashes))
     gone = [(None, None)]
     wanted = {key: rows for key, rows in model.items() if key[1] >= horizon and not (removes and bury and rows == gone)}
     assert rows_of(compact_lists(LAYOUT, batches, horizon, removes=removes, bury=bury)) == wanted

@@ -48,7 +48,7 @@ def every(segments: int) -> np.ndarray:
     return np.arange(segments * SEGMENT)
 
 
-def test_there_are_as_many_lanes_as_the_bytes_need_up_to_a_limit() -> None:
+def test_there_are_as_many_compaction_groups_as_the_bytes_need_up_to_a_limit() -> None:
     assert [compaction_groups_for(bytes_) for bytes_ in (0, 500_000, 500_001, 1_100_000, 10**12)] == [
         1,
         1,
@@ -59,7 +59,7 @@ def test_there_are_as_many_lanes_as_the_bytes_need_up_to_a_limit() -> None:
 
 
 @pytest.mark.parametrize("shard", range(20))
-def test_each_shard_is_in_one_lane_and_a_finer_lane_inside_a_coarser_one(shard: int) -> None:
+def test_each_shard_is_in_one_group_and_a_finer_group_inside_a_coarser_one(shard: int) -> None:
     coarse, fine = (
         [compaction_group for compaction_group in EVERY.cut(count) if compaction_group.holds(shard)] for count in (2, 8)
     )
@@ -68,7 +68,7 @@ def test_each_shard_is_in_one_lane_and_a_finer_lane_inside_a_coarser_one(shard: 
     assert fine[0] in coarse[0].cut(8)
 
 
-def test_no_small_segments_are_made_for_lanes() -> None:
+def test_no_small_segments_are_made_for_groups() -> None:
     assert CompactionGroup(2, 1).parted(8, 4 * 500_000 // 16) == CompactionGroup(2, 1).cut(8)
     assert CompactionGroup(2, 1).parted(8, 4 * 500_000 // 16 - 1) == [CompactionGroup(2, 1)]
     assert CompactionGroup(8, 1).parted(2, 1) == [CompactionGroup(8, 1)]
@@ -80,7 +80,7 @@ def test_little_is_merged_into_one() -> None:
         assert [segment.compaction_group for segment in store.spilled._segments] == [EVERY] * 5
 
 
-def test_records_are_found_whatever_lane_they_came_to() -> None:
+def test_records_are_found_whatever_group_they_came_to() -> None:
     with store_of() as store:
         fill(store, range(80))
         used = {segment.compaction_group for segment in store.spilled._segments}
@@ -92,7 +92,7 @@ def test_records_are_found_whatever_lane_they_came_to() -> None:
         assert len(store.spilled._segments) < 10 * len(used)
 
 
-def test_no_epoch_merges_more_than_one_lane() -> None:
+def test_no_epoch_merges_more_than_one_group() -> None:
     with store_of() as store:
         written: list[int] = []
         for number in range(120):
@@ -120,7 +120,7 @@ def test_what_an_epoch_took_can_be_undone_after_its_segments_were_parted() -> No
         assert (store.found(every(60)) == np.setdiff1d(every(60), taken)).all()
 
 
-def test_what_was_removed_where_it_lay_is_told_after_its_segments_were_parted() -> None:
+def test_what_was_removed_where_it_lay_is_reported_after_its_segments_were_parted() -> None:
     with store_of() as store:
         fill(store, range(12))
         keys = np.arange(12 * SEGMENT)[-5:]
@@ -134,7 +134,7 @@ def test_what_was_removed_where_it_lay_is_told_after_its_segments_were_parted() 
         assert (shards == gone.words[:, SUM] % SHARDS).all()
 
 
-def test_disk_holds_no_more_than_the_allowed_share_of_dead_records_in_lanes_too() -> None:
+def test_disk_holds_no_more_than_the_allowed_share_of_dead_records_in_groups_too() -> None:
     with store_of(max_space_amplification=1.2) as store:
         fill(store, range(40))
         live = every(40)
@@ -150,7 +150,7 @@ def test_disk_holds_no_more_than_the_allowed_share_of_dead_records_in_lanes_too(
         assert EVERY not in {segment.compaction_group for segment in store.spilled._segments}
 
 
-def test_shards_leave_their_lanes() -> None:
+def test_shards_leave_their_groups() -> None:
     with store_of() as store:
         fill(store, range(40))
         gone = [0, 5, 8, 16, 23]
@@ -163,7 +163,7 @@ def test_shards_leave_their_lanes() -> None:
         assert (store.found(every(60)) == np.append(left, np.arange(40 * SEGMENT, 60 * SEGMENT))).all()
 
 
-def test_lanes_come_together_again_when_little_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_come_together_again_when_little_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     with store_of() as store:
         fill(store, range(60))
         monkeypatch.setattr(compaction_groups, "COMPACTION_GROUP_BYTES", 1 << 30)
@@ -173,7 +173,7 @@ def test_lanes_come_together_again_when_little_is_left(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("fails_at", [1, 4, 30, 45])
-def test_a_full_disk_in_the_midst_of_lanes_leaves_the_old_segments(
+def test_a_full_disk_in_the_midst_of_groups_leaves_the_old_segments(
     monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
     with store_of() as store:
@@ -201,5 +201,5 @@ def test_a_full_disk_in_the_midst_of_lanes_leaves_the_old_segments(
         assert (store.read() == want).all()
 
 
-def test_a_lane_is_not_cut_by_fewer_lanes_than_its_own() -> None:
+def test_a_group_is_not_cut_by_fewer_groups_than_its_own() -> None:
     assert CompactionGroup(8, 3).cut(2) == [CompactionGroup(8, 3)]

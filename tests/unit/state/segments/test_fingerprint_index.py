@@ -78,7 +78,7 @@ def test_places_are_those_of_all_live_records_with_the_tag(
     assert np.flatnonzero(got.any).tolist() == sorted({row for _, _, row in want})
 
 
-def test_where_too_many_share_a_tag_it_is_told_and_a_hint_leaves_that_segment_out() -> None:
+def test_where_too_many_share_a_fingerprint_it_is_reported_and_a_hint_leaves_that_segment_out() -> None:
     crowded: list[Record] = [(0, 0, 7, False)] * 50 + [(0, 0, 8, False)] * 50
     few: list[Record] = [(0, 0, 7, False), (0, 0, 8, False), (0, 0, 9, False)]
     segments, wanted = [Segment(few[2:]), Segment(crowded), Segment(few)], [(0, 0, 7), (0, 0, 8), (0, 0, 9)]

@@ -72,7 +72,7 @@ def test_taken_records_are_followed_through_pieces_and_the_others_left_behind(mo
         store.spilled.close()
 
 
-def test_ranges_of_tags_are_all_records_once() -> None:
+def test_ranges_of_fingerprints_are_all_records_once() -> None:
     with temporary_folder() as folder:
         store = filled(folder, 3_000, 2)
         store.take(0, np.arange(0, 3_000, 4))

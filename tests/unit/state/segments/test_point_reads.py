@@ -105,7 +105,7 @@ def test_parts_lie_behind_each_other(tmp_path: Path, direct: tuple[bool, ...]) -
         each.close()
 
 
-def test_a_file_that_ends_too_early_is_told(tmp_path: Path) -> None:
+def test_a_file_that_ends_too_early_is_reported(tmp_path: Path) -> None:
     rows = rows_of([(5, 5, 5)] * 10)
     words, heap = written(tmp_path, Rows(rows.words, rows.heap[:60]))
     points = PointRows(LAYOUT, words, heap, direct=False)
@@ -121,13 +121,13 @@ def test_one_long_string_does_not_make_room_for_many(tmp_path: Path, monkeypatch
     rows = rows_of([(100_000, None, None), *[(3, None, None)] * 500])
     points = PointRows(LAYOUT, *written(tmp_path, rows), direct=False)
     copied(points, np.array([0]))
-    real, asked = np.empty, []
+    real, requested = np.empty, []
 
     def empty(shape: object, *more: object) -> np.ndarray:
-        asked.append(shape)
+        requested.append(shape)
         return real(shape, *more)  # type: ignore[call-overload,no-any-return]
 
     monkeypatch.setattr(np, "empty", empty)
     assert len(copied(points, np.arange(1, 501))) == 500
-    assert max(each for each in asked if isinstance(each, int)) < 20_000
+    assert max(each for each in requested if isinstance(each, int)) < 20_000
     points.close()

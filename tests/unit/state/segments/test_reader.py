@@ -69,8 +69,8 @@ def test_only_reading_counts_as_waiting(tmp_path: Path, monkeypatch: pytest.Monk
     assert reads.metrics()["spilledWaitMs"] == 1e3, "copies are there"
     more = reads.read(segment, np.array([1, 2, 5]), keep=True)
     assert (more.words == segment.rows.words[[1, 2, 5]]).all()
-    told = reads.metrics()
-    assert told["spilledWaitMs"] == 2e3, "copying two that are there is no waiting beside one that is not"
-    assert (told["spilledHits"], told["spilledMisses"]) == (5, 4)
+    reported = reads.metrics()
+    assert reported["spilledWaitMs"] == 2e3, "copying two that are there is no waiting beside one that is not"
+    assert (reported["spilledHits"], reported["spilledMisses"]) == (5, 4)
     reads.close()
     segment.points.close()

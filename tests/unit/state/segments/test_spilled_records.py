@@ -261,7 +261,7 @@ def fill(store: ReadModifyWriteStore, numbers: range, epoch: int, pane: int = 0)
     store.forget(epoch)
 
 
-def test_a_cold_record_costs_four_bytes_and_its_share_of_cells() -> None:
+def test_a_spilled_record_costs_four_bytes_and_its_share_of_cells() -> None:
     with store_of(0) as store:
         fill(store, range(190), 0)
         spilled = store.spilled.index_bytes
@@ -293,7 +293,7 @@ def test_disk_holds_no_more_than_the_allowed_share_of_dead_records() -> None:
             assert store.disk_bytes <= 1.2 * full * 1.1
 
 
-def test_a_closed_pane_takes_its_cold_records_along() -> None:
+def test_a_closed_pane_takes_its_spilled_records_along() -> None:
     with store_of(0) as store:
         for pane in range(4):
             fill(store, range(100), pane, pane)
@@ -337,7 +337,7 @@ def store_that_must_empty() -> Iterator[ReadModifyWriteStore]:
 
 
 @pytest.mark.parametrize("failing", range(SHARDS))
-def test_records_that_cannot_leave_stay_whole(monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
+def test_records_that_cannot_leave_stay_intact(monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
     with store_that_must_empty() as store:
         want = content(store)
         victim = dict(store.tables())[failing]
@@ -391,7 +391,7 @@ def test_memory_that_ends_while_records_leave_loses_none(monkeypatch: pytest.Mon
         assert content(store) == want
 
 
-def test_a_cold_record_that_is_removed_is_gone_for_good() -> None:
+def test_a_spilled_record_that_is_removed_is_gone_for_good() -> None:
     """In one epoch it comes from disk and goes: the tombstone must still be written."""
     with store_of(0, removes=True) as store, store_of(0, removes=True) as copy:
         sections = []
@@ -408,7 +408,7 @@ def test_a_cold_record_that_is_removed_is_gone_for_good() -> None:
         assert content(copy).keys() == want
 
 
-def test_a_full_disk_is_told_by_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_by_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     with store_of(0) as store:
         fill(store, range(100), 0)
 
@@ -445,7 +445,7 @@ def test_a_segment_that_is_closed_while_it_is_read_ahead_gives_nothing_and_harms
 
 
 @pytest.mark.parametrize("prefetch", ["on", "async-io"])
-def test_foretold_records_of_the_eviction_buffer_need_not_be_read_when_it_is_written(
+def test_hinted_records_of_the_write_back_buffer_need_not_be_read_when_it_is_written(
     monkeypatch: pytest.MonkeyPatch, prefetch: str
 ) -> None:
     monkeypatch.setattr(SpilledRecords, "write_buffer", lambda self: None)  # not before it must be
@@ -463,20 +463,20 @@ def test_foretold_records_of_the_eviction_buffer_need_not_be_read_when_it_is_wri
         store.spilled._finish_writing()
         assert store.disk_bytes and not store.spilled.buffered_bytes
         store.merge(1, [(some, ends)])
-        told = store.spilled.reads.metrics()
-        assert (told["spilledHits"], told["spilledMisses"], told["spilledWaitMs"]) == (10, 0, 0)
-        assert (told["hintsReceived"], told["hintsWasted"], told["hintsPending"]) == (0, 0, 0)
+        reported = store.spilled.reads.metrics()
+        assert (reported["spilledHits"], reported["spilledMisses"], reported["spilledWaitMs"]) == (10, 0, 0)
+        assert (reported["hintsReceived"], reported["hintsWasted"], reported["hintsPending"]) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("foretold", ["before", "meanwhile"])
-def test_what_was_fetched_ahead_is_not_read_again_when_its_segment_is_rewritten(foretold: str) -> None:
+@pytest.mark.parametrize("hinted", ["before", "meanwhile"])
+def test_what_was_fetched_ahead_is_not_read_again_when_its_segment_is_compacted(hinted: str) -> None:
     """Nor what was foretold while that went on."""
     pauses = 0
 
     def pause() -> None:
         nonlocal pauses
         pauses += 1
-        if foretold == "meanwhile" and pauses == 2:
+        if hinted == "meanwhile" and pauses == 2:
             hint()
 
     with store_of(30_000, tuning=Tuning(spilled=SpillTuning(hint_worth_s=0.0, pause=pause))) as store:
@@ -492,7 +492,7 @@ def test_what_was_fetched_ahead_is_not_read_again_when_its_segment_is_rewritten(
             store.spilled.hint(some, ends, 0, 9)
             store.spilled.reads.drain()
 
-        if foretold == "before":
+        if hinted == "before":
             hint()
         want = content(store)
         old = list(store.spilled._segments)
@@ -500,6 +500,6 @@ def test_what_was_fetched_ahead_is_not_read_again_when_its_segment_is_rewritten(
         store.spilled.reads.keep_only([segment.uid for segment in store.spilled._segments])
         assert pauses >= 2 and not set(old) & set(store.spilled._segments) and content(store) == want
         store.merge(9, [(some, ends)])
-        told = store.spilled.reads.metrics()
-        assert (told["spilledHits"], told["spilledMisses"], told["spilledLate"]) == (20, 0, 0)
-        assert told["hintsWasted"] == told["hintsPending"] == 0
+        reported = store.spilled.reads.metrics()
+        assert (reported["spilledHits"], reported["spilledMisses"], reported["spilledLate"]) == (20, 0, 0)
+        assert reported["hintsWasted"] == reported["hintsPending"] == 0
