@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.operators.window_scenario import CUSTOM, INCREMENTAL, WHOLE, spec_of
+from support.operators.window_scenario import CUSTOM, HOLISTIC, INCREMENTAL, spec_of
 from tailrace.ids import Micros
 from tailrace.operators.accesses.recorder import RecordedOperator
 from tailrace.operators.aggregate.spec import AggregateSpec
@@ -29,10 +29,10 @@ def built(tmp_path: Path, spec: AggregateSpec, **given: Any) -> Any:
 @pytest.mark.parametrize(
     "spec",
     [
-        spec_of(WHOLE, custom=CUSTOM),
-        spec_of(WHOLE, count_size=3, watermarked=False),
-        spec_of(WHOLE, session_gap=10),
-        spec_of(WHOLE, emit_changed=True, watermarked=False),
+        spec_of(HOLISTIC, custom=CUSTOM),
+        spec_of(HOLISTIC, count_size=3, watermarked=False),
+        spec_of(HOLISTIC, session_gap=10),
+        spec_of(HOLISTIC, emit_changed=True, watermarked=False),
     ],
     ids=["custom", "count", "session", "global"],
 )
