@@ -136,7 +136,7 @@ def test_an_epoch_lost_behind_its_sink_cannot_be_built_on(controller: Controller
     assert controller.durable == 0
 
 
-def test_a_store_that_fails_is_told_as_it_is(controller: Controller, fleet: Fleet) -> None:
+def test_a_store_that_fails_is_reported_as_it_is(controller: Controller, fleet: Fleet) -> None:
     commits = Commits(controller, fleet, CommitMode.ASYNC)  # type: ignore[arg-type]
     fleet.broken[0, 0] = CheckpointError("disk full")
     epoch(commits, 0)
@@ -199,7 +199,7 @@ def test_a_copy_that_is_gone_with_its_machine_has_the_query_start_again(
     commits.close()
 
 
-def test_a_wait_without_an_end_is_told_and_ends_the_query(
+def test_a_wait_without_an_end_is_reported_and_ends_the_query(
     controller: Controller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fleet, end = Fleet(far=True), threading.Event()

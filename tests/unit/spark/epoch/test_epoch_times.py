@@ -26,26 +26,26 @@ def watermark(closed):
 
 
 def test_nothing_is_forgotten_before_anything_was_seen():
-    asked = plan("1 second", "eventTime")
-    times = EpochTimes().after(asked, Watermark.from_json({}, WatermarkRule.TAILRACE, 1), 7)
-    assert times.expired_by(asked.stages[0]) == MIN_MICROS
-    assert QueryTime(watermark(5), times).late_before(asked.stages[0]) == MIN_MICROS
+    planned = plan("1 second", "eventTime")
+    times = EpochTimes().after(planned, Watermark.from_json({}, WatermarkRule.TAILRACE, 1), 7)
+    assert times.expired_by(planned.stages[0]) == MIN_MICROS
+    assert QueryTime(watermark(5), times).late_before(planned.stages[0]) == MIN_MICROS
 
 
 def test_event_time_goes_by_the_watermark_and_rows_are_late_by_what_is_forgotten():
-    asked = plan("2 seconds", "eventTime")
-    stage = asked.stages[0]
-    times = EpochTimes().after(asked, watermark(10 * SECOND), 7)
+    planned = plan("2 seconds", "eventTime")
+    stage = planned.stages[0]
+    times = EpochTimes().after(planned, watermark(10 * SECOND), 7)
     assert times.expired_by(stage) == 8 * SECOND
     assert QueryTime(watermark(10 * SECOND), times).late_before(stage) == 8 * SECOND
 
 
 def test_processing_time_goes_by_the_epochs_and_never_back():
-    asked = plan("2 seconds", "processingTime")
-    stage = asked.stages[0]
-    first = EpochTimes().after(asked, watermark(0), 10 * SECOND)
+    planned = plan("2 seconds", "processingTime")
+    stage = planned.stages[0]
+    first = EpochTimes().after(planned, watermark(0), 10 * SECOND)
     assert (first.now, first.expired_by(stage)) == (10 * SECOND, 8 * SECOND)
-    second = first.after(asked, watermark(0), 4 * SECOND)  # the clock was set back
+    second = first.after(planned, watermark(0), 4 * SECOND)  # the clock was set back
     assert (second.now, second.expired_by(stage)) == (10 * SECOND, 8 * SECOND)
     assert QueryTime(watermark(99), second).late_before(stage) == MIN_MICROS  # no row is late
 
@@ -65,6 +65,6 @@ def test_what_was_recorded_is_read_back():
 
 
 def test_without_a_time_to_live_rows_are_late_by_the_watermark_or_not_at_all():
-    asked = plan(None, "")
-    times = EpochTimes().after(asked, watermark(5), 7)
-    assert times.expired == {} and QueryTime(watermark(5), times).late_before(asked.stages[0]) == MIN_MICROS
+    planned = plan(None, "")
+    times = EpochTimes().after(planned, watermark(5), 7)
+    assert times.expired == {} and QueryTime(watermark(5), times).late_before(planned.stages[0]) == MIN_MICROS

@@ -95,7 +95,7 @@ def test_a_point_that_sends(wire: Wire) -> None:
         assert message.time == 7, "the epoch, where there is no event time"
 
 
-def test_a_task_can_wait_until_its_hints_are_heard(wire: Wire) -> None:
+def test_a_task_can_wait_until_its_hints_are_received(wire: Wire) -> None:
     sender = _sender(HintInstruction("first", "source", False))
     sender.rows(COLUMNS, 100)
     assert not wire.waited
