@@ -104,7 +104,7 @@ class FakeOperator:
         new = self.numbers[len(self.before[epoch]) :]
         return {0: pa.RecordBatch.from_pydict({"n": new})} if new else {}
 
-    def complete(self, shards: Sequence[int]) -> Mapping[int, pa.RecordBatch]:
+    def whole(self, shards: Sequence[int]) -> Mapping[int, pa.RecordBatch]:
         return {0: pa.RecordBatch.from_pydict({"n": list(self.numbers)})} if 0 in shards else {}
 
     def undo(self, epoch: int) -> None:
@@ -139,11 +139,11 @@ class FakeCheckpoint:
         self.stored: dict[str, pa.RecordBatch] = {}
         self.ready: list[Compaction] = []
         self.wanted: tuple[int, ...] | None = None  # shards to be given whole
-        self.requested: list[tuple[int, int]] = []  # bytes changed and held, whenever somebody asked
+        self.asked: list[tuple[int, int]] = []  # bytes changed and held, whenever somebody asked
         self.snapshotted: list[tuple[int, ShardSnapshot | None]] = []  # by epoch, what came whole
 
     def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None:
-        self.requested.append((changed_bytes, state_bytes))
+        self.asked.append((changed_bytes, state_bytes))
         return self.wanted
 
     def save(
@@ -178,9 +178,9 @@ class FakeCheckpoint:
         shards: Iterable[int],
         epoch: int,
         horizons: Mapping[str, int],
-        complete: ShardSnapshot | None = None,
+        whole: ShardSnapshot | None = None,
     ) -> None:
-        self.snapshotted.append((epoch, complete))
+        self.snapshotted.append((epoch, whole))
 
     def compactions(self) -> list[Compaction]:
         return self.ready

@@ -23,12 +23,12 @@ def server(tmp_path: Path) -> Iterator[Bench]:
 def snapshotted(server: Bench, epoch: int) -> list[int] | None:
     """What came whole with a durable epoch."""
     server.engine.compact(request(epoch, 0))
-    (reported, complete) = server.checkpoint.snapshotted[-1]
-    assert reported == epoch
-    if complete is None:
+    (told, whole) = server.checkpoint.snapshotted[-1]
+    assert told == epoch
+    if whole is None:
         return None
-    assert complete.shards == (0, 3) and complete.horizons == {OPERATOR: len(complete.sections[OPERATOR][0])}
-    return list(complete.sections[OPERATOR][0].column(0).to_pylist())
+    assert whole.shards == (0, 3) and whole.horizons == {OPERATOR: len(whole.sections[OPERATOR][0])}
+    return list(whole.sections[OPERATOR][0].column(0).to_pylist())
 
 
 def test_what_is_in_a_shard_snapshot_is_the_state_after_its_epoch(server: Bench) -> None:
@@ -48,7 +48,7 @@ def test_what_an_epoch_changes_is_compared_with_what_is_held(server: Bench) -> N
     server.engine.commit(request(1, 0))
     server.run(2, 0)
     server.engine.commit(request(2, 0))
-    assert server.checkpoint.requested == [(24, 24), (8, 32), (0, 0)]
+    assert server.checkpoint.asked == [(24, 24), (8, 32), (0, 0)]
 
 
 def test_an_epoch_that_is_tried_again_gives_what_its_last_try_made(server: Bench) -> None:

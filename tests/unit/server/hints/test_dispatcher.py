@@ -23,14 +23,14 @@ def dispatcher(engine: threading.RLock) -> Iterator[HintDispatcher]:
 
 
 def test_hints_are_delivered_at_once_where_the_engine_is_free(dispatcher: HintDispatcher) -> None:
-    delivered: list[threading.Thread] = []
-    dispatcher.tell(lambda: delivered.append(threading.current_thread()))
-    assert delivered == [threading.current_thread()]
+    told: list[threading.Thread] = []
+    dispatcher.tell(lambda: told.append(threading.current_thread()))
+    assert told == [threading.current_thread()]
 
 
 def test_hints_wait_for_nobody(dispatcher: HintDispatcher, engine: threading.RLock) -> None:
     """While the engine is at something else they are told by the desk's own thread, once it is free."""
-    held, release, delivered = threading.Event(), threading.Event(), threading.Event()
+    held, release, told = threading.Event(), threading.Event(), threading.Event()
 
     def busy() -> None:
         with engine:
@@ -41,12 +41,12 @@ def test_hints_wait_for_nobody(dispatcher: HintDispatcher, engine: threading.RLo
     other.start()
     try:
         assert held.wait(10)
-        dispatcher.tell(delivered.set)
-        assert not delivered.is_set(), "the engine is not free"
+        dispatcher.tell(told.set)
+        assert not told.is_set(), "the engine is not free"
     finally:
         release.set()
         other.join(10)
-    assert delivered.wait(10)
+    assert told.wait(10)
 
 
 def test_work_is_done_under_the_engines_lock(dispatcher: HintDispatcher, engine: threading.RLock) -> None:
@@ -82,26 +82,26 @@ def test_what_fails_is_counted_and_reported_to_nobody(dispatcher: HintDispatcher
 
 def test_a_closed_desk_takes_nothing(engine: threading.RLock) -> None:
     dispatcher = HintDispatcher(engine, {}, lambda runner, epoch: True)
-    delivered: list[int] = []
+    told: list[int] = []
     dispatcher.close()
-    dispatcher.tell(lambda: delivered.append(1))
-    dispatcher.hand_in(lambda: delivered.append(2))
-    assert not delivered
+    dispatcher.tell(lambda: told.append(1))
+    dispatcher.hand_in(lambda: told.append(2))
+    assert not told
 
 
 def test_who_holds_the_engine_for_long_lets_hints_be_delivered_in_between(
     dispatcher: HintDispatcher, engine: threading.RLock
 ) -> None:
-    delivered: list[threading.Thread] = []
+    told: list[threading.Thread] = []
     with engine:
-        handed = threading.Thread(target=lambda: dispatcher.tell(lambda: delivered.append(threading.current_thread())))
+        handed = threading.Thread(target=lambda: dispatcher.tell(lambda: told.append(threading.current_thread())))
         handed.start()
         handed.join(10)
-        assert not delivered
+        assert not told
         dispatcher.catch_up()
-        assert delivered == [threading.current_thread()]
+        assert told == [threading.current_thread()]
     dispatcher.catch_up()
-    assert len(delivered) == 1
+    assert len(told) == 1
 
 
 class _Runner:
@@ -109,17 +109,17 @@ class _Runner:
 
     def __init__(self) -> None:
         self.operator = self
-        self.received: list[tuple[object, int]] = []
+        self.heard: list[tuple[object, int]] = []
         self.done = threading.Event()
 
     def wants_hints(self) -> bool:
         return True
 
     def hint_frame(self, frame: object, epoch: int) -> None:
-        self.received.append((frame, epoch))
+        self.heard.append((frame, epoch))
         self.done.set()
 
-    def hint_keys(self, delivered: object, epoch: int) -> None:
+    def hint_keys(self, told: object, epoch: int) -> None:
         raise AssertionError("nobody has told keys")
 
 
@@ -134,12 +134,12 @@ def test_frames_that_come_while_others_wait_are_delivered_together(engine: threa
             for frame in "abc":
                 dispatcher.show("o", frame, 7)
             dispatcher.show("o", "d", 8)
-            assert not runner.received, "nobody waits until they are told"
+            assert not runner.heard, "nobody waits until they are told"
             dispatcher.catch_up()
-            assert runner.received == ([(("a", "b", "c"), 7), (("d",), 8)] if takes else [])
+            assert runner.heard == ([(("a", "b", "c"), 7), (("d",), 8)] if takes else [])
             runner.done.clear()
         dispatcher.show("o", "e", 7)
         assert runner.done.wait(10 if takes else 0.05) == takes, "what was not taken is not in the way"
-        assert not takes or runner.received[-1] == (("e",), 7)
+        assert not takes or runner.heard[-1] == (("e",), 7)
     finally:
         dispatcher.close()

@@ -35,12 +35,12 @@ class Service:
     """Answers, refuses, fails, or takes its time."""
 
     def __init__(self) -> None:
-        self.received: list[tuple[str, bytes]] = []
-        self.reported = threading.Event()
+        self.heard: list[tuple[str, bytes]] = []
+        self.told = threading.Event()
         self.go_on = threading.Event()
 
     def act(self, name: str, body: pa.Buffer) -> Sequence[bytes | pa.Buffer]:
-        self.received.append((name, body.to_pybytes()))
+        self.heard.append((name, body.to_pybytes()))
         if name == "echo":
             return [body, b"", body]
         if name == "fenced":
@@ -50,7 +50,7 @@ class Service:
         if name == "slow":
             assert self.go_on.wait(20)
         if name == "told":
-            self.reported.set()
+            self.told.set()
         return []
 
 
@@ -79,7 +79,7 @@ def caller(path: str) -> Iterator[LocalRpcClient]:
 def test_a_call_and_its_answer(caller: LocalRpcClient, service: Service) -> None:
     assert caller.call("echo", b"abc", 10) == [b"abc", b"", b"abc"]
     assert caller.call("nothing", b"", 10) == []
-    assert service.received == [("echo", b"abc"), ("nothing", b"")]
+    assert service.heard == [("echo", b"abc"), ("nothing", b"")]
 
 
 @settings(max_examples=20, deadline=None)
@@ -121,7 +121,7 @@ def test_calls_at_once(caller: LocalRpcClient, service: Service) -> None:
     """One that takes its time holds up nobody else."""
     with ThreadPoolExecutor(1) as other:
         slow = other.submit(caller.call, "slow", b"", 20)
-        while not service.received:
+        while not service.heard:
             pass
         assert caller.call("echo", b"x", 10)[0] == b"x"
         service.go_on.set()
@@ -141,10 +141,10 @@ def test_a_one_way_call_is_waited_for_later(caller: LocalRpcClient, service: Ser
         caller.tell(name, b"x", 10)
     assert caller.call("echo", b"y", 10)[0] == b"y", "it stands behind nothing that was told"
     service.go_on.set()
-    caller.received(10)
-    received = [name for name, _ in service.received]
-    assert [name for name in received if name != "echo"] == names, "in its order, whatever failed"
-    caller.received(10)
+    caller.heard(10)
+    heard = [name for name, _ in service.heard]
+    assert [name for name in heard if name != "echo"] == names, "in its order, whatever failed"
+    caller.heard(10)
 
 
 def test_many_one_way_calls(caller: LocalRpcClient, service: Service) -> None:
@@ -152,18 +152,18 @@ def test_many_one_way_calls(caller: LocalRpcClient, service: Service) -> None:
     count = 5_000
     for number in range(count):
         caller.tell("echo", b"x" * 500 + str(number).encode(), 10)
-    caller.received(10)
-    assert [int(body[500:]) for _, body in service.received] == list(range(count))
+    caller.heard(10)
+    assert [int(body[500:]) for _, body in service.heard] == list(range(count))
 
 
 def test_one_way_calls_that_never_arrive(caller: LocalRpcClient, service: Service) -> None:
     caller.tell("slow", b"", 10)
     with pytest.raises(TimeoutError):
-        caller.received(0.05)
-    caller.received(10)  # of what is given up nothing is left to wait for
+        caller.heard(0.05)
+    caller.heard(10)  # of what is given up nothing is left to wait for
     caller.tell("told", b"", 10)
-    assert service.reported.wait(10), "on a connection of its own"
-    caller.received(10)
+    assert service.told.wait(10), "on a connection of its own"
+    caller.heard(10)
     service.go_on.set()
 
 
@@ -172,7 +172,7 @@ def test_only_this_user_and_only_with_the_token(path: str, service: Service) -> 
     for wrong in ("", "another", SECRET + "x"):
         with pytest.raises(WrongToken):
             LocalRpcClient(path, wrong).call("echo", b"x", 10)
-    assert not service.received
+    assert not service.heard
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_who_says_what_nobody_understands_is_left(
                 pass
         except ConnectionResetError:
             pass
-    assert not service.received
+    assert not service.heard
     assert LocalRpcClient(path, SECRET).call("echo", b"x", 10)[0] == b"x", "others are served as before"
 
 
@@ -227,7 +227,7 @@ def test_a_call_under_way_is_answered_before_the_line_closes(short_path: Path, s
     idle.call("echo", b"", 10)
     with ThreadPoolExecutor(2) as other:
         slow = other.submit(caller.call, "slow", b"", 20)
-        while ("slow", b"") not in service.received:
+        while ("slow", b"") not in service.heard:
             pass
         closing = other.submit(line.close, 20.0)
         with pytest.raises(OSError):
@@ -312,12 +312,10 @@ def test_what_somebody_wanted_who_has_left_is_not_begun(
         LocalRpcClient(path, SECRET).call("told", b"", 0.05)
     go_on.set()
     assert LocalRpcClient(path, SECRET).call("echo", b"x", 10)[0] == b"x"
-    assert not service.reported.wait(0.2)
+    assert not service.told.wait(0.2)
 
 
-def test_an_error_that_no_text_can_hold_is_reported(
-    path: str, monkeypatch: pytest.MonkeyPatch, service: Service
-) -> None:
+def test_an_error_that_no_text_can_hold_is_reported(path: str, monkeypatch: pytest.MonkeyPatch, service: Service) -> None:
     monkeypatch.setattr(service, "heard", _Unwilling())
     monkeypatch.setattr(
         logging.getLogger("tailrace.server.transport.refusal"), "disabled", True

@@ -33,13 +33,13 @@ class Told:
 
     def __init__(self) -> None:
         self.hints = self
-        self.received: list[tuple[list[int], list[int], pa.RecordBatch | None]] = []
+        self.heard: list[tuple[list[int], list[int], pa.RecordBatch | None]] = []
         self.panes: list[list[int] | None] = []
 
-    def hint_keys(self, operator: str, epoch: int, reported: HintedKeys) -> None:
+    def hint_keys(self, operator: str, epoch: int, told: HintedKeys) -> None:
         assert operator == "op"
-        self.received.append((reported.hashes.tolist(), reported.times.tolist(), reported.keys))
-        self.panes.append(None if reported.panes is None else reported.panes.tolist())
+        self.heard.append((told.hashes.tolist(), told.times.tolist(), told.keys))
+        self.panes.append(None if told.panes is None else told.panes.tolist())
 
     def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
         """As if every even key were there."""
@@ -58,9 +58,9 @@ def _message(epoch: int = 1, try_: int = 0, run: str = "r", operator: str = "op"
 
 @pytest.fixture
 def wire(short_path: Path) -> Iterator[tuple[StateClient, Told, HintReceiver, StateService]]:
-    reported = Told()
+    told = Told()
     engine = EngineFuture(5.0)
-    engine.set(reported)  # type: ignore[arg-type]
+    engine.set(told)  # type: ignore[arg-type]
     receiver = HintReceiver("r", {"op": KEYS})
     uri = f"grpc+unix://{short_path}/s"
     service = StateService(
@@ -74,41 +74,41 @@ def wire(short_path: Path) -> Iterator[tuple[StateClient, Told, HintReceiver, St
         hints=receiver,
     )
     client = StateClient(ServerAddress("s", uri, "here", 1, 1, ""), Access("r", "t"))
-    yield client, reported, receiver, service
+    yield client, told, receiver, service
     client.close()
     service.shutdown()
 
 
 def test_hints_reach_their_operator(wire: tuple[StateClient, Told, HintReceiver, StateService]) -> None:
-    client, reported, receiver, _ = wire
+    client, told, receiver, _ = wire
     assert client.hint(_message(passed=((0.0, 30),), time=5), _hashes(-7, 8, 9)) is not None
     keys = pa.RecordBatch.from_pydict({"k": pa.array([3, None], pa.int64())})
     assert client.hint(_message(time=4), keys) is not None
-    assert reported.received[0] == ([-7, 8, 9], [5, 5, 5], None) and reported.panes == [None, None]
-    hashes, times, sent = reported.received[1]
+    assert told.heard[0] == ([-7, 8, 9], [5, 5, 5], None) and told.panes == [None, None]
+    hashes, times, sent = told.heard[1]
     assert hashes == hash_columns(KEYS, {"k": keys.column("k")}).tolist() and times == [4, 4] and sent == keys
     slack, hints, nbytes = receiver.begins("op", 1, 0)
     assert [rows for _, rows in slack["ingest"]] == [30] and hints == 5 and nbytes > 5 * 8
 
 
 def test_hints_of_records_in_panes(wire: tuple[StateClient, Told, HintReceiver, StateService]) -> None:
-    client, reported, _, _ = wire
+    client, told, _, _ = wire
     batch = pa.RecordBatch.from_pydict({HASH_COLUMN: pa.array([7, 7]), PANE_COLUMN: pa.array([-60, 120])})
     assert client.hint(_message(time=5), batch) is not None
-    assert reported.received == [([7, 7], [5, 5], None)] and reported.panes == [[-60, 120]]
+    assert told.heard == [([7, 7], [5, 5], None)] and told.panes == [[-60, 120]]
 
 
 def test_a_server_is_asked_by_hashes_which_keys_it_needs(
     wire: tuple[StateClient, Told, HintReceiver, StateService],
 ) -> None:
-    client, reported, receiver, _ = wire
+    client, told, receiver, _ = wire
     answer = client.hint(_message(asks=True, time=5, passed=((0.0, 9),)), _hashes(*range(9)))
     assert answer is not None
     assert np.unpackbits(np.frombuffer(answer, np.uint8))[:9].tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0]
-    assert not reported.received, "asking fetches nothing"
+    assert not told.heard, "asking fetches nothing"
     keys = pa.RecordBatch.from_pydict({"k": pa.array([1, 3], pa.int64())})
     assert client.hint(_message(again=True, time=5), keys) == b""
-    assert [sent for _, _, sent in reported.received] == [keys]
+    assert [sent for _, _, sent in told.heard] == [keys]
     _, hints, nbytes = receiver.begins("op", 1, 0)
     assert hints == 9 and nbytes > 11 * 8
     late = client.hint(_message(asks=True, time=5), _hashes(1))
@@ -116,7 +116,7 @@ def test_a_server_is_asked_by_hashes_which_keys_it_needs(
 
 
 def test_hints_are_fenced_and_dropped(wire: tuple[StateClient, Told, HintReceiver, StateService]) -> None:
-    client, reported, receiver, service = wire
+    client, told, receiver, service = wire
     assert client.hint(_message(run="other"), _hashes(1)) is None, (
         "of another run: refused, and no error for the sender"
     )
@@ -125,18 +125,18 @@ def test_hints_are_fenced_and_dropped(wire: tuple[StateClient, Told, HintReceive
     receiver.begins("op", 2, 1)
     assert client.hint(_message(epoch=2, try_=1), _hashes(3)) is not None, "its operator has begun: dropped"
     assert client.hint(_message(epoch=3, operator="plain"), _hashes(4)) is not None, "of no operator here: dropped"
-    assert [hashes for hashes, _, _ in reported.received] == [[1]]
+    assert [hashes for hashes, _, _ in told.heard] == [[1]]
     service.shutdown()
     assert client.hint(_message(epoch=3), _hashes(6)) is None, "the server is gone: no error for the sender"
 
 
 def test_garbage_is_refused(wire: tuple[StateClient, Told, HintReceiver, StateService]) -> None:
-    client, reported, _, _ = wire
+    client, told, _, _ = wire
     words = _message().to_bytes(_hashes(4, 5))
     for body in (b"", b"\x05\x00\x00\x00{", b"\xff\xff\xff\xff{}", words[:-1], words + b"x"):
         with pytest.raises(flight.FlightError):
             list(client._client.do_action(flight.Action("hint", body), client._options(2.0)))
-    assert not reported.received
+    assert not told.heard
 
 
 @settings(max_examples=100)
@@ -144,14 +144,14 @@ def test_garbage_is_refused(wire: tuple[StateClient, Told, HintReceiver, StateSe
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 50), st.integers(1, 20), st.integers(0, 9)), max_size=120),
     st.integers(0, 30),
 )
-def test_slack_is_from_passing_to_beginning(reported: list[tuple[str, int, int, int]], wait_s: int) -> None:
+def test_slack_is_from_passing_to_beginning(told: list[tuple[str, int, int, int]], wait_s: int) -> None:
     """Of each point: the least slack of all, the rows of all, and the slack that all but a hundredth have."""
     clock = StillClock()
     meter = SlackMeter(clock)
     at = Attempt(1, 0)
     exact: dict[str, list[float]] = {}
     moments = []
-    for point, ago, rows, later in reported:
+    for point, ago, rows, later in told:
         clock.at += later
         assert meter.passed("op", at, point, [(ago * 1e3, rows)])
         moments.append((point, clock.at - ago, rows))
