@@ -44,7 +44,7 @@ def described(keys: tuple[Field, ...] = (K,), outer: bool = False, **changes: An
     return replace(spec, **changes)
 
 
-class Told:
+class DictTable:
     """A backend that is a dictionary, and remembers what it was asked."""
 
     def __init__(self, rows: dict[tuple[Any, ...], tuple[Any, Any]], piece: int = 7) -> None:
@@ -88,7 +88,7 @@ def frames(spec: LookupSpec, rows: list[Any], pool: int | None = None) -> list[F
     return [Frame.from_batch(frame.to_batch(), spec.layout().words)]
 
 
-def told(batches: list[pa.RecordBatch]) -> list[tuple[Any, ...]]:
+def plain_rows(batches: list[pa.RecordBatch]) -> list[tuple[Any, ...]]:
     for batch in batches:
         batch.validate(full=True)
     return [
@@ -139,7 +139,7 @@ def test_as_a_dictionary_says(
     spec = described((K, J) if two_keys else (K,), outer)
     assert spec_from_json(spec.to_json()) == spec
     rows = {key(n): value for n, value in table.items()}
-    backend = Told(rows)
+    backend = DictTable(rows)
     backend.mapped = mapped
     tuning = Tuning(spilled=SpillTuning(policy, access))
     operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=memory, tuning=tuning)
@@ -164,14 +164,14 @@ def test_as_a_dictionary_says(
                 operator.drain()
             sums = [frame.checksum() for frame in staged]
             operator.apply(epoch, staged)
-            emitted = told(operator.advance(epoch, MIN_MICROS, MIN_MICROS))
+            emitted = plain_rows(operator.advance(epoch, MIN_MICROS, MIN_MICROS))
             assert sums == [frame.checksum() for frame in staged], "a frame was written to"
             assert sorted(emitted, key=repr) == wanted(spec, sent, rows)
             assert operator.delta(epoch) == {}
             if epoch % 2:  # a try that was in vain
                 operator.undo(epoch)
                 operator.apply(epoch, staged)
-                assert told(operator.advance(epoch, MIN_MICROS, MIN_MICROS)) == emitted
+                assert plain_rows(operator.advance(epoch, MIN_MICROS, MIN_MICROS)) == emitted
         if memory >= 1 << 20 and pool is None:
             # Of a mapped one whoever needs the key, and who fetches it ahead, may both look.
             assert mapped or len(backend.asked) == len(set(backend.asked)), "a key was asked for twice"
@@ -190,7 +190,7 @@ def test_what_is_on_its_way_out_of_a_mapped_file_is_looked_up_by_who_needs_it() 
     """Who fetches it ahead never gets to it, and what he has in the end is not kept."""
     spec, gate, entered = described(), threading.Event(), threading.Event()
 
-    class Mapped(Told):
+    class Mapped(DictTable):
         def ask(self, keys: list[pa.Array]) -> Answer:
             if threading.current_thread() is not threading.main_thread():
                 entered.set()
@@ -205,11 +205,11 @@ def test_what_is_on_its_way_out_of_a_mapped_file_is_looked_up_by_who_needs_it() 
         operator.hint_frame(frame, 0)
         assert entered.wait(10)
         operator.apply(0, [frame])
-        assert told(operator.advance(0, MIN_MICROS, MIN_MICROS)) == [("a", 5, 1, "x", None)]
+        assert plain_rows(operator.advance(0, MIN_MICROS, MIN_MICROS)) == [("a", 5, 1, "x", None)]
         gate.set()
         operator.drain()
         operator.apply(1, [frame])
-        assert told(operator.advance(1, MIN_MICROS, MIN_MICROS)) == [("a", 5, 1, "x", None)]
+        assert plain_rows(operator.advance(1, MIN_MICROS, MIN_MICROS)) == [("a", 5, 1, "x", None)]
     finally:
         gate.set()
         operator.close()
@@ -218,7 +218,7 @@ def test_what_is_on_its_way_out_of_a_mapped_file_is_looked_up_by_who_needs_it() 
 def test_what_is_on_its_way_is_not_asked_for_again() -> None:
     spec, gate, entered = described(), threading.Event(), threading.Event()
 
-    class Slow(Told):
+    class Slow(DictTable):
         def ask(self, keys: list[pa.Array]) -> Answer:
             entered.set()
             assert gate.wait(20)
@@ -233,7 +233,7 @@ def test_what_is_on_its_way_is_not_asked_for_again() -> None:
     applying.start()
     gate.set()
     applying.join()
-    assert told(operator.advance(0, 0, 0)) == [("key 1", 5, 1, "one", None)]
+    assert plain_rows(operator.advance(0, 0, 0)) == [("key 1", 5, 1, "one", None)]
     assert backend.asked == [("key 1",)]
     metrics = operator.metrics()
     assert (
@@ -248,7 +248,7 @@ def test_what_is_on_its_way_is_not_asked_for_again() -> None:
 def test_it_says_by_hashes_which_keys_it_would_fetch() -> None:
     spec, gate = described(), threading.Event()
 
-    class Slow(Told):
+    class Slow(DictTable):
         def ask(self, keys: list[pa.Array]) -> Answer:
             assert gate.wait(20)
             return super().ask(keys)
@@ -268,26 +268,26 @@ def test_it_says_by_hashes_which_keys_it_would_fetch() -> None:
     operator.close()
 
 
-def test_a_lost_connection_is_waited_for_or_told() -> None:
+def test_a_lost_connection_is_waited_for_or_reported() -> None:
     patient = described(table=TableSpec("dbapi", "a table", Micros(20_000_000), "{}"))
     for spec, losses in ((patient, 3), (described(), 1)):
-        backend = Told({("key 1",): ("one", None)})
+        backend = DictTable({("key 1",): ("one", None)})
         operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 20)
         staged = frames(spec, [("key 1", 5, 1)])
         backend.lost = losses
         if spec is patient:
             operator.apply(0, staged)
-            assert len(told(operator.advance(0, 0, 0))) == 1
+            assert len(plain_rows(operator.advance(0, 0, 0))) == 1
         else:
             with pytest.raises(TableError, match="a table cannot be reached: gone for a moment"):
                 operator.apply(0, staged)
             operator.undo(0)
             operator.apply(0, staged)  # it is back: nothing was lost
-            assert len(told(operator.advance(0, 0, 0))) == 1
+            assert len(plain_rows(operator.advance(0, 0, 0))) == 1
         operator.close()
 
 
-def test_secrets_stay_out_of_what_is_kept_and_told() -> None:
+def test_secrets_stay_out_of_what_is_kept_and_shown() -> None:
     spec = described(table=TableSpec("redis", "Redis h:1/0", Micros(0), '{"password": "pw-1234"}', "code"))
     bare = spec.without_code()
     assert "pw-1234" not in bare.to_json() + repr(spec) and "code" not in bare.table.code
@@ -301,15 +301,15 @@ def test_rows_are_handed_over_in_one_order_however_they_came() -> None:
     instructions = []
     for _ in range(3):
         rng.shuffle(sent)
-        operator = LookupJoin(spec, range(4), Asker(spec, Told({("a",): ("x", None)})), memory_bytes=1 << 20)
+        operator = LookupJoin(spec, range(4), Asker(spec, DictTable({("a",): ("x", None)})), memory_bytes=1 << 20)
         operator.apply(0, frames(spec, sent))
-        instructions.append(told(in_fixed_order(operator.advance(0, 0, 0), spec)))
+        instructions.append(plain_rows(in_fixed_order(operator.advance(0, 0, 0), spec)))
         operator.close()
     assert instructions[0] == instructions[1] == instructions[2]
 
 
 def test_hints_stay_off_while_the_cache_has_all_that_comes() -> None:
-    spec, backend = described(), Told({(f"key {n}",): ("one", None) for n in range(40)})
+    spec, backend = described(), DictTable({(f"key {n}",): ("one", None) for n in range(40)})
     operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 20)
     seen = []
     for epoch in range(6):
@@ -318,7 +318,7 @@ def test_hints_stay_off_while_the_cache_has_all_that_comes() -> None:
         seen.append(operator.wants_hints())
         operator.hint_frame(staged[0], epoch)
         operator.apply(epoch, staged)
-        assert len(told(operator.advance(epoch, 0, 0))) == 20
+        assert len(plain_rows(operator.advance(epoch, 0, 0))) == 20
     assert seen == [True, True, True, False, False, True]
     assert len(backend.asked) == 40
     operator.close()
@@ -329,7 +329,7 @@ def test_ten_times_the_rows_and_keys_need_no_more_calls() -> None:
     spec = described(outer=True)
 
     def counted(rows: int) -> Counter[str]:
-        backend = Told({(f"key {n}",): ("one", None) for n in range(0, rows, 3)}, piece=1 << 20)
+        backend = DictTable({(f"key {n}",): ("one", None) for n in range(0, rows, 3)}, piece=1 << 20)
         operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 30)
         found: Counter[str] = Counter()
 
@@ -355,7 +355,7 @@ def test_ten_times_the_rows_and_keys_need_no_more_calls() -> None:
 
 def test_a_query_that_is_stopped_waits_no_more() -> None:
     spec = described(table=TableSpec("dbapi", "a table", Micros(600_000_000), "{}"))
-    backend = Told({})
+    backend = DictTable({})
     backend.lost = 1_000_000
     operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 20)
     threading.Timer(0.2, operator.give_up).start()

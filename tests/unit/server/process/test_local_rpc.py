@@ -315,7 +315,9 @@ def test_what_somebody_wanted_who_has_left_is_not_begun(
     assert not service.told.wait(0.2)
 
 
-def test_an_error_that_no_text_can_hold_is_reported(path: str, monkeypatch: pytest.MonkeyPatch, service: Service) -> None:
+def test_an_error_that_no_text_can_hold_is_reported(
+    path: str, monkeypatch: pytest.MonkeyPatch, service: Service
+) -> None:
     monkeypatch.setattr(service, "heard", _Unwilling())
     monkeypatch.setattr(
         logging.getLogger("tailrace.server.transport.refusal"), "disabled", True
