@@ -15,7 +15,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
 # The report's tests open it in a browser: found, or fetched once into .venv.
 CHROMIUM = export CHROMIUM="$$(scripts/chromium.sh $(VENV)/chromium $(BIN)/python)"
 
-.PHONY: help setup demo test test-unit test-spark test-crash test-lab test-long test-versions check bench clean
+.PHONY: help setup demo test test-unit test-spark test-crash test-lab test-long test-versions check bench clean docs docs-serve
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -61,6 +61,12 @@ test-long: setup check $(ARCHIVE) ## all tests, with many more examples and kill
 
 test-versions: setup ## the core of the Spark tests on every supported PySpark and Python; writes docs/support-matrix.md
 	@$(JAVA) && $(BIN)/python scripts/test_versions.py --write
+
+docs: setup ## the documentation as a site, in build/site: strict, links checked, no network needed to read it
+	NO_MKDOCS_2_WARNING=true $(BIN)/python -m mkdocs build --strict --quiet
+
+docs-serve: setup ## the same at http://127.0.0.1:8000, built again when a page changes
+	NO_MKDOCS_2_WARNING=true $(BIN)/python -m mkdocs serve
 
 $(ARCHIVE): $(STAMP)
 	@$(JAVA) && echo "archiving Spark's classes for the tests (once) ..." \

@@ -5,7 +5,8 @@ the package index. Each combination gets a virtual environment of its own below 
 the next run. By default every PySpark runs on the oldest Python, and every Python with the oldest and the newest
 PySpark; ``--all`` runs each with each. ``--only 3.12:4.3`` runs one combination.
 
-Results are kept in ``.venv-versions/results.json``, by combination; ``--write`` makes docs/support-matrix.md of them.
+Results are kept in ``.venv-versions/results.json``, by combination; ``--write`` makes
+docs/reference/support-matrix.md of them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / ".venv-versions"
 RESULTS = FOLDER / "results.json"
-MATRIX = ROOT / "docs" / "support-matrix.md"
+MATRIX = ROOT / "docs" / "reference" / "support-matrix.md"
 
 CORE = (
     "private",
@@ -179,7 +180,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--all", action="store_true", help="each PySpark on each Python")
     parser.add_argument("--only", metavar="PYTHON:PYSPARK", help="one combination of minor versions, as 3.12:4.3")
-    parser.add_argument("--write", action="store_true", help="write docs/support-matrix.md from all results")
+    parser.add_argument("--write", action="store_true", help="write docs/reference/support-matrix.md from all results")
     given = parser.parse_args(arguments)
     patches = newest_patches()
     minors = sorted(patches, key=_key)

@@ -42,7 +42,9 @@ class GroupedStream:
         """
         name = pattern.strip().upper() if isinstance(pattern, str) else pattern
         if name not in STORES:
-            raise AnalysisError(f"store takes one of {', '.join(STORES)}, but got {pattern!r}: see docs/stores.md")
+            raise AnalysisError(
+                f"store takes one of {', '.join(STORES)}, but got {pattern!r}: see docs/explanation/stores.md"
+            )
         return replace(self, chosen_store=name)
 
     def agg(self, *exprs: Aggregate | dict[str, str]) -> Stream:

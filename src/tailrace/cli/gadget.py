@@ -1,4 +1,6 @@
-"""``tailrace gadget generate``, ``ycsb``, ``import``, ``workloads``: traces of state accesses. See docs/gadget.md.
+"""``tailrace gadget generate``, ``ycsb``, ``import``, ``workloads``: traces of state accesses.
+
+See docs/explanation/gadget.md.
 
 ``gadget_app`` is the group; its other commands are in ``gadget_analysis`` and ``gadget_bench``.
 """
@@ -45,7 +47,9 @@ def generate(
     out_file: TraceOut = Path("trace.parquet"),
     config: Annotated[
         Path | None,
-        typer.Option(help="Lines of name = value, see docs/gadget.md; options win over it.", dir_okay=False),
+        typer.Option(
+            help="Lines of name = value, see docs/explanation/gadget.md; options win over it.", dir_okay=False
+        ),
     ] = None,
     source: Annotated[
         str | None,

@@ -1,4 +1,6 @@
-"""``tailrace gadget analyze``, ``compare``, ``advise``, ``export``: what traces tell. See docs/gadget-analysis.md.
+"""``tailrace gadget analyze``, ``compare``, ``advise``, ``export``: what traces tell.
+
+See docs/explanation/gadget-analysis.md.
 
 A trace is a file that `generate` wrote, or what a query with the option recordAccesses has recorded: a file
 (`*.accesses`), or a folder with one.

@@ -1,4 +1,7 @@
-"""``tailrace gadget bench``, ``replay`` and ``stores``: traces on state stores. See docs/gadget-stores.md."""
+"""``tailrace gadget bench``, ``replay`` and ``stores``: traces on state stores.
+
+See docs/explanation/gadget-stores.md.
+"""
 
 from __future__ import annotations
 

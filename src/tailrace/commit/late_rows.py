@@ -8,7 +8,7 @@ Invariants
 - A sweep deletes objects of epochs that are done. An attempt that lost and still runs may write one after that: the
   next sweep, or the next start, finds it.
 
-The bytes are those of every state object (docs/log-format.md), with one section.
+The bytes are those of every state object (docs/reference/log-format.md), with one section.
 
 Threads: any; a store is safe from all of them.
 """

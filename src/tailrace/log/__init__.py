@@ -1,1 +1,1 @@
-"""Bytes on disk: their format, names, writer and reader. See docs/log-format.md."""
+"""Bytes on disk: their format, names, writer and reader. See docs/reference/log-format.md."""

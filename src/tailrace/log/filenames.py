@@ -1,5 +1,5 @@
-"""Names of what lies in a state location. docs/log-format.md lists them; stored data holds them, so they may not
-change.
+"""Names of what lies in a state location. docs/reference/log-format.md lists them; stored data holds them, so they
+may not change.
 
 Numbers are zero-padded so that names sort as the numbers do. Pure functions.
 """

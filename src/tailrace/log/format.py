@@ -1,4 +1,4 @@
-"""The bytes of state objects and of log entries. The document is docs/log-format.md: change both together.
+"""The bytes of state objects and of log entries. The document is docs/reference/log-format.md: change both together.
 
 Nothing here is guessed when read: a file says its version, and a version that is not known is refused. None of the
 constants below may change without a new version: stored files hold them.

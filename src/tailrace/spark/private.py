@@ -24,7 +24,7 @@ JAVA_ERROR = Py4JJavaError
 """Raised for an error of the JVM that PySpark has no exception of its own for. PySpark has no public name for it."""
 
 _BATCH_NODE = "org.apache.spark.sql.execution.LogicalRDD"
-_SUPPORTED = "docs/support-matrix.md lists the versions of PySpark that are tested: install one of them"
+_SUPPORTED = "docs/reference/support-matrix.md lists the versions of PySpark that are tested: install one of them"
 
 
 class PlanNode:

@@ -1,7 +1,7 @@
 """What stores tell of themselves: counts by name, which add up over stores and servers.
 
 All are since the store was made, but those that say how much there is now. The names are those of users' progress
-reports (docs/progress.md).
+reports (docs/reference/progress.md).
 """
 
 from __future__ import annotations

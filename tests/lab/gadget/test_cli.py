@@ -16,7 +16,7 @@ from tailrace.lab.gadget.operators.driver import pieces
 from tailrace.lab.gadget.traces.trace import Events, joined, read_trace
 from tailrace.lab.gadget.workloads import WORKLOADS
 
-DOCS = Path(__file__).parents[3] / "docs" / "gadget.md"
+DOCS = Path(__file__).parents[3] / "docs" / "explanation" / "gadget.md"
 
 
 def gadget(*arguments: object) -> Any:

@@ -41,7 +41,7 @@ TABLE_1 = {
         "aggregation": (0.5, 0.5, 0, 0),
     },
 }
-"""Those that docs/gadget.md does not list as deviations."""
+"""Those that docs/explanation/gadget.md does not list as deviations."""
 
 TABLE_2 = {
     # distance, events, accesses

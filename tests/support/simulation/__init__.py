@@ -1,1 +1,4 @@
-"""A simulator of the commit: from one seed, with a clock and a scheduler of its own. See docs/simulation.md."""
+"""A simulator of the commit: from one seed, with a clock and a scheduler of its own.
+
+See docs/explanation/simulation.md.
+"""

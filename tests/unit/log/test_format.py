@@ -46,7 +46,7 @@ def rows(shard: int, n: int) -> pa.RecordBatch:
 
 
 def test_checksums_are_those_of_zlib() -> None:
-    """As docs/log-format.md says, so that others can check them: of an entry, and of a batch of an object."""
+    """As docs/reference/log-format.md says, so that others can check them: of an entry, and of a batch of an object."""
     entry = fmt.encode_entry("fence", {})
     covered, checksum = entry.rsplit(b',"crc32":"', 1)
     assert int(checksum[:8], 16) == zlib.crc32(covered)

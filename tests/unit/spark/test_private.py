@@ -39,7 +39,7 @@ def test_what_is_gone_is_named_with_the_version_and_the_way_out(
     with pytest.raises(AnalysisError) as raised:
         use(frame)
     text = str(raised.value)
-    assert interface in text and pyspark.__version__ in text and "docs/support-matrix.md" in text
+    assert interface in text and pyspark.__version__ in text and "docs/reference/support-matrix.md" in text
 
 
 @pytest.mark.parametrize("part", ["is_leaf", "streaming_inputs", "file_source", "table_source"])

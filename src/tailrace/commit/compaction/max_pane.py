@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 PANE_COLUMN = "__pane"
-"""Of every section whose records have panes. In stored files: see docs/log-format.md."""
+"""Of every section whose records have panes. In stored files: see docs/reference/log-format.md."""
 
 MaxPane = tuple[tuple[str, int | None], ...]
 """Operators and their largest panes, sorted; None where an operator's records have no panes."""

@@ -4,7 +4,7 @@ Three runs of ``keyed-sums`` take turns, all Tailrace: *hot*, with memory for ev
 tenth of the memory that they take; *large*, ten times the keys and ten times that memory. Batches are of one size and
 name keys at random, so that nine in ten of a cold one's are on disk. A batch of *large* should cost what one of *tenth*
 does: then ten times the state with ten times the input costs ten times as much. The servers' largest resident memory
-is read from the system, and compared with what docs/stores.md states; answers are checked for every key.
+is read from the system, and compared with what docs/explanation/stores.md states; answers are checked for every key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _KEY_BYTES = 90
 """What a key takes in a table, about: its record, its place in the index."""
 _SERVER = "tailrace.server.process.main"
 STATED_BYTES = 576 << 20
-"""What docs/stores.md states for a server beyond its budget, with such epochs and keys, whatever the budget is."""
+"""What docs/explanation/stores.md states for a server beyond its budget, with such epochs and keys, whatever the
+budget is."""
 
 
 register(

@@ -1,4 +1,6 @@
-"""Run records: what one run of a bench or a workload found, as one JSON file that outlives it. See docs/lab.md.
+"""Run records: what one run of a bench or a workload found, as one JSON file that outlives it.
+
+See docs/explanation/lab.md.
 
 A file appears whole or not at all, and is never written again: it is made under a hidden name and linked to its own.
 Its name begins with the time, so names sort by age. ``SCHEMA`` changes when a field changes its meaning; a reader

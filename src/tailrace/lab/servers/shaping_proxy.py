@@ -12,7 +12,7 @@ answer, or it is lost after the work was done. All may be changed while it runs,
 
 ``ShapingProxy`` is the parent's hold on that process: JSON lines on its standard input and output; an input that closes
 ends it, however the parent came to its end. One thread at a time asks it. The file is run by its path and needs the
-standard library only, so that it starts at once. What it costs by itself: ``docs/state-locations.md``.
+standard library only, so that it starts at once. What it costs by itself: ``docs/how-to/object-stores.md``.
 """
 
 from __future__ import annotations

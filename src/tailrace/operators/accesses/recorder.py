@@ -1,6 +1,7 @@
 """An operator that also records its state accesses, one by one, as a store with one entry a key and window sees them.
 
-What counts as an access (docs/gadget-analysis.md has it in a user's words). The engine works on whole columns, and on
+What counts as an access (docs/explanation/gadget-analysis.md has it in a user's words). The engine works on whole
+columns, and on
 panes that overlapping windows share; what is recorded is what its rows ask for, as if they were applied one by one:
 - a row of an incremental aggregate: a get and a put for each window it is in that is still open, by ascending start;
   without windows, one of each on its key;

@@ -1,7 +1,7 @@
 """The file into which a state server records an operator's accesses: an Arrow IPC stream, a batch an epoch.
 
-Its format is in docs/gadget-analysis.md, and ``lab/gadget/traces/recording.py`` reads it. ``FORMAT`` changes when
-it does.
+Its format is in docs/explanation/gadget-analysis.md, and ``lab/gadget/traces/recording.py`` reads it. ``FORMAT``
+changes when it does.
 
 Invariants
 - Each batch carries its epoch in its metadata. It replaces what the file has of that epoch and of later ones: epochs

@@ -2,7 +2,7 @@
 
 A section's schema is ``__hash, __pane, k0.., a0..``: keys and accumulators with their own Arrow types, so that any
 Arrow reader can look into a checkpoint. Null means: the key is null, or the accumulator holds nothing yet.
-Documented in docs/log-format.md; a change needs a new format version there.
+Documented in docs/reference/log-format.md; a change needs a new format version there.
 """
 
 from __future__ import annotations

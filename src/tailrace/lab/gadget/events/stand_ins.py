@@ -1,7 +1,8 @@
 """Synthetic stand-ins for the three streams of the Gadget paper, for those who have not got the files.
 
 They are not the data. They have the numbers that were published, or that follow from published ones by arithmetic
-(docs/gadget.md shows how): how many events, keys, (key, 5 s window) pairs, sessions of 2 minutes and (key, millisecond)
+(docs/explanation/gadget.md shows how): how many events, keys, (key, 5 s window) pairs, sessions of 2 minutes and
+(key, millisecond)
 pairs there are, and what share of Borg's task events belongs to jobs that run since before the trace begins. All else,
 such as who talks when, is drawn. With fewer events than published all counts and the time shrink alike.
 

@@ -121,7 +121,9 @@ def _compiled_drive(operator: Any) -> Any:
     for label in _METHODS:
         method = getattr(kind, label, None)
         if method is None:
-            raise TailraceError(f"the operator {kind.__name__} has no method {label}: docs/gadget.md has an example")
+            raise TailraceError(
+                f"the operator {kind.__name__} has no method {label}: docs/explanation/gadget.md has an example"
+            )
         methods[label] = compiled(method) if isinstance(method, FunctionType) else method
     if not all(isinstance(value, int) for value in operator):
         raise TailraceError(f"the parameters of the operator {kind.__name__} are not all whole numbers: {operator}")

@@ -74,7 +74,8 @@ class _Cell:
 
 
 def chosen(name: str) -> str:
-    """The store of Tailrace's that the plan takes for such an operator (docs/windows.md, docs/joins.md)."""
+    """The store of Tailrace's that the plan takes for such an operator (docs/explanation/windows.md,
+    docs/explanation/joins.md)."""
     name = of_one_key(name)
     if name in _WINDOWS:
         return "tailrace-aar"

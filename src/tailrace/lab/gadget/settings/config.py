@@ -1,8 +1,8 @@
 """Configurations: ``name = value`` lines, as the paper's artifact has them, or options; both become `Settings`.
 
 White space around names and values does not count, nor does the case of names; ``#`` begins a line of comment. Every
-value remembers where it was written, and every error says so. docs/gadget.md lists the names; those that the artifact
-reads and never uses, or that belong to the replayer, are accepted.
+value remembers where it was written, and every error says so. docs/explanation/gadget.md lists the names; those that
+the artifact reads and never uses, or that belong to the replayer, are accepted.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Where a method's pointer lies in its object is part of a library's binary interface. The offsets are those of the
 headers of the versions that the connectors name, on 64-bit systems; a connector checks the version before it uses them.
 
-A call through ctypes has a price of its own, as it has for RocksDB: docs/gadget-stores.md says how much.
+A call through ctypes has a price of its own, as it has for RocksDB: docs/explanation/gadget-stores.md says how much.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Recordings of a running query as traces: what its state servers wrote for the option ``recordAccesses``.
 
 A recording is one file for each operator and server, since each of those owns a store. It is an Arrow IPC stream with
-one batch for each epoch (docs/gadget-analysis.md). A batch replaces what came before of its epoch and of later ones:
-epochs are tried again. What the file ends with in the middle, because its server was killed, is left out.
+one batch for each epoch (docs/explanation/gadget-analysis.md). A batch replaces what came before of its epoch and of
+later ones: epochs are tried again. What the file ends with in the middle, because its server was killed, is left out.
 
 Windows of one watermark have no order between keys in the engine, which closes them shard by shard; they are brought
 into the order in which state machines would go: by window, and then as they were first accessed.
