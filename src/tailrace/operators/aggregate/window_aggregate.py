@@ -27,6 +27,7 @@ from tailrace.operators.aggregate.closing import closed_records, fingerprint_ran
 from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.output import output_pieces
 from tailrace.operators.resources import Resources
 from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots, overflow, record_store
 from tailrace.operators.user_code.windows import KnownWindows
@@ -38,7 +39,6 @@ from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.compaction import compact_records
 from tailrace.state.segments.segment import fingerprints_of
 
-OUTPUT_ROWS_MAX = 1 << 16
 _LOOKUPS_MAX = 1 << 20
 """Panes looked up at once when changed windows are put together: bounds the memory for it."""
 
@@ -212,10 +212,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         return self._finish(concat_rows(out, self._layout))
 
     def _finish(self, rows: Rows) -> list[pa.RecordBatch]:
-        # Cut before Arrow is made of it: the strings of one batch must stay below 2 GiB.
-        cuts = range(0, len(rows), OUTPUT_ROWS_MAX)
-        parts = (Rows(rows.words[at : at + OUTPUT_ROWS_MAX], rows.heap) for at in cuts)
-        return [finish(part, self.spec, self._layout) for part in parts]
+        return [finish(piece, self.spec, self._layout) for piece in output_pieces(rows)]
 
 
 def compact_sections(spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:

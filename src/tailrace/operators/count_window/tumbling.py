@@ -26,10 +26,10 @@ from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.aggregate.window_aggregate import OUTPUT_ROWS_MAX
 from tailrace.operators.count_window.windows import Arrivals, found, in_sequence, named_columns, time_word
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.ingest.partials import PartialIngest
+from tailrace.operators.output import output_pieces
 from tailrace.operators.resources import Resources
 from tailrace.operators.store_operator import HintedRecords, RecordSnapshots, overflow, record_store
 from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiring, Expiry
@@ -168,11 +168,7 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         """Emit what the epoch filled, or changed: windows by count do not wait for time."""
         self._check_newest(epoch)
-        rows = self._output
-        # Cut before Arrow is made of it: the strings of one batch must stay below 2 GiB.
-        cuts = range(0, len(rows), OUTPUT_ROWS_MAX)
-        parts = (Rows(rows.words[at : at + OUTPUT_ROWS_MAX], rows.heap) for at in cuts)
-        emitted = [finish(part, self.spec, self._layout) for part in parts]
+        emitted = [finish(piece, self.spec, self._layout) for piece in output_pieces(self._output)]
         self._forget_last(epoch)
         return emitted
 

@@ -1,6 +1,6 @@
 """Rows of which duplicates are dropped, in the task: without those that are late, and one of each key where that pays.
 
-Threads: a ``DeduplicateLifter`` belongs to one task.
+Threads: a ``DedupIngest`` belongs to one task.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.dedup.operator import time_place
 from tailrace.operators.dedup.spec import DeduplicateSpec
 from tailrace.operators.ingest.rows import RowIngestBase
 from tailrace.operators.rows.keyed import earliest, keyed, sample
+from tailrace.operators.rows.places import time_place
 from tailrace.state.rows import columns
 from tailrace.state.rows.arrange import take
 from tailrace.state.rows.rows import Rows

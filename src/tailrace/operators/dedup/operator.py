@@ -25,14 +25,14 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.window_aggregate import OUTPUT_ROWS_MAX
 from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
 from tailrace.operators.ingest.frame import Frame, shard_order
-from tailrace.operators.output import output_schema
+from tailrace.operators.output import output_pieces, output_schema
 from tailrace.operators.resources import Resources
 from tailrace.operators.rows.keyed import PIECE_ROWS, earliest, keyed, pieces
+from tailrace.operators.rows.places import place_of, time_place
 from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots, record_store
-from tailrace.state.layout import PANE, VALID, AccumulatorWords, KeyWords, RecordLayout, record_layout
+from tailrace.state.layout import PANE, VALID, record_layout
 from tailrace.state.read_modify_write import probes
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows import columns
@@ -154,9 +154,7 @@ class Deduplicate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore
         super().undo(epoch)
 
     def _batches(self, rows: Rows) -> list[pa.RecordBatch]:
-        # Cut before Arrow is made of it: the strings of one batch must stay below 2 GiB.
-        cuts = range(0, len(rows), OUTPUT_ROWS_MAX)
-        return [self._batch(Rows(rows.words[at : at + OUTPUT_ROWS_MAX], rows.heap)) for at in cuts]
+        return [self._batch(piece) for piece in output_pieces(rows)]
 
     def _batch(self, rows: Rows) -> pa.RecordBatch:
         valid = ValidBits(rows)
@@ -185,15 +183,3 @@ def pane_ends(times: np.ndarray, width: int) -> np.ndarray:
     """The end of the pane that a time lies in; an end itself is its pane's last moment."""
     ends: np.ndarray = -(-times // width) * width
     return ends
-
-
-def place_of(spec: DeduplicateSpec, name: str, layout: RecordLayout) -> KeyWords | AccumulatorWords:
-    """Where a column of a row that is sent lies."""
-    keys = [key.name for key in spec.keys]
-    if name in keys:
-        return layout.keys[keys.index(name)]
-    return layout.accumulators[[row.name for row in spec.rows].index(name)]
-
-
-def time_place(spec: DeduplicateSpec, layout: RecordLayout) -> KeyWords | AccumulatorWords | None:
-    return None if spec.time_column is None else place_of(spec, spec.time_column.name, layout)

@@ -1,6 +1,6 @@
-"""Rows as they are, in the task: for operators that keep rows. The counterpart of ``lift``.
+"""Rows as they are, in the task: for operators that keep rows, or pass them on.
 
-Threads: a lifter belongs to one task.
+Threads: an ingest belongs to one task.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
 from tailrace.operators.ingest.pane_assigner import Placed, Placer
 from tailrace.state.layout import RecordLayout
+from tailrace.state.rows import columns
 from tailrace.state.rows.builder import RowsBuilder
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.types import Field
@@ -76,8 +77,31 @@ class RowIngestBase:
         return rows
 
 
+class PassingRows(RowsSent, Protocol):
+    @property
+    def time_column(self) -> Field | None: ...
+
+
+class PassingIngest(RowIngestBase):
+    """For operators that pass every row on, however late. Event times are only counted, for the watermark."""
+
+    def __init__(self, spec: PassingRows) -> None:
+        super().__init__(spec)
+        self._time = spec.time_column
+
+    def _in_time(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray | None]:
+        if self._time is not None:
+            array = batch.column(self._time.name)
+            known = columns.valid_mask(array)
+            times = columns.fixed_words(array, self._time.type, known)
+            times = times if known is None else times[known]
+            if len(times):
+                self.counts.saw(0, int(times.min()), int(times.max()), f"column {self._time.name}")
+        return batch, None
+
+
 class RowIngest(RowIngestBase):
-    """For operators that keep every row of a window. Rows are late as they are for a ``Lifter``."""
+    """For operators that keep every row of a window. Rows are late as they are for partial aggregates."""
 
     def __init__(self, spec: AggregateSpec, late_before: int, epoch: int | None = None) -> None:
         super().__init__(spec)

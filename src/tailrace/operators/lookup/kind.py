@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tailrace.api.relations import Lookup
+from tailrace.operators.ingest.rows import PassingIngest
 from tailrace.operators.kind import OperatorKind, OperatorRuntime
 from tailrace.operators.lookup.describe import DESCRIPTION
-from tailrace.operators.lookup.ingest import LookupIngest
 from tailrace.operators.lookup.planning import plan_lookup
 from tailrace.operators.lookup.spec import LookupSpec
 
@@ -22,6 +22,6 @@ LOOKUP = OperatorKind(
     name="lookup",
     plan=plan_lookup,
     description=DESCRIPTION,
-    ingest=lambda spec, context: LookupIngest(spec),
+    ingest=lambda spec, context: PassingIngest(spec),
     runtime=_runtime,
 )

@@ -17,13 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.window_aggregate import OUTPUT_ROWS_MAX
 from tailrace.operators.base import HintedKeys
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.lookup.backend import Asker
 from tailrace.operators.lookup.spec import LookupSpec
 from tailrace.operators.lookup.table_cache import TableCopies
-from tailrace.operators.output import output_schema
+from tailrace.operators.output import OUTPUT_ROWS_MAX, output_schema
 from tailrace.operators.rows.keyed import keyed
 from tailrace.state.layout import VALID, AccumulatorWords, KeyWords
 from tailrace.state.metrics import Metrics

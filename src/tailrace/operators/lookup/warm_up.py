@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS, Micros
+from tailrace.operators.ingest.rows import PassingIngest
 from tailrace.operators.lookup.backend import Answer, Asker
-from tailrace.operators.lookup.ingest import LookupIngest
 from tailrace.operators.lookup.operator import LookupJoin
 from tailrace.operators.lookup.redis import resp_kernels as rk
 from tailrace.operators.lookup.redis.connection import request
@@ -35,7 +35,7 @@ def warm_up_lookup() -> None:
     batch = pa.RecordBatch.from_pydict({"k": pa.array(["a", "b", None])})
     operator = LookupJoin(_SPEC, [0], Asker(_SPEC, _Nothing()), memory_bytes=1 << 16)
     for epoch in range(2):
-        frame = LookupIngest(_SPEC).frame([batch])
+        frame = PassingIngest(_SPEC).frame([batch])
         operator.hint_frame(frame, epoch)
         operator.apply(epoch, [frame])
         operator.advance(epoch, MIN_MICROS, MIN_MICROS)

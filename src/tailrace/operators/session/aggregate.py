@@ -22,8 +22,8 @@ from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.aggregate.window_aggregate import OUTPUT_ROWS_MAX
 from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.output import output_pieces
 from tailrace.operators.resources import Resources
 from tailrace.operators.session.open_sessions import OpenSessions, Sessions
 from tailrace.operators.store_operator import HintedRecords, overflow
@@ -75,13 +75,10 @@ class SessionAggregate(HintedRecords, OpenSessions):
 
     def _finish(self, found: Iterable[Sessions]) -> list[pa.RecordBatch]:
         rows = concat_rows([self._merged(sessions) for sessions in found if len(sessions)], self._layout)
-        ends = rows.words[:, self._layout.accumulators[1].word] + self._gap
-        out = []
-        # Cut before Arrow is made of it: the strings of one batch must stay below 2 GiB.
-        for at in range(0, len(rows), OUTPUT_ROWS_MAX):
-            to = at + OUTPUT_ROWS_MAX
-            out.append(finish(Rows(rows.words[at:to], rows.heap), self.spec, self._layout, ends[at:to]))
-        return out
+        high = self._layout.accumulators[1].word
+        return [
+            finish(piece, self.spec, self._layout, piece.words[:, high] + self._gap) for piece in output_pieces(rows)
+        ]
 
     def _merged(self, sessions: Sessions) -> Rows:
         """One record for each session, its pane now the session's start: merged from the oldest pane on."""

@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.aggregate.finish import window_struct
-from tailrace.operators.aggregate.window_aggregate import OUTPUT_ROWS_MAX, WindowAggregate
+from tailrace.operators.aggregate.window_aggregate import WindowAggregate
 from tailrace.operators.ingest.frame import Frame, by_shard, shard_order
-from tailrace.operators.output import output_schema
+from tailrace.operators.output import OUTPUT_ROWS_MAX, output_schema
 from tailrace.operators.resources import Resources
 from tailrace.operators.rows.keyed import PIECE_ROWS, Keyed, keyed, pieces
 from tailrace.operators.top_n.best_rows import best_of, order_of

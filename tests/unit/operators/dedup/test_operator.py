@@ -20,6 +20,7 @@ from support.models.dedup import NO_WATERMARK, DeduplicateModel
 from support.operators.row_cluster import RowCluster
 from support.operators.scenario import Scenario, play
 from tailrace.ids import Micros
+from tailrace.operators import output
 from tailrace.operators.dedup import operator as deduplicate
 from tailrace.operators.dedup.operator import Deduplicate
 from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
@@ -198,7 +199,7 @@ def test_steps_may_be_as_small_as_they_like(kind: str, seed: int) -> None:
     """How many rows are worked on, and emitted, at a time decides nothing; nor how many panes there are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(deduplicate, "PIECE_ROWS", 2)
-        patch.setattr(deduplicate, "OUTPUT_ROWS_MAX", 3)
+        patch.setattr(output, "OUTPUT_ROWS_MAX", 3)
         patch.setattr(deduplicate, "_PANES_MAX", 1 + seed % 3)
         run_scenario(kind, seed, epochs=6)
 

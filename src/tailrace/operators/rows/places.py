@@ -1,0 +1,29 @@
+"""Where the columns of rows lie that tasks send. Pure."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tailrace.state.layout import AccumulatorWords, KeyWords, RecordLayout
+from tailrace.types import Field
+
+
+class SentRows(Protocol):
+    @property
+    def keys(self) -> tuple[Field, ...]: ...
+    @property
+    def rows(self) -> tuple[Field, ...]: ...
+    @property
+    def time_column(self) -> Field | None: ...
+
+
+def place_of(spec: SentRows, name: str, layout: RecordLayout) -> KeyWords | AccumulatorWords:
+    keys = [key.name for key in spec.keys]
+    if name in keys:
+        return layout.keys[keys.index(name)]
+    return layout.accumulators[[row.name for row in spec.rows].index(name)]
+
+
+def time_place(spec: SentRows, layout: RecordLayout) -> KeyWords | AccumulatorWords | None:
+    """Where the event time lies; None: there is none."""
+    return None if spec.time_column is None else place_of(spec, spec.time_column.name, layout)
