@@ -18,6 +18,7 @@ from tailrace.operators.kind import Description, Input, OperatorKind
 from tailrace.operators.lookup.kind import LOOKUP
 from tailrace.operators.process.kind import PROCESS
 from tailrace.operators.resources import Resources
+from tailrace.operators.row_number.kind import ROW_NUMBER
 from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.spec_json import from_plain
 from tailrace.operators.top_n.kind import TOP_N
@@ -30,6 +31,7 @@ KINDS: tuple[OperatorKind[Any], ...] = (
     JOIN,
     LOOKUP,
     PROCESS,
+    ROW_NUMBER,
     TOP_N,
 )
 
