@@ -27,7 +27,7 @@ RESTARTS = (13, 29, 40)
 
 
 class Reads(CloudStore):
-    """Objects that were read since last asked."""
+    """Objects that were read since the last call of ``taken``."""
 
     def __init__(self) -> None:
         super().__init__(f"memory://{short_id()}", {})
@@ -43,11 +43,11 @@ class Reads(CloudStore):
 
 
 class Waiting(StoreCheckpoint):
-    """Each fold is done before the next epoch begins."""
+    """Each compaction is done before the next epoch begins."""
 
     def compact(self, *about: object) -> None:
         super().compact(*about)  # type: ignore[arg-type]
-        self._folder.wait()
+        self._compactor.wait()
 
 
 @pytest.fixture(scope="module")

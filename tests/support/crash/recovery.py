@@ -103,7 +103,7 @@ def _times(script: Script, epoch: int) -> tuple[int, int]:
 
 
 class _Checkpoint(StoreCheckpoint):
-    """Folds when it is told to, whatever is adjacent: also what the log must refuse to take in. Renews any shards."""
+    """Compacts any adjacent objects, also those that the log must refuse, and takes snapshots of any shards."""
 
     def __init__(self, store: ObjectStore, run: str, server: str, compact: CompactSections, rng: random.Random) -> None:
         super().__init__(store, run, server, compact)
@@ -212,8 +212,9 @@ class Fleet:
             self._engine(number).prepare(Request(self._run, epoch, try_, committed_attempts=won))
         emitted, committed = Counter[str](), []
         for number in range(len(self._engines)):
-            result, batches = self._engine(number).run_epoch(steps)
-            emitted += shown(batches)
+            result = self._engine(number).run_epoch(steps)
+            assert result.batches is not None
+            emitted += shown(result.batches)
             committed += [result.committed] if result.committed is not None else []
             self.spilled |= result.status.state_disk_bytes > 0
         return emitted, committed
