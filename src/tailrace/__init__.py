@@ -1,7 +1,7 @@
 """Tailrace: a state engine for PySpark Structured Streaming.
 
->>> import tailrace as tr                                            # doctest: +SKIP
->>> counts = (tr.stream(bids)                                        # doctest: +SKIP
+>>> import tailrace as tr
+>>> counts = (tr.stream(spark.readStream.schema("auction bigint, price bigint, ts timestamp").parquet("/data/bids"))
 ...     .withWatermark("ts", "10 seconds")
 ...     .groupBy(tr.window("ts", "10 seconds", "2 seconds"), "auction")
 ...     .agg(tr.count().alias("bids"), tr.max("price")))

@@ -11,9 +11,11 @@ import pytest
 from typer.main import get_command
 
 from support.docs.pages import ROOT, blocks, named, pages
+from tailrace.api.options import OPTIONS
 from tailrace.cli import app
 
 SHELLS = ("bash", "console", "sh", "")
+SINK_OPTIONS = {"compression", "path"}
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 
 
@@ -50,3 +52,12 @@ def test_a_wrong_command_is_noticed() -> None:
     assert _problem(["bench", "rmv"]) == "there is no command 'rmv'"
     assert _problem(["bench", "rmw", "--row", "5"]) == "there is no option '--row'"
     assert _problem(["bench", "rmw", "--rows", "5"]) is None
+
+
+@pytest.mark.parametrize("page", pages(), ids=named)
+def test_options_exist(page: Path) -> None:
+    known = {option.name for option in OPTIONS} | SINK_OPTIONS
+    code = "".join(block.code for block in blocks(page, "python"))
+    used = set(re.findall(r"writeStream.*?\.start|writer = .*?\n\)", code, re.S))
+    names = {name for query in used for name in re.findall(r'\.option\("(\w+)"', query)}
+    assert names <= known

@@ -38,7 +38,7 @@ class GroupedStream:
         The answer is the same in every store that is allowed; ``explain()`` says which is used and why. One that cannot
         give it is refused when the query is planned.
 
-        >>> bids.groupBy(tr.window("ts", "1 hour"), "auction").store("AUR").agg(tr.median("price"))  # doctest: +SKIP
+        >>> prices = bids.groupBy(tr.window("ts", "1 hour"), "auction").store("AUR").agg(tr.median("price"))
         """
         name = pattern.strip().upper() if isinstance(pattern, str) else pattern
         if name not in STORES:
@@ -79,9 +79,10 @@ class GroupedStream:
         Sessions and windows by count are each key's own. So a call gets many of them at once, whole: its table has the
         window's column too, and the function gives it back with each row that it makes of that window.
 
-        >>> def best(rows):                                                                   # doctest: +SKIP
+        >>> def best(rows):
         ...     return rows.filter(pc.equal(rows["n"], pc.max(rows["n"])))
-        >>> counts.groupBy("window").applyInWindow(best, "auction bigint, n bigint")          # doctest: +SKIP
+        >>> counts = bids.groupBy(tr.window("ts", "1 hour"), "auction").agg(tr.count().alias("n"))
+        >>> busiest = counts.groupBy("window").applyInWindow(best, "auction bigint, n bigint")
         """
         stream = self.stream
         if not callable(func):
@@ -157,9 +158,9 @@ class GroupedStream:
         Large epochs are given in several calls, a key always in one: treat every key by itself. ``eventTime``: the
         column of ``schema`` that is the event time of the output, for windows over it.
 
-        >>> def first_of_each(rows, state):                                                   # doctest: +SKIP
+        >>> def first_of_each(rows, state):
         ...     ...
-        >>> clicks.groupBy("user").process(first_of_each, "user string", state="seen boolean")  # doctest: +SKIP
+        >>> bidders = bids.groupBy("bidder").process(first_of_each, "bidder bigint", state="seen boolean")
         """
         stream = self.stream
         made = processed(
@@ -198,7 +199,7 @@ class GroupedStream:
         Of sessions, windows by count and your own all rows are kept until they close, and ``update`` gives the best of
         each that rows came for, changed or not.
 
-        >>> bids.groupBy("auction").topN(10, "price")                                          # doctest: +SKIP
+        >>> best = bids.groupBy("auction").topN(10, "price")
         """
         usual = "RMW" if self.window is None or isinstance(self.window, Window) else "AUR"
         if self.chosen_store not in (None, usual):

@@ -78,7 +78,7 @@ class Stream:
         ``process``, and ``dropDuplicates``, which remembers a key so long after the row that it has given.
         ``timeMode``: ``eventTime``, by the watermark, or ``processingTime``, by the time at which an epoch begins.
 
-        >>> clicks.withStateTtl("1 hour").groupBy("user").agg(tr.count())                     # doctest: +SKIP
+        >>> counts = bids.withStateTtl("1 hour").groupBy("bidder").agg(tr.count())
         """
         return replace(self, ttl=state_ttl(ttl, timeMode, self.watermark, self.ttl))
 
@@ -89,7 +89,7 @@ class Stream:
         point from which state that is not in memory may be asked for ahead of its rows. Stateless, like all before an
         operator; the function is called again when a query starts.
 
-        >>> bids.transform(with_prices).transform(only_valid).groupBy("auction")               # doctest: +SKIP
+        >>> dear = bids.transform(lambda frame: frame.where("price > 100")).groupBy("auction").agg(tr.count())
         """
         if self.relation is not None:
             raise AnalysisError(
@@ -172,8 +172,8 @@ class Stream:
         validity, which begins at its event time. ``ttl``: forget a row so long after its time. ``eventTime``: name of
         an output column with the later of both event times, for a window over the pairs.
 
-        >>> views.join(clicks, "ad", within=("0 seconds", "10 minutes"))                       # doctest: +SKIP
-        >>> bids.join(auctions, "auction", validTo="expires", eventTime="at")                  # doctest: +SKIP
+        >>> clicked = views.join(clicks, "ad", within=("0 seconds", "10 minutes"))
+        >>> sold = offers.join(orders, "item", validTo="ends", eventTime="time")
         """
         keys = key_names(on)
         if isinstance(other, Stream):

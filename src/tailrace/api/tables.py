@@ -61,7 +61,7 @@ def redis(
     ``onConnectionLoss``: ``"wait"`` for the server to come back, at most ``retry``, or ``"fail"`` at once. A query that
     fails loses nothing: started again, it goes on. ``timeout``: of one answer.
 
-    >>> tr.table.redis("redis://localhost", key="ad_id", schema="campaign_id string")    # doctest: +SKIP
+    >>> campaigns = tr.table.redis("redis://localhost", key="ad_id", schema="campaign_id string")
     """
     where = "table.redis"
     address = _redis_address(url)
@@ -134,7 +134,7 @@ def dbapi(
     placeholder for each key that is asked for, in the module's ``paramstyle``, at most ``batch`` at a time; of several
     key columns, one ``(?, ?)`` each.
 
-    >>> tr.table.dbapi(                                                                   # doctest: +SKIP
+    >>> campaigns = tr.table.dbapi(
     ...     lambda: sqlite3.connect("/data/ads.db", check_same_thread=False),
     ...     "select ad_id, campaign_id from ads where ad_id in ({keys})",
     ...     key="ad_id", schema="campaign_id bigint")
@@ -180,7 +180,7 @@ def sqlite(
     one SQLite reads the whole table for every batch. Another program may write the file meanwhile: rows that are
     copied by then keep their old values for as long as their copies stay.
 
-    >>> tr.table.sqlite("/data/ads.db", "ads", key="ad_id", schema="campaign_id bigint")     # doctest: +SKIP
+    >>> campaigns = tr.table.sqlite("/data/ads.db", "ads", key="ad_id", schema="campaign_id bigint")
     """
     where = "table.sqlite"
     for name, text in (("path", path), ("table", table)):
