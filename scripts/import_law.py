@@ -47,6 +47,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("server.transport", "server.process.launch"),
     ),
     "testing": ("",),
+    "testing.shaped_reads": ("env.files.shaped_reads",),  # a slow disk is part of the environment
     "testing.bench": (
         "operators",
         "state",

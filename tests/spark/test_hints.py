@@ -23,6 +23,7 @@ from tailrace.spark.hints.points import RULES_CONF, placed, point_conf, points_o
 from tailrace.spark.sources.transforms import Transformed, frame_of, then
 from tailrace.state.cache.frequency_sketch import SketchSize
 from tailrace.testing import Question, ScriptedSource, Windows
+from tailrace.testing.shaped_reads import shaped_reads
 from tailrace.types import BIGINT, Field
 
 KEYS_EACH = 12_000
@@ -32,10 +33,15 @@ NEVER_ENOUGH = {"hintMargin": "1 hour"}
 SMALL = {
     "memory": "1MB",
     "shards": "8",
-    "coldReadTime": "1 millisecond",
-    "coldReadDepth": "1024",
 }
-"""Little memory, and a disk that is slow enough for hints to be worth it, however little they bring."""
+"""Little memory."""
+
+
+@pytest.fixture(autouse=True)
+def slow_disk(spark: SparkSession) -> Iterator[None]:
+    """Slow enough for hints to be worth it, however little they bring."""
+    with shaped_reads(spark, 0.001, depth=1024):
+        yield
 
 
 def batches(epochs: int) -> tuple[pa.Table, ...]:

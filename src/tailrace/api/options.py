@@ -121,13 +121,6 @@ class SpillAccess:
         ReadMode(DEFAULT_TUNING.spilled.reads),
         "Whether spilled state is read through the system's page cache or around it.",
     )
-    read_time: Micros = option(
-        "coldReadTime",
-        Duration(zero_ok=True),
-        Micros(0),
-        "How much longer a read by key takes than it does anyway.",
-    )
-    read_depth: int = option("coldReadDepth", Integer(1, 1 << 20), 32, "How many keys are read at once.")
 
 
 @dataclass(frozen=True)

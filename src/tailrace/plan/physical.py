@@ -63,8 +63,6 @@ class PhysicalPlan:
                 policy=spilled.policy.value,
                 prefetch=spilled.prefetch.value,
                 reads=spilled.reads.value,
-                read_s=spilled.read_time / 1e6,
-                depth=spilled.read_depth,
             ),
         )
 

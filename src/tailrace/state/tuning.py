@@ -6,9 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-PREFETCH_MODES = ("on", "off", "async-io")
-COLD_READS = ("mapped", "direct")
-
 
 @dataclass(frozen=True)
 class SpillTuning:
@@ -16,7 +13,7 @@ class SpillTuning:
 
     ``policy``: of ``cache.policies``. ``prefetch``: ``on`` fetches what hints foretell; ``async-io`` fetches when rows
     are applied, and applies those that need nothing meanwhile; ``off`` waits. ``reads``: ``mapped`` files go through
-    the page cache, ``direct`` ones around it. ``read_s``, ``depth``: see ``env.shaped_reads``. ``hint_worth_s``:
+    the page cache, ``direct`` ones around it. ``hint_worth_s``:
     reading ahead begins where reading a record takes at least so long. ``pause`` is called now and then by whoever is
     at something long, so that hints need not wait for its end.
     """
@@ -24,8 +21,6 @@ class SpillTuning:
     policy: str = "timestamp"
     prefetch: str = "on"
     reads: str = "mapped"
-    read_s: float = 0.0
-    depth: int = 32
     hint_worth_s: float = 10e-6
     pause: Callable[[], None] = field(default=lambda: None, compare=False)
 

@@ -43,6 +43,7 @@ from tailrace.lab.report.prefetch import HEADS, prefetch_charts, prefetch_rows
 from tailrace.lab.workloads.events import write_batch
 from tailrace.lab.workloads.nexmark.compare import same_rows
 from tailrace.lab.workloads.nexmark.workloads import FEED, PREFIX, VERSIONS
+from tailrace.testing.shaped_reads import shaped_reads
 
 catalog.load()
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -264,15 +265,16 @@ def test_spilled_state_changes_no_answer(spark: SparkSession, tmp_path: Path, qu
 
     frame = spark.readStream.schema(workload.feeds[FEED]).option("maxFilesPerTrigger", 1).parquet(str(feed))
     stream = registry.query(workload, OURS)({FEED: frame}, values)
-    options = {"memory": "1MB", "coldReadTime": "10 microseconds", **MODES[mode].options}
-    run = (
-        stream.options(**options)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .foreachBatch(keep)
-        .start()
-    )
-    run.awaitTermination()
+    options = {"memory": "1MB", **MODES[mode].options}
+    with shaped_reads(spark, 10e-6):
+        run = (
+            stream.options(**options)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .foreachBatch(keep)
+            .start()
+        )
+        run.awaitTermination()
     metrics = run.lastProgress["stateOperators"][0]["customMetrics"]
     assert metrics["spilledHits"] + metrics["spilledMisses"] > 100, metrics
     found = workload.settle(workload.finish[OURS](pa.concat_tables(outputs), values))

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.env.files.shaped_reads import ReadDevice
+from tailrace.env.files.shaped_reads import read_device
 from tailrace.env.retry import keep_trying
 from tailrace.errors import QueryStopped, TableError
 from tailrace.operators.lookup.spec import LookupSpec
@@ -57,10 +57,10 @@ class Backend(Protocol):
 
 
 class Asker:
-    """Asks a backend in pieces. ``device``: makes it slower than it is, for tests and benches."""
+    """Asks a backend in pieces."""
 
-    def __init__(self, spec: LookupSpec, backend: Backend, device: ReadDevice | None = None) -> None:
-        self._spec, self._backend, self._device = spec, backend, device or ReadDevice()
+    def __init__(self, spec: LookupSpec, backend: Backend) -> None:
+        self._spec, self._backend, self._device = spec, backend, read_device()
         self._retry_s = spec.table.retry / 1e6
         self._given_up = threading.Event()
 
@@ -72,16 +72,11 @@ class Asker:
     def mapped(self) -> bool:
         return self._backend.mapped
 
-    def ask_ahead(self, count: int) -> float:
-        """So many keys of mapped files will be asked for: when they are there, for ``ask``."""
-        return self._device.ask(count)
-
-    def ask(self, keys: list[pa.Array], *, patient: bool = True, due: float = 0.0) -> Answer:
-        """``patient``: wait for a lost connection for as long as the description says. ``due``: of ``ask_ahead``."""
+    def ask(self, keys: list[pa.Array], *, patient: bool = True) -> Answer:
+        """``patient``: wait for a lost connection for as long as the description says."""
         count, piece = len(keys[0]), self._backend.piece
-        due = due or self._device.ask(count)
-        parts = [self._asked([key.slice(at, piece) for key in keys], patient) for at in range(0, count, piece)]
-        self._device.wait(due)
+        with self._device.reading(count):
+            parts = [self._asked([key.slice(at, piece) for key in keys], patient) for at in range(0, count, piece)]
         if len(parts) == 1:
             return parts[0]
         types = [arrow_type(value.type, large=True) for value in self._spec.values]

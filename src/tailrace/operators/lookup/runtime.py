@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.env.files.shaped_reads import ReadDevice
 from tailrace.operators.base import Operator
 from tailrace.operators.kind import OperatorRuntime
 from tailrace.operators.lookup.backend import Asker, Backend
@@ -36,8 +35,7 @@ a folder for what it brings into an order of its own.
 def lookup_operator(
     spec: LookupSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, tuning: Tuning = DEFAULT_TUNING
 ) -> LookupJoin:
-    backend = BACKENDS[spec.table.backend](spec, json.loads(spec.table.options), folder)
-    asker = Asker(spec, backend, ReadDevice(tuning.spilled.read_s, tuning.spilled.depth))
+    asker = Asker(spec, BACKENDS[spec.table.backend](spec, json.loads(spec.table.options), folder))
     return LookupJoin(spec, shards, asker, memory_bytes=memory_bytes, tuning=tuning)
 
 

@@ -3,8 +3,7 @@
 Invariants
 - A copy stands for what the table said of exactly its key, also that it has no row. Copies are found by the hash of the
   key; where two keys share one, the copy of the other is not taken for its own, and the key is asked for directly.
-- Nobody asks for a key that is on its way: who needs it waits. But where asking means to look at mapped files, who
-  needs it looks there too (as in ``state.cold_reads``), rather than wait for a thread that waits for a processor.
+- Nobody asks for a key that is in flight: who needs it waits.
 - Only asking, and waiting for what is on its way, counts as waiting: copying what is here does not.
 - What is found depends on the table alone, never on what lies in the cache.
 
@@ -23,7 +22,7 @@ from tailrace.env import clock
 from tailrace.operators.lookup.backend import Asker
 from tailrace.operators.lookup.spec import LookupSpec
 from tailrace.operators.rows.keyed import keyed
-from tailrace.state.cache.prefetch import Prefetcher
+from tailrace.state.cache.prefetch import BATCH, Prefetcher
 from tailrace.state.cache.record_cache import RecordCache
 from tailrace.state.layout import HASH, PANE, VALID, RecordLayout, record_layout
 from tailrace.state.metrics import Metrics
@@ -34,8 +33,6 @@ from tailrace.state.rows.rows import Rows, concat_rows, plain
 from tailrace.state.sections.sections import ValidBits, decoded
 
 _T = TypeVar("_T")
-_FETCH_KEYS = 512
-"""So many keys that were foretold are asked for at once, where asking takes time: several workers share them."""
 
 
 class TableCopies:
@@ -43,10 +40,9 @@ class TableCopies:
         self._asker, self._kept = asker, spec.cached_layout()
         self._keys = record_layout(spec.keys, [], ansi=False)
         self._cache = RecordCache(self._kept, capacity_bytes, policy)
-        batch = asker.piece if asker.mapped else min(_FETCH_KEYS, asker.piece)
-        ask = asker.ask_ahead if asker.mapped else None
+        batch = min(BATCH, asker.piece)
         cache = self._cache
-        self._ahead = Prefetcher(self._fetched, self._keep, cache.room, ask, cache.hint, batch=batch, name="lookup")
+        self._ahead = Prefetcher(self._fetched, self._keep, cache.room, cache.hint, batch=batch, name="lookup")
         self._asked = self._missed = self._late = 0
         self._wait_ms = 0.0
         self._begun = 0  # keys that were not there when ``begin`` was called
@@ -91,16 +87,10 @@ class TableCopies:
         if len(missing):
             self._ask_and_keep(keys, ids, missing, time, parts, places)
         if len(coming):
-            own, which = np.unique(ids[coming], return_inverse=True)
-            taken, due = self._ahead.take_over(own)
-            mine, rest = coming[taken[which]], coming[~taken[which]]
-            if len(mine):
-                self._ask_and_keep(keys, ids, mine, time, parts, places, due)
-            if len(rest):
-                self._waiting(lambda: self._ahead.wait_for(ids[rest]))
-                failed = self._cached(keys, ids, rest, time, parts, places)
-                if len(failed):
-                    self._ask_and_keep(keys, ids, failed, time, parts, places)
+            self._waiting(lambda: self._ahead.wait_for(ids[coming]))
+            failed = self._cached(keys, ids, coming, time, parts, places)
+            if len(failed):
+                self._ask_and_keep(keys, ids, failed, time, parts, places)
         self._ahead.resume()
         order = np.empty(count, np.int64)
         order[np.concatenate(places) if places else np.empty(0, np.int64)] = np.arange(count)
@@ -140,9 +130,8 @@ class TableCopies:
         time: int,
         parts: list[Rows],
         places: list[np.ndarray],
-        due: float = 0.0,
     ) -> None:
-        rows = self._waiting(lambda: self._ask(take(keys, wanted, self._keys), patient=True, due=due))
+        rows = self._waiting(lambda: self._ask(take(keys, wanted, self._keys), patient=True))
         self._cache.put(*_first_of_each(ids[wanted], rows, self._kept, time))
         parts.append(rows)
         places.append(wanted)
@@ -155,11 +144,11 @@ class TableCopies:
         finally:
             self._wait_ms += (clock.monotonic() - began) * 1e3
 
-    def _ask(self, keys: Rows, *, patient: bool, due: float) -> Rows:
-        """What the table says of these keys (words of keys alone), as records to keep. ``due``: see ``Asker.ask``."""
+    def _ask(self, keys: Rows, *, patient: bool) -> Rows:
+        """What the table says of these keys (words of keys alone), as records to keep."""
         valid = ValidBits(keys)
         columns = [decoded(keys, valid, place) for place in self._keys.keys]
-        answer = self._asker.ask(columns, patient=patient, due=due)
+        answer = self._asker.ask(columns, patient=patient)
         builder = RowsBuilder(len(keys), self._kept)
         for column, place in zip(columns, self._kept.keys, strict=True):
             builder.put(column, place.type, place.word, place.bit)
@@ -211,14 +200,11 @@ class TableCopies:
             self._ahead.hint(ids[wanted], times[wanted], lambda at: keys(wanted[at]))
         return len(wanted)
 
-    def _fetched(self, ids: np.ndarray, keys: list[Rows], due: float) -> Rows:
+    def _fetched(self, ids: np.ndarray, keys: list[Rows]) -> Rows:
         together = keys[0] if len(keys) == 1 else concat_rows(keys, self._keys)
-        return self._ask(together, patient=False, due=due)  # whoever needs them will have patience
+        return self._ask(together, patient=False)  # whoever needs them will have patience
 
-    def _keep(self, ids: np.ndarray, rows: Rows, times: np.ndarray, wanted: np.ndarray) -> None:
-        if not wanted.all():
-            places = np.flatnonzero(wanted)
-            ids, rows, times = ids[places], take(rows, places, self._kept), times[places]
+    def _keep(self, ids: np.ndarray, rows: Rows, times: np.ndarray) -> None:
         self._cache.put(ids, rows, times, hinted=True)
 
     # About it --------------------------------------------------------------------------------------------------------

@@ -3,9 +3,7 @@
 Invariants
 - A record at a position of a segment never changes, so (segment, position) names a copy for as long as the segment
   lives. What is rewritten keeps its copies (``moved``); ``keep_only`` forgets others, of segments that are gone.
-- What is in flight is not read twice. Whoever needs it finishes it: the system reads a page of a mapped file once,
-  whoever looks at it, so that a row need not wait until a thread that fetches ahead gets its turn. Only what is read
-  past the system's cache is waited for.
+- A record that is in flight is not read twice: whoever needs it waits for it.
 - Copies get a part of the store's memory that is as large as what epochs of late have foretold, or have read without
   that and may read again (``share_out``).
 - Where reading is slow, what was read because nobody had foretold it is kept too, where it may be asked for again
@@ -27,7 +25,7 @@ from typing import Protocol
 import numpy as np
 
 from tailrace.env import clock
-from tailrace.env.files.shaped_reads import ReadDevice
+from tailrace.env.files.shaped_reads import read_device
 from tailrace.state.cache.id_table import ENTRY_BYTES
 from tailrace.state.cache.prefetch import Prefetcher
 from tailrace.state.cache.record_cache import RecordCache
@@ -61,8 +59,8 @@ class Segment(Protocol):
 class SegmentReader:
     def __init__(self, layout: RecordLayout, memory_bytes: int, tuning: SpillTuning) -> None:
         self._layout = layout
-        self._device = ReadDevice(tuning.read_s, tuning.depth)
-        self.slow = tuning.read_s > 0 or tuning.reads == "direct"
+        self._device = read_device()
+        self.slow = self._device.slow or tuning.reads == "direct"
         self.async_io = tuning.prefetch == "async-io"
         self._hinted = tuning.prefetch == "on"
         self._worth_s = tuning.hint_worth_s
@@ -73,10 +71,7 @@ class SegmentReader:
         self._room_lately: deque[int] = deque(maxlen=_EPOCHS_KEPT)
         self._prefetcher: Prefetcher | None = None
         if tuning.prefetch != "off":
-            ask = None if tuning.reads == "direct" else self._device.ask
-            self._prefetcher = Prefetcher(
-                self._fetch, self._keep, self._cache.room, ask, self._cache.hint, name="spilled"
-            )
+            self._prefetcher = Prefetcher(self._fetch, self._keep, self._cache.room, self._cache.hint, name="spilled")
         self._segments: dict[int, Segment] = {}
         self._lock = threading.Lock()
         self.time = 0
@@ -162,10 +157,10 @@ class SegmentReader:
             left: np.ndarray = wanted[~there]
             return left
 
-        def fetched(wanted: np.ndarray, due: float = 0.0) -> None:
+        def fetched(wanted: np.ndarray) -> None:
             nonlocal waited_s
             began = clock.monotonic()
-            order, rows = self._fetch(ids[wanted], [], due)
+            order, rows = self._fetch(ids[wanted], [])
             waited_s += clock.monotonic() - began
             put(wanted[order], rows)
             if keep and self.slow:
@@ -182,15 +177,11 @@ class SegmentReader:
         if len(coming):
             late = len(coming)
             assert self._prefetcher is not None
-            taken, due = self._prefetcher.take_over(ids[coming])
-            if taken.any():
-                fetched(coming[taken], due)
-            if not taken.all():
-                began = clock.monotonic()
-                self._prefetcher.wait_for(ids[coming[~taken]])
-                waited_s += clock.monotonic() - began
-                if len(failed := cached(coming[~taken])):
-                    fetched(failed)
+            began = clock.monotonic()
+            self._prefetcher.wait_for(ids[coming])
+            waited_s += clock.monotonic() - began
+            if len(failed := cached(coming)):
+                fetched(failed)
         if self._prefetcher is not None:
             self._prefetcher.resume()
         self._count(waited_s, len(chosen) - missed, missed, late)
@@ -306,10 +297,9 @@ class SegmentReader:
         with self._lock:
             self._record_s = took_s if not self._record_s else 0.9 * self._record_s + 0.1 * took_s
 
-    def _fetch(self, ids: np.ndarray, _: list[object], due: float) -> tuple[np.ndarray, Rows]:
-        """Records of several segments, and the order in which they stand. ``due``: see ``prefetch.Fetch``."""
+    def _fetch(self, ids: np.ndarray, _: list[object]) -> tuple[np.ndarray, Rows]:
+        """Records of several segments, and the order in which they stand."""
         began = clock.monotonic()
-        due = due or self._device.ask(len(ids))
         order = np.argsort(ids)  # by segment, then by position
         ids = ids[order]
         starts = np.flatnonzero(np.append(True, np.diff(ids >> POSITION_BITS) != 0))
@@ -317,16 +307,13 @@ class SegmentReader:
             segments = [self._segments[int(uid)] for uid in ids[starts] >> POSITION_BITS]
         parts = list(zip(segments, np.split(ids & ((1 << POSITION_BITS) - 1), starts[1:]), strict=True))
         room = RowBuffer(self._layout, len(ids), sum(segment.heap_bytes(len(at)) for segment, at in parts))
-        read_records([(segment.points, at) for segment, at in parts], room)
-        self._device.wait(due)
+        with self._device.reading(len(ids)):
+            read_records([(segment.points, at) for segment, at in parts], room)
         self._learn(began, len(ids))
         return order, room.rows()
 
-    def _keep(self, ids: np.ndarray, found: tuple[np.ndarray, Rows], times: np.ndarray, wanted: np.ndarray) -> None:
+    def _keep(self, ids: np.ndarray, found: tuple[np.ndarray, Rows], times: np.ndarray) -> None:
         order, rows = found
-        if not wanted.all():
-            places = np.flatnonzero(wanted[order])
-            order, rows = order[places], take(rows, places, self._layout)
         self._cache.put(ids[order], rows, times[order], hinted=True)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from support.manual_clock import StillClock
 from tailrace.env import clock
-from tailrace.env.files.shaped_reads import ReadDevice
+from tailrace.env.files.shaped_reads import VARIABLE, ReadDevice, read_device, shaped
 
 
 @pytest.fixture
@@ -20,9 +20,8 @@ def stopped() -> Iterator[StillClock]:
 
 def _took(stopped: StillClock, device: ReadDevice, reads: int, meanwhile_s: float = 0.0) -> float:
     before = stopped.at
-    due = device.ask(reads)
-    stopped.at += meanwhile_s
-    device.wait(due)
+    with device.reading(reads):
+        stopped.at += meanwhile_s
     return stopped.at - before
 
 
@@ -43,10 +42,10 @@ def test_what_the_store_behind_takes_is_part_of_that_time(stopped: StillClock) -
 def test_reads_stand_behind_those_of_others(stopped: StillClock) -> None:
     device = ReadDevice(0.001, depth=4)
     first = stopped.at
-    ahead = device.ask(40)
-    device.wait(device.ask(20))
-    assert stopped.at - first == pytest.approx(0.015)
-    device.wait(ahead)
+    with device.reading(40):
+        with device.reading(20):
+            pass
+        assert stopped.at - first == pytest.approx(0.015)
     assert stopped.at - first == pytest.approx(0.015)
 
 
@@ -58,3 +57,14 @@ def test_a_device_without_a_time_costs_none(stopped: StillClock) -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="at least"):
         ReadDevice(-1.0)
+
+
+def test_a_process_takes_its_device_from_its_environment(stopped: StillClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert not read_device().slow
+    monkeypatch.setenv(VARIABLE, shaped(0.002, depth=8))
+    assert read_device().slow
+    assert _took(stopped, read_device(), 80) == pytest.approx(0.020)
+    monkeypatch.setenv(VARIABLE, "soon")
+    with pytest.raises(ValueError, match=f"{VARIABLE}=soon: must be SECONDS:DEPTH"):
+        read_device()

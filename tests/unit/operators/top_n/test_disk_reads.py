@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from support.operators.rolling_top_n import rolling_top
+from tailrace.env.files import shaped_reads
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.registry import ingest_of
 from tailrace.operators.resources import Resources
@@ -38,6 +39,11 @@ def shown(batches: list[pa.RecordBatch]) -> dict[int, list[int]]:
     return found
 
 
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(shaped_reads.VARIABLE, shaped_reads.shaped(1e-6))
+
+
 def filled(folder: Path, tuning: SpillTuning) -> TopN:
     """Two rows of each key, most of them on disk."""
     top = TopN(SPEC, range(4), Resources(memory_bytes=600_000, folder=str(folder), tuning=Tuning(spilled=tuning)))
@@ -50,8 +56,8 @@ def filled(folder: Path, tuning: SpillTuning) -> TopN:
 
 
 @pytest.mark.parametrize("prefetch", ["off", "async-io", "on"])
-def test_a_record_is_read_once(prefetch: str, tmp_path: Path) -> None:
-    top = filled(tmp_path, SpillTuning(prefetch=prefetch, read_s=1e-6))
+def test_a_record_is_read_once(prefetch: str, tmp_path: Path, slow_disk: None) -> None:
+    top = filled(tmp_path, SpillTuning(prefetch=prefetch))
     spilled = top.metrics()["spilledRecords"]
     # Even keys get a better row, odd ones one that is none of their two best.
     top.apply(3, [frame(EVERYONE, np.where(EVERYONE % 2, 5, 99))])
@@ -67,9 +73,9 @@ def test_a_record_is_read_once(prefetch: str, tmp_path: Path) -> None:
     top.close()
 
 
-def test_what_stays_on_disk_is_kept_near(tmp_path: Path) -> None:
-    """Reads are slow, and nothing foretells them: a record that was looked at is not read again for the next row."""
-    top = filled(tmp_path, SpillTuning(policy="lru", prefetch="off", read_s=1e-6))
+def test_records_that_stay_on_disk_are_cached(tmp_path: Path, slow_disk: None) -> None:
+    """Reads are slow and no hint names them: a record that was looked at is not read again for the next row."""
+    top = filled(tmp_path, SpillTuning(policy="lru", prefetch="off"))
     some, worse = EVERYONE[:: KEYS // 50], np.full(50, 5)
     top.apply(3, [frame(some, worse)])
     missed = top.metrics()["spilledMisses"]

@@ -27,13 +27,8 @@ class Backend:
         self.gate.set()
         self.begun = threading.Event()
         self.fail = False
-        self.fetches = 0
 
-    def ask(self, count: int) -> float:
-        self.fetches += count
-        return self.fetches / 1e6  # long ago
-
-    def fetch(self, ids: np.ndarray, keys: Any, due: float) -> list[int]:
+    def fetch(self, ids: np.ndarray, keys: Any) -> list[int]:
         self.begun.set()
         assert self.gate.wait(10)
         if self.fail:
@@ -43,10 +38,9 @@ class Backend:
             self.keys.update(zip(ids.tolist(), [key for part in keys for key in part], strict=True))
         return [2 * id_ for id_ in ids.tolist()]
 
-    def keep(self, ids: np.ndarray, found: list[int], times: np.ndarray, wanted: np.ndarray) -> None:
-        for id_, value, time, want in zip(ids.tolist(), found, times.tolist(), wanted.tolist(), strict=True):
-            if want:
-                self.kept[id_] = (value, time)
+    def keep(self, ids: np.ndarray, found: list[int], times: np.ndarray) -> None:
+        for id_, value, time in zip(ids.tolist(), found, times.tolist(), strict=True):
+            self.kept[id_] = (value, time)
 
 
 @contextmanager
@@ -65,7 +59,7 @@ def ids(*numbers: int) -> np.ndarray:
 
 @given(calls=st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(-9, 9)), max_size=30), max_size=12))
 @settings(max_examples=40, deadline=None)
-def test_everything_hinted_is_fetched_with_its_latest_time(calls: list[list[tuple[int, int]]]) -> None:
+def test_everything_foretold_is_fetched_with_its_latest_time(calls: list[list[tuple[int, int]]]) -> None:
     backend = Backend()
     backend.gate.clear()  # so that all hints come before the first fetch ends
     with prefetcher(backend, batch=7, threads=1) as made:
@@ -73,10 +67,10 @@ def test_everything_hinted_is_fetched_with_its_latest_time(calls: list[list[tupl
             made.hint(ids(*(id_ for id_, _ in call)), ids(*(time for _, time in call)))
         backend.gate.set()
         made.drain()
-        hinted = {id_ for call in calls for id_, _ in call}
-        assert set(backend.kept) == hinted
+        foretold = {id_ for call in calls for id_, _ in call}
+        assert set(backend.kept) == foretold
         assert set(backend.fetched.values()) <= {1}
-        for id_ in hinted:
+        for id_ in foretold:
             assert backend.kept[id_] == (2 * id_, max(t for call in calls for i, t in call if i == id_))
 
 
@@ -101,10 +95,10 @@ def test_who_needs_an_id_in_flight_waits_and_starts_no_second_fetch() -> None:
 def test_what_has_landed_since_somebody_looked_is_not_fetched_again() -> None:
     backend = Backend()
 
-    fetched_times: list[tuple[int, int]] = []
+    told: list[tuple[int, int]] = []
 
     def held(some: np.ndarray, times: np.ndarray) -> np.ndarray:
-        fetched_times.extend(zip(some.tolist(), times.tolist(), strict=True))
+        told.extend(zip(some.tolist(), times.tolist(), strict=True))
         return np.array([id_ in backend.kept for id_ in some.tolist()], bool)
 
     with prefetcher(backend, held=held) as made:
@@ -112,7 +106,7 @@ def test_what_has_landed_since_somebody_looked_is_not_fetched_again() -> None:
         made.drain()
         names = ["one", "three", "two", "four"]
         assert made.hint(ids(1, 3, 2, 4), ids(5, 6, 7, 8), lambda at: [names[place] for place in at]) == 2
-        assert fetched_times[-4:] == [(1, 5), (3, 6), (2, 7), (4, 8)], "for these times they are to stay"
+        assert told[-4:] == [(1, 5), (3, 6), (2, 7), (4, 8)], "for these times they are to stay"
         assert made.hint(ids(1, 2), ids(5, 5)) == 0
         made.drain()
         assert backend.fetched == {1: 1, 2: 1, 3: 1, 4: 1}
@@ -138,9 +132,9 @@ def test_hints_of_many_calls_are_fetched_together_and_timed_from_the_hint_on() -
     sizes: list[int] = []
 
     class Noting(Backend):
-        def fetch(self, ids: np.ndarray, keys: Any, due: float) -> list[int]:
+        def fetch(self, ids: np.ndarray, keys: Any) -> list[int]:
             sizes.append(len(ids))
-            return super().fetch(ids, keys, due)
+            return super().fetch(ids, keys)
 
     backend = Noting()
     backend.gate.clear()
@@ -223,87 +217,6 @@ def test_no_more_is_fetched_than_can_be_kept() -> None:
         assert len(backend.kept) == 10 + 10
 
 
-def test_where_asking_takes_no_time_all_is_in_flight_from_the_hint_on() -> None:
-    backend = Backend()
-    backend.gate.clear()
-    with prefetcher(backend, ask=backend.ask, threads=1, batch=2) as made:
-        made.hint(ids(1, 2, 3, 4, 5), ids(0, 0, 0, 0, 0))
-        assert backend.fetches == 5
-        assert made.claim(ids(5, 4, 6)).tolist() == [True, True, False]
-        backend.gate.set()
-        made.drain()
-        assert backend.fetches == 5
-        assert backend.fetched == dict.fromkeys(range(1, 6), 1)
-
-
-def test_who_needs_what_is_in_flight_may_finish_it_and_then_it_is_not_kept() -> None:
-    backend = Backend()
-    backend.gate.clear()
-    with prefetcher(backend, ask=backend.ask, threads=1, batch=2) as made:
-        made.hint(ids(1, 2, 3), ids(0, 0, 0))
-        assert backend.begun.wait(10)  # the worker has 1 and 2, and nobody has 3
-        taken, due = made.take_over(ids(3, 2, 7))
-        assert taken.tolist() == [True, True, False]
-        assert due == 3 / 1e6  # 2 was asked for before 3
-        made.hint(ids(3), ids(4))  # foretold anew: asked for anew
-        assert backend.fetches == 4
-        backend.gate.set()
-        made.drain()
-        assert backend.kept == {1: (2, 0), 3: (6, 4)}
-        assert backend.fetched == {1: 1, 2: 1, 3: 1}
-        assert made.fetched == 4
-
-
-def test_nobody_takes_over_where_asking_takes_its_time() -> None:
-    backend = Backend()
-    backend.gate.clear()
-    with prefetcher(backend, threads=1) as made:
-        made.hint(ids(1, 2), ids(0, 0))
-        assert backend.begun.wait(10)
-        assert not made.take_over(ids(1, 2))[0].any()
-        backend.gate.set()
-        made.drain()
-        assert set(backend.kept) == {1, 2}
-
-
-def test_what_is_being_put_away_is_not_taken_over() -> None:
-    class Slow(Backend):
-        def __init__(self) -> None:
-            super().__init__()
-            self.recovery_point, self.land = threading.Event(), threading.Event()
-
-        def keep(self, ids: np.ndarray, found: list[int], times: np.ndarray, wanted: np.ndarray) -> None:
-            self.recovery_point.set()
-            assert self.land.wait(10)
-            super().keep(ids, found, times, wanted)
-
-    backend = Slow()
-    with prefetcher(backend, ask=backend.ask, threads=1) as made:
-        made.hint(ids(1), ids(0))
-        assert backend.recovery_point.wait(10)
-        assert not made.take_over(ids(1))[0].any()
-        backend.land.set()
-        made.wait_for(ids(1))
-        assert backend.kept == {1: (2, 0)}
-
-
-def test_what_is_asked_for_waits_for_space_and_is_dropped_when_it_is_old() -> None:
-    backend = Backend()
-    backend.gate.clear()
-    space = 3
-    with prefetcher(backend, ask=backend.ask, space=lambda: space, threads=1, batch=1) as made:
-        made.hint(ids(1, 2, 3, 4, 5), ids(5, 1, 5, 1, 5))
-        assert backend.fetches == 3
-        assert backend.begun.wait(10)
-        made.drop_before(3)  # 2 and 4: asked for, and not
-        assert made.dropped == 2
-        made.resume()
-        assert backend.fetches == 4  # 5 has the place of 2
-        backend.gate.set()
-        made.drain()
-        assert set(backend.kept) == {1, 3, 5}
-
-
 def _begun(call: Callable[[], object]) -> threading.Thread:
     """A call in a thread of its own, by now most likely under way."""
     thread = threading.Thread(target=call, daemon=True)
@@ -312,11 +225,10 @@ def _begun(call: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-@pytest.mark.parametrize("asking", [True, False])
-def test_nobody_waits_for_what_there_is_no_space_for(asking: bool) -> None:
-    """An id that somebody waits for may be gone and foretold anew before the waiter looks again."""
+def test_nobody_waits_for_an_id_that_there_is_no_space_for() -> None:
+    """An id that somebody waits for may be gone and hinted anew before the waiter looks again."""
     backend = Backend()
-    with prefetcher(backend, ask=backend.ask if asking else None, space=lambda: 0) as made:
+    with prefetcher(backend, space=lambda: 0) as made:
         made.hint(ids(1, 2), ids(0, 0))
         waiter = _begun(lambda: made.wait_for(ids(1)))
         waiter.join(5)
@@ -324,58 +236,55 @@ def test_nobody_waits_for_what_there_is_no_space_for(asking: bool) -> None:
         assert made.knows(ids(1, 2)).tolist() == [False, True], "who waited fetches it"
 
 
-def test_who_waits_hears_of_what_is_dropped() -> None:
+def test_who_drains_hears_of_dropped_hints() -> None:
     backend = Backend()
-    with prefetcher(backend, ask=backend.ask, threads=0) as made:
+    with prefetcher(backend, threads=0) as made:
         made.hint(ids(1, 2), ids(0, 0))
-        waiters = [_begun(made.drain), _begun(lambda: made.wait_for(ids(1)))]
-        assert all(waiter.is_alive() for waiter in waiters)
+        waiter = _begun(made.drain)
+        assert waiter.is_alive()
         made.drop_before(3)
-        for waiter in waiters:
-            waiter.join(5)
-            assert not waiter.is_alive()
+        waiter.join(5)
+        assert not waiter.is_alive()
 
 
-def test_space_that_comes_while_somebody_drains_is_used() -> None:
+def test_claimed_hints_leave_nothing_behind() -> None:
     backend = Backend()
-    space = 1
-    with prefetcher(backend, ask=backend.ask, space=lambda: space, threads=0) as made:
-        made.hint(ids(1, 2), ids(0, 0))
-        drainer = _begun(made.drain)
-        space = 5
-        made.take_over(ids(1))
-        drainer.join(0.05)
-        assert backend.fetches == 2
-        made.take_over(ids(2))
-        drainer.join(5)
-        assert not drainer.is_alive()
-
-
-def test_what_is_taken_out_before_a_worker_comes_to_it_leaves_nothing() -> None:
-    backend = Backend()
-    with prefetcher(backend, ask=backend.ask, threads=0) as made:
+    with prefetcher(backend, threads=0) as made:
         for first in range(0, 20_000, 100):
             some = np.arange(first, first + 100)
             made.hint(some, np.zeros(100, np.int64))
-            assert made.take_over(some)[0].all()
+            assert not made.claim(some).any()
         assert made._table.room <= 1024
 
 
+def test_old_hints_give_their_space_to_others() -> None:
+    backend = Backend()
+    backend.gate.clear()
+    with prefetcher(backend, space=lambda: 2 - len(backend.kept), threads=1, batch=1) as made:
+        made.hint(ids(1, 2, 3, 4), ids(5, 1, 5, 1))
+        assert backend.begun.wait(10)
+        made.drop_before(3)
+        assert made.dropped == 2
+        backend.gate.set()
+        made.drain()
+        assert set(backend.kept) == {1, 3}
+
+
 @pytest.mark.parametrize("closed", [(), (1, 2), (3,)])
-def test_what_is_renamed_while_it_is_hinted_or_fetched_is_kept_under_its_new_id(closed: tuple[int, ...]) -> None:
+def test_what_is_renamed_while_it_is_foretold_or_fetched_is_kept_under_its_new_id(closed: tuple[int, ...]) -> None:
     """``closed``: ids under which nothing can be read any more once the others are there."""
 
     class Closing(Backend):
-        def fetch(self, ids: np.ndarray, keys: Any, due: float) -> list[int]:
+        def fetch(self, ids: np.ndarray, keys: Any) -> list[int]:
             self.begun.set()
             assert self.gate.wait(10)
             if set(closed) & set(ids.tolist()):
                 raise OSError("closed")
-            return super().fetch(ids, keys, due)
+            return super().fetch(ids, keys)
 
     backend = Closing()
     backend.gate.clear()
-    with prefetcher(backend, ask=backend.ask, threads=1, batch=2) as made:
+    with prefetcher(backend, threads=1, batch=2) as made:
         made.hint(ids(1, 2, 3, 4), ids(0, 0, 0, 0))
         assert backend.begun.wait(10)  # the worker has 1 and 2
         made.rename(ids(4, 2, 9), ids(14, 12, 19))
@@ -390,7 +299,7 @@ def test_what_is_renamed_while_it_is_hinted_or_fetched_is_kept_under_its_new_id(
 def test_what_lies_nowhere_any_more_is_fetched_by_nobody_and_harms_no_other_fetch() -> None:
     backend = Backend()
     backend.gate.clear()
-    with prefetcher(backend, ask=backend.ask, threads=1, batch=1) as made:
+    with prefetcher(backend, threads=1, batch=1) as made:
         assert made.hint(ids(1, 2, 3), ids(0, 0, 0)) == 3
         assert made.hint(ids(2, 3, 4), ids(0, 0, 0)) == 1, "the others were foretold"
         assert backend.begun.wait(10)  # the worker has 1

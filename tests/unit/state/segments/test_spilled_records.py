@@ -15,6 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tailrace.api.options import Prefetch, ReadMode
+from tailrace.env.files import shaped_reads
 from tailrace.env.files.scratch import ScratchFile, temporary_folder
 from tailrace.state.cache.policies import POLICIES
 from tailrace.state.hash_table.table import Table
@@ -38,7 +40,7 @@ from tailrace.state.segments import (
 )
 from tailrace.state.segments.segment import SegmentClosedError
 from tailrace.state.segments.spilled_records import SpilledRecords
-from tailrace.state.tuning import COLD_READS, PREFETCH_MODES, SpillTuning, Tuning
+from tailrace.state.tuning import SpillTuning, Tuning
 from tailrace.types import BIGINT, DataType, Field
 
 STRING = DataType("string")
@@ -113,9 +115,9 @@ class Machine(RuleBasedStateMachine):
         hashes=st.sampled_from([1, 5, 1 << 20]),
         tight=st.booleans(),
         policy=st.sampled_from(POLICIES),
-        prefetch=st.sampled_from(PREFETCH_MODES),
+        prefetch=st.sampled_from([mode.value for mode in Prefetch]),
         slow=st.booleans(),
-        reads=st.sampled_from(COLD_READS),
+        reads=st.sampled_from([mode.value for mode in ReadMode]),
         cut=st.booleans(),
     )
     def start(
@@ -128,9 +130,9 @@ class Machine(RuleBasedStateMachine):
             self.patches.setattr(segment_module, "READ_BYTES", 500)
             self.patches.setattr(point_rows, "READ_BYTES", 50_000)
             self.patches.setattr(compaction_groups, "COMPACTION_GROUP_BYTES", 4_000)
-        self.tuning = SpillTuning(
-            policy=policy, prefetch=prefetch, reads=reads, read_s=1e-6 if slow else 0.0, hint_worth_s=0.0
-        )
+        if slow:
+            self.patches.setenv(shaped_reads.VARIABLE, shaped_reads.shaped(1e-6))
+        self.tuning = SpillTuning(policy=policy, prefetch=prefetch, reads=reads, hint_worth_s=0.0)
         self.folder = temporary_folder()
         self.path = self.folder.__enter__()
         self.budget, self.hashes, self.amplification = budget, hashes, 1.1 if tight else 1.5
@@ -433,7 +435,7 @@ def test_a_budget_needs_a_folder() -> None:
         ReadModifyWriteStore(LAYOUT, [0], memory_bytes=1)
 
 
-@pytest.mark.parametrize("reads", COLD_READS)
+@pytest.mark.parametrize("reads", [mode.value for mode in ReadMode])
 def test_a_segment_that_is_closed_while_it_is_read_ahead_gives_nothing_and_harms_nobody(reads: str) -> None:
     with store_of(0, tuning=Tuning(spilled=SpillTuning(reads=reads, hint_worth_s=0.0))) as store:
         fill(store, range(100), 0)

@@ -150,7 +150,8 @@ def _run_case(
 
     tell("starting", 0)
     settings = Settings(one.rows, one.rows, options.seed, dict(one.values))
-    with workload.serving(settings) as environment, ExitStack() as running:
+    with workload.serving(settings) as serving, ExitStack() as running:
+        environment = {**serving, **options.environment_of(one)}
         engines: list[EngineProcess] = []
 
         def process(engine: str, ways: Mapping[str, Mapping[str, str]] | None = None) -> EngineProcess:
@@ -161,9 +162,7 @@ def _run_case(
             engines.append(made)
             return made
 
-        ours = {
-            name: options.options_of(mode, one, memory_bytes) for name, mode in modes.items() if mode.engine == OURS
-        }
+        ours = {name: options.options_of(mode, memory_bytes) for name, mode in modes.items() if mode.engine == OURS}
         session = process(OURS, ours) if ours else None
         runners = {
             name: Runner(mode, session, name)

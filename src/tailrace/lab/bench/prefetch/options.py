@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from tailrace.lab import registry
 from tailrace.lab.bench.prefetch.workloads import ALL_IN_CACHE, BASELINES, CASES, HINTS, MODES, Case, Mode, case
 from tailrace.lab.registry import ParameterError, UnknownNameError
+from tailrace.testing.shaped_reads import VARIABLE, shaped
 
 SWEEPS = ("skew", "memory", "rows")
 MEMORY_BYTES_MIN = 1 << 20
@@ -60,15 +61,12 @@ class PrefetchOptions:
     def depth_of(self, one: Case) -> int:
         return one.depth if self.depth is None else self.depth
 
-    def options_of(self, mode: Mode, one: Case, memory_bytes: int) -> dict[str, str]:
-        depth = str(self.depth_of(one))
-        shaped = {"coldReadTime": f"{round(self.read_ms * 1e3)} microseconds", "coldReadDepth": depth}
-        return {
-            "commit": self.commit,
-            "memory": str(memory_bytes),
-            **(shaped if self.read_ms else {}),
-            **mode.options,
-        }
+    def options_of(self, mode: Mode, memory_bytes: int) -> dict[str, str]:
+        return {"commit": self.commit, "memory": str(memory_bytes), **mode.options}
+
+    def environment_of(self, one: Case) -> dict[str, str]:
+        """Variables for the engine's environment: how long a read by key takes there."""
+        return {VARIABLE: shaped(self.read_ms / 1e3, self.depth_of(one))} if self.read_ms else {}
 
 
 QUICK = PrefetchOptions(modes=("lru", "async-io", "hints"), memory_bytes=1_100_000, turns=1, turn=4, warmup=2)
