@@ -195,7 +195,7 @@ def test_wrong_names_are_reported_before_anything_starts() -> None:
     given = PrefetchOptions(given=("hot_auctions=90", "ads=5"))
     check_names(given)
     assert given.case_of("q13").values["hot_auctions"] == 90 and given.case_of("ysb").values["ads"] == 5
-    assert given.options_of(MODES["async-io"], given.case_of("q13"), 7)["prefetch"] == "async-io"
+    assert given.options_of(MODES["async-io"], 7)["prefetch"] == "async-io"
 
 
 @pytest.mark.parametrize("name", CASES)
