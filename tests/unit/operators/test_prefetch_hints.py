@@ -6,7 +6,6 @@ Hints are made as tasks make them, of the columns of rows, so that both sides mu
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from tailrace.operators.spec import OperatorSpec
 from tailrace.plan.hints import hint_specs
 from tailrace.plan.physical import PhysicalPlan, plan_relation
 from tailrace.state.cache.frequency_sketch import SketchSize
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.tuning import SpillTuning, Tuning
 
 NEVER_HOT = SketchSize(threshold=254, interval=1 << 40)
@@ -93,15 +93,17 @@ def _apply(operator: Operator, spec: OperatorSpec, rows: pa.RecordBatch, epoch: 
     return said
 
 
-def _settled(operator: Operator) -> None:
-    """What was foretold is fetched, or more than can be kept."""
-    before = -1.0
-    for _ in range(1000):
-        now = operator.metrics()
-        if now["hintsFetched"] == before or now["hintsFetched"] == now["hintsReceived"]:
-            return
-        before = now["hintsFetched"]
-        time.sleep(0.02)
+def _drain(operator: Operator) -> None:
+    """Every hinted record is fetched that there is room for."""
+    found = [
+        store
+        for part in vars(operator).values()
+        for store in (part, *getattr(part, "__dict__", {}).values())
+        if isinstance(store, ReadModifyWriteStore)
+    ]
+    assert found
+    for store in found:
+        store.spilled.reads.drain()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -124,7 +126,7 @@ def test_hinted_records_is_there(kind: str, tmp_path: Path) -> None:
                 (sent,) = extractor.hints(dict(zip(rows.schema.names, rows.columns, strict=True)), epoch, ranges)
                 assert sent is not None
                 operator.hint_keys(told(sent.batch, sent.time, spec.keys), epoch)
-                _settled(operator)
+                _drain(operator)
             assert _apply(operator, spec, rows, epoch) == _apply(plain, spec, rows, epoch)
             after = operator.metrics()
             if epoch >= FIRST:
@@ -150,7 +152,7 @@ def test_staged_rows_give_hints_too(kind: str, tmp_path: Path) -> None:
             before = operator.metrics()
             if epoch >= FIRST:
                 operator.hint_frame(ingest_of(spec, MIN_MICROS, False, TYPES, epoch).frame([rows]), epoch)
-                _settled(operator)
+                _drain(operator)
             _apply(operator, spec, rows, epoch)
             after = operator.metrics()
             if epoch >= FIRST and kind in SURE:
