@@ -33,8 +33,6 @@ MATRIX = ROOT / "docs" / "reference" / "support-matrix.md"
 CORE = (
     "private",
     "receipts",
-    "aggregates",
-    "chains",
     "hints",
     "late_rows",
     "names_and_types",
@@ -42,7 +40,6 @@ CORE = (
     "process",
     "replayable_sources",
     "restart",
-    "sinks",
 )
 """Tests of tests/spark/ that touch every interface of Spark that Tailrace uses."""
 

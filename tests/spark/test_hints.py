@@ -28,6 +28,8 @@ from tailrace.types import BIGINT, Field
 
 KEYS_EACH = 12_000
 NEVER_HOT = {"sketchMemory": "4MB"}
+POINTS = hasattr(F, "arrow_udf")
+"""Points of Spark's plan are functions of Arrow columns, which PySpark 4.0 has not: there, tasks are the first to hint."""
 NEVER_ENOUGH = {"hintMargin": "1 hour"}
 """No candidate has so much slack: the first one is taken, whatever the machine's speed."""
 SMALL = {
@@ -118,11 +120,11 @@ def test_hints_of_every_key_go_ahead_of_its_row(spark: SparkSession, tmp_path: P
     stream = summed(tr.stream(query.frame()).transform(more).transform(valid))
     seen = _run(stream, query, {**SMALL, **NEVER_HOT, **NEVER_ENOUGH})
     query.check()
-    candidates = ["source", "transform 1", "ingest", "staging"]
+    candidates = [*(("source", "transform 1") if POINTS else ()), "ingest", "staging"]
     assert all(each["candidates"] == candidates for each in seen)
     quiet = [each for each in seen if each["lookahead"] == "staging"]
     assert quiet and not any(each["numHints"] for each in quiet), "none until spilled state was waited for"
-    ahead = [each for each in seen if each["lookahead"] == "source"]
+    ahead = [each for each in seen if each["lookahead"] == candidates[0]]
     assert ahead, [each["reason"] for each in seen]
     complete = [each for each in ahead if each["numHints"] == KEYS_EACH]  # on a machine that hangs some may be lost
     assert complete and max(each["numHints"] for each in ahead) == KEYS_EACH, "each key once"
