@@ -59,7 +59,7 @@ test-lab: setup $(ARCHIVE) ## benchmarks and workloads, small, and the report in
 test-long: setup check $(ARCHIVE) ## all tests, with many more examples and kills
 	@$(JAVA) && $(CHROMIUM) && TAILRACE_TEST_LONG=1 $(PYTEST)
 
-test-versions: setup ## the core of the Spark tests on every supported PySpark and Python; writes docs/support-matrix.md
+test-versions: setup ## the core of the Spark tests on every supported PySpark and Python; writes docs/reference/support-matrix.md
 	@$(JAVA) && $(BIN)/python scripts/test_versions.py --write
 
 docs: setup ## the documentation as a site, in build/site: strict, links checked, no network needed to read it

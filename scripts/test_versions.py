@@ -135,7 +135,7 @@ def run_core(inside: Path) -> tuple[int, str]:
 def write_matrix(results: dict[str, Any]) -> None:
     rows = sorted(results.values(), key=lambda each: (_key(each["pyspark"]), _key(each["python"])))
     lines = [
-        "# Support matrix",
+        "# Supported versions",
         "",
         "Which versions work is tested, not claimed. `make test-versions` runs the core of the Spark tests",
         f"({', '.join(CORE)}) in an environment of its own for each combination, with the newest patch of each PySpark",

@@ -29,7 +29,7 @@ from tailrace.types import BIGINT, Field
 KEYS_EACH = 12_000
 NEVER_HOT = {"sketchMemory": "4MB"}
 POINTS = hasattr(F, "arrow_udf")
-"""Points of Spark's plan are functions of Arrow columns, which PySpark 4.0 has not: there, tasks are the first to hint."""
+"""Points of Spark's plan are functions of Arrow columns, which PySpark 4.0 has not: there, ingest tasks come first."""
 NEVER_ENOUGH = {"hintMargin": "1 hour"}
 """No candidate has so much slack: the first one is taken, whatever the machine's speed."""
 SMALL = {

@@ -160,8 +160,9 @@ def test_progress_is_there_in_python_and_json(spark: SparkSession, tmp_path: Pat
     started = start(query, "noop", None, queryName="progress_test")
     last = started.lastProgress
     assert last["numInputRows"] == 50 and last.input_rows == 50
+    assert last["inputRowsPerSecond"] > 0
     assert last["name"] == "progress_test" and started.name == "progress_test"
-    for step in ("plan", "ingest", "combine", "transfer", "apply", "advance", "commit", "sink"):
+    for step in ("plan", "ingest", "combine", "transfer", "apply", "advance", "commit", "sink", "addBatch"):
         assert last["durationMs"][step] >= 0
     (operator,) = last["stateOperators"]
     assert (operator["operatorKind"], operator["store"]) == ("sliding window aggregate", "RMW")

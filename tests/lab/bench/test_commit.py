@@ -112,10 +112,10 @@ def batch(ms: float, own: dict[str, float] | None = None, **more: Any) -> dict[s
 
 
 def measured() -> Measured:
-    ours = {"commit": 30.0, "behind": 230.0}
+    ours = {"commit": 30.0, "asyncCommit": 230.0}
     batches = {
         "spark-rocksdb": [batch(1_000 + at, began_s=6.0 * at) for at in range(100)],
-        "sync": [batch(400, {"commit": 250.0, "behind": 240.0}) for _ in range(100)],
+        "sync": [batch(400, {"commit": 250.0, "asyncCommit": 240.0}) for _ in range(100)],
         "async": [batch(100 + at % 2, ours) for at in range(100)],
         "async-free-store": [batch(100, ours) for _ in range(100)],
     }

@@ -1,4 +1,4 @@
-"""What an epoch did and what it cost, as an object and as JSON in the manner of Spark's ``StreamingQueryProgress``."""
+"""What an epoch did and what it cost, as an object and as JSON, named as in Spark's ``StreamingQueryProgress``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tailrace.spark.hints.lookahead import LookaheadProgress
 
 @dataclass(frozen=True)
 class QueryIdentity:
-    """``id`` and ``run_id`` are Spark's, empty until it has told them; ``run`` is ours and names our files."""
+    """``id`` and ``run_id`` are Spark's, empty until its query has started; ``run`` is ours and names our files."""
 
     run: str
     name: str | None
@@ -30,8 +30,9 @@ class QueryIdentity:
 @dataclass(frozen=True)
 class Durations:
     """Milliseconds. ``plan`` to ``sink`` follow each other; ``combine`` and ``transfer`` are inside ``ingest``, each
-    the largest of any task. ``commit`` holds the calls to the servers and the wait at the gate. ``behind``: the newest
-    commit that is durable, from begin to end, whoever waited for it. ``retries``: what failed tries took."""
+    the largest of any task. ``commit`` holds the calls to the servers and the wait at the gate. ``async_commit``: the
+    newest commit that is durable, from begin to end, whoever waited for it. ``retries``: of tries that failed.
+    ``add_batch``: all of the epoch, as Spark calls the run of its batch function."""
 
     plan: float = 0.0
     ingest: float = 0.0
@@ -41,12 +42,17 @@ class Durations:
     advance: float = 0.0
     commit: float = 0.0
     sink: float = 0.0
-    behind: float = 0.0
+    async_commit: float = 0.0
     retries: float = 0.0
-    total: float = 0.0
+    add_batch: float = 0.0
 
     def to_json(self) -> dict[str, float]:
-        return {name: round(value, 3) for name, value in vars(self).items()}
+        return {_camel_case(name): round(value, 3) for name, value in vars(self).items()}
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.title() for part in rest)
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ class OperatorProgress:
     spilled_bytes: int
     apply_ms: float  # of the slowest server
     advance_ms: float
-    metrics: Mapping[str, float]  # of its stores, since the servers began
+    metrics: Mapping[str, float]  # of its stores, since the servers started
 
     @classmethod
     def of(
@@ -96,7 +102,7 @@ class OperatorProgress:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """By the names that Spark has for it, where it has one."""
+        """Keys are named as in Spark's ``StateOperatorProgress``, where that has one."""
         return {
             "operatorName": self.name,
             "operatorKind": self.kind,
@@ -137,6 +143,7 @@ class EpochProgress:
     servers: int
     combined: bool
     replayed: bool
+    since_last_s: float = 0.0  # from the begin of the epoch before to that of this one; 0: this is the run's first
     duration_ms: Durations = field(default_factory=Durations)
     timeline: tuple[Step, ...] = ()  # of this epoch, and of the newest commit that is durable
     lookaheads: tuple[LookaheadProgress, ...] = ()  # by operator
@@ -171,7 +178,7 @@ class EpochProgress:
         return sum(each.spilled_bytes for each in self.operators)
 
     def asDict(self) -> dict[str, Any]:
-        seconds = max(self.duration_ms.total, 1e-3) / 1e3
+        seconds = max(self.duration_ms.add_batch, 1e-3) / 1e3
         event_time = {}
         if self.time_max > MIN_MICROS:
             event_time["max"] = _time_text(self.time_max)
@@ -187,6 +194,7 @@ class EpochProgress:
             "tries": self.tries,
             "replayed": self.replayed,
             "numInputRows": self.input_rows,
+            "inputRowsPerSecond": round(self.input_rows / self.since_last_s, 1) if self.since_last_s > 0 else 0.0,
             "processedRowsPerSecond": round(self.input_rows / seconds, 1),
             "durationMs": self.duration_ms.to_json(),
             "timeline": [[each.epoch, each.name, round(each.began, 4), round(each.ended, 4)] for each in self.timeline],

@@ -40,6 +40,7 @@ class Outcome:
     epoch: int
     tries: int
     started: float  # when the epoch's first try began
+    since_last_s: float  # and since the epoch before began; 0: this is the run's first
     failed_ms: float  # that failed tries took
     combined: bool
     replayed: bool
@@ -79,6 +80,7 @@ def progress_of(plan: PhysicalPlan, identity: QueryIdentity, outcome: Outcome, s
         servers=len(statuses),
         combined=outcome.combined,
         replayed=outcome.replayed,
+        since_last_s=outcome.since_last_s,
         duration_ms=durations,
         timeline=tuple(_timeline(outcome, durations, stopwatch)),
         lookaheads=tuple(outcome.lookaheads),
@@ -98,9 +100,9 @@ def durations_of(outcome: Outcome, laps: Mapping[str, float]) -> Durations:
         advance=advance_ms,
         commit=max(0.0, laps["servers"] - apply_ms - advance_ms) + laps["gate"],
         sink=laps["sink"],
-        behind=outcome.commit.behind_ms if outcome.commit is not None else 0.0,
+        async_commit=outcome.commit.behind_ms if outcome.commit is not None else 0.0,
         retries=outcome.failed_ms,
-        total=outcome.failed_ms + sum(laps.values()),
+        add_batch=outcome.failed_ms + sum(laps.values()),
     )
 
 

@@ -203,6 +203,7 @@ class EpochRunner:
             epoch=this.epoch,
             tries=this.try_ + 1,
             started=started,
+            since_last_s=max(0.0, started - self.progress[-1].started) if self.progress else 0.0,
             failed_ms=failed_ms,
             combined=this.config.combine,
             replayed=this.replay is not None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -74,7 +75,8 @@ def progress() -> EpochProgress:
         servers=2,
         combined=True,
         replayed=False,
-        duration_ms=Durations(total=10.0),
+        since_last_s=0.5,
+        duration_ms=Durations(add_batch=10.0, async_commit=3.25),
     )
 
 
@@ -102,6 +104,14 @@ def test_each_operator_has_an_entry(progress: EpochProgress) -> None:
     }
     assert (second["numRowsTotal"], second["numRowsDroppedByWatermark"]) == (2, 1)
     assert second["customMetrics"] == {"segments": 0}
+
+
+def test_rates_and_durations_have_the_names_of_spark(progress: EpochProgress) -> None:
+    assert progress["inputRowsPerSecond"] == 200.0, "by the time since the epoch before"
+    assert progress["processedRowsPerSecond"] == 10_000.0, "by the time that the epoch took"
+    assert replace(progress, since_last_s=0.0)["inputRowsPerSecond"] == 0.0, "a run's first epoch"
+    durations = progress["durationMs"]
+    assert (durations["addBatch"], durations["asyncCommit"], durations["sink"]) == (10.0, 3.25, 0.0)
 
 
 def test_totals_are_of_all_operators(progress: EpochProgress) -> None:

@@ -95,7 +95,7 @@ def behind_ms(batch: Mapping[str, Any]) -> float | None:
     """How long Tailrace's newest commit took beyond what a batch waited for it; Spark does not tell."""
     if not batch["own_ms"]:
         return None
-    return max(0.0, float(batch["own_ms"].get("behind", 0) - batch["own_ms"].get("commit", 0)))
+    return max(0.0, float(batch["own_ms"].get("asyncCommit", 0) - batch["own_ms"].get("commit", 0)))
 
 
 def _p99(measured: Mapping[str, Measured], of: Callable[[Mapping[str, Any]], float]) -> dict[str, dict[str, float]]:
