@@ -45,6 +45,7 @@ class Aggregate:
     columns: tuple[str, ...]
     arguments: tuple[Any, ...] = ()
     shown: str = "{}"
+    code: str | None = None  # a user's functions, packed
     alias_name: str | None = None
 
     def alias(self, name: str) -> Aggregate:

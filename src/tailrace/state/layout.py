@@ -14,9 +14,10 @@ of a null key is 0, so that keys compare word by word.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -35,13 +36,14 @@ class Merge(StrEnum):
     MOMENTS = "moments"  # count, mean, sum of squared differences from the mean
     FIRST = "first"  # the value with the smallest (event time, value); a null value sorts first
     LAST = "last"  # the value with the largest (event time, value)
+    BATCH = "batch"  # several values that one function of whole columns merges together (`BatchMerge`); null is a value
     ROW = "row"  # a raw value, never merged: records of append stores
 
 
 # Opcodes of the merge kernel.
 ADD_INT, ADD_INT_CHECKED, ADD_FLOAT, ADD_INT128 = 0, 1, 2, 3
 MIN_MAX, MOMENTS, FIRST_LAST = 4, 5, 6
-RAW = 7  # never met by the merge kernel
+TAKE = 7  # the partial's value takes the place of the record's: of ROW never met, of BATCH merged before
 # Kinds as the kernels see them.
 K_INT64, K_FLOAT64, K_INT128, K_BYTES = 0, 1, 2, 3
 _KERNEL_KIND = {Kind.INT64: K_INT64, Kind.FLOAT64: K_FLOAT64, Kind.INT128: K_INT128, Kind.BYTES: K_BYTES}
@@ -54,8 +56,9 @@ def words_of(kind: Kind) -> int:
 
 
 def bits_of(merge: Merge, type_: DataType) -> int:
-    """Valid bits that an accumulator takes: first and last know a null value, a wide decimal sum an overflow."""
-    return 2 if merge in (Merge.FIRST, Merge.LAST) or (merge is Merge.ADD and type_.kind is Kind.INT128) else 1
+    """Valid bits that an accumulator takes: some know a null value, a wide decimal sum an overflow."""
+    knows_null = merge in (Merge.FIRST, Merge.LAST, Merge.BATCH)
+    return 2 if knows_null or (merge is Merge.ADD and type_.kind is Kind.INT128) else 1
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,8 @@ class KeyWords:
 class AccumulatorWords:
     """Where an accumulator lies.
 
-    ``bit`` is set once it holds anything. ``bit2`` (-1 where unused): of FIRST and LAST, the value is not null; of a
-    decimal sum, it has overflowed. FIRST and LAST keep the event time in ``word`` and the value behind it; MOMENTS
+    ``bit`` is set once it holds anything. ``bit2`` (-1 where unused): of FIRST, LAST and BATCH, the value is not null;
+    of a decimal sum, it has overflowed. FIRST and LAST keep the event time in ``word`` and the value behind it; MOMENTS
     keeps count, mean and squared differences as three doubles.
     """
 
@@ -88,6 +91,20 @@ class AccumulatorWords:
 
 
 @dataclass(frozen=True)
+class BatchMerge:
+    """Accumulators ``first`` to ``end`` of a record, which one function merges for many records at once.
+
+    ``merge(arrays, offsets)``: an Arrow array for each of them, with the values of several partials of the same key one
+    after the other, oldest first; partials ``offsets[g]`` to ``offsets[g + 1]`` become one. It returns as many arrays,
+    one value for each run. It may be called from several threads.
+    """
+
+    first: int
+    end: int
+    merge: Callable[[Sequence[Any], np.ndarray], Sequence[Any]]
+
+
+@dataclass(frozen=True)
 class RecordLayout:
     """Positions of every key and accumulator, and the same as arrays for the kernels."""
 
@@ -98,6 +115,7 @@ class RecordLayout:
     bytes_words: np.ndarray = field(compare=False)  # int64[b, 2]: word and the bit that says it is there
     key_words: np.ndarray = field(compare=False)  # int64[k, 2]: word, and for a byte string its valid bit, else -1
     key_mask: int
+    batch_merges: tuple[BatchMerge, ...] = field(default=(), compare=False)
 
     @property
     def has_bytes(self) -> bool:
@@ -108,7 +126,9 @@ class RecordLayout:
         """Of the same keys, without accumulators: they come first, so their places are the same."""
         words = self.accumulators[0].word if self.accumulators else self.words
         strings = self.bytes_words[self.bytes_words[:, 0] < words]
-        return replace(self, accumulators=(), words=words, program=self.program[:0], bytes_words=strings)
+        return replace(
+            self, accumulators=(), words=words, program=self.program[:0], bytes_words=strings, batch_merges=()
+        )
 
 
 def record_layout(keys: Sequence[Field], accumulators: Sequence[tuple[Merge, DataType]], ansi: bool) -> RecordLayout:
@@ -158,8 +178,8 @@ def _kind(type_: DataType) -> Kind:
 
 
 def _opcode(merge: Merge, type_: DataType, kind: Kind, ansi: bool) -> int:
-    if merge is Merge.ROW:
-        return RAW
+    if merge in (Merge.ROW, Merge.BATCH):
+        return TAKE
     if merge is Merge.MOMENTS:
         return MOMENTS
     if merge in (Merge.FIRST, Merge.LAST):

@@ -147,13 +147,14 @@ def _column(question: Question, aggregate: Aggregate) -> Column:
         return chosen["value"]
     if aggregate.function == "quantile":
         return F.percentile(value, F.lit(aggregate.argument))
-    if aggregate.function == "count_distinct":
-        return F.count_distinct(value)
     if aggregate.function == "top_k":
         return F.slice(F.sort_array(F.collect_list(value), asc=False), 1, int(aggregate.argument or 1))
     if aggregate.function == "collect_list":
         assert question.time_column is not None
         pair = F.struct(_quoted(question.time_column).alias("time"), value.alias("value"))
         return F.transform(F.array_sort(F.collect_list(F.when(value.isNotNull(), pair))), lambda one: one["value"])
-    functions = {"count": F.count, "sum": F.sum, "min": F.min, "max": F.max, "avg": F.avg, "stddev": F.stddev}
-    return functions[aggregate.function](value)
+    function = getattr(F, aggregate.function, None)
+    if function is None:
+        raise ValueError(f"{aggregate.name}: Spark has no function {aggregate.function!r}, and the oracle no other")
+    column: Column = function(value)
+    return F.sort_array(column) if aggregate.function == "collect_set" else column

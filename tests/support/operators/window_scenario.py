@@ -17,7 +17,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, Output
+from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest.frame import Frame, split
@@ -43,6 +44,11 @@ ACCUMULATORS = (
     Accumulator(Merge.MIN, AccumulatorInput.VALUE, "s", STRING),
     Accumulator(Merge.LAST, AccumulatorInput.TIMED, "v", BIGINT),
 )
+_V = Inputs(("v",), (BIGINT,))
+STATES = (
+    *DESCRIPTORS["count_distinct"].accumulators(_V),
+    *DESCRIPTORS["top_k"].accumulators(Inputs(("v",), (BIGINT,), (2,))),
+)
 OUTPUTS = {
     "n": Output("n", "count", (0,), BIGINT),
     "total": Output("total", "sum", (1,), BIGINT),
@@ -50,17 +56,18 @@ OUTPUTS = {
     "newest": Output("newest", "max", (3,), BIGINT),
     "middle": Output("middle", "quantile", (), DOUBLE, ("v",), (0.5,)),
     "texts": Output("texts", "collect_list", (), array(STRING), ("s",)),
-    "different": Output("different", "count_distinct", (), BIGINT, ("v",)),
-    "top": Output("top", "top_k", (), array(BIGINT), ("v",), (2,)),
+    "different": Output("different", "count_distinct", (4,), BIGINT, ("v",)),
+    "top": Output("top", "top_k", (5,), array(BIGINT), ("v",), (2,)),
 }
 ROWS = (Field("s", STRING), Field("ts", TIMESTAMP), Field("v", BIGINT))
 
 
 def spec_of(names: Iterable[str], **given: Any) -> AggregateSpec:
+    states = STATES if {"different", "top"} & {*names} else ()
     settings: dict[str, Any] = {
         "name": "windows",
         "keys": (Field("k", STRING),),
-        "accumulators": ACCUMULATORS,
+        "accumulators": (*ACCUMULATORS, *states),
         "outputs": tuple(OUTPUTS[name] for name in names),
         "window": None,
         "window_name": "window",

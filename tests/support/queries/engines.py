@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,24 +33,12 @@ def micros(span: int) -> str:
 def aggregate_of(aggregate: Aggregate) -> Any:
     if aggregate.column is None:
         return tr.count().alias(aggregate.name)
-    functions: dict[str, Callable[..., Any]] = {
-        "count": tr.count,
-        "sum": tr.sum,
-        "min": tr.min,
-        "max": tr.max,
-        "avg": tr.avg,
-        "first": tr.first,
-        "last": tr.last,
-        "stddev": tr.stddev,
-        "count_distinct": tr.count_distinct,
-        "collect_list": tr.collect_list,
-    }
     if aggregate.function == "quantile":
         return tr.quantile(aggregate.column, aggregate.argument or 0.0).alias(aggregate.name)
     if aggregate.function == "top_k":
         return tr.top_k(aggregate.column, int(aggregate.argument or 1)).alias(aggregate.name)
     more = {"ignorenulls": True} if aggregate.ignore_nulls else {}
-    return functions[aggregate.function](aggregate.column, **more).alias(aggregate.name)
+    return getattr(tr, aggregate.function)(aggregate.column, **more).alias(aggregate.name)
 
 
 def tailrace_stream(frame: DataFrame, question: Question) -> Any:

@@ -5,7 +5,7 @@ An accumulator is one mergeable value of a record. Names of inputs are written i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tailrace.state.layout import Merge, bits_of
@@ -25,6 +25,21 @@ class AccumulatorInput(StrEnum):
     TIMED = "timed"  # (event time, input); a null input is a value
     TIMED_PRESENT = "timed_present"  # (event time, input); null contributes nothing
     STAMP = "stamp"  # nothing: the server puts the time of the epoch there
+    STATE = "state"  # what the state's own function makes of rows
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """A state that functions of whole columns make and merge: a set, a sketch, a user's own. See ``functions.states``.
+
+    ``code``: the user's functions, where it has such.
+    """
+
+    name: str
+    columns: tuple[str, ...]  # of the input
+    types: tuple[DataType, ...]
+    arguments: tuple[Argument, ...] = ()
+    code: str | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,15 @@ class Accumulator:
     input: AccumulatorInput
     column: str | None  # the input column; None where a row contributes no value of its own
     type: DataType
+    state: StateSpec | None = None  # of Merge.BATCH; the accumulators of one state follow one another
+    part: int = 0  # which of them it is
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The input columns."""
+        if self.state is not None:
+            return self.state.columns
+        return () if self.column is None else (self.column,)
 
     @property
     def kind(self) -> Kind:
@@ -47,6 +71,12 @@ class Accumulator:
         return bits_of(self.merge, self.type)
 
 
+    def without_code(self) -> Accumulator:
+        if self.state is None or self.state.code is None:
+            return self
+        return replace(self, state=replace(self.state, code=""))
+
+
 @dataclass(frozen=True)
 class Inputs:
     """What an aggregate is called with: columns, their types, and constants."""
@@ -54,6 +84,7 @@ class Inputs:
     columns: tuple[str, ...]
     types: tuple[DataType, ...]
     arguments: tuple[Argument, ...] = ()
+    code: str | None = None  # a user's functions
 
     @property
     def column(self) -> str:
@@ -81,3 +112,4 @@ class Output:
     type: DataType
     columns: tuple[str, ...] = ()
     arguments: tuple[Argument, ...] = ()
+    code: str | None = None  # a user's functions

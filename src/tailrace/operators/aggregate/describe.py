@@ -5,6 +5,7 @@ from __future__ import annotations
 from tailrace.api.duration import format_duration
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
+from tailrace.operators.aggregate.functions.states import KINDS
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.store_choice import choose_store
 from tailrace.operators.kind import Description
@@ -55,7 +56,7 @@ def aggregate_outputs(operator: AggregateSpec) -> dict[str, str]:
 def aggregate_kept(operator: AggregateSpec) -> str:
     if operator.pattern is not Pattern.RMW:
         return f"all rows ({fields_text(operator.rows)})"
-    return ", ".join(f"{accumulator_text(one)} {one.type}" for one in operator.accumulators)
+    return ", ".join(f"{accumulator_text(one)} {one.type}" for one in operator.accumulators if one.part == 0)
 
 
 def _panes(operator: AggregateSpec) -> str:
@@ -89,6 +90,8 @@ def windows_text(operator: AggregateSpec) -> str:
 def accumulator_text(accumulator: Accumulator) -> str:
     if accumulator.input is AccumulatorInput.ONE:
         return "count(*)"
+    if accumulator.state is not None:
+        return KINDS[accumulator.state.name].text.format(", ".join(accumulator.state.columns))
     if accumulator.input is AccumulatorInput.STAMP:
         return "time of the last update"
     if accumulator.input is AccumulatorInput.PRESENT:
@@ -113,7 +116,10 @@ def output_text(operator: AggregateSpec, output: Output) -> str:
     if descriptor.holistic:
         arguments = "".join(f", {one:g}" for one in output.arguments if isinstance(one, int | float))
         return f"{output.type} from {output.function}({', '.join(output.columns)}{arguments}) of all rows"
-    parts = [accumulator_text(operator.accumulators[index]) for index in output.accumulators]
+    kept = [operator.accumulators[index] for index in output.accumulators]
+    parts = [accumulator_text(one) for one in kept]
+    if kept[0].state is not None:
+        return f"{output.type} from {output.function} of {parts[0]}"
     return f"{output.type} from {descriptor.made_of(parts)}"
 
 

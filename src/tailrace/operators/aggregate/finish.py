@@ -58,6 +58,8 @@ def finish(rows: Rows, spec: AggregateSpec, layout: RecordLayout, ends: np.ndarr
         arrays.insert(spec.window_position, window_column(rows, spec, layout, ends))
     for out in spec.outputs:
         assert out.function is not None, "a column of the window function is no accumulator's"
-        values = [Values(rows, valid, layout.accumulators[i]) for i in out.accumulators]
+        values = [
+            Values(rows, valid, layout.accumulators[i], spec.accumulators[i], spec.ansi) for i in out.accumulators
+        ]
         arrays.append(DESCRIPTORS[out.function].finish(values, out))
     return pa.RecordBatch.from_arrays(arrays, schema=output_schema(spec))

@@ -117,12 +117,11 @@ def _last_update(stream: Aggregation) -> Accumulator:
 def _output(aggregate: Aggregate, stream: Aggregation, accumulators: list[Accumulator]) -> Output:
     """The output column of an aggregate. What it keeps is added to ``accumulators``."""
     types = tuple(stream.field(column).type for column in aggregate.columns)
-    inputs = Inputs(aggregate.columns, types, aggregate.arguments)
+    inputs = Inputs(aggregate.columns, types, aggregate.arguments, aggregate.code)
     descriptor = DESCRIPTORS[aggregate.function.name]
-    needed = () if descriptor.keeps is None else descriptor.keeps(inputs)
-    shared = tuple(_share(one, accumulators) for one in needed)
+    shared = tuple(_share(one, accumulators) for one in descriptor.accumulators(inputs))
     type_ = descriptor.result(inputs)
-    return Output(aggregate.name, descriptor.name, shared, type_, inputs.columns, inputs.arguments)
+    return Output(aggregate.name, descriptor.name, shared, type_, inputs.columns, inputs.arguments, inputs.code)
 
 
 def _kept_rows(stream: Aggregation) -> tuple[Field, ...]:

@@ -11,6 +11,7 @@ from typing import ClassVar
 from tailrace.ids import Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
+from tailrace.operators.aggregate.functions.states import PlacedState, states_among
 from tailrace.operators.pattern import Pattern, WindowKind
 from tailrace.operators.spec import HintTarget, SpecBase, column_names
 from tailrace.operators.timers.ttl import Clock, Ttl
@@ -93,7 +94,8 @@ class AggregateSpec(SpecBase):
     @property
     def usual_pattern(self) -> Pattern:
         """The store that semantics ask for."""
-        if not self.holistic:
+        # Panes of overlapping windows by count are merged by a kernel of their own, which knows no batch merges.
+        if not self.holistic and (self.count_slide is None or not self.states):
             return Pattern.RMW
         return Pattern.AAR if self.window is not None else Pattern.AUR
 
@@ -136,7 +138,13 @@ class AggregateSpec(SpecBase):
 
     def record_layout(self) -> RecordLayout:
         """Of records of accumulators."""
-        return record_layout(self.kept_keys, [(a.merge, a.type) for a in self.accumulators], self.ansi)
+        layout = record_layout(self.kept_keys, [(a.merge, a.type) for a in self.accumulators], self.ansi)
+        return replace(layout, batch_merges=tuple(state.batch_merge for state in self.states))
+
+    @property
+    def states(self) -> list[PlacedState]:
+        """The states that functions of whole columns make and merge."""
+        return states_among(self.accumulators)
 
     @property
     def sums(self) -> tuple[str, ...]:
@@ -145,7 +153,7 @@ class AggregateSpec(SpecBase):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        aggregated = [one.column for one in self.accumulators if one.column is not None]
+        aggregated = [column for one in self.accumulators for column in one.columns]
         time = () if self.time_column is None else (self.time_column.name,)
         return tuple(dict.fromkeys([*column_names((*self.keys, *self.rows)), *aggregated, *time]))
 
@@ -199,9 +207,15 @@ class AggregateSpec(SpecBase):
 
     def without_code(self) -> AggregateSpec:
         custom = None if self.custom is None else CustomSpec("", None if self.custom.trigger is None else "")
-        return replace(self, function=None if self.function is None else "", custom=custom)
+        return replace(
+            self,
+            function=None if self.function is None else "",
+            custom=custom,
+            accumulators=tuple(one.without_code() for one in self.accumulators),
+            outputs=tuple(one if one.code is None else replace(one, code="") for one in self.outputs),
+        )
 
     def for_tasks(self) -> AggregateSpec:
-        """With the one function that tasks call: that of the user's windows."""
+        """With the functions that tasks call: those of the user's windows and states."""
         custom = None if self.custom is None else replace(self.custom, trigger=None)
-        return replace(self.without_code(), custom=custom)
+        return replace(self.without_code(), custom=custom, accumulators=self.accumulators)

@@ -137,7 +137,7 @@ def choose_store(operator: AggregateSpec) -> StoreChoice:
 def _of_aggregation(operator: AggregateSpec) -> StoreChoice:
     usual = (HOLISTIC if operator.holistic else INCREMENTAL)[operator.window_kind]
     if operator.count_slide is not None:
-        usual = OVERLAPPING_COUNT_ROWS if operator.holistic else OVERLAPPING_COUNT
+        usual = OVERLAPPING_COUNT if operator.usual_pattern is Pattern.RMW else OVERLAPPING_COUNT_ROWS
     if operator.store is None:
         return usual
     wanted = operator.pattern

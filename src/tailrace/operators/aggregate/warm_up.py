@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from tailrace.env.files.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, Output
+from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate, compact_sections
 from tailrace.operators.count_window.warm_up import warm_up_count
@@ -35,10 +36,12 @@ def _spec(emit_changed: bool) -> AggregateSpec:
             Accumulator(Merge.ADD, AccumulatorInput.VALUE, "d", wide),
             Accumulator(Merge.ADD, AccumulatorInput.PRESENT, "d", BIGINT),
             Accumulator(Merge.MAX, AccumulatorInput.VALUE, "s", text),
+            *DESCRIPTORS["count_distinct"].accumulators(Inputs(("s",), (text,))),
         ),
         outputs=(
             Output("mean", "avg", (0, 1), DataType("decimal(34,6)")),
             Output("max", "max", (2,), text),
+            Output("different", "count_distinct", (3,), BIGINT, ("s",)),
         ),
         window=WindowSpec(Micros(4), Micros(2), Micros(0)),
         window_name="window",

@@ -14,13 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput
+from tailrace.operators.aggregate.functions.states import state_of
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.event_time import IngestCounts
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
 from tailrace.operators.ingest.pane_assigner import Placer
 from tailrace.operators.rows.keyed import sample
-from tailrace.state.hash_table.table import Table
+from tailrace.state.hash_table.batch_merge import put_states
+from tailrace.state.hash_table.table import Table, key_numbers
 from tailrace.state.layout import AccumulatorWords, Merge
 from tailrace.state.rows import columns
 from tailrace.state.rows.builder import RowsBuilder
@@ -48,6 +50,7 @@ class PartialIngest:
         self._spec = spec
         self._layout = spec.layout()
         self._hash_program = hash_program(self._layout, len(spec.keys))
+        self._states = spec.states
         self._combine = combine
         self._types = input_types
         self.counts = IngestCounts()
@@ -77,6 +80,19 @@ class PartialIngest:
             self._put(builder, accumulator, where, array, placed.times)
         rows = builder.finish()
         put_hashes(rows, self._hash_program)
+        return self._with_states(rows, batch) if self._states and len(rows) else rows
+
+    def _with_states(self, rows: Rows, batch: pa.RecordBatch) -> Rows:
+        """The state of all rows of a key and pane goes into the first of them; not combined, each row has its own."""
+        offsets = firsts = np.arange(len(rows) + 1)
+        if self._combine:
+            numbers, firsts = key_numbers(rows, self._layout)
+            batch = batch.take(pa.array(np.argsort(numbers, kind="stable")))
+            offsets = np.concatenate([[0], np.cumsum(np.bincount(numbers))])
+        for state in self._states:
+            made = state_of(state.spec).update([batch.column(name) for name in state.spec.columns], offsets)
+            places = self._layout.accumulators[state.first : state.end]
+            rows = put_states(rows, firsts[: len(offsets) - 1], places, made)
         return rows
 
     def _put(
@@ -88,7 +104,7 @@ class PartialIngest:
         times: np.ndarray | None,
     ) -> None:
         words = builder.words
-        if accumulator.input is AccumulatorInput.STAMP:
+        if accumulator.input in (AccumulatorInput.STAMP, AccumulatorInput.STATE):
             return
         if array is None:
             words[:, where.word] = 1

@@ -39,6 +39,7 @@ from tailrace.state.layout import (
     OP,
     PANE,
     SIGN,
+    TAKE,
     VALID,
     VALUE_KIND,
     WORD,
@@ -235,6 +236,16 @@ def merge_record(records, r, arena, rows, i, heap, program, counters):
             else:
                 for part in range(3):
                     records[r, word + part] = rows[i, word + part]
+        elif op == TAKE:
+            bit2 = np.int64(1) << program[a, BIT2]
+            theirs = rows[i, VALID] & bit2 != 0
+            if kind == K_BYTES and records[r, VALID] & bit2 != 0:
+                counters[ARENA_WASTE] += 4 + bytes_length(arena, records[r, word])
+            set_value(records, r, arena, rows, i, heap, word, kind, theirs, counters)
+            if theirs:
+                records[r, VALID] |= bit2
+            else:
+                records[r, VALID] &= ~bit2
         else:  # FIRST_LAST
             bit2 = np.int64(1) << program[a, BIT2]
             mine, theirs = records[r, VALID] & bit2 != 0, rows[i, VALID] & bit2 != 0

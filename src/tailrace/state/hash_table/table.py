@@ -23,6 +23,7 @@ from tailrace.state.hash_table import lookup_kernels as lk
 from tailrace.state.hash_table import session_kernels as sk
 from tailrace.state.hash_table import upkeep_kernels as uk
 from tailrace.state.hash_table.arrays import empty_panes, grown, index_slots, record_matrix
+from tailrace.state.hash_table.batch_merge import copied_rows, merge_states
 from tailrace.state.hash_table.eviction import EvictionPolicy
 from tailrace.state.hash_table.undo_logs import UndoLogs
 from tailrace.state.layout import PANE, VALID, RecordLayout
@@ -75,6 +76,9 @@ class Table:
 
     def merge(self, rows: np.ndarray, heap: np.ndarray, lo: int, hi: int, *, replace: bool = False) -> None:
         """Merge partials ``rows[lo:hi]``, or with ``replace`` put them in place of what is there."""
+        if self.layout.batch_merges and not replace:
+            merged = self._with_states_merged(rows, heap, lo, hi)
+            rows, heap, lo, hi = merged.words, merged.heap, 0, len(merged)
         log, layout = self._undo.with_room(hi - lo), self.layout
         if len(log.expired):
             raise ValueError("merging after evicting, under one log, could not be undone: begin a new log first")
@@ -98,6 +102,14 @@ class Table:
             else:
                 overflowed = layout.accumulators[int(self._counters[tk.STATUS_AT])]
                 raise SumOverflowError(f"a sum left the range of {overflowed.type}")
+
+    def _with_states_merged(self, words: np.ndarray, heap: np.ndarray, lo: int, hi: int) -> Rows:
+        """Partials whose values for batch merges have been merged: with those of the record, all in the first one."""
+        rows = copied_rows(words, heap, np.arange(lo, hi), self.layout)
+        numbers, firsts = key_numbers(rows, self.layout)
+        at = self.locate(Rows(np.ascontiguousarray(rows.words[firsts]), rows.heap))
+        known = np.flatnonzero(at >= 0)
+        return merge_states(rows, numbers, self.copy(at[known]), known, self.layout)
 
     def panes(self, below: int) -> np.ndarray:
         """The panes that start before ``below``, ascending, as rows of (start, head, rows, dead)."""
@@ -392,3 +404,17 @@ class Table:
         self._counters[tk.ARENA_END], self._counters[tk.ARENA_WASTE] = end, 0
         if len(fresh) > end + end // 2:
             fresh.resize(end + end // 2, refcheck=False)
+
+
+def key_numbers(rows: Rows, layout: RecordLayout) -> tuple[np.ndarray, np.ndarray]:
+    """A number for each row, the same for rows of one key and pane, and the first row of each number, ascending."""
+    keys = layout.of_keys
+    words = rows.words[:, : keys.words].copy(order="C")
+    words[:, VALID] &= layout.key_mask
+    table = Table(keys, rows_expected=len(rows))
+    table.begin(len(rows))
+    table.merge(words, rows.heap, 0, len(rows))
+    numbers = table.locate(Rows(words, rows.heap))
+    firsts = np.full(table.rows, len(rows), np.int64)
+    np.minimum.at(firsts, numbers, np.arange(len(rows)))
+    return numbers, firsts

@@ -39,3 +39,21 @@ def unpack_strings(words, valid, heap, offsets, out):
         if valid[i]:
             base = offsets[i]
             copy_block(heap, words[i] + 4, out, base, offsets[i + 1] - base)
+
+
+@kernel
+def string_positions(heap, starts, ends, counts, out):
+    """Where each string begins, of those that lie one after the other from ``starts[i]`` to ``ends[i]``.
+
+    ``counts[i]``: how many there are. Return how many there are in all; where ``out`` is too short, more than it holds.
+    """
+    total = np.int64(0)
+    for i in range(starts.shape[0]):
+        at, first = starts[i], total
+        while at < ends[i]:
+            if total < out.shape[0]:
+                out[total] = at
+            total += 1
+            at += 4 + bytes_length(heap, at)
+        counts[i] = total - first
+    return total

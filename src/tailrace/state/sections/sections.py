@@ -31,6 +31,8 @@ def _accumulator_type(place: AccumulatorWords) -> pa.DataType:
         return pa.struct([("n", pa.float64()), ("mean", pa.float64()), ("m2", pa.float64())])
     if place.merge in (Merge.FIRST, Merge.LAST):
         return pa.struct([("time", pa.int64()), ("value", value)])
+    if place.merge is Merge.BATCH:
+        return pa.struct([("value", value)])
     if place.bit2 >= 0:
         return pa.struct([("value", pa.decimal128(38, place.type.scale)), ("overflowed", pa.bool_())])
     return value
@@ -84,15 +86,11 @@ def _accumulator_array(rows: Rows, valid: ValidBits, place: AccumulatorWords) ->
         return columns.decode(value_words(rows, place.word, place.kind), present, rows.heap, place.type, large=True)
     if place.merge is Merge.MOMENTS:
         parts = [columns.decode(value_words(rows, place.word + i, None), None, rows.heap, DOUBLE) for i in range(3)]
-    elif place.merge in (Merge.FIRST, Merge.LAST):
-        value = columns.decode(
-            value_words(rows, place.value_word, place.kind),
-            valid.missing(place.bit2),
-            rows.heap,
-            place.type,
-            large=True,
-        )
-        parts = [columns.decode(value_words(rows, place.word, None), None, rows.heap, BIGINT), value]
+    elif place.merge in (Merge.FIRST, Merge.LAST, Merge.BATCH):
+        words = value_words(rows, place.value_word, place.kind)
+        parts = [columns.decode(words, valid.missing(place.bit2), rows.heap, place.type, large=True)]
+        if place.merge is not Merge.BATCH:
+            parts.insert(0, columns.decode(value_words(rows, place.word, None), None, rows.heap, BIGINT))
     else:
         overflowed = valid.mask(place.bit2)
         # An overflowed sum is no decimal of 38 digits any more; its digits mean nothing.
@@ -144,6 +142,8 @@ def _put_accumulator(builder: RowsBuilder, array: pa.Array, place: AccumulatorWo
     if place.merge is Merge.MOMENTS:
         for i, part in enumerate(parts):
             builder.words[:, place.word + i] = columns.fixed_words(part, DOUBLE, present)
+    elif place.merge is Merge.BATCH:
+        builder.put(parts[0], place.type, place.word, place.bit2)
     elif place.merge in (Merge.FIRST, Merge.LAST):
         builder.words[:, place.word] = columns.fixed_words(parts[0], BIGINT, present)
         builder.put(parts[1], place.type, place.value_word, place.bit2)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from support.operators.session_scenario import GAP, STRING, Row, batch_of, emitted, judged, play, streams, wanted
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
+from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, Output
+from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest import rows as row_ingest
 from tailrace.operators.ingest.rows import RowIngest
@@ -38,12 +39,15 @@ def spec_of(emit_changed: bool) -> AggregateSpec:
     return AggregateSpec(
         name="sessions",
         keys=(Field("k", STRING),),
-        accumulators=(Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),),
+        accumulators=(
+            Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
+            *DESCRIPTORS["count_distinct"].accumulators(Inputs(("v",), (BIGINT,))),
+        ),
         outputs=(
             Output("n", "count", (0,), BIGINT),
             Output("middle", "quantile", (), DOUBLE, ("v",), (0.5,)),
             Output("texts", "collect_list", (), array(STRING), ("s",)),
-            Output("different", "count_distinct", (), BIGINT, ("v",)),
+            Output("different", "count_distinct", (1,), BIGINT, ("v",)),
         ),
         window=None,
         window_name="session_window",

@@ -8,10 +8,14 @@ from inspect import signature as _signature
 from typing import TYPE_CHECKING
 
 from tailrace.api.aggregates import BY_NAME as _BY_NAME
+from tailrace.operators.aggregate.functions.chosen_by import *
 from tailrace.operators.aggregate.functions.collections import *
 from tailrace.operators.aggregate.functions.counts_and_sums import *
+from tailrace.operators.aggregate.functions.distinct import *
 from tailrace.operators.aggregate.functions.extremes import *
+from tailrace.operators.aggregate.functions.hyperloglog import *
 from tailrace.operators.aggregate.functions.moments import *
+from tailrace.operators.aggregate.functions.quantile_sketch import *
 from tailrace.operators.aggregate.functions.quantiles import *
 
 if not TYPE_CHECKING:  # type checkers follow the imports above, and would take this list for an empty one

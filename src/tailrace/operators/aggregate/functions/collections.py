@@ -1,6 +1,8 @@
-"""Aggregates whose output is a list of values, or the number of different ones. Nulls are left out."""
+"""Aggregates whose output is a list of values: all of them, or the largest. Nulls are left out."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -9,14 +11,17 @@ import pyarrow.compute as pc
 from tailrace.api.aggregates import Aggregate
 from tailrace.errors import AnalysisError
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.accumulators import Output
+from tailrace.operators.aggregate.accumulators import Output, StateSpec
 from tailrace.operators.aggregate.functions.descriptor import Descriptor
 from tailrace.operators.aggregate.functions.groups import lists, present_values
+from tailrace.operators.aggregate.functions.packed_values import BINARY, pack, unpack
+from tailrace.operators.aggregate.functions.states import StateKind, run_numbers
+from tailrace.operators.aggregate.functions.values import Values
 from tailrace.operators.rows.groups import Groups
 from tailrace.operators.rows.row_order import sort_ranks
-from tailrace.types import BIGINT, array
+from tailrace.types import array
 
-__all__ = ["collect_list", "count_distinct", "top_k"]
+__all__ = ["collect_list", "top_k"]
 
 
 def _collect_list(groups: Groups, output: Output, time: str) -> pa.Array:
@@ -27,43 +32,51 @@ def _collect_list(groups: Groups, output: Output, time: str) -> pa.Array:
     return lists(values.take(pa.array(order)), np.bincount(numbers, minlength=len(groups)))
 
 
-def _count_distinct(groups: Groups, output: Output, time: str) -> pa.Array:
-    values, numbers = present_values(groups, output.columns[0])
-    ranks = sort_ranks(values)
-    order = np.lexsort((ranks, numbers))
-    numbers, ranks = numbers[order], ranks[order]
-    new = np.ones(len(numbers), bool)
-    new[1:] = (numbers[1:] != numbers[:-1]) | (ranks[1:] != ranks[:-1])
-    return pa.array(np.bincount(numbers[new], minlength=len(groups)).astype(np.int64))
-
-
-def _top_k(groups: Groups, output: Output, time: str) -> pa.Array:
-    (k,) = output.arguments
-    assert isinstance(k, int)
-    values, numbers = present_values(groups, output.columns[0])
-    order = np.lexsort((-sort_ranks(values), numbers))
-    counts = np.bincount(numbers, minlength=len(groups))
-    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return lists(values.take(pa.array(order[place < k])), np.minimum(counts, k))
-
-
 _COLLECT_LIST = Descriptor("collect_list", lambda inputs: array(inputs.type), of_rows=_collect_list, needs_time=True)
-_COUNT_DISTINCT = Descriptor("count_distinct", lambda inputs: BIGINT, of_rows=_count_distinct)
-_TOP_K = Descriptor("top_k", lambda inputs: array(inputs.type), of_rows=_top_k)
+
+
+class TopValues:
+    """At most ``k`` values, largest first; equal ones are all there."""
+
+    def __init__(self, spec: StateSpec) -> None:
+        (self._type,), (k,) = spec.types, spec.arguments
+        assert isinstance(k, int)
+        self._k = k
+
+    def update(self, columns: Sequence[pa.Array], offsets: np.ndarray) -> list[pa.Array]:
+        values, numbers = columns[0], run_numbers(offsets)
+        if values.null_count:
+            numbers = numbers[np.asarray(pc.is_valid(values).to_numpy(zero_copy_only=False), bool)]
+            values = values.drop_null()
+        return self._best(values, numbers, len(offsets) - 1)
+
+    def merge(self, states: Sequence[pa.Array], offsets: np.ndarray) -> list[pa.Array]:
+        values, counts = unpack(states[0], self._type)
+        return self._best(values, np.repeat(run_numbers(offsets), counts), len(offsets) - 1)
+
+    def _best(self, values: pa.Array, numbers: np.ndarray, groups: int) -> list[pa.Array]:
+        order = np.lexsort((-sort_ranks(values), numbers))
+        counts = np.bincount(numbers, minlength=groups)
+        place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        best = values.take(pa.array(order[place < self._k]))
+        return [pack(best, np.minimum(counts, self._k), self._type)]
+
+
+_TOP = StateKind("top_values", lambda spec: (BINARY,), TopValues, "the largest values of {}")
+
+
+def _finish_top(values: Sequence[Values], output: Output) -> pa.Array:
+    state = values[0].accumulator.state
+    assert state is not None
+    return lists(*unpack(values[0].states(), state.types[0]))
+
+
+_TOP_K = Descriptor("top_k", lambda inputs: array(inputs.type), keeps=_TOP.accumulators, finish=_finish_top)
 
 
 def collect_list(col: str) -> Aggregate:
     """All values that are not null, by event time and then by value: in the same order whenever it is asked."""
     return _COLLECT_LIST(col)
-
-
-def count_distinct(col: str) -> Aggregate:
-    """How many different values there are, exactly; nulls are left out.
-
-    >>> count_distinct("price").name
-    'count(DISTINCT price)'
-    """
-    return _COUNT_DISTINCT(col, shown="count(DISTINCT {})")
 
 
 def top_k(col: str, k: int) -> Aggregate:

@@ -62,6 +62,14 @@ def numeric(shown: str, function: str, field: Field) -> None:
         )
 
 
+def boolean(shown: str, function: str, field: Field) -> None:
+    if field.type.name != "boolean":
+        raise AnalysisError(
+            f"{shown}: {function} needs a boolean, and column {field.name!r} is a {field.type}: make one before "
+            f"tailrace.stream(...), for example df.withColumn('is_large', df[{field.name!r}] > 100)"
+        )
+
+
 @dataclass(frozen=True)
 class Descriptor:
     name: str
@@ -81,6 +89,10 @@ class Descriptor:
     @property
     def holistic(self) -> bool:
         return self.of_rows is not None
+
+    def accumulators(self, inputs: Inputs) -> Sequence[Accumulator]:
+        """What a record keeps for it; nothing where rows are kept."""
+        return () if self.keeps is None else self.keeps(inputs)
 
     def check(self, shown: str, fields: Sequence[Field]) -> None:
         for field in fields:

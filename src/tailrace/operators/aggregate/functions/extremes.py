@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from tailrace.api.aggregates import Aggregate
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs
-from tailrace.operators.aggregate.functions.descriptor import Descriptor, same_type
+from tailrace.operators.aggregate.functions.descriptor import Check, Descriptor, boolean, kept, same_type
 from tailrace.state.layout import Merge
 
-__all__ = ["first", "last", "max", "min"]
+__all__ = ["bool_and", "bool_or", "first", "last", "max", "min"]
 
 
-def _extreme(merge: Merge) -> Descriptor:
+def _extreme(merge: Merge, name: str = "", takes: Check = kept) -> Descriptor:
     def keeps(inputs: Inputs) -> tuple[Accumulator, ...]:
         return (Accumulator(merge, AccumulatorInput.VALUE, inputs.column, inputs.type),)
 
-    return Descriptor(merge.value, same_type, keeps=keeps)
+    return Descriptor(name or merge.value, same_type, keeps=keeps, takes=takes)
 
 
 def _by_time(merge: Merge) -> Descriptor:
@@ -27,6 +27,7 @@ def _by_time(merge: Merge) -> Descriptor:
 
 
 _MIN, _MAX = _extreme(Merge.MIN), _extreme(Merge.MAX)
+_BOOL_AND, _BOOL_OR = _extreme(Merge.MIN, "bool_and", boolean), _extreme(Merge.MAX, "bool_or", boolean)
 _FIRST, _LAST = _by_time(Merge.FIRST), _by_time(Merge.LAST)
 
 
@@ -52,3 +53,17 @@ def first(col: str, ignorenulls: bool = False) -> Aggregate:
 def last(col: str, ignorenulls: bool = False) -> Aggregate:
     """The value with the largest event time; of several, the largest."""
     return _LAST(col, arguments=(ignorenulls,))
+
+
+def bool_and(col: str) -> Aggregate:
+    """Whether all values that are not null are true; null where there is none.
+
+    >>> bool_and("valid").name
+    'bool_and(valid)'
+    """
+    return _BOOL_AND(col)
+
+
+def bool_or(col: str) -> Aggregate:
+    """Whether some value is true; null where all are null."""
+    return _BOOL_OR(col)

@@ -9,6 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.operators.rows.groups import Groups
+from tailrace.state.hash_table.table import Table
+from tailrace.state.layout import HASH, Merge, record_layout
+from tailrace.state.rows import columns
+from tailrace.state.rows.builder import RowsBuilder
+from tailrace.state.sections.sections import ValidBits, value_words
+from tailrace.types import BIGINT, DataType, Field, Kind
 
 
 def present_values(groups: Groups, column: str, *beside: str) -> Any:
@@ -28,3 +34,33 @@ def lists(values: pa.Array, counts: np.ndarray) -> pa.Array:
     if offsets[-1] > np.iinfo(np.int32).max:
         raise OverflowError(f"lists of {offsets[-1]:,} values in one batch: at most 2,147,483,647 fit")
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
+
+
+def sums(
+    values: pa.Array, numbers: np.ndarray, groups: int, given: DataType, total: DataType, *, ansi: bool
+) -> pa.Array:
+    """The sum of the values of each group, as records add them: with the same overflows. Null where there are none."""
+    layout = record_layout([Field("group", BIGINT)], [(Merge.ADD, total)], ansi)
+    (key,), (place,) = layout.keys, layout.accumulators
+    builder = RowsBuilder(len(values), layout)
+    builder.words[:, HASH] = builder.words[:, key.word] = numbers
+    builder.set_bit(key.bit, None)
+    builder.set_bit(place.bit, None)
+    if place.kind is Kind.FLOAT64:
+        builder.words[:, place.word] = columns.double_words(values, given, None)
+    elif place.kind is Kind.INT128 and given.kind is not Kind.INT128:
+        low = columns.fixed_words(values, given, None)
+        builder.words[:, place.word], builder.words[:, place.word + 1] = low, low >> 63
+    else:
+        builder.put(values, given, place.word, place.bit)
+    table = Table(layout, rows_expected=groups)
+    table.begin(len(values))
+    rows = builder.finish()
+    table.merge(rows.words, rows.heap, 0, len(rows))
+    made = table.copy(table.changed_rows())
+    valid = ValidBits(made)
+    present = valid.mask(place.bit) if place.bit2 < 0 else valid.mask(place.bit) & ~valid.mask(place.bit2)
+    found = columns.decode(value_words(made, place.word, place.kind), present, made.heap, total)
+    at = np.full(groups, -1, np.int64)
+    at[made.words[:, key.word]] = np.arange(len(made))
+    return found.take(pa.array(at, mask=at < 0))

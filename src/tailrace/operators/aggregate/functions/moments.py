@@ -1,4 +1,4 @@
-"""Standard deviations: made of count, mean and sum of squared differences from the mean, which merge exactly."""
+"""Variances and standard deviations: made of count, mean and squared differences, which merge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.operators.aggregate.functions.values import Values, doubles_where
 from tailrace.state.layout import Merge
 from tailrace.types import DOUBLE
 
-__all__ = ["stddev", "stddev_samp"]
+__all__ = ["stddev", "stddev_pop", "stddev_samp", "var_pop", "var_samp", "variance"]
 
 
 def _spread(name: str, *, sample: bool, root: bool) -> Descriptor:
@@ -40,6 +40,9 @@ def _spread(name: str, *, sample: bool, root: bool) -> Descriptor:
 
 
 _STDDEV = _spread("stddev", sample=True, root=True)
+_STDDEV_POP = _spread("stddev_pop", sample=False, root=True)
+_VAR_SAMP = _spread("var_samp", sample=True, root=False)
+_VAR_POP = _spread("var_pop", sample=False, root=False)
 
 
 def stddev(col: str) -> Aggregate:
@@ -54,3 +57,23 @@ def stddev_samp(col: str) -> Aggregate:
     'stddev_samp(price)'
     """
     return _STDDEV(col, label="stddev_samp")
+
+
+def stddev_pop(col: str) -> Aggregate:
+    """The standard deviation of all values; 0 of a single one."""
+    return _STDDEV_POP(col)
+
+
+def var_samp(col: str) -> Aggregate:
+    """The sample variance; null below two values."""
+    return _VAR_SAMP(col)
+
+
+def variance(col: str) -> Aggregate:
+    """Another name for :func:`var_samp`, as in PySpark; its output's default name is that one's."""
+    return _VAR_SAMP(col)
+
+
+def var_pop(col: str) -> Aggregate:
+    """The variance of all values; 0 of a single one."""
+    return _VAR_POP(col)

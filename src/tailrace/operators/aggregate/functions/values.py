@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tailrace.operators.aggregate.accumulators import Accumulator
 from tailrace.operators.aggregate.decimal_kernels import divide_decimals
 from tailrace.state.layout import AccumulatorWords, Merge
 from tailrace.state.rows import columns
@@ -22,6 +23,8 @@ class Values:
     rows: Rows
     valid: ValidBits
     place: AccumulatorWords
+    accumulator: Accumulator
+    ansi: bool = False  # whether sums that do not fit are an error
 
     @property
     def present(self) -> np.ndarray:
@@ -37,6 +40,12 @@ class Values:
         present = self.present
         words = value_words(self.rows, self.place.value_word, self.place.kind)
         return columns.decode(words, None if present.all() else present, self.rows.heap, type_)
+
+    def states(self) -> pa.Array:
+        """A part of a state as it is kept, strings with 64-bit offsets."""
+        place = self.place
+        words = value_words(self.rows, place.word, place.kind)
+        return columns.decode(words, self.valid.missing(place.bit2), self.rows.heap, place.type, large=True)
 
     def integers(self) -> np.ndarray:
         """Of whole numbers; 0 where there is none."""

@@ -73,7 +73,7 @@ class GroupResults:
         spec = self._merged
         if not spec.outputs:
             return {}
-        names = {accumulator.column for accumulator in spec.accumulators if accumulator.column is not None}
+        names = {column for accumulator in spec.accumulators for column in accumulator.columns}
         if spec.time_column is not None:
             names.add(spec.time_column.name)
         columns = {name: groups.columns[name] for name in sorted(names)}

@@ -1,0 +1,119 @@
+"""Aggregates of different values. Each value is kept once for a key and window, however often it comes; nulls never.
+
+The state is one set, sorted, as one byte string, which all aggregates of a column share. It is merged as rows come, so
+what is kept grows with the different values and not with the rows. A merge copies the set of each key that it touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.api.aggregates import Aggregate
+from tailrace.operators.aggregate.accumulators import Output, StateSpec
+from tailrace.operators.aggregate.functions.counts_and_sums import total_type
+from tailrace.operators.aggregate.functions.descriptor import Descriptor, numeric
+from tailrace.operators.aggregate.functions.groups import lists, sums
+from tailrace.operators.aggregate.functions.packed_values import BINARY, pack, unpack
+from tailrace.operators.aggregate.functions.states import StateKind, run_numbers
+from tailrace.operators.aggregate.functions.values import Values
+from tailrace.operators.rows.row_order import sort_ranks
+from tailrace.types import BIGINT, DataType, array
+
+__all__ = ["collect_set", "count_distinct", "sum_distinct"]
+
+
+class DistinctValues:
+    """Sets of values, sorted as Spark orders them: NaN is one value and the largest, -0.0 is 0.0."""
+
+    def __init__(self, spec: StateSpec) -> None:
+        (self._type,) = spec.types
+
+    def update(self, columns: Sequence[pa.Array], offsets: np.ndarray) -> list[pa.Array]:
+        values, numbers = columns[0], run_numbers(offsets)
+        if values.null_count:
+            numbers = numbers[np.asarray(pc.is_valid(values).to_numpy(zero_copy_only=False), bool)]
+            values = values.drop_null()
+        return self._sets(values, numbers, len(offsets) - 1)
+
+    def merge(self, states: Sequence[pa.Array], offsets: np.ndarray) -> list[pa.Array]:
+        values, counts = unpack(states[0], self._type)
+        return self._sets(values, np.repeat(run_numbers(offsets), counts), len(offsets) - 1)
+
+    def _sets(self, values: pa.Array, numbers: np.ndarray, groups: int) -> list[pa.Array]:
+        if self._type.is_float:
+            values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 becomes 0.0
+        ranks = sort_ranks(values)
+        order = np.lexsort((ranks, numbers))
+        new = np.ones(len(order), bool)
+        new[1:] = (np.diff(numbers[order]) != 0) | (np.diff(ranks[order]) != 0)
+        chosen = order[new]
+        counts = np.bincount(numbers[chosen], minlength=groups)
+        return [pack(values.take(pa.array(chosen)), counts, self._type)]
+
+
+_SET = StateKind("distinct_values", lambda spec: (BINARY,), DistinctValues, "the distinct values of {}, each kept once")
+
+
+def _values(values: Sequence[Values]) -> tuple[pa.Array, np.ndarray]:
+    """The members of all sets, and how many each has."""
+    (type_,) = _state_types(values)
+    return unpack(values[0].states(), type_)
+
+
+def _state_types(values: Sequence[Values]) -> tuple[DataType, ...]:
+    state = values[0].accumulator.state
+    assert state is not None
+    return state.types
+
+
+def _count(values: Sequence[Values], output: Output) -> pa.Array:
+    return pa.array(_values(values)[1].astype(np.int64))
+
+
+def _list(values: Sequence[Values], output: Output) -> pa.Array:
+    return lists(*_values(values))
+
+
+def _sum(values: Sequence[Values], output: Output) -> pa.Array:
+    members, counts = _values(values)
+    numbers = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    (type_,) = _state_types(values)
+    return sums(members, numbers, len(counts), type_, output.type, ansi=values[0].ansi)
+
+
+_COUNT_DISTINCT = Descriptor("count_distinct", lambda inputs: BIGINT, keeps=_SET.accumulators, finish=_count)
+_COLLECT_SET = Descriptor("collect_set", lambda inputs: array(inputs.type), keeps=_SET.accumulators, finish=_list)
+_SUM_DISTINCT = Descriptor(
+    "sum_distinct", lambda inputs: total_type(inputs.type), keeps=_SET.accumulators, finish=_sum, takes=numeric
+)
+
+
+def count_distinct(col: str) -> Aggregate:
+    """How many different values there are, exactly; nulls are left out.
+
+    >>> count_distinct("price").name
+    'count(DISTINCT price)'
+    """
+    return _COUNT_DISTINCT(col, shown="count(DISTINCT {})")
+
+
+def collect_set(col: str) -> Aggregate:
+    """The different values that are not null, smallest first, so that they come in the same order whenever asked.
+
+    >>> collect_set("channel").name
+    'collect_set(channel)'
+    """
+    return _COLLECT_SET(col)
+
+
+def sum_distinct(col: str) -> Aggregate:
+    """The sum of the different values that are not null; null where there is none.
+
+    >>> sum_distinct("price").name
+    'sum(DISTINCT price)'
+    """
+    return _SUM_DISTINCT(col, shown="sum(DISTINCT {})")

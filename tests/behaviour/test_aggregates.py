@@ -1,0 +1,410 @@
+"""Every aggregate over every kind of window, in memory and on disk, restored, undone and not combined.
+
+A case is an aggregate and its answer in plain Python: of the rows of one group, as dictionaries. What a row is in which
+group, and when a group is emitted, is computed here too, row by row, so that nothing of the engine judges itself. A new
+aggregate needs one line in ``CASES``.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tailrace as tr
+from support.bids import SCHEMA, bids
+from tailrace.api.aggregates import Aggregate
+from tailrace.api.options import Options
+from tailrace.api.relations import OutputMode
+from tailrace.api.stream import Stream
+from tailrace.ids import MIN_MICROS
+from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.base import Operator
+from tailrace.operators.ingest.registry import ingest_of
+from tailrace.operators.registry import operator_of
+from tailrace.plan.physical import plan_relation
+from tailrace.testing.compare import same
+
+Rows = list[dict[str, Any]]
+SHARDS = 4
+EPOCHS = 5
+SECOND = 1_000_000
+EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Case:
+    aggregate: Aggregate
+    answer: Callable[[Rows], Any]
+
+    @property
+    def name(self) -> str:
+        return self.aggregate.name
+
+
+def present(rows: Rows, column: str) -> list[Any]:
+    return [row[column] for row in rows if row[column] is not None]
+
+
+def of(column: str, function: Callable[[list[Any]], Any], least: int = 1) -> Callable[[Rows], Any]:
+    """A function of the values that are not null; null below ``least`` of them."""
+
+    def answer(rows: Rows) -> Any:
+        values = present(rows, column)
+        return function(values) if len(values) >= least else None
+
+    return answer
+
+
+def nulls_first(value: Any) -> tuple[Any, ...]:
+    return () if value is None else (value,)
+
+
+def by_order(column: str, order: str, choose: Callable[..., Any]) -> Callable[[Rows], Any]:
+    def answer(rows: Rows) -> Any:
+        counting = [row for row in rows if row[order] is not None]
+        return choose(counting, key=lambda row: (row[order], nulls_first(row[column])))[column] if counting else None
+
+    return answer
+
+
+def by_time(column: str, choose: Callable[..., Any]) -> Callable[[Rows], Any]:
+    return lambda rows: choose(rows, key=lambda row: (row["ts"], nulls_first(row[column])))[column]
+
+
+def middle(values: list[Any]) -> float:
+    return float(statistics.median(values))
+
+
+def rank(share: float) -> Callable[[list[Any]], Any]:
+    """The first value that so large a share of all is not above."""
+    return lambda values: sorted(values)[max(1, math.ceil(share * len(values))) - 1]
+
+
+CASES = [
+    Case(tr.count(), len),
+    Case(tr.count("price"), lambda rows: len(present(rows, "price"))),
+    Case(tr.sum("price"), of("price", sum)),
+    Case(tr.sum("cost"), of("cost", sum)),
+    Case(tr.avg("price"), of("price", lambda v: sum(v) / len(v))),
+    Case(tr.min("channel"), of("channel", min)),
+    Case(tr.max("score"), of("score", max)),
+    Case(tr.first("price"), by_time("price", min)),
+    Case(tr.last("price"), by_time("price", max)),
+    Case(tr.stddev("price"), of("price", statistics.stdev, 2)),
+    Case(tr.stddev_pop("price"), of("price", statistics.pstdev)),
+    Case(tr.var_samp("score"), of("score", statistics.variance, 2)),
+    Case(tr.var_pop("score"), of("score", statistics.pvariance)),
+    Case(tr.bool_and("open"), of("open", all)),
+    Case(tr.bool_or("open"), of("open", any)),
+    Case(tr.median("price"), of("price", middle)),
+    Case(tr.collect_list("price"), lambda rows: present(sorted(rows, key=lambda row: row["ts"]), "price")),
+    Case(tr.count_distinct("price"), lambda rows: len(set(present(rows, "price")))),
+    Case(tr.count_distinct("channel").alias("channels"), lambda rows: len(set(present(rows, "channel")))),
+    Case(tr.collect_set("channel"), lambda rows: sorted(set(present(rows, "channel")))),
+    Case(tr.collect_set("cost"), lambda rows: sorted(set(present(rows, "cost")))),
+    Case(tr.collect_set("wide"), lambda rows: sorted(set(present(rows, "wide")))),
+    Case(tr.collect_set("day"), lambda rows: sorted(set(present(rows, "day")))),
+    Case(tr.sum_distinct("price"), of("price", lambda v: sum(set(v)))),
+    Case(tr.sum_distinct("score"), of("score", lambda v: math.fsum(set(v)))),
+    Case(tr.sum_distinct("cost"), of("cost", lambda v: sum(set(v)))),
+    Case(tr.top_k("price", 3), lambda rows: sorted(present(rows, "price"), reverse=True)[:3]),
+    Case(tr.top_k("channel", 2), lambda rows: sorted(present(rows, "channel"), reverse=True)[:2]),
+    Case(tr.approx_count_distinct("price", 0.01), lambda rows: len(set(present(rows, "price")))),
+    Case(tr.approx_count_distinct("channel", 0.01), lambda rows: len(set(present(rows, "channel")))),
+    Case(tr.approx_count_distinct("score", 0.01), lambda rows: len(set(present(rows, "score")))),
+    Case(tr.approx_percentile("price", 0.5), of("price", rank(0.5))),
+    Case(tr.approx_percentile("score", [0.0, 0.9]), of("score", lambda v: [rank(0.0)(v), rank(0.9)(v)])),
+    Case(tr.approx_percentile("day", 0.25), of("day", rank(0.25))),
+    Case(tr.min_by("channel", "price"), by_order("channel", "price", min)),
+    Case(tr.max_by("channel", "score"), by_order("channel", "score", max)),
+    Case(tr.max_by("price", "channel"), by_order("price", "channel", max)),
+]
+
+
+# The input -----------------------------------------------------------------------------------------------------------
+
+ARROW = pa.schema(
+    [
+        ("auction", pa.int64()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("price", pa.int32()),
+        ("score", pa.float64()),
+        ("cost", pa.decimal128(10, 2)),
+        ("wide", pa.decimal128(37, 2)),
+        ("channel", pa.string()),
+        ("open", pa.bool_()),
+        ("day", pa.date32()),
+    ]
+)
+
+
+def batches(seed: int) -> list[pa.RecordBatch]:
+    """Rows of a few keys with nulls and equal values; time goes on, and no row is late."""
+    random = np.random.default_rng(seed)
+    made = []
+    for epoch in range(EPOCHS):
+        count = 60
+        there = lambda values: [v if random.random() > 0.2 else None for v in values]  # noqa: E731
+        numbers = random.integers(-5, 6, count)
+        rows = {
+            "auction": random.integers(0, 4, count),
+            "ts": [epoch * 10 * SECOND + int(t) for t in random.integers(0, 10 * SECOND, count)],
+            "price": there([int(n) for n in numbers]),
+            "score": there([float(n) / 4 for n in random.integers(-20, 20, count)]),
+            "cost": there([Decimal(int(n)).scaleb(-2) for n in random.integers(-300, 300, count)]),
+            "wide": there([Decimal(int(n) * 10**30).scaleb(-2) for n in numbers]),
+            "channel": there([f"channel-{n}" * (1 + int(n) % 3) for n in random.integers(0, 7, count)]),
+            "open": there([bool(n) for n in random.integers(0, 2, count)]),
+            "day": there([int(n) for n in random.integers(0, 5, count)]),
+        }
+        rows["ts"] = pa.array(rows["ts"], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        rows["day"] = pa.array(rows["day"], pa.int32()).cast(pa.date32())
+        made.append(pa.RecordBatch.from_pydict(rows, schema=ARROW))
+    return made
+
+
+# What is asked, and the groups of rows that answer it ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How rows are grouped. ``groups``: of each group that is emitted, its epoch, what names it, and its rows."""
+
+    grouped: Callable[[Stream], Any]
+    mode: OutputMode
+    groups: Callable[[list[Rows]], Iterator[tuple[int, Any, Rows]]]
+
+
+def micros(time: datetime) -> int:
+    return (time - EPOCH_START) // timedelta(microseconds=1)
+
+
+def windows(size: int, slide: int) -> Callable[[list[Rows]], Iterator[tuple[int, Any, Rows]]]:
+    """Windows that close by the largest time seen, this epoch's included."""
+
+    def groups(epochs: list[Rows]) -> Iterator[tuple[int, Any, Rows]]:
+        found: dict[Any, Rows] = defaultdict(list)
+        closed: set[Any] = set()
+        watermark = MIN_MICROS
+        for epoch, rows in enumerate(epochs):
+            for row in rows:
+                time = micros(row["ts"])
+                start = time - time % slide
+                while start > time - size:
+                    found[row["auction"], start].append(row)
+                    start -= slide
+            watermark = max(watermark, *(micros(row["ts"]) for row in rows))
+            for key in sorted(found):
+                if key not in closed and key[1] + size <= watermark:
+                    closed.add(key)
+                    yield epoch, key, found[key]
+
+    return groups
+
+
+def rolling(epochs: list[Rows]) -> Iterator[tuple[int, Any, Rows]]:
+    found: dict[Any, Rows] = defaultdict(list)
+    for epoch, rows in enumerate(epochs):
+        for row in rows:
+            found[row["auction"]].append(row)
+        for key in {row["auction"] for row in rows}:
+            yield epoch, (key,), list(found[key])
+
+
+def sessions(epochs: list[Rows]) -> Iterator[tuple[int, Any, Rows]]:
+    gap = SECOND
+    kept: dict[Any, Rows] = defaultdict(list)
+    watermark = MIN_MICROS
+    for epoch, rows in enumerate(epochs):
+        for row in rows:
+            kept[row["auction"]].append(row)
+        watermark = max(watermark, *(micros(row["ts"]) for row in rows))
+        for key, held in kept.items():
+            pieces: list[Rows] = []
+            for row in sorted(held, key=lambda row: row["ts"]):
+                if pieces and micros(row["ts"]) - micros(pieces[-1][-1]["ts"]) <= gap:
+                    pieces[-1].append(row)
+                else:
+                    pieces.append([row])
+            ended = [piece for piece in pieces if micros(piece[-1]["ts"]) + gap <= watermark]
+            kept[key] = [row for piece in pieces if piece not in ended for row in piece]
+            for piece in ended:
+                yield epoch, (key, micros(piece[0]["ts"])), piece
+
+
+def by_count(size: int, slide: int) -> Callable[[list[Rows]], Iterator[tuple[int, Any, Rows]]]:
+    def groups(epochs: list[Rows]) -> Iterator[tuple[int, Any, Rows]]:
+        came: dict[Any, Rows] = defaultdict(list)
+        for epoch, rows in enumerate(epochs):
+            before = {key: len(held) for key, held in came.items()}
+            for row in sorted(rows, key=lambda row: row["ts"]):  # times differ, so that nothing else decides
+                came[row["auction"]].append(row)
+            for key, held in came.items():
+                for number in range(len(held)):
+                    end = number * slide + size
+                    if before.get(key, 0) < end <= len(held):
+                        yield epoch, (key, number), held[number * slide : end]
+
+    return groups
+
+
+SHAPES = {
+    "tumbling": Shape(
+        lambda s: s.groupBy("auction", tr.window("ts", "4 seconds")), OutputMode.APPEND, windows(4 * SECOND, 4 * SECOND)
+    ),
+    "sliding": Shape(
+        lambda s: s.groupBy("auction", tr.window("ts", "6 seconds", "2 seconds")),
+        OutputMode.APPEND,
+        windows(6 * SECOND, 2 * SECOND),
+    ),
+    "rolling": Shape(lambda s: s.groupBy("auction"), OutputMode.UPDATE, rolling),
+    "session": Shape(lambda s: s.groupBy("auction", tr.session_window("ts", "1 second")), OutputMode.APPEND, sessions),
+    "count": Shape(lambda s: s.groupBy("auction", tr.count_window(7)), OutputMode.APPEND, by_count(7, 7)),
+    "overlapping count": Shape(
+        lambda s: s.groupBy("auction", tr.count_window(7, 3)), OutputMode.APPEND, by_count(7, 3)
+    ),
+}
+
+
+def planned(shape: Shape, cases: list[Case]) -> AggregateSpec:
+    stream = shape.grouped(bids().withWatermark("ts", "0 seconds")).agg(*(case.aggregate for case in cases))
+    spec = plan_relation(stream.source, shape.mode, Options(shards=SHARDS)).operator
+    assert isinstance(spec, AggregateSpec)
+    return AggregateSpec.from_json(spec.to_json())  # as it reaches a server
+
+
+# The engine ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the operator is run; the answers must not depend on it."""
+
+    memory_bytes: int = 1 << 28
+    combine: bool = True
+    restores: bool = False
+    undoes: bool = False
+
+
+WAYS = {
+    "in memory": Way(),
+    "not combined": Way(combine=False),
+    "spilled": Way(memory_bytes=0),
+    "restored": Way(restores=True),
+    "undone": Way(undoes=True),
+    "undone and spilled": Way(memory_bytes=0, undoes=True, combine=False),
+}
+TYPES = {field.name: field.type for field in SCHEMA}
+
+
+def emitted(spec: AggregateSpec, given: list[pa.RecordBatch], way: Way, folder: Path) -> list[Rows]:
+    made = 0
+
+    def fresh() -> Operator:
+        nonlocal made
+        made += 1
+        (folder / str(made)).mkdir()
+        return operator_of(spec, range(SHARDS), memory_bytes=way.memory_bytes, folder=str(folder / str(made)))
+
+    operator, sections = fresh(), defaultdict(list)
+    late_before = watermark = MIN_MICROS
+    out: list[Rows] = []
+    for epoch, batch in enumerate(given):
+        late_before = watermark
+        watermark = max(watermark, *batch.column("ts").cast(pa.int64()).to_pylist())
+        halves = [batch.slice(0, 25), batch.slice(25)]
+
+        def step() -> Rows:
+            frames = [
+                ingest_of(spec, late_before, way.combine, TYPES, epoch).frame([half.select(list(spec.reads))])  # noqa: B023
+                for half in halves  # noqa: B023
+            ]
+            operator.apply(epoch, frames)  # noqa: B023
+            return [row for part in operator.advance(epoch, late_before, watermark) for row in part.to_pylist()]  # noqa: B023
+
+        rows = step()
+        if way.undoes:
+            operator.undo(epoch)
+            again = step()
+            key = lambda row: repr([row[name] for name in row if name in ("auction", spec.window_name)])  # noqa: E731
+            assert sorted(map(key, again)) == sorted(map(key, rows))
+            rows = again
+        out.append(rows)
+        for shard, section in operator.delta(epoch).items():
+            sections[shard].append(section)
+        operator.forget(epoch)
+        if way.restores:
+            horizon = operator.horizon
+            operator.close()
+            operator = fresh()
+            for shard in range(SHARDS):
+                operator.restore(shard, sections[shard], horizon)
+    operator.close()
+    return out
+
+
+def group_name(row: dict[str, Any], spec: AggregateSpec) -> tuple[Any, ...]:
+    if not spec.windowed:
+        return (row["auction"],)
+    window = row[spec.window_name]
+    return row["auction"], micros(window["start"]) if isinstance(window, dict) else window
+
+
+def same_value(mine: Any, wanted: Any) -> bool:
+    if isinstance(mine, float) and isinstance(wanted, int | float):
+        return same(mine, float(wanted), 100.0)
+    if isinstance(wanted, Decimal) and wanted == 0:
+        return bool(mine == 0)
+    return bool(mine == wanted)
+
+
+def check(cases: list[Case], shape: Shape, way: Way, folder: Path, seed: int = 7) -> None:
+    given, spec = batches(seed), planned(shape, cases)
+    answers = emitted(spec, given, way, folder)
+    wanted: list[dict[Any, Rows]] = [{} for _ in given]
+    for epoch, name, rows in shape.groups([batch.to_pylist() for batch in given]):
+        wanted[epoch][name] = rows
+    for epoch, (mine, groups) in enumerate(zip(answers, wanted, strict=True)):
+        by_name = {group_name(row, spec): row for row in mine}
+        assert len(by_name) == len(mine), "a group is emitted twice"
+        assert set(by_name) == set(groups), f"epoch {epoch}"
+        for name, rows in groups.items():
+            for case in cases:
+                got, right = by_name[name][case.name], case.answer(rows)
+                assert same_value(got, right), f"seed {seed}, epoch {epoch}, {name}: {case.name} is {got}, not {right}"
+    assert sum(map(len, wanted)) > 10, "hardly anything was asked"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_all_aggregates_together(shape: str, way: str, tmp_path: Path) -> None:
+    """In one query, so that accumulators are shared and holistic ones stand beside mergeable ones."""
+    check(CASES, SHAPES[shape], WAYS[way], tmp_path)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_mergeable_aggregates_together(shape: str, way: str, tmp_path: Path) -> None:
+    """On the read-modify-write store, which they are kept in where no holistic one stands beside them."""
+    cases = [case for case in CASES if not case.aggregate.function.holistic]
+    spec = planned(SHAPES[shape], cases)
+    assert (spec.pattern == "RMW") == (shape != "overlapping count")
+    check(cases, SHAPES[shape], WAYS[way], tmp_path)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_each_aggregate_alone(case: Case, tmp_path: Path) -> None:
+    for number, shape in enumerate(SHAPES.values()):
+        (tmp_path / str(number)).mkdir()
+        check([case], shape, WAYS["in memory"], tmp_path / str(number), seed=number)
