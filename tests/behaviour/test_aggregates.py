@@ -30,8 +30,7 @@ from tailrace.api.stream import Stream
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
-from tailrace.operators.ingest.registry import ingest_of
-from tailrace.operators.registry import operator_of
+from tailrace.operators.registry import ingest_of, operator_of, spec_from_json
 from tailrace.plan.physical import plan_relation
 from tailrace.testing.compare import same
 
@@ -280,8 +279,9 @@ SHAPES = {
 def planned(shape: Shape, cases: list[Case]) -> AggregateSpec:
     stream = shape.grouped(bids().withWatermark("ts", "0 seconds")).agg(*(case.aggregate for case in cases))
     spec = plan_relation(stream.source, shape.mode, Options(shards=SHARDS)).operator
-    assert isinstance(spec, AggregateSpec)
-    return AggregateSpec.from_json(spec.to_json())  # as it reaches a server
+    sent = spec_from_json(spec.to_json())  # as it reaches a server
+    assert isinstance(sent, AggregateSpec) and sent == spec
+    return sent
 
 
 # The engine ----------------------------------------------------------------------------------------------------------

@@ -70,7 +70,6 @@ class Accumulator:
     def valid_bits(self) -> int:
         return bits_of(self.merge, self.type)
 
-
     def without_code(self) -> Accumulator:
         if self.state is None or self.state.code is None:
             return self
