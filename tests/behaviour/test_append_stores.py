@@ -103,7 +103,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(shard=st.integers(0, SHARDS - 1), parts=st.integers(0, 3), horizon=st.sampled_from(PANES[:3]))
     def restore(self, shard: int, parts: int, horizon: int) -> None:
-        """From sections as a store of its own makes them: one per epoch, folded or not."""
+        """From sections as a store of its own makes them: one per epoch, compacted or not."""
         batches, rows = self.sections_of_another(shard, parts, horizon)
         self.model.drop_shard(shard)
         self.store.restore(shard, batches, horizon)
@@ -257,7 +257,7 @@ class UnalignedMachine(StoreMachine):
     @precondition(lambda self: self.model.epochs)
     @rule(complete=st.booleans())
     def delta(self, complete: bool) -> None:
-        """The state before and the newest delta give the state now, shard by shard, folded or not."""
+        """The state before and the newest delta give the state now, shard by shard, compacted or not."""
         _, before, _ = self.model.epochs[-1]
         deltas = self.store.delta()
         assert set(deltas) <= self.model.shards
@@ -290,7 +290,7 @@ class UnalignedMachine(StoreMachine):
             batches += other.delta().values()
         other.close()
         if batches and self.rng.random() < 0.5:
-            # Only the newest: a fold must still remove what older sections hold.
+            # Only the newest: a compaction must still remove what older sections hold.
             at = self.rng.randrange(len(batches))
             batches[at:] = [append_unaligned.compact_sections(LAYOUT, batches[at:], horizon)]
         model.expire(horizon)

@@ -95,7 +95,7 @@ class Churn:
         self.before = []
 
     def replace_shard(self) -> None:
-        """A shard is given away and comes back as a fold of what it was: a base and the newest delta."""
+        """A shard is given away and comes back compacted: a base and the newest delta."""
         if not self.before:
             return
         shard = self.rng.randrange(SHARDS)

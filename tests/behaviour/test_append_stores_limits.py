@@ -1,4 +1,4 @@
-"""What append stores promise besides their rows: a memory budget, files that go, reads foretold, few rewritings."""
+"""What append stores promise besides their rows: a memory budget, no files left, predicted reads, little compaction."""
 
 from __future__ import annotations
 

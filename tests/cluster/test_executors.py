@@ -19,7 +19,7 @@ CHILD = TESTS / "cluster" / "child_cluster.py"
 
 @pytest.fixture
 def work_folder() -> Iterator[None]:
-    """``local-cluster`` writes into Spark's own folder whatever it is told: take away what was not there before."""
+    """``local-cluster`` writes into Spark's own folder whatever its settings are: remove what was not there before."""
     folder = Path(pyspark.__file__).parent / "work"
     before = set(folder.iterdir()) if folder.exists() else set()
     yield

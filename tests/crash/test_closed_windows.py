@@ -1,7 +1,7 @@
 """Windows that open and close through many epochs: what has closed is never read again, and restarts know the same.
 
-Real operators, servers and folds, over a store that counts what is read of it. The oracle is the operator itself, to
-which nothing happens.
+Real operators, servers and compactions, over a store that counts what is read of it. The oracle is the operator itself,
+without any disturbance.
 """
 
 from __future__ import annotations

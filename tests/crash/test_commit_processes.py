@@ -52,7 +52,7 @@ def test_two_processes_race_for_put_if_absent(tmp_path) -> None:
 
 
 def test_a_killed_query_lands_on_an_exact_prefix(tmp_path) -> None:
-    """A child commits epochs in a loop and folds in the background; it is killed at a random point, again and again."""
+    """A child commits epochs and compacts in the background; it is killed at a random point, again and again."""
     seed = int(os.environ.get("TAILRACE_TEST_SEED", random.randrange(2**32)))
     print(f"seed {seed} (TAILRACE_TEST_SEED)")
     rng = random.Random(seed)

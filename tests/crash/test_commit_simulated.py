@@ -1,4 +1,4 @@
-"""Epochs, folds, crashes at any operation and restarts with other numbers of servers end with the model's state."""
+"""Epochs, compactions, crashes at any operation, restarts with other numbers of servers: the state is the model's."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SparkLogs:
 def run_until_crash(
     store: ObjectStore, logs: SparkLogs, seed: int, rng: random.Random, epochs: int, check: ObjectStore | None = None
 ) -> None:
-    """One run of the query: lands, checks what it landed on, and commits epochs until it is done or dies.
+    """One run of the query: recovers, checks the recovered state, and commits epochs until it is done or dies.
 
     ``check``: the store through which the test reads what it compares, where ``store`` fails at random.
     """

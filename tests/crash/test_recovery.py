@@ -1,7 +1,7 @@
 """State of every kind, through everything at once: crashes at any operation of the disk, in the middle of deltas,
-folds, restores and cleaning; servers lost in the middle of an epoch; restarts with other servers and other memory.
+compactions, restores and cleaning; servers lost in the middle of an epoch; restarts with other servers and memory.
 
-The oracle is the operator itself, to which nothing happens. That it is right, its own tests show.
+The oracle is the operator itself, without any disturbance. That it is right, its own tests show.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ GROWTH = {
 }
 """How much more than in its first quarter a run may hold later: bounds that do not depend on how long it runs.
 
-Objects come and go by folding, 16 and more at a time, and memory is what the allocators keep.
+Objects come and go by compaction, 16 and more at a time, and memory is what the allocators keep.
 """
 
 

@@ -139,7 +139,7 @@ def test_an_interrupted_run_leaves_nothing(short_path: Path) -> None:
         arguments, env=environment(short_path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
         deadline = time.monotonic() + 90
-        # Well under way: the engine has told its first rows.
+        # Well under way: the engine has emitted its first rows.
         while not list(short_path.glob("tailrace-lab-*/rows/epoch=0/*.parquet")) and time.monotonic() < deadline:
             if process.poll() is not None:
                 pytest.fail(f"the run ended by itself with {process.returncode}: {process.communicate()[1][-3000:]}")

@@ -1,4 +1,4 @@
-"""The plain query in a process of its own: runs to the end of what is there, on the master it is told.
+"""The plain query in a process of its own: runs to the end of the available data, on the given master.
 
 With ``"signal_at": epoch`` it touches ``ready`` in that epoch's sink and goes on forever, for tests that interrupt it.
 """

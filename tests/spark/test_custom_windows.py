@@ -1,4 +1,4 @@
-"""Windows of a user's own, whole groups without a window, and stores that a user chooses, through Spark: the model's
+"""Custom windows, holistic aggregates without a window, and stores that a user chooses, through Spark: the model's
 answers across restarts and a lost server, chains, and functions that fail in tasks.
 """
 

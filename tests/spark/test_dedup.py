@@ -141,7 +141,7 @@ def test_a_killed_server_forgets_no_key(spark: SparkSession, tmp_path: Path) -> 
 @pytest.mark.parametrize("route", ["direct", "shuffle"])
 @pytest.mark.parametrize("combine", ["on", "off"])
 def test_without_a_watermark_keys_stay(spark: SparkSession, tmp_path: Path, route: str, combine: str) -> None:
-    """Rows of an epoch are told apart by nothing but their order, so they are all alike here."""
+    """Nothing but their order distinguishes the rows of an epoch, so they are all alike here."""
     tables = [
         pa.table([table["k"], *(pa.nulls(table.num_rows, field.type) for field in list(SCHEMA)[1:])], schema=SCHEMA)
         for table in drawn(5)

@@ -134,7 +134,7 @@ def test_hints_of_every_key_go_ahead_of_its_row(spark: SparkSession, tmp_path: P
 
 
 def _run(stream: Any, query: Scripted, options: dict[str, str]) -> list[dict[str, Any]]:
-    """What is told of the (last) operator's lookahead, by epoch."""
+    """The progress of the (last) operator's lookahead, by epoch."""
     run(stream, query.question, query.checkpoint, options, query.output)
     return [each["lookahead"][-1] for each in query.output.progress]
 
@@ -163,7 +163,7 @@ def test_the_second_of_a_chain_gets_hints_from_the_source(spark: SparkSession, t
 
 
 def test_records_in_panes_get_hints(spark: SparkSession, tmp_path: Path) -> None:
-    """Of windows a hint says the key and the pane: a point before the event time is computed is no candidate."""
+    """A hint for a window has the key and the pane: a point before the event time is computed is no candidate."""
     question = Question(("k",), SUMS, Windows(3600 * SECOND, 3600 * SECOND), "ts", 5 * SECOND, output_mode="update")
     query = Scripted(spark, tmp_path, question)
     query.feed(batches(5))
@@ -184,8 +184,8 @@ def test_records_in_panes_get_hints(spark: SparkSession, tmp_path: Path) -> None
 
 @pytest.mark.long
 def test_a_point_before_the_key_changes(spark: SparkSession, tmp_path: Path) -> None:
-    """Where the plan tells that the key is computed later, an earlier point is no candidate; where it does not, what
-    was fetched for nothing tells."""
+    """Where the plan shows that the key is computed later, an earlier point is no candidate; where it does not, the
+    unused fetches show it."""
 
     def shifted(frame: DataFrame) -> DataFrame:
         return frame.withColumn("k", F.col("k") + 1)
@@ -231,7 +231,7 @@ def _even(epochs: int) -> tuple[pa.Table, ...]:
 
 @pytest.mark.long
 def test_a_lookup_table_is_asked_by_hints(spark: SparkSession, tmp_path: Path) -> None:
-    """Hints for a table carry the keys themselves; the operator behind it is told by the source, too."""
+    """Hints for a table carry the keys themselves; the operator behind it gets hints from the source, too."""
     query = Scripted(spark, tmp_path, ROLLING)
     query.feed(batches(5))
     keys = np.arange(5 * KEYS_EACH)

@@ -41,7 +41,7 @@ FIGURES = (tr.count().alias("n"), tr.max("b").alias("top"))
 
 
 def windows_over(wanted_by: Expected, lag: int) -> Wanted:
-    """Sliding windows by site: each is said once, with every joined row that ever came for it."""
+    """Sliding windows by site: each is emitted once, with every joined row that ever came for it."""
     groups: dict[tuple[int, Any], list[Answer]] = defaultdict(list)
     for answers in wanted_by.answers:
         for answer in answers:

@@ -20,7 +20,7 @@ TUMBLING = Question(("k",), SUMS, Windows(1000 * SECOND, 1000 * SECOND), "ts", 5
 SLIDING = Question(("k",), SUMS, Windows(40 * SECOND, 20 * SECOND), "ts", 5 * SECOND, "update")
 BESIDE_BYTES = 96 << 20
 """What a server may take beside its memory, beyond what it took after the first epoch: the changes of two epochs that
-can be undone, their frames, delta and emission as Arrow, the folding of checkpoints in the background, and what the
+can be undone, their frames, delta and output as Arrow, the compaction of checkpoints in the background, and what the
 allocators of Python and Arrow keep of all that."""
 
 

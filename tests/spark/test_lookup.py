@@ -86,7 +86,7 @@ def refuse_secret(scripted: ScriptedQuery, secret: str) -> None:
 
 
 def test_redis_goes_and_comes_back(spark: SparkSession, tmp_path: Path, redis: RedisServer) -> None:
-    """Killed in the middle of a run: the query fails, or waits, as it is told to, and its rows are the right ones."""
+    """Killed in the middle of a run: the query fails or waits, as its option says, and its rows are right."""
     tables = drawn(6)
     # Keys that nobody has seen before it is killed: of others, servers have copies.
     unseen = [table.set_column(0, "k", pc.replace_substring(table["k"], "key", "late")) for table in tables[2:]]

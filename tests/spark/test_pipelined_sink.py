@@ -69,7 +69,7 @@ def test_what_the_steps_failed_with_counts_more(spark: SparkSession) -> None:
 
 @pytest.fixture
 def nothing_comes_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Emissions stay in the servers, however small they are, and however long their making takes."""
+    """Outputs stay in the servers, however small they are, and however long they take to make."""
     monkeypatch.setattr(epochs, "LOCAL_ROWS_MAX", -1)
     monkeypatch.setattr(epochs, "_PIPELINED_MS_MAX", math.inf)
 

@@ -30,7 +30,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def quiet_keys(rows: pa.Table, state: pa.Table, due: pa.Array) -> tuple[pa.Table, pa.Table]:
-    """The sums of a key are told, and begin anew, when it was quiet for four seconds of event time."""
+    """The sums of a key are emitted and reset when it was quiet for four seconds of event time."""
     sums = rows.group_by("k").aggregate([("v", "sum"), ([], "count_all"), ("ts", "max")])
     at = pc.index_in(state["k"], sums["k"])
 
@@ -52,7 +52,7 @@ def quiet_keys(rows: pa.Table, state: pa.Table, due: pa.Array) -> tuple[pa.Table
 
 
 def expected(tables: tuple[pa.Table, ...]) -> list[Rows]:
-    """By epoch, the keys that were told: (k, n, total, until)."""
+    """By epoch, the keys that were emitted: (k, n, total, until)."""
     keys: dict[Any, tuple[int, int, int]] = {}
     emitted: list[Rows] = []
     late = mark = -(2**63)

@@ -73,7 +73,7 @@ class Sandbox:
         return self.root / "log"
 
     def log_tail(self, lines: int = 40) -> str:
-        """The end of what children have said, without the stacks of Java."""
+        """The end of the children's output, without Java's stack traces."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join([line for line in text.splitlines() if not line.lstrip().startswith("at ")][-lines:])
 

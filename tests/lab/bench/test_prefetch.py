@@ -1,4 +1,4 @@
-"""``bench prefetch``: what needs no engine, one small run of it, and answers over cold state in every mode."""
+"""``bench prefetch``: what needs no engine, one small run of it, and answers over spilled state in every mode."""
 
 from __future__ import annotations
 

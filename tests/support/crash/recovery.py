@@ -1,8 +1,9 @@
 """A query without Spark: real engines, operators, checkpoints and the commit log, on a disk that crashes.
 
 ``Fleet`` is the servers of one run, in this process: lost and replaced in the middle of an epoch, in other numbers and
-with other memory each time. ``live`` is a driver's life, from its landing until its script is done or the disk stops.
-Folds are made at once, not in the background, so that a seed decides everything.
+with other memory each time. ``live`` is a driver's life, from its recovery point until its script is done or
+the disk stops.
+Compactions run at once, not in the background, so that a seed decides everything.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ class Fleet:
         self.checkpoint: Callable[[str, CompactSections], StoreCheckpoint] = lambda server, compact: _Checkpoint(
             store, run, server, compact, rng
         )
-        """Of a server's name and how sections are folded."""
+        """Makes a checkpoint from a server's name and the function that compacts sections."""
         self._numbers = count()
         self._attempts = count()
         self._engines: list[Engine | None] = []  # None: lost
@@ -235,7 +236,7 @@ class Fleet:
         return tuple(committed_attempts)
 
     def behind(self, manifest: Manifest) -> None:
-        """Fold and forget; of an epoch that is durable, nothing here can fail it."""
+        """Compacts and drops undo logs after an epoch that is durable: nothing here can fail the epoch."""
         for number in range(len(self._engines)):
             try:
                 engine = self._engine(number)
@@ -282,7 +283,7 @@ class Fleet:
 def live(
     spec: OperatorSpec, script: Script, store: ObjectStore, logs: Logs, folder: str, rng: random.Random
 ) -> Manifest:
-    """From the landing to the script's end, unless the disk crashes before; the state that it has come to.
+    """From the recovery point to the script's end, unless the disk crashes before; returns the state.
 
     A replayed epoch gives its rows again.
     """

@@ -1,4 +1,4 @@
-"""Runs a query over a folder of events to its end, and keeps what it said."""
+"""Runs a query over a folder of events to its end, and keeps its output."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def watermark_ms(query: str, feed: Path, params: Params) -> int:
 
 
 def newest(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
-    """The last row of each key, in the order in which rows were said."""
+    """The last row of each key, in the order in which rows were emitted."""
     numbered = rows.append_column("place", pa.array(range(rows.num_rows), pa.int64()))
     places = numbered.group_by(list(keys)).aggregate([("place", "max")])["place_max"]
     return rows.take(places)

@@ -1,4 +1,5 @@
-"""An idempotent sink of files: one an epoch, written aside and renamed, so that killing its writer leaves none half.
+"""An idempotent sink of files: one an epoch, written under another name and renamed, so that a killed writer
+leaves no partial file.
 
 A replayed epoch must carry the very rows of the first time; where it does not, that is written into a file ``changed``
 which ``written`` looks for.
@@ -24,7 +25,7 @@ class FileSink:
         self._folder = folder
         self._pause_epoch = pause_epoch
         self.query: Any = None
-        """Where it is given, what its progress tells of its disk is kept: see ``spilled``."""
+        """Where it is given, the sink notes whether its state was ever on disk: see ``spilled``."""
         folder.mkdir(exist_ok=True)
 
     def save(self, batch: DataFrame, epoch: int) -> None:

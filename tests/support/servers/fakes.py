@@ -139,7 +139,7 @@ class FakeCheckpoint:
         self.stored: dict[str, pa.RecordBatch] = {}
         self.ready: list[Compaction] = []
         self.wanted: tuple[int, ...] | None = None  # shards to be given whole
-        self.asked: list[tuple[int, int]] = []  # bytes changed and held, whenever somebody asked
+        self.asked: list[tuple[int, int]] = []  # bytes changed and held, at each call
         self.snapshotted: list[tuple[int, ShardSnapshot | None]] = []  # by epoch, what came whole
 
     def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None:

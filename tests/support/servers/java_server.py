@@ -53,7 +53,7 @@ class JavaServer(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What Java is told behind the class path. May write files into the folder first."""
+        """Java's arguments after the class path. May write files into the folder first."""
 
     @abstractmethod
     def serves(self) -> bool:

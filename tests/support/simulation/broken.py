@@ -39,7 +39,7 @@ def no_gate(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledged_before_it_is_synced(patch: pytest.MonkeyPatch) -> None:
-    """A write that is told to be durable, and that a loss of power may still take."""
+    """A write that is acknowledged as durable, and that a loss of power may still take."""
     patch.setattr(SimDisk, "sync_file", lambda *_: None)
     patch.setattr(SimDisk, "sync_folder", lambda *_: None)
 
@@ -50,7 +50,7 @@ def folder_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledged_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
-    """An upload that is told to be in the store while it is still on its way."""
+    """An upload that is acknowledged while it is still on its way."""
 
     def put(self: SimStore, name: str, parts: Any) -> int:
         data = b"".join(bytes(part) for part in parts)
@@ -156,7 +156,7 @@ class _Now(Mapping[str, Any]):
 
 
 def applied_twice(patch: pytest.MonkeyPatch) -> None:
-    """A start lands one epoch too late and replays what is in the state already."""
+    """A start recovers one epoch too late and replays what is in the state already."""
     decide = controllers.decide
 
     def late(commits: Sequence[int], offsets: Sequence[int], *rest: Any) -> Any:
@@ -169,7 +169,7 @@ def applied_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_record(patch: pytest.MonkeyPatch) -> None:
-    """What an epoch goes by is not known to the run that replays it."""
+    """The epoch config is not known to the run that replays the epoch."""
     patch.setattr(Commits, "record_config", lambda *_: None)
 
 
@@ -186,7 +186,7 @@ def old_record_overlooked(patch: pytest.MonkeyPatch) -> None:
 
 
 def record_put_by_a_sleeper(patch: pytest.MonkeyPatch) -> None:
-    """A run records what an epoch goes by, and does not look whether it was replaced."""
+    """A run records the epoch config, and does not check whether it was replaced."""
 
     def put(self: Controller, epoch: int, epoch_config: Any, before: Any) -> Any:
         return epoch_config if epoch_config == before else put_epoch_config(self._store, epoch, epoch_config)
@@ -223,7 +223,7 @@ def closed_too_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def gone_with_its_manifest(patch: pytest.MonkeyPatch) -> None:
-    """The files of an object that leaves go at once, and not when no start can land on a manifest that lists it."""
+    """The files of a dropped object go at once, and not when no start can recover from a manifest that lists it."""
     commit = Controller.commit
 
     def and_delete(self: Controller, *about: Any, **more: Any) -> Manifest:

@@ -2,7 +2,7 @@
 
 | invariant | looked at |
 |---|---|
-| a start, now, would land on an exact prefix, and not be refused | a log changes, an object goes, power is lost |
+| a start, now, would recover an exact prefix, and not be refused | a log changes, an object goes, power is lost |
 | no durable epoch is lost: what was acknowledged is in the log, and its objects are whole | likewise |
 | of the epochs in Spark's log at most one is not durable | likewise |
 | a log entry never changes, and none is put by a run that another one has fenced | an entry is put |
@@ -53,7 +53,7 @@ class Checks:
         self._ends: dict[int, int] = {}  # of epochs, in rows of the source
         self.sink: dict[int, tuple[Batch, Sunk]] = {}
 
-    # What the simulation tells ---------------------------------------------------------------------------------------
+    # Events of the simulation ---------------------------------------------------------------------------------------
 
     def changed(self, name: str) -> None:
         """An object of the state store, or a file of Spark's logs, is new, other, or gone."""
@@ -80,7 +80,7 @@ class Checks:
             self._deleted &= self._log.keys()
 
     def acknowledged(self, manifest: Manifest) -> None:
-        """Somebody has been told that this epoch is durable."""
+        """This epoch has been acknowledged as durable."""
         self._acknowledged = max(self._acknowledged, manifest.epoch)
         self.recoverable()
 
@@ -119,7 +119,7 @@ class Checks:
             raise self._failed(f"the query has ended and only epoch {self._acknowledged} is durable")
 
     def recoverable(self) -> None:
-        """If everything stopped now, a start would land, on exactly the rows up to its epoch."""
+        """If everything stopped now, a start would recover exactly the rows up to its epoch."""
         history = self._history()
         durable = history.newest.epoch if history.newest is not None else -1
         commits, offsets = self._spark_epochs()

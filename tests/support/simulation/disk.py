@@ -25,7 +25,7 @@ class File:
 
 
 class SimDisk(Disk):
-    """``changed`` is told the path of each file that appears, changes or goes. ``refuse`` raises where a name may not
+    """``changed`` gets the path of each file that appears, changes or goes. ``refuse`` raises where a name may not
 
     be changed by the process that would.
     """

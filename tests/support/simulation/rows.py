@@ -5,7 +5,7 @@ stretch ends, and what it emits from the stretch: that is the oracle. Values are
 are lost, doubled or of another epoch change some sum.
 
 A few neighbours have one pane, every other row a much later one, and a pane is gone when no later row can have it:
-so some objects soon have nothing left in them, and others are folded.
+so some objects soon have nothing left in them, and others are compacted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running seeds, and telling the one that fails. ``python -m support.simulation.seeds SEED ...`` prints outcomes."""
+"""Running seeds, and naming the one that fails. ``python -m support.simulation.seeds SEED ...`` prints outcomes."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class World:
                 self.scheduler, draw.choice((0.05, 0.3)), draw.choice((0.0, 0.0, 0.05)), self.checks.changed
             )
         self.copies = draw.random() < 0.7
-        # Half of the worlds fold only: their epochs never change enough.
+        # Half of the worlds only compact: their epochs never change enough for shard snapshots.
         self.shard_snapshot = SnapshotRule(chain=draw.choice((1, 3)), least_bytes=draw.choice((1, 1 << 30)))
         self.machines = [SimDisk(self.scheduler) for _ in range(draw.choice((1, 2)))]
         self.controller_class = _watched(self.checks)
@@ -316,7 +316,7 @@ class _NoLock:
 
 @contextlib.contextmanager
 def simulated() -> Iterator[None]:
-    """What is the same for all seeds: folds come early, nothing is said, nothing is of this process."""
+    """What is the same for all seeds: compactions come early, nothing is logged, nothing depends on this process."""
     log = logging.getLogger("tailrace")
     level = log.level
     log.setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Cold records by themselves: keys without strings, in segments that a test makes of them."""
+"""Spilled records by themselves: keys without strings, in segments that a test makes of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_HORIZON = -(2**63)
 
 
 def records(keys: np.ndarray, panes: int = 1) -> Rows:
-    """Of these keys, in panes by turns; the sum tells the key."""
+    """Rows of these keys, in panes by turns; the sum is the key."""
     words = np.zeros((len(keys), LAYOUT.words), np.int64)
     words[:, HASH] = (keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
     words[:, PANE] = keys % panes
@@ -26,7 +26,7 @@ def records(keys: np.ndarray, panes: int = 1) -> Rows:
 
 
 class SpilledKeys:
-    """Cold records whose shards are ``key // panes % shards``."""
+    """Spilled records whose shards are ``key // panes % shards``."""
 
     def __init__(self, folder: str, shards: int = 2, panes: int = 1, max_space_amplification: float = 2.0) -> None:
         self.spilled = SpilledRecords(LAYOUT, folder, tuning=Tuning(max_space_amplification=max_space_amplification))

@@ -1,4 +1,4 @@
-"""A start that another one overtakes on its way: it stops before it changes anything that the newer one goes by."""
+"""A start that is overtaken by a newer one: it stops before it changes anything that the newer one relies on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a start lands: every combination of Spark's logs and ours."""
+"""The recovery point of a start: every combination of Spark's logs and ours."""
 
 from __future__ import annotations
 

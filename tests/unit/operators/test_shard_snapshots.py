@@ -1,6 +1,7 @@
-"""Shards given whole out of memory: they hold what all sections so far amount to.
+"""Shard snapshots out of memory: they hold what all sections so far amount to.
 
-The recovery suite renews shards of all kinds of queries at random; here, who gives them, and that each gives all of it.
+The recovery suite takes snapshots of shards at random, for all kinds of queries; here: which stores
+give them, and that each is complete.
 """
 
 from __future__ import annotations

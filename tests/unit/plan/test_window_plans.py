@@ -1,4 +1,4 @@
-"""Windows by count and of a user's own, whole groups without a window, and stores that a user chooses: from the
+"""Count windows, custom windows, holistic aggregates without a window, and stores that a user chooses: from the
 interface to the plan, what is said of them and what is refused.
 """
 

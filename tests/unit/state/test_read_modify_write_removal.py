@@ -1,4 +1,4 @@
-"""A store that removes single records, against a dictionary: epochs, undo, forgetting, deltas, folds, restoring."""
+"""A store that removes single records, against a dictionary: epochs, undo, expiry, deltas, compaction, restoring."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def merge(model: Model, partials: list[tuple[Key, int, str | None]]) -> Model:
 
 
 def restored(deltas: list[dict[int, pa.RecordBatch]], horizon: int, compactions: list[int]) -> ReadModifyWriteStore:
-    """From the deltas, after folding adjacent ones as cut by ``folds``."""
+    """From the deltas, after compacting adjacent ones as cut by ``folds``."""
     store = ReadModifyWriteStore(LAYOUT, range(SHARDS), removes=True)
     cuts = sorted({0, len(deltas), *(cut % (len(deltas) + 1) for cut in compactions)})
     for shard in range(SHARDS):

@@ -1,4 +1,4 @@
-"""A folder of events: whole files in reading order, in either format, and a manifest that tells the truth."""
+"""A folder of events: whole files in reading order, in either format, and a manifest that describes them."""
 
 from __future__ import annotations
 

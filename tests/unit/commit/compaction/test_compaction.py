@@ -1,4 +1,4 @@
-"""Folding: which objects, and that nothing changes by it."""
+"""Checkpoint compaction: which objects it takes, and that the state stays the same."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_objects_whose_epochs_overlap_are_compacted_together() -> None:
 
 
 def test_the_cost_is_logarithmic_and_space_is_bounded() -> None:
-    """Epochs of equal size over a state of fixed size: bytes written by folds, and what a restart would read."""
+    """Epochs of equal size over a state of fixed size: bytes written by compactions, and what a restart would read."""
     delta, state = 100_000, 50_000_000
     objects: tuple[ObjectRef, ...] = ()
     compacted = worst = 0

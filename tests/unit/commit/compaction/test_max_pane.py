@@ -76,7 +76,7 @@ Section = dict[tuple[str, int], int | None]
 
 @dataclass
 class Life:
-    """Manifests, and their objects as dictionaries. Folds are offered late, again, and by servers of other shards."""
+    """Manifests, and their objects as dictionaries. Compactions come late, again, and from servers of other shards."""
 
     rng: random.Random
     files: dict[str, dict[tuple[str, int], Section]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Life:
             if self.rng.random() < 0.2:
                 owned = self._owned()
             self._epoch(owned)
-            if len(self.chain) > 2 and self.rng.random() < 0.1:  # a start that lands on the parent
+            if len(self.chain) > 2 and self.rng.random() < 0.1:  # a start that recovers from the parent
                 del self.chain[-1], self.truth[-1]
                 self.offered = []
                 self._check()
@@ -242,7 +242,7 @@ def test_manifest_and_object_agree_about_the_max_pane() -> None:
 
 
 def test_only_operators_that_are_not_over_are_read_of_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fold of objects in which a rolling aggregate lives, beside large windows that have closed."""
+    """A compaction of objects in which a rolling aggregate lives, beside large windows that have closed."""
     monkeypatch.setattr("tailrace.log.reader.WHOLE_BYTES_MAX", 3_000)
     monkeypatch.setattr("tailrace.commit.compaction.compaction.READ_AHEAD_BYTES", 0)
     store = Counting()
@@ -268,7 +268,7 @@ def test_a_compaction_outlives_some_of_what_it_was_made_of() -> None:
     objects = living(refs, horizons)
     assert objects == refs[2:]
     with pytest.raises(StaleCompaction, match="is not listed"):
-        apply_compaction(objects, compact)  # by these horizons it is not dead: somebody else has folded it
+        apply_compaction(objects, compact)  # by these horizons it is not dead: somebody else has compacted it
     assert apply_compaction(objects, compact, horizons) == (compact.ref,)
     after = Manifest(4, RUN, 0, (compact.ref,), horizons=horizons)
     assert state_of(store, after, SHARDS, 1) == state_of(store, Manifest(4, RUN, 0, refs, horizons=horizons), SHARDS, 1)
@@ -289,7 +289,7 @@ def test_a_compaction_that_is_dead_when_it_comes_is_listed_once_so_that_its_file
 
 
 def test_a_compaction_reads_nothing_more_of_an_object_that_dies_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its file goes while the fold is under way. That is neither damage nor a reason to wait before the next one."""
+    """Its file goes during the compaction. That is neither damage nor a reason to wait before the next one."""
     monkeypatch.setattr("tailrace.log.reader.WHOLE_BYTES_MAX", 2_000)
     monkeypatch.setattr("tailrace.commit.compaction.compaction.READ_AHEAD_BYTES", 0)
     monkeypatch.setattr(fmt, "PACK_BYTES", 0)  # each shard's section is read by itself

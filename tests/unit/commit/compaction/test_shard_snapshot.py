@@ -1,4 +1,4 @@
-"""Renewal: which shards, when it pays, and that manifests mean the same with it."""
+"""Shard snapshots: which shards, when one pays, and that manifests mean the same with it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_what_never_came_is_asked_for_again() -> None:
 @settings(deadline=None, max_examples=60)
 @given(seed=st.integers(0, 2**32))
 def test_every_shard_stays_what_it_was_and_chains_stay_short(seed: int) -> None:
-    """Epochs change records at random; shards are renewed from the state itself, one manifest later."""
+    """Epochs change records at random; snapshots of shards are taken from the state itself, one manifest later."""
     rng = random.Random(seed)
     store = CloudStore(f"memory://{short_id()}", {})
     rule = SnapshotRule(chain=rng.choice([1, 4]), cycle=8, extra=1.0, least_bytes=1)
@@ -100,7 +100,7 @@ def test_every_shard_stays_what_it_was_and_chains_stay_short(seed: int) -> None:
 
 @pytest.mark.parametrize("period", [2, 15])
 def test_a_manifest_stays_short_where_only_some_epochs_change_much(period: int) -> None:
-    """Objects by their sizes alone. A renewal now and then must not keep small deltas from being folded for good."""
+    """Objects by their sizes alone. Occasional snapshots must not keep small deltas from being compacted for good."""
     shard_snapshots, shards, state_bytes = SnapshotScheduler(), range(64), 400 * MB
     manifest, done = EMPTY, list[Compaction]()
     most = 0

@@ -1,4 +1,4 @@
-"""Compiled kernels are not found again once anything that is folded into them has changed."""
+"""Compiled kernels are not found again once anything that is compiled into them has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator against a model in plain Python: lifting, merging, closing, undoing, restoring."""
+"""The operator against a model in plain Python: partial aggregation, merging, closing, undoing, restoring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A frame that keeps arrivals tells the order in which rows came, also after it was split, sent and read."""
+"""A frame that keeps arrivals has the order in which rows came, also after it was split, sent and read."""
 
 from __future__ import annotations
 

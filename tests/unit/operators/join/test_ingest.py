@@ -1,4 +1,4 @@
-"""What a join tells tasks and drivers: which rows are late, what it accepts, how late its output is, what it costs."""
+"""What a join reports: which rows are late, what it accepts, how late its output is, what it costs."""
 
 from __future__ import annotations
 

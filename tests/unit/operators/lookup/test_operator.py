@@ -45,7 +45,7 @@ def described(keys: tuple[Field, ...] = (K,), outer: bool = False, **changes: An
 
 
 class DictTable:
-    """A backend that is a dictionary, and remembers what it was asked."""
+    """A backend that is a dictionary, and remembers the keys of its lookups."""
 
     def __init__(self, rows: dict[tuple[Any, ...], tuple[Any, Any]], piece: int = 7) -> None:
         self.rows, self.piece = rows, piece
@@ -182,7 +182,7 @@ def test_as_a_dictionary_says(
 
 
 def _in_order(frame: Frame, sent: list[Any]) -> list[Any]:
-    """The rows of a frame in its own order: the last column tells them apart."""
+    """The rows of a frame in its own order: the last column distinguishes them."""
     return [sent[int(place)] for place in frame.rows[:, -1]]
 
 
@@ -325,7 +325,7 @@ def test_hints_stay_off_while_the_cache_has_all_that_comes() -> None:
 
 
 def test_ten_times_the_rows_and_keys_need_no_more_calls() -> None:
-    """Of Python and of C, in an epoch of which every key was foretold."""
+    """Of Python and of C, in an epoch that had a hint for every key."""
     spec = described(outer=True)
 
     def counted(rows: int) -> Counter[str]:

@@ -31,7 +31,7 @@ SEEN: list[tuple[pa.Table, pa.Table]] = []
 
 
 def counted(rows: pa.Table, state: pa.Table, *due: pa.Array) -> tuple[pa.Table, pa.Table]:
-    """How often each key came; its timer is a hundred after its newest row. One that is due is told and forgotten."""
+    """How often each key came; its timer is a hundred after its newest row. One that is due is emitted and removed."""
     new = rows.append_column("t", rows["ts"].cast(pa.int64())).group_by("k").aggregate([("t", "max"), ("t", "count")])
     at = pc.index_in(state["k"], new["k"])
     n = pc.add(pc.coalesce(state["n"], 0), pc.coalesce(new["t_count"].take(at), 0))

@@ -1,6 +1,6 @@
 """A user's function of rows and state against the same function key by key over plain dictionaries.
 
-Undone, replayed, moved, restarted, folded, in and out of memory, with timers and time-to-live by both clocks.
+Undone, replayed, moved, restarted, compacted, in and out of memory, with timers and time-to-live by both clocks.
 """
 
 from __future__ import annotations

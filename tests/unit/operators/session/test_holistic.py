@@ -1,4 +1,4 @@
-"""Functions of whole groups over sessions against a model in plain Python, with everything that can go wrong."""
+"""Holistic aggregates over sessions against a model in plain Python, with everything that can go wrong."""
 
 from __future__ import annotations
 

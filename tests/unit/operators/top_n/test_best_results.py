@@ -55,7 +55,7 @@ def best_of(rng: random.Random) -> Best:
 
 
 def drawn(rng: random.Random, *, nulls: bool) -> list[list[Row]]:
-    """Few keys and few values, so that groups are large and all that tells rows apart is needed."""
+    """Few keys and few values, so that groups are large and every column is needed to distinguish rows."""
     epochs: list[list[Row]] = []
     now = rng.choice([0, -35, 1000])
     for _ in range(rng.randint(2, 7)):

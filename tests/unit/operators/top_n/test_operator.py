@@ -133,7 +133,7 @@ def check(
     if spec.window is None or spec.window.tumbling:
         assert lines == Counter(line for group in wanted for line in now[group])
         return
-    # Of windows that overlap, some are said again that share a pane with those that changed: whole, and as they are.
+    # Of overlapping windows, those that share a pane with a changed one are emitted again, complete and unchanged.
     emitted = {group for group, shown in now.items() if shown and lines[shown[0]]}
     assert emitted >= wanted
     assert lines == Counter(line for group in emitted for line in now[group])

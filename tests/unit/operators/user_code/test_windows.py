@@ -1,4 +1,4 @@
-"""A user's function of windows is held to what it promised, and what it does wrong is told with operator and epoch."""
+"""A user's function of windows is held to what it promised; errors name operator and epoch."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def of_some_width(times: np.ndarray) -> Any:
 
 
 def frame_of(spec: AggregateSpec, rows: list[Row], width: int) -> Frame:
-    """Rows lifted with windows so wide. The function is pickled by name here, so that it can be changed."""
+    """Rows ingested with windows so wide. The function is pickled by name here, so that it can be changed."""
     WIDTH[0] = width
     ingest = ingest_of(spec, MIN_MICROS, False, TYPES)
     ingest._placer._assigner._assign = of_some_width  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""When there is time for what nobody waits for: not in a rush, but soon enough in any case."""
+"""When background work may run: not while an epoch is worked on, but soon enough in any case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Emissions that are read before, while and after they are there."""
+"""Outputs that are read before, while and after they are there."""
 
 from __future__ import annotations
 

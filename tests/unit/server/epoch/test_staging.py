@@ -1,4 +1,4 @@
-"""Staging: winners, losers, zombies, broken streams, spilling."""
+"""Staging: committed attempts, other attempts, zombies, broken streams, spilling."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_hints_are_delivered_at_once_where_the_engine_is_free(dispatcher: HintDi
 
 
 def test_hints_wait_for_nobody(dispatcher: HintDispatcher, engine: threading.RLock) -> None:
-    """While the engine is at something else they are told by the desk's own thread, once it is free."""
+    """While the engine is at something else they are delivered by the dispatcher's own thread, once it is free."""
     held, release, told = threading.Event(), threading.Event(), threading.Event()
 
     def busy() -> None:

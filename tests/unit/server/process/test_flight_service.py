@@ -96,7 +96,7 @@ def test_an_epoch_over_the_wire(client: StateClient, common: ServerConfig) -> No
 def test_an_epoch_is_forgotten_when_there_is_time(
     client: StateClient, common: ServerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not while rows come: the engine would be at it when their keys are told."""
+    """Not while rows come: the engine would be busy with it when the hints of their keys arrive."""
     order: list[str] = []
     wait, forget = BackgroundThrottle.wait, Engine.forget
 
@@ -224,7 +224,7 @@ def test_frames_that_come_in_parts_count_when_their_task_has_sent_all(
     assert done.batches is not None
     counts = {row["k"]: row["n"] for batch in done.batches for row in batch.to_pylist()}
     assert counts == {1: 2, 2: 1, 3: 1, 4: 1}
-    for attempt in (10, 11):  # the epoch has its winners, and then it is over: who comes late hears of it
+    for attempt in (10, 11):  # the epoch has its committed attempts, and then it is over: late tasks get an error
         with pytest.raises(FencedError):
             parted(attempt, 0, frame([5])).finish()
         client.forget(0)

@@ -220,7 +220,7 @@ def test_a_server_that_is_gone(short_path: Path, service: Service) -> None:
 
 
 def test_a_call_under_way_is_answered_before_the_line_closes(short_path: Path, service: Service) -> None:
-    """As the call that tells a server to end."""
+    """As the call that ends a server."""
     path = str(short_path / "d3")
     line = LocalRpcServer(path, SECRET, service.act)
     caller, idle = LocalRpcClient(path, SECRET), LocalRpcClient(path, SECRET)

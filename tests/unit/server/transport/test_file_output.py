@@ -1,4 +1,4 @@
-"""Emissions that reach a sink's task in a file: all rows, any number of readers, and nothing is left."""
+"""Outputs that reach a sink's task in a file: all rows, any number of readers, and nothing is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits of one run, with real commits and a fleet that fails when it is told to."""
+"""Commits of one run, with real commits and a fleet that fails on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query tells of an epoch: an entry for each operator, totals, and Spark's names where it has them."""
+"""The progress of an epoch: an entry for each operator, totals, and Spark's names where it has them."""
 
 from __future__ import annotations
 

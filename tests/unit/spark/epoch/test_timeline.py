@@ -1,4 +1,4 @@
-"""Steps of an epoch as the driver's laps and the servers' own times tell them."""
+"""Steps of an epoch from the driver's laps and the servers' own times."""
 
 from __future__ import annotations
 

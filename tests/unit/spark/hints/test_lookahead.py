@@ -161,7 +161,7 @@ class _World:
 
 
 def test_the_lookahead_moves_as_the_world_changes() -> None:
-    """State in memory, then cold; keys that change behind the source; a backend that gets faster, slower, and idle."""
+    """State in memory, then on disk; keys that change behind the source; a backend that gets faster, slower, idle."""
     world = _World()
     assert set(world.epochs(5)) == {STAGING}, "nothing is cold"
     world.spilled, world.fetch_ms = 100, 30.0

@@ -1,4 +1,4 @@
-"""Which servers a heartbeat tells to be silent: from what was answered, and when."""
+"""Which servers a heartbeat reports as silent: from what was answered, and when."""
 
 from __future__ import annotations
 

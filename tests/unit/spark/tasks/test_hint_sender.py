@@ -128,7 +128,7 @@ def test_a_point_that_is_not_asked_does_nothing(wire: Wire) -> None:
 
 
 def test_long_keys_are_sent_where_they_are_needed(wire: Wire) -> None:
-    """A server is asked by hashes first, and says that it needs each third."""
+    """A server first gets hashes, and answers that it needs each third key."""
     text = Field("s", DataType("string"))
     spec = HintSpec("first", (text,), None, True, 8)
     asked = HintInstructions(7, 2, (HintInstruction("first", "source", False),), SERVERS)

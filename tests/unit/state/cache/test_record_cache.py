@@ -1,4 +1,4 @@
-"""The cache of records: it gives back what was put, holds its capacity, and keeps what is foretold."""
+"""The cache of records: it gives back what was put, holds its capacity, and keeps hinted records."""
 
 from __future__ import annotations
 
@@ -118,13 +118,13 @@ def test_hinted_records_stays_while_others_of_its_time_are_used() -> None:
 
 
 def test_hinted_records_is_not_pushed_out_by_more_of_it() -> None:
-    """Two times what fits is foretold: what is told to fit stays until it is used, and what is old goes first."""
+    """Hints for twice what fits: what was accepted stays until it is used, and what is old goes first."""
     cache = RecordCache(LAYOUT, 6000)
     old = list(range(30))
     cache.put(np.array(old), rows_of(old), np.full(30, 4, np.int64), hinted=True)
     numbers = iter(range(100, 1000))
     kept: list[int] = []
-    cache.get(np.array([-1]), 8)  # what was foretold for time 4 will not be used any more
+    cache.get(np.array([-1]), 8)  # what was hinted for time 4 will not be used any more
     while room := cache.room():
         some = [next(numbers) for _ in range(min(room, 7))]
         cache.put(np.array(some), rows_of(some), np.full(len(some), 9, np.int64), hinted=True)

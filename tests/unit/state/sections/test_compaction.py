@@ -1,4 +1,4 @@
-"""A fold against a dictionary that hears of the sections one by one."""
+"""Compaction of sections against a dictionary that applies them one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cold records that have become many are merged lane by lane."""
+"""Many spilled records are merged one compaction group at a time."""
 
 from __future__ import annotations
 

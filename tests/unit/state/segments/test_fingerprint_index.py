@@ -1,4 +1,4 @@
-"""Where records may lie, by tags: as whoever looks at every record would say, in the order that is promised."""
+"""Candidate positions by fingerprints: what a look at every record would give, in the promised order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Record = tuple[int, int, int, bool]
 
 
 class Segment:
-    """Of records (shard, pane, tag, whether it is dead)."""
+    """A segment of records (shard, pane, fingerprint, whether it is dead)."""
 
     def __init__(self, records: list[Record]) -> None:
         self.records = sorted(records)
@@ -39,7 +39,7 @@ class Segment:
 
 
 def rows_of(wanted: list[tuple[int, int, int]]) -> tuple[Rows, np.ndarray]:
-    """Rows (shard, pane, tag), ascending, and bounds."""
+    """Rows (shard, pane, fingerprint), ascending, and bounds."""
     words = np.zeros((len(wanted), LAYOUT.words), np.int64)
     fingerprints = np.array([fingerprint for _, _, fingerprint in wanted], np.uint64)
     words[:, HASH] = ((fingerprints << np.uint64(33) | np.uint64(12_345)) ^ np.uint64(1 << 63)).view(np.int64)
@@ -102,7 +102,7 @@ def test_records_of_a_shard_that_is_gone_are_not_found_again() -> None:
 
 
 def test_records_that_are_taken_after_a_rewriting_are_not_found_again() -> None:
-    """While it is rewritten, copies are followed by tags that lie elsewhere afterwards."""
+    """During compaction, copies are followed by fingerprints that lie elsewhere afterwards."""
     with temporary_folder() as folder:
         store = SpilledKeys(folder, shards=2)
         for first in (0, 10):

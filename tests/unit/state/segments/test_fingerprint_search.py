@@ -1,4 +1,4 @@
-"""Where a tag lies among those of a cell: guessed from how even they are, and right however they are."""
+"""The position of a fingerprint in its cell: guessed by interpolation, and right whatever the distribution."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.state.segments.segment import FINGERPRINTS
     st.lists(st.integers(0, FINGERPRINTS), min_size=1),
 )
 def test_a_tag_is_found_wherever_it_lies(fingerprints: list[int], crowded: bool, wanted: list[int]) -> None:
-    """As by halving, whether tags lie evenly or all in one corner, and whether their records are dead or not."""
+    """As by binary search, whether fingerprints lie evenly or all in one corner, records dead or not."""
     own = np.sort(np.array(fingerprints, np.uint32) // (1000 if crowded else 1))
     marked = own | (np.arange(len(own), dtype=np.uint32) % 3 == 0).astype(np.uint32) << np.uint32(31)
     for fingerprint in [*wanted, 0, FINGERPRINTS, *own[:3].tolist()]:

@@ -1,4 +1,4 @@
-"""What reading and rewriting cold records take in memory, however many there are."""
+"""The memory that reading and compacting spilled records takes, however many there are."""
 
 from __future__ import annotations
 

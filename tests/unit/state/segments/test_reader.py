@@ -1,4 +1,4 @@
-"""Reading cold records: what counts as waiting for them."""
+"""Reading spilled records: what counts as waiting for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAYOUT = record_layout([Field("k", BIGINT)], [(Merge.ADD, BIGINT)], ansi=False)
 
 
 class Time:
-    """Stands still but for what is said to take time."""
+    """Moves only by the steps that a test says take time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1.0

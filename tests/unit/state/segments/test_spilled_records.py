@@ -472,7 +472,7 @@ def test_hinted_records_of_the_write_back_buffer_need_not_be_read_when_it_is_wri
 
 @pytest.mark.parametrize("hinted", ["before", "meanwhile"])
 def test_what_was_fetched_ahead_is_not_read_again_when_its_segment_is_compacted(hinted: str) -> None:
-    """Nor what was foretold while that went on."""
+    """Nor what was hinted in the meantime."""
     pauses = 0
 
     def pause() -> None:

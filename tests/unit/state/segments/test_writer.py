@@ -1,4 +1,4 @@
-"""A segment of cold records that cannot be finished leaves nothing behind."""
+"""A segment of spilled records that cannot be finished leaves nothing behind."""
 
 from __future__ import annotations
 
