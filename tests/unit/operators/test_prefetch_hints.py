@@ -1,4 +1,4 @@
-"""Operators that are told of keys before their rows come: what is cold is there by then, and answers are the same.
+"""Operators that get hints before rows come: spilled state is in memory by then, and answers are the same.
 
 Hints are made as tasks make them, of the columns of rows, so that both sides must mean the same records.
 """
@@ -34,7 +34,7 @@ from tailrace.state.tuning import SpillTuning, Tuning
 NEVER_HOT = SketchSize(threshold=254, interval=1 << 40)
 KEYS, EPOCHS = 6_000, 9
 FIRST = 4
-"""Epoch that is hinted: by then some state is cold."""
+"""The epoch that gets hints: by then some state is spilled."""
 MEMORY_BYTES = 300_000
 SECOND = 1_000_000
 NAMES = ("ts", "auction", "price")

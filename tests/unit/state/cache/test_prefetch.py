@@ -122,7 +122,7 @@ def test_what_nobody_has_begun_to_fetch_is_left_to_who_needs_it() -> None:
         made.hint(ids(1), ids(0))
         assert backend.begun.wait(10)
         made.hint(ids(2, 3), ids(0, 0))
-        assert made.claim(ids(2, 1, 4, 2)).tolist() == [False, True, False, False]  # 2 was only foretold
+        assert made.claim(ids(2, 1, 4, 2)).tolist() == [False, True, False, False]  # 2 had only a hint
         backend.gate.set()
         made.drain()
         assert backend.fetched == {1: 1, 3: 1}
