@@ -79,7 +79,7 @@ def streaming_plan(frame: DataFrame) -> Iterator[PlanNode]:
 def expression_ids(frame: DataFrame, name: str) -> list[int]:
     """The ids of the output columns of this name. Two DataFrames share an id where a column is passed on unchanged.
 
-    Names tell nothing: ``withColumn`` may put another column under an old name. PySpark does not show the ids.
+    Names do not show that: ``withColumn`` may put another column under an old name. PySpark does not show the ids.
     """
     with _changed("DataFrame._jdf.queryExecution().analyzed().output()"):
         output = _analyzed(frame).output()

@@ -1,8 +1,8 @@
 """Spark's own logs of a query, wherever its checkpoint lies: in a local path, or behind a Hadoop URI, read by Spark.
 
-Behind a URI, Spark reads and Tailrace's own store moves aside. The two find their way by different settings (Hadoop's
-confs, environment variables), and might look at two buckets of one name. So before anything is trusted to it the store
-puts an object that Spark must see.
+Behind a URI, Spark reads the logs, and Tailrace's own store moves files to a backup. The two find the place by
+different settings (Hadoop's confs, environment variables), and might look at two buckets of one name. So before the
+store is trusted with that, it puts an object that Spark must see.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SparkLogFiles:
         if self.fixed:
             raise CheckpointError(
                 f"Spark's checkpoint {self._checkpoint} is one epoch ahead of the state, and {log}/{epoch} must be "
-                f"moved out of it before the query can go on. But {self.fixed[0]}. Move {log}/{epoch} aside by hand, "
+                f"moved out of it before the query can go on. But {self.fixed[0]}. Move {log}/{epoch} away by hand, "
                 "or start with new locations."
             )
         SparkLogObjects(open_store(self._checkpoint)).move_to_backup(log, epoch)

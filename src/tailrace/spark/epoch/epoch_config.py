@@ -3,7 +3,7 @@ read. Pure.
 
 A replay uses the epoch's recorded config, whatever the options, the plan's delays and the clock are by then. So the
 config is recorded: in the epoch's manifest, and where a sink may get the rows before that is durable, in an object of
-its own before the sink (``commit.decisions``).
+its own before the sink (``commit.epoch_config``).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.timers.ttl import Clock
 from tailrace.plan.physical import PhysicalPlan, Stage
-from tailrace.spark.epoch.watermark import Watermark, behind
+from tailrace.spark.epoch.watermark import Watermark, lagging
 
 
 @dataclass(frozen=True)
@@ -73,4 +73,4 @@ class QueryTime:
 
 
 def _watermark_of(stage: Stage, watermark: Watermark) -> int:
-    return behind(watermark.closed, stage.lag) if stage.operator.watermarked else MIN_MICROS
+    return lagging(watermark.closed, stage.lag) if stage.operator.watermarked else MIN_MICROS

@@ -38,7 +38,7 @@ class EpochTry:
 
 @dataclass(frozen=True)
 class ServersDone:
-    """``last``: by server, the last operator's answer. ``late_rows``: by operator behind the first."""
+    """``last``: by server, the last operator's answer. ``late_rows``: by operator, without the first."""
 
     last: list[EpochResult]
     late_rows: list[int]

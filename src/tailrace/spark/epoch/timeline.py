@@ -1,7 +1,7 @@
 """When the steps of an epoch ran, for the picture in which commits overlap the epochs after them. Pure.
 
-Times are by the driver's wall clock, those of steps in a server by that machine's. An epoch's own steps are told with
-it; those of a commit with the epoch that found it durable.
+Times are by the driver's wall clock, those of steps in a server by that machine's. An epoch's own steps are reported
+with it; those of a commit with the epoch that found it durable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tailrace.server.transport.epoch_messages import Span
 
 
 class Step(NamedTuple):
-    """``name``: ingest, apply, advance, gate, sink; of a commit seal, local, upload, log; snapshot: a fold."""
+    """``name``: ingest, apply, advance, gate, sink; of a commit seal, local, upload, log; snapshot (a compaction)."""
 
     epoch: int
     name: str

@@ -1,7 +1,7 @@
 """Event time of a query: what was seen, what is late, what closes. Pure.
 
 Two rules. ``tailrace``: windows close by the largest event time seen, this epoch's rows included. ``spark``: by what
-was seen before this epoch, in whole milliseconds and never below 1970, as Spark's own aggregation does between
+was seen before this epoch, in milliseconds and never below 1970, as Spark's own aggregation does between
 consecutive batches of data. Under both, rows are late by the watermark that the epoch before closed with.
 """
 
@@ -35,18 +35,16 @@ class Watermark:
     def after(self, times_max: Sequence[int], delays: Sequence[int], rule: WatermarkRule) -> Watermark:
         """The watermark after an epoch whose rows reached ``times_max``: that of the slowest input."""
         seen = tuple(map(max, self.times_max, times_max))
-        epoch_config = self.times_max if rule is WatermarkRule.SPARK else seen
-        if MIN_MICROS in epoch_config:
+        times = self.times_max if rule is WatermarkRule.SPARK else seen
+        if MIN_MICROS in times:
             return Watermark(seen, self.closed)
         if rule is WatermarkRule.SPARK:
-            mark = min(
-                time // 1000 * 1000 - delay // 1000 * 1000 for time, delay in zip(epoch_config, delays, strict=True)
-            )
+            mark = min(time // 1000 * 1000 - delay // 1000 * 1000 for time, delay in zip(times, delays, strict=True))
         else:
-            mark = min(time - delay for time, delay in zip(epoch_config, delays, strict=True))
+            mark = min(time - delay for time, delay in zip(times, delays, strict=True))
         return Watermark(seen, max(self.closed, mark))
 
 
-def behind(watermark: int, lag: int) -> int:
-    """The watermark of an operator so far behind the first one."""
+def lagging(watermark: int, lag: int) -> int:
+    """The watermark of an operator that lags so far behind the first one."""
     return watermark if watermark == MIN_MICROS else watermark - lag

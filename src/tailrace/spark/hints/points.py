@@ -2,10 +2,10 @@
 
 The condition is ``rand() < 2.0 OR hint(key columns)``. The first part is always true, so that no row is lost whatever
 the function gives; and what is not deterministic keeps Spark from moving the filter, or others past it. Spark's
-optimizer knows that ``rand`` is below 2 and drops the whole filter, function and all, unless that rule of its is
-switched off: so a filter costs nothing until ``spark.sql.optimizer.excludedRules`` names ``OptimizeRand``
+optimizer knows that ``rand`` is below 2 and drops the filter with its function, unless that rule is switched
+off: so a filter costs nothing until ``spark.sql.optimizer.excludedRules`` names ``OptimizeRand``
 (``point_conf``), and moving the lookahead is a setting that Spark reads when it plans the next epoch. A Spark without
-that rule keeps the filters, which do nothing while the orders ask for nothing.
+that rule keeps the filters, which do nothing without instructions for their point.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def placed(source: Transformed, points: Sequence[HintPoint], access: Access) -> 
 def points_of(
     source: Transformed, specs: Sequence[HintSpec], shuffled: bool, sketch: SketchSize
 ) -> tuple[HintPoint, ...]:
-    """From the source on; the last one only where rows are ``shuffled`` behind it: else they are as good as there."""
+    """From the source on; the last one only where a shuffle follows it: else the ingest task sees its rows as early."""
     found = []
     # Arrow functions of columns came with Spark 4.1.
     frames = source.frames if shuffled else source.frames[:-1]
@@ -74,7 +74,7 @@ def _filtered(frame: DataFrame, point: HintPoint | None, access: Access) -> Data
     if point is None:
         return frame
     names = list(dict.fromkeys(field.name for spec in map(HintSpec.from_json, point.specs) for field in spec.columns))
-    arrow_udf: Any = F.arrow_udf  # its types leave out that a function's own may tell of which kind it is
+    arrow_udf: Any = F.arrow_udf  # its stub lacks the form that infers a function's kind from its annotations
     hint = arrow_udf(_function(point, access, names), "boolean").asNondeterministic()
     return frame.where((F.rand() < 2.0) | hint(*(F.col(quoted(name)) for name in names)))
 
@@ -89,7 +89,7 @@ def _function(point: HintPoint, access: Access, names: Sequence[str]) -> Callabl
             yield pa.repeat(pa.scalar(True), len(columns[0]))
         if sender is not None:
             sender.finish()
-            sender.heard()
+            sender.wait_received()
         tune_worker()
 
     return hint

@@ -1,7 +1,7 @@
 """A started query: Spark's own, plus the servers, the lock and the progress that belong to it.
 
 Whatever ends the query (``stop``, an error, the end of ``availableNow``, the end of the interpreter), a watching thread
-releases all of it, once: commits that have begun are worked off first. ``stop`` and ``awaitTermination`` return only
+releases all of it, once: commits that have begun are finished first. ``stop`` and ``awaitTermination`` return only
 after that.
 
 Where a state server was lost together with an epoch that Spark has committed and that was not durable yet, the
@@ -60,7 +60,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Running:
-    """One run of a query. ``release`` ends what belongs to it, and raises where commits could not be worked off."""
+    """One run of a query. ``release`` ends what belongs to it, and raises where commits could not be finished."""
 
     query: SparkQuery
     epochs: EpochRunner
@@ -70,14 +70,14 @@ class Running:
 
 
 class StreamingQuery:
-    """As PySpark's ``StreamingQuery``. ``again`` starts another run where the one before can go on from its log."""
+    """As PySpark's ``StreamingQuery``. ``again`` starts another run where the last one can continue from its log."""
 
     def __init__(self, running: Running, again: Callable[[], Running], restarts_max: int) -> None:
         self._running = running
         self._again = again
         self._restarts_left = self._restarts_max = restarts_max
         self._past: list[EpochProgress] = []  # of earlier runs
-        self._error: BaseException | None = None  # of a start again, or of commits that could not be worked off
+        self._error: BaseException | None = None  # of a start again, or of commits that could not be finished
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="tailrace-watch", daemon=True)
@@ -171,7 +171,7 @@ class StreamingQuery:
                 raise error
 
     def stop(self) -> None:
-        """Stop, work off commits that have begun, and release the servers and the checkpoint."""
+        """Stop, finish the commits that have begun, and release the servers and the checkpoint."""
         self._stopping.set()
         self._running.failure.stopped = True
         self._running.epochs.stop()

@@ -1,7 +1,7 @@
 """The state servers of one run, as the driver sees them: placed, called together, replaced when lost.
 
 A server is lost when it does not answer, whoever else does on its address. That no task met it proves nothing. Every
-server of the run that was ever heard of is known until the end, and ended then.
+server that a task of the run has ever met is remembered until the end, and ended then.
 
 Threads: the epoch's thread places and recovers; the commits' thread calls ``each`` meanwhile, never during a recovery.
 Inside, calls go to all servers at once.

@@ -1,6 +1,6 @@
 """Notices a state server that is there and does not answer: its machine hangs, or it does.
 
-A thread asks every server several times within the time allowed. One that was silent for all of it is told to
+A thread asks every server several times within the time allowed. One that was silent for all of it is reported to
 ``silent``, once; what follows is that callback's business (the fleet ends it, and the epoch gets a new try). A server
 of this machine that uses processor time meanwhile is busy rather than gone, so it gets ten times as long: a function of
 the user's may hold Python's lock.
@@ -26,13 +26,13 @@ _BUSY_SHARE = 0.1
 
 
 @dataclass
-class _Heard:
+class _LastAnswer:
     """Of one server: when it last answered, and what processor time it had used by then."""
 
     at: float
     cpu_s: float | None
     asked: tasks.Call[bool] | None = field(default=None)
-    told: bool = False
+    reported: bool = False
 
 
 class Heartbeat:
@@ -49,7 +49,7 @@ class Heartbeat:
         self._ask = ask
         self._silent = silent
         self._timeout_s = timeout_s
-        self._heard: dict[str, _Heard] = {}
+        self._answers: dict[str, _LastAnswer] = {}
         self._stopped = tasks.event()
         self._worker = tasks.worker("tailrace-ask", 16)
         tasks.start("tailrace-heartbeat", self._run)
@@ -68,27 +68,28 @@ class Heartbeat:
 
     def _round(self, servers: list[ServerAddress]) -> None:
         now = clock.monotonic()
-        self._heard = {
-            server.server: self._heard.get(server.server) or _Heard(now, _cpu_seconds(server)) for server in servers
+        self._answers = {
+            server.server: self._answers.get(server.server) or _LastAnswer(now, _cpu_seconds(server))
+            for server in servers
         }
         for server in servers:
-            heard = self._heard[server.server]
-            if heard.asked is not None and heard.asked.done():
-                if heard.asked.exception() is None and heard.asked.result():
-                    heard.at, heard.cpu_s, heard.told = now, _cpu_seconds(server), False
-                heard.asked = None
-            if heard.asked is None:
-                heard.asked = self._worker.submit(self._ask, server, self._timeout_s)
-            silent_s = now - heard.at
-            if silent_s > self._timeout_s and not heard.told and not self._busy(server, heard, silent_s):
-                heard.told = True
+            last = self._answers[server.server]
+            if last.asked is not None and last.asked.done():
+                if last.asked.exception() is None and last.asked.result():
+                    last.at, last.cpu_s, last.reported = now, _cpu_seconds(server), False
+                last.asked = None
+            if last.asked is None:
+                last.asked = self._worker.submit(self._ask, server, self._timeout_s)
+            silent_s = now - last.at
+            if silent_s > self._timeout_s and not last.reported and not self._busy(server, last, silent_s):
+                last.reported = True
                 self._silent(server, silent_s)
 
-    def _busy(self, server: ServerAddress, heard: _Heard, silent_s: float) -> bool:
+    def _busy(self, server: ServerAddress, last: _LastAnswer, silent_s: float) -> bool:
         cpu_s = _cpu_seconds(server)
-        if cpu_s is None or heard.cpu_s is None or silent_s > _BUSY_TIMES * self._timeout_s:
+        if cpu_s is None or last.cpu_s is None or silent_s > _BUSY_TIMES * self._timeout_s:
             return False
-        return cpu_s - heard.cpu_s > _BUSY_SHARE * silent_s
+        return cpu_s - last.cpu_s > _BUSY_SHARE * silent_s
 
 
 def _cpu_seconds(server: ServerAddress) -> float | None:

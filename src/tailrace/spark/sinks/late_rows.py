@@ -4,7 +4,7 @@ Exactly once, as the sink itself: the rows are those that committed attempts hav
 once the epoch may reach its sink, and before the query's own sink. A crash in between replays both. So the second sink
 must be idempotent by epoch. The objects are deleted once the epoch is done.
 
-Threads: ``clean`` runs behind the epoch, and ends before the next ``write``.
+Threads: ``clean`` runs in the thread that cleans up after an epoch, and ends before the next ``write``.
 """
 
 from __future__ import annotations

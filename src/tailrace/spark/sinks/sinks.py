@@ -23,7 +23,7 @@ _CONSOLE_ROWS = 20
 
 class EpochSink(Protocol):
     pipelined: bool
-    """Whether it may be begun before the epoch's rows are there: it does nothing but read them and write them."""
+    """Whether its job may start before the epoch's rows are there: it does nothing but read them and write them."""
 
     def write(self, output: EpochOutput, epoch: int, again: bool) -> None:
         """Take an epoch's rows. ``again``: the sink may have seen this epoch before."""
@@ -81,7 +81,7 @@ class _Files:
 
     def _save(self, epoch: int, rows: DataFrame) -> None:
         writer = rows.write.format(self._sink.name).mode("overwrite").options(**dict(self._sink.options))
-        writer = writer.option("partitionOverwriteMode", "static")  # the whole epoch, not only partitions it has now
+        writer = writer.option("partitionOverwriteMode", "static")  # not only the partitions that the epoch has now
         if self._sink.partition_by:
             writer = writer.partitionBy(*self._sink.partition_by)
         writer.save(f"{self._path}/{EPOCH_COLUMN}={epoch}")
@@ -123,7 +123,7 @@ class _Memory:
 
     def write(self, output: EpochOutput, epoch: int, again: bool) -> None:
         rows = output.frame()
-        # Collected, since a remote emission is gone with the next epoch.
+        # Collected, since a remote output is dropped with the next epoch.
         self._epochs[epoch] = rows.toArrow()
-        whole = pa.concat_tables([self._epochs[number] for number in sorted(self._epochs)])
-        self._spark.createDataFrame(whole, schema=rows.schema).createOrReplaceTempView(self._name)
+        everything = pa.concat_tables([self._epochs[number] for number in sorted(self._epochs)])
+        self._spark.createDataFrame(everything, schema=rows.schema).createOrReplaceTempView(self._name)

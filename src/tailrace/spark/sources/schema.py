@@ -43,5 +43,5 @@ def spark_type(type_: DataType) -> spark_types.DataType:
 
 
 def output_schema(spec: OperatorSpec) -> spark_types.StructType:
-    """What the operator emits, as Spark sees it."""
+    """The schema of the operator's output, as Spark sees it."""
     return spark_types.StructType([spark_types.StructField(field.name, spark_type(field.type)) for field in spec.emits])

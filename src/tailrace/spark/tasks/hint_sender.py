@@ -1,10 +1,10 @@
 """Hints from a task: of the rows that pass a point, which state they will need, to the servers that own it.
 
-The driver's orders say, for each operator, which point sends and whether all points tell when rows pass them. They
-come in a local property of the job, set when the epoch before has ended: where rows go through a shuffle, Spark runs
-the tasks before it while it makes the batch, and the driver hears of the epoch only then. A point that does neither
-costs nothing. A server that does not hear is left alone for the rest of the task: hints may be lost,
-and no task fails or waits long for one.
+The driver's instructions have, for each operator, which point sends and whether all points report when rows pass them.
+They come in a local property of the job, set when the epoch before has ended: where rows go through a shuffle, Spark
+runs the tasks before it while it makes the batch, and calls the driver's batch function only then. A point that does
+neither costs nothing. A server that does not answer gets no more hints from this task: hints may be lost, and no task
+fails or waits long for one.
 
 Threads: a sender belongs to one task. Extractors belong to the worker process, which runs one task at a time.
 """
@@ -34,7 +34,7 @@ _extractors: OrderedDict[tuple[str, str, str], HintExtractor] = OrderedDict()
 
 @dataclass(frozen=True)
 class HintInstruction:
-    """For one operator: the point that sends hints, and whether all tell when rows pass."""
+    """For one operator: the point that sends hints, and whether all points report when rows pass."""
 
     operator: str
     point: str
@@ -71,7 +71,7 @@ class HintInstructions:
 
 
 def hints_property(run: str) -> str:
-    """The local property with the orders for hints. Absent: there are none."""
+    """The local property with the instructions for hints. Absent: there are none."""
     return f"tailrace.hints.{run}"
 
 
@@ -79,8 +79,8 @@ def sender_of(point: HintPoint, access: Access) -> HintSender | None:
     """In a task: its sender, or None where this point has nothing to do."""
     context = TaskContext.get()
     assert context is not None
-    told = context.getLocalProperty(hints_property(access.run))
-    sender = HintSender(point, access, HintInstructions.from_json(told)) if told else None
+    text = context.getLocalProperty(hints_property(access.run))
+    sender = HintSender(point, access, HintInstructions.from_json(text)) if text else None
     return sender if sender is not None and sender.active else None
 
 
@@ -90,7 +90,7 @@ class HintSender:
         self._epoch, self._try = instructions.epoch, instructions.try_
         self._routes = instructions.servers
         self._ranges = [(low, high) for _, low, high in instructions.servers]
-        self._deaf: set[str] = set()
+        self._silent: set[str] = set()
         self._passed: list[tuple[float, int]] = []
         asked = {order.operator: order for order in instructions.instructions}
         specs = [HintSpec.from_json(text) for text in point.specs]
@@ -115,12 +115,12 @@ class HintSender:
             ):
                 message = self._message(spec.operator, ((0.0, count),))
                 if hints is None:
-                    self._send(address, message)  # all are hot: what it tells is when they passed
+                    self._send(address, message)  # all keys are hot: the message only reports when rows passed
                 else:
-                    self._tell(address, replace(message, time=hints.time), hints, asks=spec.long_keys)
+                    self._send_hints(address, replace(message, time=hints.time), hints, asks=spec.long_keys)
 
     def finish(self) -> None:
-        """The task's rows have all passed: tell when, where somebody measures."""
+        """The task's rows have all passed: report when, where slack is measured."""
         if not self._passed:
             return
         now = clock.monotonic()
@@ -129,8 +129,8 @@ class HintSender:
             for address, _, _ in self._routes:
                 self._send(address, self._message(operator, passed))
 
-    def heard(self) -> None:
-        """Wait until the servers have heard: what they fetch, and when rows passed, is then known before they come."""
+    def wait_received(self) -> None:
+        """Wait until the servers have received all hints and reports: they must have them before the rows."""
         if self._sending or self._measured:
             for address, _, _ in self._routes:
                 connect(address, self._access).heard()
@@ -138,7 +138,7 @@ class HintSender:
     def _message(self, operator: str, passed: tuple[tuple[float, int], ...]) -> HintMessage:
         return HintMessage(self._access.run, operator, self._epoch, self._try, self._point.name, passed)
 
-    def _tell(self, address: ServerAddress, message: HintMessage, hints: Hints, *, asks: bool) -> None:
+    def _send_hints(self, address: ServerAddress, message: HintMessage, hints: Hints, *, asks: bool) -> None:
         """Where keys are long, the server is first asked by their hashes which it needs: most, it has."""
         if not asks:
             self._send(address, message, hints.batch)
@@ -149,11 +149,11 @@ class HintSender:
             self._send(address, replace(message, passed=(), again=True), hints.batch.take(pa.array(needed)))
 
     def _send(self, address: ServerAddress, message: HintMessage, batch: pa.RecordBatch | None = None) -> bytes | None:
-        if address.server in self._deaf:
+        if address.server in self._silent:
             return None
         answer = connect(address, self._access).hint(message, batch)
         if answer is None:
-            self._deaf.add(address.server)
+            self._silent.add(address.server)
         return answer
 
 

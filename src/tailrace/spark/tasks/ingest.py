@@ -156,7 +156,7 @@ class IngestTask:
                 combine_s += ingested - started
             started = clock.monotonic()
             if sender is not None:
-                sender.heard()
+                sender.wait_received()
             staged = tuple(writer.finish() for writer in writers)
             transfer_s += clock.monotonic() - started
         finally:
@@ -164,8 +164,8 @@ class IngestTask:
                 writer.abort()
         counts = ingest.counts
         written = () if late is None else late.finish()
-        left_out = counts.late_rows + counts.null_time_rows
-        assert late is None or sum(ref.rows for ref in written) == left_out, f"{left_out} rows were left out"
+        dropped = counts.late_rows + counts.null_time_rows
+        assert late is None or sum(ref.rows for ref in written) == dropped, f"{dropped} rows were dropped"
         return Receipt(
             partition=partition,
             attempt=attempt,

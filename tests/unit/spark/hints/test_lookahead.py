@@ -163,7 +163,7 @@ class _World:
 def test_the_lookahead_moves_as_the_world_changes() -> None:
     """State in memory, then on disk; keys that change behind the source; a backend that gets faster, slower, idle."""
     world = _World()
-    assert set(world.epochs(5)) == {STAGING}, "nothing is cold"
+    assert set(world.epochs(5)) == {STAGING}, "nothing is spilled"
     world.spilled, world.fetch_ms = 100, 30.0
     sent = world.epochs(10)
     assert sent[:3] == [STAGING, "source", "transform 1"], "the first, until all are measured; then the latest in time"

@@ -25,7 +25,7 @@ class Servers:
         self.servers = list(servers)
         self.hung: set[str] = set()
         self.reported: list[str] = []
-        self.told_one = threading.Event()
+        self.reported_one = threading.Event()
         self.answered = threading.Semaphore(0)
         self._ends = threading.Event()
 
@@ -38,7 +38,7 @@ class Servers:
     def silent(self, server: ServerAddress, silent_s: float) -> None:
         assert silent_s > TIMEOUT_S
         self.reported.append(server.server)
-        self.told_one.set()
+        self.reported_one.set()
 
     def started(self) -> Heartbeat:
         return Heartbeat(
@@ -61,7 +61,7 @@ def test_only_the_silent_one_is_given_up_and_only_once() -> None:
         servers.some_answers()
         assert not servers.reported
         servers.hung.add("b")
-        assert servers.told_one.wait(30)
+        assert servers.reported_one.wait(30)
         servers.some_answers(20)
         assert servers.reported == ["b"]
     finally:
@@ -73,12 +73,12 @@ def test_one_that_came_in_its_place_is_watched_too() -> None:
     servers.hung.add("a")
     heartbeat = servers.started()
     try:
-        assert servers.told_one.wait(30)
+        assert servers.reported_one.wait(30)
         servers.servers = [far("c")]
         servers.some_answers()
-        servers.told_one.clear()
+        servers.reported_one.clear()
         servers.hung.add("c")
-        assert servers.told_one.wait(30)
+        assert servers.reported_one.wait(30)
         assert servers.reported == ["a", "c"]
     finally:
         heartbeat.stop()
@@ -99,7 +99,7 @@ def test_one_of_this_machine_that_works_is_busy_and_gets_longer(spinning: Server
     servers.hung |= {"busy", "hung"}
     heartbeat = servers.started()
     try:
-        assert servers.told_one.wait(30)
+        assert servers.reported_one.wait(30)
         servers.some_answers()
         assert servers.reported == ["hung"], "the busy one has as many questions open, and works"
     finally:
