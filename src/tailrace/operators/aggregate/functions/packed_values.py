@@ -1,7 +1,7 @@
 """Several values of one type as one byte string, so that a record can keep them: what sets and top lists are made of.
 
 Values of a fixed width lie as 64-bit words, two for wide decimals; strings lie length-prefixed, as in a record's heap.
-The form is that of checkpoints: a change needs a new format version (docs/log-format.md).
+The form is that of checkpoints: a change needs a new format version (docs/reference/log-format.md).
 """
 
 from __future__ import annotations
