@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
+
+from tailrace.cli import app
 
 
 def tailrace(*arguments: str, tmp: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -21,20 +26,39 @@ def tailrace(*arguments: str, tmp: Path, **environment: str) -> subprocess.Compl
     )
 
 
-@pytest.mark.parametrize(
-    "command", [(), ("demo",), ("bench",), ("bench", "rmw"), ("bench", "overhead"), ("checkpoint", "inspect")]
-)
-def test_help_has_examples(tmp_path: Path, command: tuple[str, ...]) -> None:
-    done = tailrace(*command, "--help", tmp=tmp_path)
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, group
+    for name, one in group.commands.items():
+        if hasattr(one, "commands"):
+            yield from commands(one, (*path, name))
+        else:
+            yield (*path, name), one
+
+
+def test_every_command_has_help_and_examples_that_are_commands() -> None:
+    every = dict(commands(typer.main.get_command(app)))
+    assert len(every) > 20
+    for path, command in every.items():
+        assert command.help, path
+        begin, _, examples = (command.epilog or "").partition(":  ")
+        assert begin in ("Example", "Examples"), path
+        for example in examples.split("  ·  "):
+            words = example.split()
+            assert words[0] == "tailrace", example
+            assert any(tuple(words[1 : n + 1]) in every for n in range(1, len(words))), example
+
+
+def test_help_is_shown_without_spark(tmp_path: Path) -> None:
+    done = tailrace("bench", "rmw", "--help", tmp=tmp_path, PATH=str(tmp_path), JAVA_HOME="")
     assert done.returncode == 0, done.stderr
-    assert "Examples" in done.stdout
+    assert "--engines" in done.stdout and "Examples" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("bench", "rmw", "--engines", "sparc"), "no engine is called 'sparc'"),
-        (("bench", "rmw", "--engines", "tailrace,tailrace"), "name each engine once"),
+        (("bench", "rmw", "--engines", "sparc"), "there is no 'sparc'"),
+        (("bench", "rmw", "--engines", "tailrace,tailrace"), "each once"),
         (("bench", "rmw", "--rows", "0"), "--rows"),
         (("bench", "overhead", "--conf", "x"), "is not of the form"),
         (("demo", "--rows", "many"), "--rows"),

@@ -14,11 +14,13 @@ from typing import NoReturn
 from rich.panel import Panel
 from rich.text import Text
 
-from tailrace.cli import bench, bench_prefetch, checkpoint, gadget, gadget_analysis, gadget_bench, lab
+from tailrace.cli import checkpoint, workloads
 from tailrace.cli.app import app, err
+from tailrace.cli.bench import commands, prefetch
+from tailrace.cli.gadget import analysis, generate, replay
 from tailrace.errors import TailraceError
 
-__all__ = ["app", "bench", "bench_prefetch", "checkpoint", "gadget", "gadget_analysis", "gadget_bench", "lab", "main"]
+__all__ = ["analysis", "app", "checkpoint", "commands", "generate", "main", "prefetch", "replay", "workloads"]
 
 
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:

@@ -31,6 +31,13 @@ checkpoint = typer.Typer(
 )
 app.add_typer(checkpoint, name="checkpoint")
 
+gadget = typer.Typer(
+    help="Measure any state store with the access patterns of streaming operators.",
+    epilog="Examples:  tailrace gadget workloads  ·  tailrace gadget generate tumbling-incremental --out trace.parquet",
+    no_args_is_help=True,
+)
+app.add_typer(gadget, name="gadget")
+
 out = Console()
 
 err = Console(stderr=True)

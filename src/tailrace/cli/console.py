@@ -70,17 +70,16 @@ def epoch_watcher(engine: str) -> Iterator[Any]:
         yield Watcher()
 
 
-def show_table(title: str, columns: dict[str, dict[str, float]], by_row: bool = False) -> None:
-    """A table of named columns of named numbers; with ``by_row`` the longest rows come first."""
+def show_table(title: str, columns: dict[str, dict[str, float]]) -> None:
+    """A table of named columns of named numbers."""
     table = Table(title=title, title_justify="left")
     table.add_column("")
     for name in columns:
         table.add_column(name, justify="right")
     names = list(dict.fromkeys(name for column in columns.values() for name in column))
-    if by_row:
-        names.sort(key=lambda name: -max(column.get(name, 0) for column in columns.values()))
     for name in names:
-        table.add_row(name, *(f"{column[name]:,}" if name in column else "" for column in columns.values()))
+        values = [column.get(name) for column in columns.values()]
+        table.add_row(name, *("" if value is None else f"{value:,}" for value in values))
     out.print(table)
 
 

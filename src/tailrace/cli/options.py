@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,21 +10,11 @@ import typer
 
 Rows = Annotated[int, typer.Option(min=1, help="Rows of a micro-batch.")]
 
-Keys = Annotated[int, typer.Option(min=1, help="Different keys.")]
-
-Batches = Annotated[int, typer.Option(min=1, help="Micro-batches measured.")]
-
-Warmup = Annotated[int, typer.Option(min=0, help="Micro-batches before that, which are not counted.")]
-
-Engines = Annotated[str, typer.Option(help="Which engines take part, separated by commas.")]
-
 Seed = Annotated[int, typer.Option(min=0, help="The same seed makes the same events.")]
 
 OutFile = Annotated[Path | None, typer.Option("--out", help="Also write the JSON object here.", dir_okay=False)]
 
 Work = Annotated[Path | None, typer.Option(help="Work in this new folder and keep it, instead of a temporary one.")]
-
-Check = Annotated[bool, typer.Option(help="Compare every engine's answer for every key at the end.")]
 
 Records = Annotated[
     Path | None,
@@ -38,16 +29,26 @@ Commit = Annotated[
 Conf = Annotated[list[str] | None, typer.Option(help="A Spark conf for all engines, as name=value. May be repeated.")]
 
 
-def engine_names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+def names_of(text: str, known: Iterable[str], option: str) -> tuple[str, ...]:
+    """Names separated by commas, each once. ``known``: which there are; any may be named where it is empty."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
+    choice = f"; choose from {', '.join(known)}" if known else ""
     for name in names:
-        if name not in known:
-            raise typer.BadParameter(
-                f"no engine is called {name!r}; there are {', '.join(known)}", param_hint="--engines"
-            )
+        if known and name not in known:
+            raise typer.BadParameter(f"there is no {name!r}{choice}", param_hint=option)
     if not names or len(set(names)) < len(names):
-        raise typer.BadParameter(f"name each engine once; there are {', '.join(known)}", param_hint="--engines")
+        raise typer.BadParameter(f"name at least one, and each once{choice}", param_hint=option)
     return names
+
+
+def count_of(text: str, option: str) -> int:
+    """A count as people write it: 2000, 500k or 10M."""
+    from tailrace.lab.registry import ParameterError, count  # lazy: see LAZY
+
+    try:
+        return count(text)
+    except ParameterError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 def spark_confs(given: list[str] | None) -> dict[str, str]:

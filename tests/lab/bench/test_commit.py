@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.lab import catalog
-from tailrace.lab.bench.commit.bench import QUERIES, CommitOptions, Stream, check_names
+from tailrace.lab.bench.commit.bench import QUERIES, Stream, values_of, with_targets
 from tailrace.lab.bench.commit.buffering import BatchTimes, Buffering
 from tailrace.lab.bench.commit.numbers import Measured, result, throughput_kb_s
 from tailrace.lab.bench.commit.timeline import steps_of
+from tailrace.lab.bench.options import CommitOptions
 from tailrace.lab.records import record
 from tailrace.lab.records.bench_record import end_bench
 from tailrace.lab.records.record import Recording
@@ -185,19 +186,21 @@ def test_steps_are_reported_once_and_from_the_first_on() -> None:
 
 def test_wrong_names_are_reported_before_anything_starts() -> None:
     with pytest.raises(UnknownNameError, match="no query is called 'lr3'"):
-        check_names(("lr3",), ("async",), "proxy")
+        with_targets(CommitOptions(queries=("lr3",)))
     with pytest.raises(UnknownNameError, match="no target is called 'misa'"):
-        check_names(("lr2",), ("misa",), "proxy")
+        with_targets(CommitOptions(targets=("misa",)))
     with pytest.raises(UnknownNameError, match="--store proxy"):
-        check_names(("lr2",), ("spark-rocksdb",), "shaped")
+        with_targets(CommitOptions(targets=("spark-rocksdb",), store="shaped"))
     with pytest.raises(ParameterError, match="no parameter 'job'"):
-        CommitOptions(given=("job=3",)).values_of("cm1")
-    assert CommitOptions(given=("jobs=3",), rate=7).values_of("lr2")["rate"] == 7
+        values_of(CommitOptions(given=("job=3",)), "cm1")
+    assert values_of(CommitOptions(given=("jobs=3",), rate=7), "lr2")["rate"] == 7
+    able = with_targets(CommitOptions(store="shaped")).targets
+    assert "async" in able and "spark-rocksdb" not in able
 
 
 def test_files_are_stretches_of_the_same_traffic(tmp_path: Path) -> None:
     query = QUERIES["cm1"]
-    stream = Stream(query, CommitOptions(rate=50).values_of("cm1"), 3, tmp_path)
+    stream = Stream(query, values_of(CommitOptions(rate=50), "cm1"), 3, tmp_path)
     complete = pq.read_table(stream.file(0, 6))["value"].to_pylist()
     parts = [pq.read_table(stream.file(first, first + 2))["value"].to_pylist() for first in (0, 2, 4)]
     assert complete == list(chain(*parts)) and stream.rows(0, 6) == len(complete)

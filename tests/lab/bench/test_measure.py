@@ -8,8 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tailrace.lab.bench import measure
-from tailrace.lab.bench.rmw import median_durations
-from tailrace.lab.bench.turns import in_turns
+from tailrace.lab.bench.comparison import in_turns, median_durations
 from tailrace.lab.engines.progress import Batch
 
 

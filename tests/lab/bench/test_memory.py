@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.lab.bench.memory import MemoryOptions, run_memory
+from tailrace.lab.bench.memory import run_memory
+from tailrace.lab.bench.options import MemoryOptions
 
 
 @pytest.mark.long

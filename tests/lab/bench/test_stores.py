@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli import app
+from tailrace.lab.bench.options import StoreOptions
 from tailrace.lab.bench.stores import bench as bench_stores
 from tailrace.lab.bench.stores import players as store_players
 from tailrace.lab.bench.stores import traces as store_traces
@@ -21,7 +22,7 @@ from tailrace.lab.report.charts import charts
 from tailrace.lab.report.panels import panels
 from tailrace.testing.bench.stores import AppendAligned, AppendUnaligned, ReadModifyWrite, table_of
 
-TINY = bench_stores.StoreOptions(
+TINY = StoreOptions(
     rate=1_000, batch=1_000, window_s=20, factors=(0.5,), memory_bytes=50_000, rounds=1, seed=random.randrange(1000)
 )
 COMMAND = ["bench", "stores", "--window", "20", "--rate", "1k", "--batch", "2k", "--memory", "50k", "--rounds", "1"]
@@ -123,7 +124,9 @@ def test_a_store_that_loses_a_row_is_found_out(tmp_path: Path, monkeypatch: pyte
         return type(found)(type(found.rows)(found.rows.words[1:], found.rows.heap), found.layout, found.names)
 
     monkeypatch.setattr(AppendUnaligned, "take", lossy)
-    options = bench_stores.StoreOptions(("amplification",), 1_000, 1_000, 20, memory_bytes=50_000, rounds=1)
+    options = StoreOptions(
+        sweeps=("amplification",), rate=1_000, batch=1_000, window_s=20, memory_bytes=50_000, rounds=1
+    )
     with pytest.raises(store_players.WrongAnswerError, match="not the"):
         bench_stores.run_stores(options, tmp_path, lambda *_: None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 
 import numpy as np
@@ -47,32 +47,35 @@ def session_cpu_s(session: int) -> float | None:
 
 def session_memory_bytes(session: int) -> int | None:
     """Bytes of memory that all processes of a session hold; a page that several share is counted once."""
-    facts = _session(session)
-    if facts is None:
-        return None
-    size = 0
-    for name in facts:
-        try:
-            with open(f"/proc/{name}/smaps_rollup", encoding="ascii") as file:
-                size += next(int(line.split()[1]) for line in file if line.startswith("Pss:")) << 10
-        except (OSError, StopIteration):
-            continue  # it has just ended
-    return size
+    return _session_sum(session, lambda process: _kilobytes(f"{process}/smaps_rollup", "Pss:"))
 
 
 def session_peak_bytes(session: int, module: str) -> int | None:
     """The largest resident memory, so far, of a session's processes that run this Python module: of all together."""
+
+    def peak(process: str) -> int:
+        with open(f"{process}/cmdline", "rb") as file:
+            if module.encode() not in file.read().split(b"\0"):
+                return 0
+        return _kilobytes(f"{process}/status", "VmHWM:")
+
+    return _session_sum(session, peak)
+
+
+def _kilobytes(path: str, field: str) -> int:
+    with open(path, encoding="ascii", errors="replace") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(field)) << 10
+
+
+def _session_sum(session: int, of: Callable[[str], int]) -> int | None:
+    """The sum over the session's processes, each given by its folder in ``/proc``."""
     facts = _session(session)
     if facts is None:
         return None
     size = 0
     for name in facts:
         try:
-            with open(f"/proc/{name}/cmdline", "rb") as file:
-                if module.encode() not in file.read().split(b"\0"):
-                    continue
-            with open(f"/proc/{name}/status", encoding="ascii", errors="replace") as file:
-                size += next(int(line.split()[1]) for line in file if line.startswith("VmHWM:")) << 10
+            size += of(f"/proc/{name}")
         except (OSError, StopIteration):
             continue  # it has just ended
     return size

@@ -10,15 +10,24 @@ is read from the system, and compared with what docs/explanation/stores.md state
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tailrace.lab.bench import measure
-from tailrace.lab.bench.rmw import ONE_PIECE_A_CORE, Report, check_answers
-from tailrace.lab.bench.turns import in_turns
+from tailrace.lab.bench.comparison import (
+    ONE_PIECE_A_CORE,
+    Batches,
+    Report,
+    counted,
+    each,
+    facts,
+    in_turns,
+    series_of,
+    start_queries,
+)
+from tailrace.lab.bench.options import MemoryOptions
+from tailrace.lab.bench.rmw import check_answers, turns
+from tailrace.lab.engines.group import EngineGroup
 from tailrace.lab.engines.process import EngineProcess
 from tailrace.lab.registry import OURS, Bench, Ratio, register
 from tailrace.lab.workloads import keyed_sums
@@ -46,56 +55,25 @@ register(
 )
 
 
-@dataclass(frozen=True)
-class MemoryOptions:
-    keys: int = 1_000_000
-    rows: int = 100_000
-    batches: int = 12
-    warmup: int = 4
-    seed: int = 1
-    check: bool = True
-    commit: str = "async"
-    turn: int = 3
-
-    @property
-    def budgets(self) -> dict[str, int]:
-        """Bytes of memory by run."""
-        state = self.keys * _KEY_BYTES
-        return {HOT: 4 * state + (64 << 20), TENTH: max(1 << 20, state // TIMES), LARGE: max(1 << 20, state)}
-
-    def keys_of(self, run: str) -> int:
-        return self.keys * TIMES if run == LARGE else self.keys
+def budgets(keys: int) -> dict[str, int]:
+    """Bytes of memory by run."""
+    state = keys * _KEY_BYTES
+    return {HOT: 4 * state + (64 << 20), TENTH: max(1 << 20, state // TIMES), LARGE: max(1 << 20, state)}
 
 
-@contextmanager
-def _running(options: MemoryOptions, work: Path) -> Iterator[dict[str, EngineProcess]]:
-    running: dict[str, EngineProcess] = {}
-    try:
-        for name, memory in options.budgets.items():
-            writer = {"commit": options.commit, "memory": f"{memory}B"}
-            running[name] = EngineProcess(keyed_sums.NAME, OURS, work, ONE_PIECE_A_CORE, None, writer, name=name)
-        for engine in running.values():
-            engine.wait_ready()
-        for engine in running.values():
-            engine.ask("start", sink="noop", out=str(engine.work / "rows"))
-        yield running
-    except BaseException:
-        for engine in running.values():
-            engine.kill()
-        raise
-    finally:
-        for engine in running.values():
-            engine.close()
+def _keys_of(run: str, options: MemoryOptions) -> int:
+    return options.keys * TIMES if run == LARGE else options.keys
 
 
 def run_memory(options: MemoryOptions, work: Path, report: Report) -> dict[str, Any]:
-    runs = tuple(options.budgets)
+    memory = budgets(options.keys)
+    runs = tuple(memory)
     fill = 5 * options.rows  # filling is no part of what is measured
-    streams = {name: KeyedEvents(options.keys_of(name), options.rows, options.seed) for name in runs}
-    fills = {name: KeyedEvents(options.keys_of(name), fill, options.seed) for name in runs}
+    streams = {name: KeyedEvents(_keys_of(name, options), options.rows, options.seed) for name in runs}
+    fills = {name: KeyedEvents(_keys_of(name, options), fill, options.seed) for name in runs}
     files: dict[str, list[Path]] = {name: [] for name in runs}
-    timings: dict[str, list[dict[str, Any]]] = {name: [] for name in runs}
-    warm, measured = -(-options.warmup // options.turn), -(-options.batches // max(1, options.turn - 1))
+    timings: Batches = {name: [] for name in runs}
+    warm, measured = turns(options)
     steps = sum(each.prefill_batches for each in fills.values()) + warm + measured + options.check
 
     def make(name: str, table: Any) -> Path:
@@ -104,7 +82,13 @@ def run_memory(options: MemoryOptions, work: Path, report: Report) -> dict[str, 
 
     done = 0
     report("starting the engines", 0, steps)
-    with _running(options, work) as engines:
+    confs = {**ONE_PIECE_A_CORE, **options.confs}
+    with EngineGroup() as group:
+        engines = {}
+        for name in runs:
+            writer = {"commit": options.commit, "memory": f"{memory[name]}B"}
+            engines[name] = group.add(EngineProcess(keyed_sums.NAME, OURS, work, confs, None, writer, name=name))
+        start_queries(group, engines, "noop")
         for name in runs:
             for number in range(fills[name].prefill_batches):
                 report(f"filling the state of {name}", done, steps)
@@ -117,7 +101,7 @@ def run_memory(options: MemoryOptions, work: Path, report: Report) -> dict[str, 
                 os.sync()
                 series = [engines[name].ask("batch", file=str(path)) for path in paths]
                 if number >= warm:
-                    timings[name] += series[-max(1, options.turn - 1) :]
+                    timings[name] += series[-counted(options.turn) :]
         peaks = {name: engine.peak_memory_bytes(_SERVER) for name, engine in engines.items()}
         if options.check:
             report("checking every key", steps - 1, steps)
@@ -128,41 +112,31 @@ def run_memory(options: MemoryOptions, work: Path, report: Report) -> dict[str, 
     return _result(options, timings, peaks)
 
 
-def _result(
-    options: MemoryOptions, timings: dict[str, list[dict[str, Any]]], peaks: dict[str, int | None]
-) -> dict[str, Any]:
-    medians = {name: measure.median([batch["ms"] for batch in series]) for name, series in timings.items()}
-    last = {name: series[-1] for name, series in timings.items()}
-    budgets = options.budgets
+def _result(options: MemoryOptions, timings: Batches, peaks: dict[str, int | None]) -> dict[str, Any]:
+    series, memory = series_of(timings), budgets(options.keys)
+    medians = each(measure.median, series)
     return {
         "bench": "memory",
         "slow_down": measure.ratio(medians[TENTH], medians[HOT]),
         "ten_times_larger": measure.ratio(medians[LARGE], medians[TENTH]),
         "median_ms": medians,
-        "spread": {name: measure.spread([batch["ms"] for batch in series]) for name, series in timings.items()},
-        "series_ms": {name: [batch["ms"] for batch in series] for name, series in timings.items()},
-        "memory_bytes": budgets,
-        "state_rows": {name: batch["state_rows"] for name, batch in last.items()},
+        "spread": each(measure.spread, series),
+        "series_ms": series,
+        "memory_bytes": memory,
+        "state_rows": {name: batches[-1]["state_rows"] for name, batches in timings.items()},
         "state_over_memory": {
-            name: round(options.keys_of(name) * _KEY_BYTES / budget, 2) for name, budget in budgets.items()
+            name: round(_keys_of(name, options) * _KEY_BYTES / budget, 2) for name, budget in memory.items()
         },
         "server_peak_bytes": peaks,
-        "beyond_budget_bytes": {name: None if peak is None else peak - budgets[name] for name, peak in peaks.items()},
+        "beyond_budget_bytes": {name: None if peak is None else peak - memory[name] for name, peak in peaks.items()},
         "stated_bytes": STATED_BYTES,
-        "within_stated": _within(peaks, budgets),
-        "keys": options.keys,
-        "rows": options.rows,
+        "within_stated": _within(peaks, memory),
         "batches": len(timings[HOT]),
-        "warmup": options.warmup,
-        "seed": options.seed,
-        "commit": options.commit,
-        "answers_equal": True if options.check else None,
-        "machine": measure.machine(),
-        "versions": measure.versions(),
+        **facts(options, "keys", "rows", "warmup", "seed", "commit"),
     }
 
 
-def _within(peaks: dict[str, int | None], budgets: dict[str, int]) -> bool | None:
+def _within(peaks: dict[str, int | None], memory: dict[str, int]) -> bool | None:
     """Whether no server took more beyond its budget than is stated; None where the system does not tell."""
-    known = [peak - budgets[name] for name, peak in peaks.items() if peak is not None]
+    known = [peak - memory[name] for name, peak in peaks.items() if peak is not None]
     return max(known) <= STATED_BYTES if len(known) == len(peaks) else None

@@ -1,6 +1,6 @@
 """``tailrace bench nexmark``: NEXMark's queries, Tailrace against Spark's stores, query by query.
 
-A query's engines live at the same time, one process each, and take turns of several batches as in ``bench_rmw``: the
+A query's engines live at the same time, one process each, and take turns of several batches as in ``rmw``: the
 disk comes to rest before a turn, and the first batch of a turn is not counted. Spark's engines run no batches without
 data: what such a batch would do, the next one does, in its own measured time, and nothing runs beside the engine whose
 turn it is. All engines deliver the same answer to the same sink. At the end every engine goes on from its checkpoint
@@ -17,14 +17,25 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tailrace.lab import registry
 from tailrace.lab.bench import measure
-from tailrace.lab.bench.rmw import ONE_PIECE_A_CORE, Report, engines_running
-from tailrace.lab.bench.turns import in_turns
+from tailrace.lab.bench.comparison import (
+    NO_EMPTY_BATCHES,
+    Batches,
+    Report,
+    batch_with_cpu,
+    counted,
+    each,
+    engines_running,
+    facts,
+    in_turns,
+    series_of,
+)
+from tailrace.lab.bench.options import MEMORY, ROCKSDB, NexmarkOptions
 from tailrace.lab.engines.process import EngineProcess
 from tailrace.lab.registry import OURS, Bench, Settings, UnknownNameError, Value, register
 from tailrace.lab.run import read_emitted
@@ -34,16 +45,12 @@ from tailrace.lab.workloads.nexmark.bench_check import check_further_rows
 from tailrace.lab.workloads.nexmark.events.config import Config
 from tailrace.lab.workloads.nexmark.workloads import FEED, PREFIX
 
-ENGINES = ("spark-rocksdb", "spark-memory", OURS)
-QUERIES: tuple[str, ...] = ("q5", "q5-append", "q7", "q7-session", "q8", "q11", "q11-median", "q12")
-"""Those of FlowKV."""
 LIGHT = {"q8": 5, "q11": 2, "q12": 2}
 """Queries that have less to do with a batch get so many times the events: few of them are people and auctions, which Q8
 asks about, and three bids of four are the hot bidder's, which every engine counts before it looks at its state."""
-PEERS = {"ratios": "spark-rocksdb", "ratios_memory": "spark-memory"}
+PEERS = {"ratios": ROCKSDB, "ratios_memory": MEMORY}
 
 _ACTIVE_S = 7_200
-_CONFS = {**ONE_PIECE_A_CORE, "spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 
 
 register(
@@ -56,81 +63,48 @@ register(
 )
 
 
-@dataclass(frozen=True)
-class NexmarkOptions:
-    queries: tuple[str, ...] = QUERIES
-    rows: int = 750_000
-    """Events of a batch; more for ``LIGHT`` queries."""
-    turns: int = 3
-    """Turns measured."""
-    turn: int = 3
-    """Batches that an engine is given in a row; where several, the first is not counted."""
-    warmup: int = 5
-    """Batches before that."""
-    engines: tuple[str, ...] = ("spark-rocksdb", OURS)
-    sink: str = "noop"
-    seed: int = 1
-    check: bool = True
-    given: tuple[str, ...] = ()
-    """Parameters of the workloads, as ``name=value``."""
-    confs: Mapping[str, str] = field(default_factory=dict)
-    commit: str = "async"
-    """Of Tailrace."""
+def rows_of(options: NexmarkOptions, query: str) -> int:
+    return options.rows * LIGHT.get(query, 1)
 
-    @property
-    def counted(self) -> int:
-        """Batches of a turn that are counted."""
-        return max(1, self.turn - 1)
 
-    @property
-    def measured(self) -> int:
-        return self.warmup + self.turns * self.turn
+def values_of(options: NexmarkOptions, query: str) -> dict[str, Value]:
+    """The workload's parameters: those given, and where not, windows and gaps as long as a turn and long lives.
 
-    @property
-    def further(self) -> int:
-        """Batches whose rows are kept and checked: in some of them windows end."""
-        return max(2, self.turn) if self.check else 0
-
-    def rows_of(self, query: str) -> int:
-        return self.rows * LIGHT.get(query, 1)
-
-    def values_of(self, query: str) -> dict[str, Value]:
-        """The workload's parameters: those given, and where not, windows and gaps as long as a turn and long lives.
-
-        The slide of sliding windows is half their length, as in FlowKV.
-        """
-        told = registry.workload(PREFIX + query).values(self.given)
-        rate, a_turn = int(told["rate"]), self.turn * self.rows_of(query)
-        length_ms = max(2, a_turn * 1_000 // rate)
-        # Whole windows before, so that turns begin where windows do.
-        before_ms = _ACTIVE_S * 1_000 + -(Config().base_time_ms + _ACTIVE_S * 1_000) % length_ms
-        ours: dict[str, Value] = {
-            "window_ms": length_ms,
-            "slide_ms": length_ms // 2,
-            "gap_ms": length_ms,
-            "active_people": max(1, _ACTIVE_S * rate // 50),
-            "auctions_in_flight": max(1, 3 * _ACTIVE_S * rate // 50),
-            "first_event": before_ms * rate // 1_000,
-        }
-        names = {text.partition("=")[0] for text in self.given}
-        return {**told, **{name: value for name, value in ours.items() if name not in names}}
+    The slide of sliding windows is half their length, as in FlowKV.
+    """
+    told = registry.workload(PREFIX + query).values(options.given)
+    rate, a_turn = int(told["rate"]), options.turn * rows_of(options, query)
+    length_ms = max(2, a_turn * 1_000 // rate)
+    # Whole windows before, so that turns begin where windows do.
+    before_ms = _ACTIVE_S * 1_000 + -(Config().base_time_ms + _ACTIVE_S * 1_000) % length_ms
+    ours: dict[str, Value] = {
+        "window_ms": length_ms,
+        "slide_ms": length_ms // 2,
+        "gap_ms": length_ms,
+        "active_people": max(1, _ACTIVE_S * rate // 50),
+        "auctions_in_flight": max(1, 3 * _ACTIVE_S * rate // 50),
+        "first_event": before_ms * rate // 1_000,
+    }
+    names = {text.partition("=")[0] for text in options.given}
+    return {**told, **{name: value for name, value in ours.items() if name not in names}}
 
 
 @dataclass(frozen=True)
 class _Measured:
-    batches: dict[str, list[dict[str, Any]]]
+    batches: Batches
     """Engine to its batches that count."""
     rows_checked: int | None
     confs: dict[str, dict[str, str]]
 
 
-def check_queries(queries: tuple[str, ...], engines: tuple[str, ...]) -> None:
+def check_names(options: NexmarkOptions) -> None:
     """Raises where a query is unknown or an engine cannot run it, before anything is started."""
-    for query in queries:
+    for query in options.queries:
         if query not in ANSWERS:
             raise UnknownNameError(f"NEXMark has no query {query!r}; there are {', '.join(ANSWERS)}")
-        for engine in engines:
+        for engine in options.engines:
             registry.query(registry.workload(PREFIX + query), engine)
+    values_of(options, options.queries[0])
 
 
 def run_nexmark(options: NexmarkOptions, work: Path, report: Report) -> dict[str, Any]:
@@ -149,11 +123,11 @@ def run_nexmark(options: NexmarkOptions, work: Path, report: Report) -> dict[str
 
 
 def _run_query(query: str, options: NexmarkOptions, work: Path, tell: Callable[[str, int], None]) -> _Measured:
-    workload, values, rows = registry.workload(PREFIX + query), options.values_of(query), options.rows_of(query)
+    workload, values, rows = registry.workload(PREFIX + query), values_of(options, query), rows_of(options, query)
     settings = Settings((options.measured + options.further) * rows, rows, options.seed, values)
     inputs = workload.inputs(settings)
     files: list[Path] = []
-    timings: dict[str, list[dict[str, Any]]] = {name: [] for name in options.engines}
+    timings: Batches = {name: [] for name in options.engines}
 
     def make(count: int) -> list[str]:
         for _ in range(count):
@@ -162,9 +136,7 @@ def _run_query(query: str, options: NexmarkOptions, work: Path, tell: Callable[[
         return [str(path) for path in files[-count:]]
 
     tell("starting the engines", 0)
-    confs = {**_CONFS, **options.confs}
-    running = engines_running(options.engines, work, confs, options.sink, workload.name, values, options.commit)
-    with running as engines:
+    with engines_running(options, work, NO_EMPTY_BATCHES, options.sink, workload.name, values) as engines:
         for first in range(0, options.warmup, options.turn):
             tell("warming up", first)
             paths = make(min(options.turn, options.warmup - first))
@@ -176,7 +148,7 @@ def _run_query(query: str, options: NexmarkOptions, work: Path, tell: Callable[[
             paths = make(options.turn)
             for name in in_turns(options.engines, number):
                 os.sync()
-                timings[name] += [_batch(engines[name], path) for path in paths][-options.counted :]
+                timings[name] += [_batch(engines[name], path) for path in paths][-counted(options.turn) :]
         rows_checked = None
         if options.check:
             tell("checking", options.measured)
@@ -186,10 +158,7 @@ def _run_query(query: str, options: NexmarkOptions, work: Path, tell: Callable[[
 
 
 def _batch(engine: EngineProcess, path: str) -> dict[str, Any]:
-    before = engine.cpu_s()
-    told = engine.ask("batch", file=path)
-    after = engine.cpu_s()
-    return {**told, "cpu_ms": None if before is None or after is None else round((after - before) * 1e3)}
+    return batch_with_cpu(lambda: engine.ask("batch", file=path), engine)
 
 
 def _check(
@@ -205,8 +174,9 @@ def _check(
 
 
 def _result(options: NexmarkOptions, measured: dict[str, _Measured]) -> dict[str, Any]:
-    ms, cpu_ms = ({query: _series(one, what) for query, one in measured.items()} for what in ("ms", "cpu_ms"))
-    rows = {query: options.turns * options.counted * options.rows_of(query) for query in measured}
+    ms, cpu_ms = ({query: series_of(one.batches, what) for query, one in measured.items()} for what in ("ms", "cpu_ms"))
+    batches = options.turns * counted(options.turn)
+    rows = {query: batches * rows_of(options, query) for query in measured}
     result: dict[str, Any] = {"bench": "nexmark", "ratios": {}}
     for ratios, peer in PEERS.items():
         if OURS in options.engines and peer in options.engines:
@@ -218,35 +188,23 @@ def _result(options: NexmarkOptions, measured: dict[str, _Measured]) -> dict[str
         "throughput": {
             query: {name: _rate(rows[query], each) for name, each in of.items()} for query, of in ms.items()
         },
-        "query_median_ms": {query: _each(measure.median, of) for query, of in ms.items()},
-        "query_spread": {query: _each(measure.spread, of) for query, of in ms.items()},
+        "query_median_ms": {query: each(measure.median, of) for query, of in ms.items()},
+        "query_spread": {query: each(measure.spread, of) for query, of in ms.items()},
         "state_rows": _last(measured, "state_rows"),
         "state_bytes": _last(measured, "state_bytes"),
         "rows_checked": {query: one.rows_checked for query, one in measured.items()},
         "rows_per_s": {name: _rate(sum(rows.values()), each) for name, each in series.items()},
-        "median_ms": _each(measure.median, series),
-        "spread": _each(measure.spread, series),
+        "median_ms": each(measure.median, series),
+        "spread": each(measure.spread, series),
         "series_ms": series,
         "series_cpu_ms": {name: [one for of in cpu_ms.values() for one in of[name]] for name in options.engines},
         "queries": ",".join(options.queries),
-        "rows": options.rows,
-        "batches": options.turns * options.counted,
-        "turn": options.turn,
-        "warmup": options.warmup,
-        "sink": options.sink,
-        "seed": options.seed,
-        "commit": options.commit,
+        "batches": batches,
         "given": " ".join(options.given),
-        "values": {query: options.values_of(query) for query in measured},
-        "answers_equal": True if options.check else None,
-        "machine": measure.machine(),
-        "versions": measure.versions(),
+        "values": {query: values_of(options, query) for query in measured},
+        **facts(options, "rows", "turn", "warmup", "sink", "seed", "commit"),
         "confs": next(iter(measured.values())).confs,
     }
-
-
-def _series(one: _Measured, what: str) -> dict[str, list[Any]]:
-    return {name: [batch[what] for batch in batches] for name, batches in one.batches.items()}
 
 
 def _cpu_ratio(peer: list[float | None], ours: list[float | None]) -> float | None:
@@ -257,10 +215,6 @@ def _cpu_ratio(peer: list[float | None], ours: list[float | None]) -> float | No
 
 def _rate(rows: int, ms: list[float]) -> int:
     return round(rows / max(sum(ms), 1) * 1e3)
-
-
-def _each(of: Callable[[list[float]], float], series: dict[str, list[float]]) -> dict[str, float]:
-    return {name: of(each) for name, each in series.items()}
 
 
 def _last(measured: dict[str, _Measured], what: str) -> dict[str, dict[str, Any]]:

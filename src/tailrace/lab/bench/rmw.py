@@ -11,35 +11,28 @@ checkpoint, made to tell the aggregates of every key, and compared with an answe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from tailrace.lab.bench import measure
-from tailrace.lab.bench.turns import in_turns
+from tailrace.lab.bench.comparison import (
+    ONE_PIECE_A_CORE,
+    Batches,
+    Report,
+    counted,
+    each,
+    engines_running,
+    facts,
+    in_turns,
+    median_durations,
+    series_of,
+)
+from tailrace.lab.bench.options import FLOORS, MemoryOptions, RmwOptions
 from tailrace.lab.engines.process import EngineError, EngineProcess
-from tailrace.lab.registry import OURS, Bench, Ratio, Value, register
-from tailrace.lab.workloads import keyed_sums
+from tailrace.lab.registry import OURS, Bench, Ratio, register
 from tailrace.lab.workloads.events import KeyedEvents, keyed_answer, write_batch
-
-ALL_ENGINES = ("spark-rocksdb", "spark-memory", "tailrace", "shuffle-floor", "transfer-floor")
-FLOORS = ("shuffle-floor", "transfer-floor")
-ONE_PIECE_A_CORE = {
-    "spark.sql.files.openCostInBytes": "0",
-    "spark.sql.files.maxPartitionNum": str(measure.cores()),
-}
-"""A file is cut by its bytes alone: one of equal row groups, one for each core, gives each core one of them.
-
-And no more: of an odd number of bytes, one is left for a task that finds nothing in it, and that others wait for.
-"""
-
-Report = Callable[[str, int, int], None]
-"""Told (what is going on, steps done, steps in all)."""
-
 
 register(
     Bench(
@@ -55,64 +48,11 @@ register(
 )
 
 
-@dataclass(frozen=True)
-class RmwOptions:
-    rows: int = 500_000
-    keys: int = 3_000_000
-    batches: int = 20
-    warmup: int = 12
-    engines: tuple[str, ...] = ALL_ENGINES
-    seed: int = 1
-    check: bool = True
-    confs: dict[str, str] = field(default_factory=dict)
-    commit: str = "async"  # of Tailrace
-    turn: int = 3  # batches that an engine is given before the next one's turn; where several, the first is not counted
-
-    @property
-    def counted(self) -> int:
-        """Batches of a turn that are counted."""
-        return max(1, self.turn - 1)
-
-    @property
-    def turns(self) -> tuple[int, int]:
-        """Turns before measuring begins, and turns measured."""
-        return -(-self.warmup // self.turn), -(-self.batches // self.counted)
-
-
-@contextmanager
-def engines_running(
-    names: tuple[str, ...],
-    work: Path,
-    confs: dict[str, str],
-    sink: str = "noop",
-    workload: str = keyed_sums.NAME,
-    values: Mapping[str, Value] | None = None,
-    commit: str = "async",
-) -> Iterator[dict[str, EngineProcess]]:
-    """The engines, each with its query started; all are ended on the way out, whatever happened."""
-    running: dict[str, EngineProcess] = {}
-    try:
-        for name in names:
-            running[name] = EngineProcess(workload, name, work, confs, values, {"commit": commit})
-        for engine in running.values():
-            engine.wait_ready()
-        for engine in running.values():
-            engine.ask("start", sink=sink, out=str(engine.work / "rows"))
-        yield running
-    except BaseException:
-        for engine in running.values():
-            engine.kill()  # a failed or interrupted run has nothing to wait for
-        raise
-    finally:
-        for engine in running.values():
-            engine.close()
-
-
 def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
     events = KeyedEvents(options.keys, options.rows, options.seed)
     files: list[Path] = []
-    timings: dict[str, list[dict[str, Any]]] = {name: [] for name in options.engines}
-    warm, measured_turns = options.turns
+    timings: Batches = {name: [] for name in options.engines}
+    warm, measured_turns = turns(options)
     steps = events.prefill_batches + warm + measured_turns + options.check
 
     def make(table: Any) -> Path:
@@ -120,8 +60,7 @@ def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
         return files[-1]
 
     report("starting the engines", 0, steps)
-    confs = {**ONE_PIECE_A_CORE, **options.confs}
-    with engines_running(options.engines, work, confs, commit=options.commit) as engines:
+    with engines_running(options, work, ONE_PIECE_A_CORE) as engines:
         for number in range(events.prefill_batches):
             report("filling the state", number, steps)
             path = make(events.prefill(number))
@@ -135,13 +74,18 @@ def run_rmw(options: RmwOptions, work: Path, report: Report) -> dict[str, Any]:
                 os.sync()
                 series = [engines[name].ask("batch", file=str(path)) for path in paths]
                 if number >= warm:
-                    timings[name] += series[-options.counted :]
+                    timings[name] += series[-counted(options.turn) :]
         if options.check:
             report("checking every key", steps - 1, steps)
             make(events.every_key())
             check_answers(engines, files, work)
     report("done", steps, steps)
     return {**_result(options, timings), "confs": {name: engine.confs for name, engine in engines.items()}}
+
+
+def turns(options: RmwOptions | MemoryOptions) -> tuple[int, int]:
+    """Turns before measuring begins, and turns measured."""
+    return -(-options.warmup // options.turn), -(-options.batches // counted(options.turn))
 
 
 def check_answers(engines: dict[str, EngineProcess], files: list[Path], work: Path) -> None:
@@ -163,10 +107,11 @@ def check_answers(engines: dict[str, EngineProcess], files: list[Path], work: Pa
             )
 
 
-def _result(options: RmwOptions, measured: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    medians = {name: measure.median([batch["ms"] for batch in series]) for name, series in measured.items()}
+def _result(options: RmwOptions, measured: Batches) -> dict[str, Any]:
+    series = series_of(measured)
+    medians = each(measure.median, series)
     result: dict[str, Any] = {"bench": "rmw"}
-    mine = medians.get("tailrace")
+    mine = medians.get(OURS)
     if mine is not None:
         for ratio, peer in (("speedup_rocksdb", "spark-rocksdb"), ("speedup_memory", "spark-memory")):
             if peer in medians:
@@ -177,24 +122,10 @@ def _result(options: RmwOptions, measured: dict[str, list[dict[str, Any]]]) -> d
     return {
         **result,
         "median_ms": medians,
-        "spread": {name: measure.spread([batch["ms"] for batch in series]) for name, series in measured.items()},
-        "series_ms": {name: [batch["ms"] for batch in series] for name, series in measured.items()},
-        "durations_ms": {name: median_durations(series, "durations_ms") for name, series in measured.items()},
-        "tailrace_durations_ms": median_durations(measured.get("tailrace", []), "own_ms"),
-        "rows": options.rows,
-        "keys": options.keys,
-        "batches": options.turns[1] * options.counted,
-        "turn": options.turn,
-        "warmup": options.warmup,
-        "seed": options.seed,
-        "commit": options.commit,
-        "answers_equal": True if options.check else None,
-        "machine": measure.machine(),
-        "versions": measure.versions(),
+        "spread": each(measure.spread, series),
+        "series_ms": series,
+        "durations_ms": {name: median_durations(batches, "durations_ms") for name, batches in measured.items()},
+        "tailrace_durations_ms": median_durations(measured.get(OURS, []), "own_ms"),
+        "batches": turns(options)[1] * counted(options.turn),
+        **facts(options, "rows", "keys", "turn", "warmup", "seed", "commit"),
     }
-
-
-def median_durations(series: list[dict[str, Any]], kind: str) -> dict[str, float]:
-    """The median of each named part of a batch's time; a part that a batch does not name took none of its."""
-    names = {name for batch in series for name in batch[kind]}
-    return {name: measure.median([batch[kind].get(name, 0) for batch in series]) for name in sorted(names)}

@@ -9,22 +9,18 @@ counted: they load classes and compile, which a machine does once.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tailrace.lab.bench import measure
-from tailrace.lab.bench.rmw import Report
-from tailrace.lab.bench.turns import in_turns
+from tailrace.lab.bench.comparison import Batches, Report, each, facts, in_turns, series_of
+from tailrace.lab.bench.options import ROCKSDB, StartOptions
 from tailrace.lab.engines.group import EngineGroup
 from tailrace.lab.engines.process import EngineProcess
 from tailrace.lab.registry import OURS, Bench, Ratio, register
 from tailrace.lab.workloads import keyed_sums
 from tailrace.lab.workloads.events import KeyedEvents, write_batch
 
-PEER = "spark-rocksdb"
-ENGINES = (PEER, OURS)
 KINDS = ("start", "restart")
 
 register(
@@ -32,26 +28,11 @@ register(
         "start",
         "The time from start() until the user's function has the first rows, in a warm Spark session.",
         (
-            Ratio("start_ratio", "the start of Spark's RocksDB store", OURS, PEER, more_is_better=False),
-            Ratio("restart_ratio", "its restart on a checkpoint", OURS, PEER, more_is_better=False),
+            Ratio("start_ratio", "the start of Spark's RocksDB store", OURS, ROCKSDB, more_is_better=False),
+            Ratio("restart_ratio", "its restart on a checkpoint", OURS, ROCKSDB, more_is_better=False),
         ),
     )
 )
-
-
-@dataclass(frozen=True)
-class StartOptions:
-    starts: int = 9
-    """Starts measured."""
-    warmup: int = 3
-    """Starts before that."""
-    rows: int = 1_000
-    keys: int = 1_000
-    engines: tuple[str, ...] = ENGINES
-    seed: int = 1
-    confs: Mapping[str, str] = field(default_factory=dict)
-    commit: str = "async"
-    """Of Tailrace."""
 
 
 def run_start(options: StartOptions, work: Path, report: Report) -> dict[str, Any]:
@@ -59,9 +40,7 @@ def run_start(options: StartOptions, work: Path, report: Report) -> dict[str, An
     files = [write_batch(events.batch(number), work / "events", f"{number:06d}", 1) for number in range(len(KINDS))]
     steps = options.warmup + options.starts
     queries = {f"start-{number}": {"commit": options.commit} for number in range(steps)}
-    series: dict[str, dict[str, list[dict[str, float]]]] = {
-        kind: {name: [] for name in options.engines} for kind in KINDS
-    }
+    starts: dict[str, Batches] = {kind: {name: [] for name in options.engines} for kind in KINDS}
     report("starting the engines", 0, steps)
     with EngineGroup() as group:
         engines = {
@@ -74,38 +53,29 @@ def run_start(options: StartOptions, work: Path, report: Report) -> dict[str, An
             for name in in_turns(options.engines, number):
                 for kind, file in zip(KINDS, files, strict=True):
                     os.sync()
-                    series[kind][name].append(engines[name].ask("first_row", query, file=str(file)))
+                    found = engines[name].ask("first_row", query, file=str(file))
+                    if number >= options.warmup:
+                        starts[kind][name].append(found)
     report("done", steps, steps)
-    return {**_result(options, series), "confs": {name: engine.confs for name, engine in engines.items()}}
+    return {**_result(options, starts), "confs": {name: engine.confs for name, engine in engines.items()}}
 
 
-def _result(options: StartOptions, series: dict[str, dict[str, list[dict[str, float]]]]) -> dict[str, Any]:
-    def part(kind: str, what: str) -> dict[str, list[float]]:
-        return {name: [each[what] for each in starts[options.warmup :]] for name, starts in series[kind].items()}
-
-    def medians(kind: str, what: str) -> dict[str, float]:
-        return {name: measure.median(values) for name, values in part(kind, what).items()}
-
-    first = {kind: medians(kind, "first_row_ms") for kind in KINDS}
+def _result(options: StartOptions, starts: dict[str, Batches]) -> dict[str, Any]:
+    series = {kind: series_of(starts[kind], "first_row_ms") for kind in KINDS}
+    first = {kind: each(measure.median, series[kind]) for kind in KINDS}
+    calls = {kind: each(measure.median, series_of(starts[kind], "start_call_ms")) for kind in KINDS}
     result: dict[str, Any] = {"bench": "start"}
-    if set(ENGINES) <= set(options.engines):
-        result |= {f"{kind}_ratio": measure.ratio(first[kind][OURS], first[kind][PEER]) for kind in KINDS}
+    if {ROCKSDB, OURS} <= set(options.engines):
+        result |= {f"{kind}_ratio": measure.ratio(first[kind][OURS], first[kind][ROCKSDB]) for kind in KINDS}
     return {
         **result,
         "median_ms": first["start"],
         "restart_median_ms": first["restart"],
-        "start_call_ms": medians("start", "start_call_ms"),
-        "restart_call_ms": medians("restart", "start_call_ms"),
-        "first_batch_ms": medians("start", "batch_ms"),
-        "spread": {name: measure.spread(values) for name, values in part("start", "first_row_ms").items()},
-        "series_ms": part("start", "first_row_ms"),
-        "series_restart_ms": part("restart", "first_row_ms"),
-        "starts": options.starts,
-        "warmup": options.warmup,
-        "rows": options.rows,
-        "keys": options.keys,
-        "seed": options.seed,
-        "commit": options.commit,
-        "machine": measure.machine(),
-        "versions": measure.versions(),
+        "start_call_ms": calls["start"],
+        "restart_call_ms": calls["restart"],
+        "first_batch_ms": each(measure.median, series_of(starts["start"], "batch_ms")),
+        "spread": each(measure.spread, series["start"]),
+        "series_ms": series["start"],
+        "series_restart_ms": series["restart"],
+        **facts(options, "starts", "warmup", "rows", "keys", "seed", "commit"),
     }

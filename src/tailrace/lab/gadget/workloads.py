@@ -11,15 +11,8 @@ from typing import Any
 
 from tailrace.errors import TailraceError
 from tailrace.lab.gadget.operators.continuous import Aggregation, ContinuousJoin, IntervalJoin
-from tailrace.lab.gadget.operators.sessions import SessionHolistic, SessionIncremental
-from tailrace.lab.gadget.operators.windows import (
-    SlidingHolistic,
-    SlidingIncremental,
-    SlidingJoin,
-    TumblingHolistic,
-    TumblingIncremental,
-    TumblingJoin,
-)
+from tailrace.lab.gadget.operators.sessions import Sessions
+from tailrace.lab.gadget.operators.windows import HolisticWindows, IncrementalWindows
 
 SECOND = 1_000_000
 
@@ -59,46 +52,39 @@ class Workload:
 
 _UPDATE, _APPEND = "read-modify-write", "append"
 
+Operator = Callable[[Parameters], Any]
+
+
+def _tumbling(kind: Callable[[int, int, int], Any]) -> Operator:
+    return lambda p: kind(p.window, p.window, p.lateness)
+
+
+def _sliding(kind: Callable[[int, int, int], Any]) -> Operator:
+    return lambda p: kind(p.window, p.slide, p.lateness)
+
+
+def _session(holistic: bool) -> Operator:
+    return lambda p: Sessions(p.gap, holistic, p.lateness)
+
+
+def _interval_join(p: Parameters) -> IntervalJoin:
+    return IntervalJoin(p.lower, p.upper, p.bucket)
+
+
+_VALUES, _LISTS = IncrementalWindows, HolisticWindows
 _ALL = (
-    Workload(
-        "tumbling-incremental", "Tumbling-Incr", "tumbling.keyed.incremental", 1, _UPDATE,
-        lambda p: TumblingIncremental(p.window, p.lateness),
-    ),
-    Workload(
-        "sliding-incremental", "Sliding-Incr", "sliding.keyed.incremental", 1, _UPDATE,
-        lambda p: SlidingIncremental(p.window, p.slide, p.lateness),
-    ),
-    Workload(
-        "session-incremental", "Session-Incr", "session.incremental", 1, _UPDATE,
-        lambda p: SessionIncremental(p.gap, p.lateness),
-    ),
-    Workload(
-        "tumbling-holistic", "Tumbling-Hol", "tumbling.keyed.holistic", 1, _APPEND,
-        lambda p: TumblingHolistic(p.window, p.lateness),
-    ),
-    Workload(
-        "sliding-holistic", "Sliding-Hol", "sliding.keyed.holistic", 1, _APPEND,
-        lambda p: SlidingHolistic(p.window, p.slide, p.lateness),
-    ),
-    Workload(
-        "session-holistic", "Session-Hol", "session.holistic", 1, _APPEND,
-        lambda p: SessionHolistic(p.gap, p.lateness),
-    ),
-    Workload(
-        "tumbling-join", "Tumbling-Join", "join.tumbling", 2, _APPEND,
-        lambda p: TumblingJoin(p.window, p.lateness),
-    ),
-    Workload(
-        "sliding-join", "Sliding-Join", "join.sliding", 2, _APPEND,
-        lambda p: SlidingJoin(p.window, p.slide, p.lateness),
-    ),
-    Workload(
-        "interval-join", "Join-Interval", "join.interval", 2, _UPDATE,
-        lambda p: IntervalJoin(p.lower, p.upper, p.bucket),
-    ),
+    Workload("tumbling-incremental", "Tumbling-Incr", "tumbling.keyed.incremental", 1, _UPDATE, _tumbling(_VALUES)),
+    Workload("sliding-incremental", "Sliding-Incr", "sliding.keyed.incremental", 1, _UPDATE, _sliding(_VALUES)),
+    Workload("session-incremental", "Session-Incr", "session.incremental", 1, _UPDATE, _session(holistic=False)),
+    Workload("tumbling-holistic", "Tumbling-Hol", "tumbling.keyed.holistic", 1, _APPEND, _tumbling(_LISTS)),
+    Workload("sliding-holistic", "Sliding-Hol", "sliding.keyed.holistic", 1, _APPEND, _sliding(_LISTS)),
+    Workload("session-holistic", "Session-Hol", "session.holistic", 1, _APPEND, _session(holistic=True)),
+    Workload("tumbling-join", "Tumbling-Join", "join.tumbling", 2, _APPEND, _tumbling(_LISTS)),
+    Workload("sliding-join", "Sliding-Join", "join.sliding", 2, _APPEND, _sliding(_LISTS)),
+    Workload("interval-join", "Join-Interval", "join.interval", 2, _UPDATE, _interval_join),
     Workload("continuous-join", "Join-Cont", "continuous.join", 2, _UPDATE, lambda p: ContinuousJoin()),
     Workload("aggregation", "Aggregation", "continuous.aggregation", 1, _UPDATE, lambda p: Aggregation()),
-)  # fmt: skip
+)
 
 WORKLOADS: dict[str, Workload] = {one.name: one for one in _ALL}
 _SUFFIX = "-all"

@@ -134,22 +134,20 @@ def _numbers(panel: Panel) -> str:
 
 def _commits(panel: Panel) -> str:
     """The percentiles of ``bench commit``, query by query, the paper's beside them."""
-    rows = percentile_rows(panel.newest.summary)
-    cells = [
-        ["" if cell is None else number(cell) if isinstance(cell, float | int) else _one_line(cell) for cell in row]
-        for row in rows
-    ]
-    return _table(list(HEADS), cells, numeric=range(2, len(HEADS))) if rows else ""
+    return _percentiles(HEADS, percentile_rows(panel.newest.summary))
 
 
 def _prefetch(panel: Panel) -> str:
     """The percentiles of ``bench prefetch``, workload by workload."""
-    rows = prefetch_rows(panel.newest.summary)
+    return _percentiles(PREFETCH_HEADS, prefetch_rows(panel.newest.summary))
+
+
+def _percentiles(heads: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -> str:
     cells = [
         ["" if cell is None else number(cell) if isinstance(cell, float | int) else _one_line(cell) for cell in row]
         for row in rows
     ]
-    return _table(list(PREFETCH_HEADS), cells, numeric=range(2, len(PREFETCH_HEADS))) if rows else ""
+    return _table(list(heads), cells, numeric=range(2, len(heads))) if rows else ""
 
 
 def _one_line(text: str) -> str:

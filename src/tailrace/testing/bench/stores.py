@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -204,6 +204,22 @@ class _Store(Generic[_AnyStore]):
         self.close()
 
 
+def _row_values(schema: pa.Schema, keys: Sequence[str]) -> list[tuple[Merge, DataType]]:
+    """What is kept of a row beside its key, as it is."""
+    return [(Merge.ROW, _type(schema, name)) for name in schema.names if name not in keys]
+
+
+def _placement(folder: str, memory_bytes: int, threads: int) -> dict[str, Any]:
+    """What the stores of rows share: one holder of all shards, one epoch to undo."""
+    return {
+        "shard_count": SHARDS,
+        "memory_bytes": memory_bytes,
+        "folder": folder,
+        "threads": threads,
+        "undo_epochs": 1,
+    }
+
+
 class AppendUnaligned(_Store[AppendUnalignedStore]):
     """AUR: rows are appended to the list of their key and window, and lists are taken one by one."""
 
@@ -219,15 +235,11 @@ class AppendUnaligned(_Store[AppendUnalignedStore]):
         instances: int = 2,
         threads: int = 2,
     ) -> None:
-        super().__init__(schema, keys, [(Merge.ROW, _type(schema, name)) for name in schema.names if name not in keys])
+        super().__init__(schema, keys, _row_values(schema, keys))
         self._store = AppendUnalignedStore(
             self.layout,
             range(SHARDS),
-            shard_count=SHARDS,
-            memory_bytes=memory_bytes,
-            folder=folder,
-            threads=threads,
-            undo_epochs=1,
+            **_placement(folder, memory_bytes, threads),
             tuning=Tuning(read_batch_ratio, max_space_amplification),
             instances=instances,
         )
@@ -275,16 +287,8 @@ class AppendAligned(_Store[AppendAlignedStore]):
     def __init__(
         self, schema: pa.Schema, keys: Sequence[str], *, folder: str, memory_bytes: int, threads: int = 2
     ) -> None:
-        super().__init__(schema, keys, [(Merge.ROW, _type(schema, name)) for name in schema.names if name not in keys])
-        self._store = AppendAlignedStore(
-            self.layout,
-            range(SHARDS),
-            shard_count=SHARDS,
-            memory_bytes=memory_bytes,
-            folder=folder,
-            threads=threads,
-            undo_epochs=1,
-        )
+        super().__init__(schema, keys, _row_values(schema, keys))
+        self._store = AppendAlignedStore(self.layout, range(SHARDS), **_placement(folder, memory_bytes, threads))
 
     def prepared(self, rows: pa.RecordBatch, windows: np.ndarray) -> Prepared:
         return self._sorted(self._packed(rows, windows, values=True))

@@ -19,8 +19,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,9 @@ from tailrace.lab.bench import measure
 from tailrace.lab.bench.commit.buffering import Buffering
 from tailrace.lab.bench.commit.numbers import Measured, result
 from tailrace.lab.bench.commit.targets import TARGETS, SlowStore, Target, slow_store
-from tailrace.lab.bench.rmw import ONE_PIECE_A_CORE, Report
-from tailrace.lab.bench.turns import in_turns
+from tailrace.lab.bench.comparison import NO_EMPTY_BATCHES, Report, facts, in_turns
+from tailrace.lab.bench.options import CommitOptions
+from tailrace.lab.engines.group import EngineGroup, ask_all
 from tailrace.lab.engines.process import EngineProcess
 from tailrace.lab.registry import OURS, Bench, UnknownNameError, Value, register
 from tailrace.lab.run import read_emitted
@@ -46,7 +46,6 @@ from tailrace.lab.workloads.traffic.workload import StreamQuery, further_answer,
 
 QUERIES = {query.name: query for query in (LR2, LR4, CM1, CM2)}
 
-_CONFS = {**ONE_PIECE_A_CORE, "spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 _FURTHER = 4
 """Batches whose rows are checked: in twelve seconds, windows of every query end."""
 
@@ -67,53 +66,35 @@ register(
 )
 
 
-@dataclass(frozen=True)
-class CommitOptions:
-    queries: tuple[str, ...] = tuple(QUERIES)
-    targets: tuple[str, ...] = tuple(TARGETS)
-    batches: int = 36
-    """Rounds measured."""
-    warmup: int = 20
-    """Rounds before that, in which all targets run side by side."""
-    rate: int = 1_500
-    batch_s: int = traffic.BATCH_S
-    store: str = "proxy"
-    latency_ms: float = 50
-    mb_per_s: float = 20
-    deadline_s: float = 3
-    """Of ``buffered``."""
-    trigger_s: float = 0
-    gap_s: float = 0.1
-    """Between two targets, so that what one does behind its batch is not in the next one's time."""
-    turn: int = 1
-    sink: str = "noop"
-    seed: int = 1
-    check: bool = True
-    given: tuple[str, ...] = ()
-    """Parameters of the workloads, as ``name=value``."""
-    confs: Mapping[str, str] = field(default_factory=dict)
-
-    def values_of(self, query: str) -> dict[str, Value]:
-        """A parameter that only the other family of queries has is left out."""
-        workload = registry.workload(query)
-        known = {name for each in self.queries for name in registry.workload(each).parameters}
-        mine = [text for text in self.given if text.partition("=")[0] in workload.parameters]
-        workload.values(text for text in self.given if text.partition("=")[0] not in known)  # raises where there is one
-        return {**workload.values(mine), "rate": self.rate}
+def values_of(options: CommitOptions, query: str) -> dict[str, Value]:
+    """A parameter that only the other family of queries has is left out."""
+    workload = registry.workload(query)
+    known = {name for each in options.queries for name in registry.workload(each).parameters}
+    mine = [text for text in options.given if text.partition("=")[0] in workload.parameters]
+    workload.values(text for text in options.given if text.partition("=")[0] not in known)  # raises where there is one
+    return {**workload.values(mine), "rate": options.rate}
 
 
-def check_names(queries: tuple[str, ...], targets: tuple[str, ...], store: str) -> None:
-    """Raises where something is unknown or cannot be had, before anything is started."""
-    for what, names, known in (("query", queries, QUERIES), ("target", targets, TARGETS)):
+def with_targets(options: CommitOptions) -> CommitOptions:
+    """The options with all targets that their store can serve, where none are named.
+
+    Raises where something is unknown or cannot be had, before anything is started.
+    """
+    able = tuple(name for name, target in TARGETS.items() if options.store == "proxy" or not target.remote_logs)
+    options = replace(options, targets=options.targets or able)
+    for what, names, known in (("query", options.queries, QUERIES), ("target", options.targets, TARGETS)):
         for name in names:
             if name not in known:
                 raise UnknownNameError(f"no {what} is called {name!r}; there are {', '.join(known)}")
-    foreign = [name for name in targets if TARGETS[name].remote_logs]
-    if store != "proxy" and foreign:
+    foreign = [name for name in options.targets if name not in able]
+    if foreign:
         raise UnknownNameError(f"{foreign[0]} needs a store that Spark can write to: --store proxy, or leave it out")
+    values_of(options, options.queries[0])
+    return options
 
 
 def run_commit(options: CommitOptions, work: Path, report: Report) -> dict[str, Any]:
+    options = with_targets(options)
     steps = options.warmup + options.batches + 1
     measured: dict[str, Measured] = {}
     with slow_store(options.store, work, options.latency_ms, options.mb_per_s) as store:
@@ -127,24 +108,10 @@ def run_commit(options: CommitOptions, work: Path, report: Report) -> dict[str, 
     report("done", steps * len(options.queries), steps * len(options.queries))
     return {
         **result(measured),
-        "rate": options.rate,
-        "batches": options.batches,
-        "warmup": options.warmup,
-        "batch_s": options.batch_s,
-        "store": options.store,
-        "latency_ms": options.latency_ms,
-        "mb_per_s": options.mb_per_s,
-        "deadline_s": options.deadline_s,
-        "trigger_s": options.trigger_s,
-        "turn": options.turn,
-        "gap_s": options.gap_s,
-        "sink": options.sink,
-        "seed": options.seed,
         "given": " ".join(options.given),
         "queries": ",".join(options.queries),
-        "answers_equal": True if options.check else None,
-        "machine": measure.machine(),
-        "versions": measure.versions(),
+        **facts(options, "rate", "batches", "warmup", "batch_s", "store", "latency_ms", "mb_per_s", "deadline_s"),
+        **{name: getattr(options, name) for name in ("trigger_s", "turn", "gap_s", "sink", "seed")},
         "confs": next(iter(measured.values())).confs,
     }
 
@@ -230,20 +197,17 @@ class Runner:
 def _run_query(
     query: StreamQuery, options: CommitOptions, store: SlowStore, work: Path, tell: Callable[[str, int], None]
 ) -> Measured:
-    values = options.values_of(query.name)
+    values = values_of(options, query.name)
     stream = Stream(query, values, options.seed, work / "events")
-    confs = {**_CONFS, **options.confs}
+    confs = {**NO_EMPTY_BATCHES, **options.confs}
     tell("starting the engines", 0)
-    with ExitStack() as running:
+    with EngineGroup() as group:
         runners = {}
         for name in options.targets:
-            engine = store.start(TARGETS[name], query.name, work, confs, values)
-            running.callback(engine.close)
+            engine = group.add(store.start(TARGETS[name], query.name, work, confs, values))
             runners[name] = Runner(TARGETS[name], engine, stream, options)
-        running.push(lambda kind, *_: kind is not None and _kill(runners))
-        for runner in runners.values():
-            runner.engine.wait_ready()
-        _ask_all(runners, "start", lambda name: {"sink": options.sink, "out": str(work / name / "rows")})
+        group.wait_ready()
+        ask_all(_engines(runners), "start", lambda name: {"sink": options.sink, "out": str(work / name / "rows")})
         for number in range(options.warmup):
             tell("warming up", number)
             _batch_each(runners)
@@ -304,11 +268,11 @@ def _timeline(runner: Runner) -> list[Any]:
 
 def _check(query: StreamQuery, runners: Mapping[str, Runner], values: Mapping[str, Value], out: Path) -> int:
     """Side by side: nothing is measured any more. Gives how many rows were compared."""
-    _ask_all(runners, "stop")
-    _ask_all(runners, "start", lambda name: {"sink": "parquet", "out": str(out / name)})
+    ask_all(_engines(runners), "stop")
+    ask_all(_engines(runners), "start", lambda name: {"sink": "parquet", "out": str(out / name)})
     for _ in range(_FURTHER):
         _batch_each(runners)
-    _ask_all(runners, "stop")
+    ask_all(_engines(runners), "stop")
     checked = 0
     for name, runner in runners.items():
         # Spark closes windows by what was seen before a batch.
@@ -321,13 +285,8 @@ def _check(query: StreamQuery, runners: Mapping[str, Runner], values: Mapping[st
     return checked
 
 
-def _ask_all(
-    runners: Mapping[str, Runner], do: str, arguments: Callable[[str], dict[str, str]] = lambda name: {}
-) -> None:
-    for name, runner in runners.items():
-        runner.engine.send(do, **arguments(name))
-    for runner in runners.values():
-        runner.engine.answer()
+def _engines(runners: Mapping[str, Runner]) -> dict[str, EngineProcess]:
+    return {name: runner.engine for name, runner in runners.items()}
 
 
 def _batch_each(runners: Mapping[str, Runner]) -> None:
@@ -336,12 +295,6 @@ def _batch_each(runners: Mapping[str, Runner]) -> None:
         runner.send()
     for runner in runners.values():
         runner.answer()
-
-
-def _kill(runners: Mapping[str, Runner]) -> bool:
-    for runner in runners.values():
-        runner.engine.kill()  # a failed or interrupted run has nothing to wait for
-    return False
 
 
 def _less(after: float | None, before: float | None) -> float | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -22,6 +21,7 @@ import pyarrow as pa
 
 from tailrace.lab import registry
 from tailrace.lab.bench import measure
+from tailrace.lab.bench.comparison import NO_EMPTY_BATCHES, Report, batch_with_cpu, facts, in_turns
 from tailrace.lab.bench.prefetch.numbers import (
     Measured,
     batch_of,
@@ -35,8 +35,7 @@ from tailrace.lab.bench.prefetch.numbers import (
 )
 from tailrace.lab.bench.prefetch.options import PrefetchOptions
 from tailrace.lab.bench.prefetch.workloads import Case, Mode
-from tailrace.lab.bench.rmw import ONE_PIECE_A_CORE, Report
-from tailrace.lab.bench.turns import in_turns
+from tailrace.lab.engines.group import EngineGroup
 from tailrace.lab.engines.process import ONLY, EngineProcess
 from tailrace.lab.registry import OURS, Bench, Settings, Workload, register
 from tailrace.lab.run import read_emitted
@@ -51,11 +50,7 @@ _JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 time, in one batch more and in another less. A query that has run for a day has that behind it; here the first
 compiler's code, which is slower and soon done, stands for it, in all sessions alike. With as much room for it as the
 JVM has by default for both: with what it has for one (48 MB) four queries fill it, and Spark ends."""
-_CONFS = {
-    **ONE_PIECE_A_CORE,
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    "spark.driver.extraJavaOptions": _JVM,
-}
+_CONFS = {**NO_EMPTY_BATCHES, "spark.driver.extraJavaOptions": _JVM}
 _FURTHER = 4
 """Batches whose rows are checked."""
 
@@ -128,12 +123,10 @@ class Runner:
         self._before = totals(told)
 
     def _batch(self, path: str) -> dict[str, Any]:
-        cpu_s = self.engine.cpu_s()
-        told = self.ask("batch", file=path)
-        after = self.engine.cpu_s()
-        made = batch_of(told, self._before)
-        self._before = totals(told)
-        return {**made, "cpu_ms": None if cpu_s is None or after is None else round((after - cpu_s) * 1e3)}
+        report = batch_with_cpu(lambda: self.ask("batch", file=path), self.engine)
+        batch = batch_of(report, self._before)
+        self._before = totals(report)
+        return {**batch, "cpu_ms": report["cpu_ms"]}
 
 
 def _run_case(
@@ -150,17 +143,14 @@ def _run_case(
 
     tell("starting", 0)
     settings = Settings(one.rows, one.rows, options.seed, dict(one.values))
-    with workload.serving(settings) as serving, ExitStack() as running:
+    with workload.serving(settings) as serving, EngineGroup() as group:
         environment = {**serving, **options.environment_of(one)}
-        engines: list[EngineProcess] = []
 
         def process(engine: str, ways: Mapping[str, Mapping[str, str]] | None = None) -> EngineProcess:
             confs = {**_CONFS, **options.confs}
-            made = EngineProcess(one.workload, engine, work, confs, one.values, environment=environment, ways=ways)
-            running.callback(made.close)
-            running.push(lambda failed, *_: failed is not None and _kill(made))
-            engines.append(made)
-            return made
+            return group.add(
+                EngineProcess(one.workload, engine, work, confs, one.values, environment=environment, ways=ways)
+            )
 
         ours = {name: options.options_of(mode, memory_bytes) for name, mode in modes.items() if mode.engine == OURS}
         session = process(OURS, ours) if ours else None
@@ -170,8 +160,7 @@ def _run_case(
             else Runner(mode, process(mode.engine), ONLY)
             for name, mode in modes.items()
         }
-        for each in engines:
-            each.wait_ready()
+        group.wait_ready()
         for name, runner in runners.items():
             runner.ask("start", sink=options.sink, out=str(work / "rows" / name))
         fill = -(-one.fill_events // one.fill_rows)
@@ -255,11 +244,6 @@ def _batch_each(runners: Mapping[str, Runner], path: str) -> None:
         runner.told()
 
 
-def _kill(engine: EngineProcess) -> bool:
-    engine.kill()  # a failed or interrupted run has nothing to wait for
-    return False
-
-
 def _result(options: PrefetchOptions, measured: Mapping[str, Measured]) -> dict[str, Any]:
     found = result(measured)
     times = series(measured.values())
@@ -292,19 +276,12 @@ def _result(options: PrefetchOptions, measured: Mapping[str, Measured]) -> dict[
         "jvm": {**_CONFS, **options.confs}["spark.driver.extraJavaOptions"],
         "all_in_cache": options.all_in_cache,
         "batches": options.turns * options.counted,
-        "turn": options.turn,
-        "warmup": options.warmup,
-        "sink": options.sink,
-        "seed": options.seed,
-        "commit": options.commit,
         "given": " ".join(options.given),
+        **facts(options, "turn", "warmup", "sink", "seed", "commit"),
         "values": {
             name: {**one.case.values, "rows": one.case.rows, "memory_bytes": one.memory_bytes}
             for name, one in measured.items()
         },
-        "answers_equal": True if options.check else None,
-        "machine": measure.machine(),
-        "versions": measure.versions(),
         "confs": next(iter(measured.values())).confs,
     }
 

@@ -25,9 +25,9 @@ from pyspark.sql import DataFrame
 import tailrace as tr
 from tailrace.lab import registry
 from tailrace.lab.bench import measure
+from tailrace.lab.bench.comparison import NO_EMPTY_BATCHES, Report
 from tailrace.lab.bench.prefetch.numbers import batch_of, hit_ratio, lookaheads, totals
 from tailrace.lab.bench.prefetch.slow_table import SlowTable, value_of
-from tailrace.lab.bench.rmw import ONE_PIECE_A_CORE, Report
 from tailrace.lab.engines.process import EngineProcess
 from tailrace.lab.registry import OURS, Batch, Bench, Files, Parameter, Settings, Value, Workload, register
 from tailrace.lab.run import read_emitted
@@ -39,8 +39,7 @@ FEED = "events"
 _STEPS = 3
 _FURTHER = 2
 _CONFS = {
-    **ONE_PIECE_A_CORE,
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    **NO_EMPTY_BATCHES,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100",  # so that a step passes rows on before it has seen them all
 }
 PHASES = ("keys as they are", "the first step makes others of them", "the table becomes fast")

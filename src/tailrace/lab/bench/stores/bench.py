@@ -27,7 +27,8 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.lab.bench import measure
-from tailrace.lab.bench.rmw import Report
+from tailrace.lab.bench.comparison import Report, facts, in_turns
+from tailrace.lab.bench.options import StoreOptions
 from tailrace.lab.bench.stores import traces as store_traces
 from tailrace.lab.bench.stores.players import (
     RECORD_COLUMNS,
@@ -40,7 +41,6 @@ from tailrace.lab.bench.stores.players import (
     WindowPlayer,
     check,
 )
-from tailrace.lab.bench.turns import in_turns
 from tailrace.lab.registry import Bench, Ratio, register
 from tailrace.testing.bench.stores import AppendAligned, AppendUnaligned, Costs, ReadModifyWrite, Taken
 
@@ -78,25 +78,6 @@ register(
         ),
     )
 )
-
-
-@dataclass(frozen=True)
-class StoreOptions:
-    sweeps: tuple[str, ...] = SWEEPS
-    rate: int = 10_000
-    """Events of a second of event time."""
-    batch: int = 10_000
-    """Events of an epoch; 46 of 50 are bids."""
-    window_s: int = 100
-    """Gap of sessions; the window sweep has lengths that are multiples of it."""
-    factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
-    memory_bytes: int = 4 << 20
-    rounds: int = 5
-    seed: int = 1
-
-    def epochs(self, seconds: float) -> int:
-        """How many it takes for so many seconds of event time."""
-        return max(1, round(seconds * self.rate / self.batch))
 
 
 @dataclass
@@ -313,15 +294,8 @@ def _result(options: StoreOptions, found: dict[str, Sweep]) -> dict[str, Any]:
         "median_ms": {name: measure.median(each) for name, each in series.items()},
         "spread": {name: measure.spread(each) for name, each in series.items()},
         "series_ms": series,
-        "rate": options.rate,
-        "batch": options.batch,
-        "window_s": options.window_s,
-        "memory_bytes": options.memory_bytes,
-        "rounds": options.rounds,
-        "seed": options.seed,
+        **facts(options, "rate", "batch", "window_s", "memory_bytes", "rounds", "seed"),
         "answers_equal": True,
-        "machine": measure.machine(),
-        "versions": measure.versions(),
     }
 
 

@@ -199,14 +199,8 @@ def new_machine(task, in_list, previous, slot, end):
     task.list_of[machine] = in_list
     task.before[machine] = previous
     task.after[machine] = following
-    if previous == NOTHING:
-        task.first[in_list] = machine
-    else:
-        task.after[previous] = machine
-    if following == NOTHING:
-        task.last[in_list] = machine
-    else:
-        task.before[following] = machine
+    _link(task, in_list, previous, machine)
+    _link(task, in_list, machine, following)
     task.slot[machine] = slot
     task.end[machine] = end
     task.count[machine] = 0
@@ -221,18 +215,23 @@ def new_machine(task, in_list, previous, slot, end):
 
 
 @compiled
+def _link(task, in_list, one, next_one):
+    """Makes two machines neighbours. NOTHING stands for the list's end on that side."""
+    if one == NOTHING:
+        task.first[in_list] = next_one
+    else:
+        task.after[one] = next_one
+    if next_one == NOTHING:
+        task.last[in_list] = one
+    else:
+        task.before[next_one] = one
+
+
+@compiled
 def drop(task, machine):
     """Takes a machine out of its list: it gets no more events, and does not end any more."""
     in_list = task.list_of[machine]
-    previous, following = task.before[machine], task.after[machine]
-    if previous == NOTHING:
-        task.first[in_list] = following
-    else:
-        task.after[previous] = following
-    if following == NOTHING:
-        task.last[in_list] = previous
-    else:
-        task.before[following] = previous
+    _link(task, in_list, task.before[machine], task.after[machine])
     task.list_of[machine] = NOTHING
     if task.end[machine] == NEVER:
         _free(task, machine)  # the vIndex does not know it

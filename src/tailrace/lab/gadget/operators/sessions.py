@@ -43,7 +43,7 @@ def write_metadata(task, metadata):
 
 
 @compiled
-def session_incremental(self, task, event, metadata):
+def update_value(self, task, event, metadata):
     get(task, metadata)
     own, absorbed, changed = find_session(self, task, event, metadata)
     if own == NOTHING:
@@ -64,7 +64,7 @@ def session_incremental(self, task, event, metadata):
 
 
 @compiled
-def session_holistic(self, task, event, metadata):
+def add_to_list(self, task, event, metadata):
     get(task, metadata)
     own, absorbed, changed = find_session(self, task, event, metadata)
     if own == NOTHING:
@@ -115,29 +115,19 @@ def close_session(task, own):
     write_metadata(task, metadata)  # when its timer is done
 
 
-class SessionIncremental(NamedTuple):
+class Sessions(NamedTuple):
     gap: int
+    holistic: bool
     lateness: int = 0
 
     def assign_state_machines(self, task, event):
         assign(task, machine_at(task, event.key, METADATA, NEVER))
 
     def run(self, task, event, metadata):
-        session_incremental(self, task, event, metadata)
-
-    def terminate(self, task, own):
-        close_session(task, own)
-
-
-class SessionHolistic(NamedTuple):
-    gap: int
-    lateness: int = 0
-
-    def assign_state_machines(self, task, event):
-        assign(task, machine_at(task, event.key, METADATA, NEVER))
-
-    def run(self, task, event, metadata):
-        session_holistic(self, task, event, metadata)
+        if self.holistic:
+            add_to_list(self, task, event, metadata)
+        else:
+            update_value(self, task, event, metadata)
 
     def terminate(self, task, own):
         close_session(task, own)

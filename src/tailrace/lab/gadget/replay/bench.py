@@ -1,8 +1,8 @@
 """``tailrace gadget bench``: every workload on every store, one access and one micro-batch at a time.
 
-Stores take turns, round by round (`lab.turns`), each time on a fresh store, and medians count: what the machine does
-besides then meets all of them. Every answer of every pass is checked against the trace. A pass has the same accesses
-for all stores, but ends early where it takes longer than ``seconds``: its beginning is then what counts.
+Stores take turns, round by round (`comparison.in_turns`), each time on a fresh store, and medians count: what the
+machine does besides then meets all of them. Every answer of every pass is checked against the trace. A pass has the
+same accesses for all stores, but ends early where it takes longer than ``seconds``: its beginning is then what counts.
 
 Of Tailrace's stores, all three do every workload; ``chosen`` is the one that the plan of a query would take.
 
@@ -12,7 +12,7 @@ to the system now and then, and whichever store comes next pays for new pages: m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 
 from tailrace.errors import TailraceError
 from tailrace.lab.bench import measure
-from tailrace.lab.bench.turns import in_turns
+from tailrace.lab.bench.comparison import Report, facts, in_turns
 from tailrace.lab.gadget.generate import trace_of
 from tailrace.lab.gadget.replay.prepared import prepare
 from tailrace.lab.gadget.replay.replay import BATCH, How, Latencies, Pass, harness_ns, latencies, opened, throughput
@@ -35,8 +35,6 @@ MODES = ("batch", "scalar")
 OURS = tuple(one.name for one in TAILRACE)
 _WINDOWS = ("tumbling-holistic", "sliding-holistic", "tumbling-join", "sliding-join")
 _LISTS = ("session-holistic", "interval-join", "continuous-join")
-
-Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -201,17 +199,9 @@ def _result(
         "series_ms": {  # milliseconds of a million accesses in batch mode, workload after workload
             store: [round(1e9 / table["batch"][name][store], 3) for name in options.workloads] for store in memory
         },
-        "source": options.source,
-        "accesses": options.accesses,
-        "scalar_accesses": options.scalar_accesses,
         "batch_accesses": options.batch,
-        "value_bytes": options.value_bytes,
-        "memory_bytes": options.memory_bytes,
-        "rounds": options.rounds,
-        "seed": options.seed,
+        **facts(options, "source", "accesses", "scalar_accesses", "value_bytes", "memory_bytes", "rounds", "seed"),
         "answers_equal": True,
-        "machine": measure.machine(),
-        "versions": measure.versions(),
     }
 
 

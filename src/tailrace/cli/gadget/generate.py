@@ -1,8 +1,6 @@
 """``tailrace gadget generate``, ``ycsb``, ``import``, ``workloads``: traces of state accesses.
 
 See docs/explanation/gadget.md.
-
-``gadget_app`` is the group; its other commands are in ``gadget_analysis`` and ``gadget_bench``.
 """
 
 from __future__ import annotations
@@ -15,20 +13,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.cli.app import app, err, out
+from tailrace.cli.app import err, out
+from tailrace.cli.app import gadget as gadget_app
 from tailrace.cli.console import progress_bar
 from tailrace.cli.options import Seed
 
 if TYPE_CHECKING:
     from tailrace.lab.gadget.settings.config import Config
     from tailrace.lab.gadget.traces.trace import Trace
-
-gadget_app = typer.Typer(
-    help="Measure any state store with the access patterns of streaming operators.",
-    epilog="Examples:  tailrace gadget workloads  ·  tailrace gadget generate tumbling-incremental --out trace.parquet",
-    no_args_is_help=True,
-)
-app.add_typer(gadget_app, name="gadget")
 
 TraceOut = Annotated[Path, typer.Option("--out", help="The trace to write.", dir_okay=False)]
 _BOTH = ("first.event.generator.", "second.event.generator.")

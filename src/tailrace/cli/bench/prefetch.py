@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from tailrace.cli.app import bench
-from tailrace.cli.console import give, progress_bar, show_table, work_folder
-from tailrace.cli.options import Commit, Conf, OutFile, Records, Seed, Work, spark_confs
+from tailrace.cli.bench.command import Measurement, measure
+from tailrace.cli.options import Commit, Conf, OutFile, Records, Seed, Work, count_of, names_of, spark_confs
 
 
 @bench.command(
@@ -20,7 +20,7 @@ def prefetch(
     engines: Annotated[
         str | None,
         typer.Option(
-            help="Ways to bring cold state into memory; spark-rocksdb beside them, for its throughput.",
+            help="Ways to bring spilled state into memory; spark-rocksdb beside them, for its throughput.",
             show_default="lru,clock,async-io,hints",
         ),
     ] = None,
@@ -54,7 +54,9 @@ def prefetch(
     quick: Annotated[
         bool, typer.Option("--quick", help="Small: three engines, about two minutes, no numbers to go by.")
     ] = False,
-    sink: Annotated[str, typer.Option(help="Where rows go, for all engines alike: noop, collect or parquet.")] = "noop",
+    sink: Annotated[
+        Literal["collect", "parquet", "noop"], typer.Option(help="Where rows go, for all engines alike.")
+    ] = "noop",
     seed: Seed = 1,
     check: Annotated[bool, typer.Option(help="Compare every engine's rows with the oracle's at the end.")] = True,
     given: Annotated[
@@ -70,55 +72,43 @@ def prefetch(
 
     Five workloads, one after the other, state 12 times the memory, a millisecond a read. About 35 minutes on two cores.
     """
-    from tailrace.lab import catalog, registry  # lazy: see LAZY
     from tailrace.lab.bench.prefetch import bench as prefetch_bench  # lazy: see LAZY
     from tailrace.lab.bench.prefetch import options as asked  # lazy: see LAZY
     from tailrace.lab.bench.prefetch.moving import MovingOptions, run_moving  # lazy: see LAZY
     from tailrace.lab.bench.prefetch.numbers import tables  # lazy: see LAZY
-    from tailrace.lab.bench.sinks import SINKS  # lazy: see LAZY
-    from tailrace.lab.records.bench_record import end_bench  # lazy: see LAZY
-    from tailrace.lab.records.record import Recording  # lazy: see LAZY
+    from tailrace.lab.registry import ParameterError  # lazy: see LAZY
 
-    catalog.load()
-    if sink not in SINKS:
-        raise typer.BadParameter(f"no sink is called {sink!r}; there are {', '.join(SINKS)}", param_hint="--sink")
     small = asked.QUICK if quick else asked.PrefetchOptions()
     if moving:
-        recording = Recording("bench", "prefetch-moving")
-        with work_folder(work) as folder, progress_bar() as report:
-            result = run_moving(MovingOptions(quick=quick, seed=seed, confs=spark_confs(conf)), folder, report)
-        show_table("where hints came from", {"batches": result["lookaheads"]})
-        give(result, out_file, end_bench(recording, result), records)
+        changed = MovingOptions(quick=quick, seed=seed, confs=spark_confs(conf))
+        shown = Measurement(run_moving, lambda found: {"where hints came from": {"batches": found["lookaheads"]}})
+        measure(lambda _: shown, changed, "prefetch-moving", out_file, records, work)
         return
     try:
-        options = asked.PrefetchOptions(
-            workloads=_names(chosen),
-            modes=small.modes if engines is None else _names(engines),
-            memory_bytes=small.memory_bytes if memory is None else registry.count(memory),
-            turns=small.turns if turns is None else turns,
-            turn=small.turn if turn is None else turn,
-            warmup=small.warmup if warmup is None else warmup,
-            read_ms=latency,
-            depth=depth,
-            all_in_cache=all_in_cache,
-            sweeps=asked.sweeps_of(sweep or ()),
-            sink=sink,
-            seed=seed,
-            check=check,
-            given=tuple(given or ()),
-            confs=spark_confs(conf),
-            commit=commit,
-        )
+        sweeps = asked.sweeps_of(sweep or ())
+    except ParameterError as error:
+        raise typer.BadParameter(str(error), param_hint="--sweep") from error
+    options = asked.PrefetchOptions(
+        workloads=names_of(chosen, (), "--workloads"),
+        modes=small.modes if engines is None else names_of(engines, (), "--engines"),
+        memory_bytes=small.memory_bytes if memory is None else count_of(memory, "--memory"),
+        turns=small.turns if turns is None else turns,
+        turn=small.turn if turn is None else turn,
+        warmup=small.warmup if warmup is None else warmup,
+        read_ms=latency,
+        depth=depth,
+        all_in_cache=all_in_cache,
+        sweeps=sweeps,
+        sink=sink,
+        seed=seed,
+        check=check,
+        given=tuple(given or ()),
+        confs=spark_confs(conf),
+        commit=commit,
+    )
+
+    def plan(options: asked.PrefetchOptions) -> Measurement:
         asked.check_names(options)
-    except (registry.UnknownNameError, registry.ParameterError) as error:
-        raise typer.BadParameter(str(error)) from error
-    recording = Recording("bench", "prefetch")
-    with work_folder(work) as folder, progress_bar() as report:
-        result = prefetch_bench.run_prefetch(options, folder, report)
-    for title, columns in tables(result).items():
-        show_table(title, columns)
-    give(result, out_file, end_bench(recording, result), records)
+        return Measurement(prefetch_bench.run_prefetch, tables)
 
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    measure(plan, options, "prefetch", out_file, records, work)

@@ -115,7 +115,7 @@ def report(
     out.print(Text(f"{out_file}: {len(records)} run{'s' if len(records) != 1 else ''}"))
 
 
-@app.command()
+@app.command(epilog="Example:  tailrace version")
 def version() -> None:
     """The version of Tailrace and of what it runs on."""
     from tailrace.lab.bench.measure import versions  # lazy: see LAZY
@@ -124,7 +124,7 @@ def version() -> None:
         out.print(f"{name:10} {number}", highlight=False)
 
 
-@app.command(hidden=True)
+@app.command(hidden=True, epilog="Example:  tailrace warm")
 def warm() -> None:
     """Compiles the kernels into their cache, so that the first query need not wait. Done once, by ``make setup``."""
     from tailrace.lab.gadget.generate import warm_up as warm_up_gadget  # lazy: see LAZY

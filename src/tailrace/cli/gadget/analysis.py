@@ -17,9 +17,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.cli.app import gadget as gadget_app
 from tailrace.cli.app import out
 from tailrace.cli.console import give, progress_bar
-from tailrace.cli.gadget import gadget_app
 from tailrace.cli.options import OutFile, Records
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.cli.app import gadget as gadget_app
 from tailrace.cli.app import out
 from tailrace.cli.console import give, progress_bar, show_table, work_folder
-from tailrace.cli.gadget import gadget_app
-from tailrace.cli.options import OutFile, Records, Seed, Work
+from tailrace.cli.options import OutFile, Records, Seed, Work, count_of, names_of
 
 if TYPE_CHECKING:
     from tailrace.lab.gadget.replay.replay import Latencies, Pass
@@ -53,13 +53,14 @@ def bench(
 
     if everything == (workloads is not None):
         raise typer.BadParameter("name either --all or some --workloads", param_hint="--all")
+    known = (*WORKLOADS, *NON_KEYED)
     options = GadgetOptions(
-        workloads=tuple(WORKLOADS) if workloads is None else _names(workloads, (*WORKLOADS, *NON_KEYED), "--workloads"),
-        stores=_names(stores, tuple(STORES), "--stores"),
+        workloads=tuple(WORKLOADS) if workloads is None else names_of(workloads, known, "--workloads"),
+        stores=tuple(STORES) if stores is None else names_of(stores, tuple(STORES), "--stores"),
         source=source,
-        accesses=_count(accesses, "--accesses"),
-        scalar_accesses=_count(scalar_accesses, "--scalar-accesses"),
-        batch=_count(batch, "--batch"),
+        accesses=count_of(accesses, "--accesses"),
+        scalar_accesses=count_of(scalar_accesses, "--scalar-accesses"),
+        batch=count_of(batch, "--batch"),
         value_bytes=value_bytes,
         memory_bytes=memory_mb << 20,
         rounds=rounds,
@@ -140,9 +141,9 @@ def replay(
 
     kind = store_class(store)
     how = player.How(
-        None if batch is None else _count(batch, "--batch"),
+        None if batch is None else count_of(batch, "--batch"),
         memory_mb << 20,
-        None if rate is None else float(_count(rate, "--rate")),
+        None if rate is None else float(count_of(rate, "--rate")),
         seconds,
     )
     recording = Recording("bench", "gadget-replay")
@@ -150,7 +151,7 @@ def replay(
     with work_folder(work) as folder, progress_bar() as report:
         if trace in {*WORKLOADS, *NON_KEYED} and not Path(trace).exists():
             report(f"{trace} on {store}, as it is made", 0, 1)
-            pieces = generate(trace, source, _count(events, "--events"))
+            pieces = generate(trace, source, count_of(events, "--events"))
             with player.opened(kind, prepare(joined([])), how, folder) as opened:
                 result |= {"memory": opened.memory, "online": True, **_told(player.online(opened, pieces, how), None)}
         else:
@@ -223,24 +224,3 @@ def stores() -> None:
             except StoreUnavailableError as error:
                 table.add_row(name, kind.batch_note, str(error))
     out.print(table)
-
-
-def _names(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
-    if text is None:
-        return known
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    for name in names:
-        if name not in known:
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint=option)
-    if not names or len(set(names)) < len(names):
-        raise typer.BadParameter(f"name each once: {', '.join(known)}", param_hint=option)
-    return names
-
-
-def _count(text: str, option: str) -> int:
-    from tailrace.lab.registry import ParameterError, count  # lazy: see LAZY
-
-    try:
-        return count(text)
-    except ParameterError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from error
