@@ -80,13 +80,13 @@ def list_workloads() -> None:
     from tailrace.lab import catalog, registry  # lazy: see LAZY
 
     catalog.load()
-    told: object = None
+    shown: object = None
     for one in registry.workloads():
         out.print(Text.assemble((one.name, "bold"), "  ", one.description))
-        if one.parameters is not told:  # those of a family are told once
+        if one.parameters is not shown:  # those of a family are shown once
             for name, parameter in one.parameters.items():
                 out.print(Text(f"    --set {name}={parameter.default}   {parameter.description}"))
-        told = one.parameters
+        shown = one.parameters
         engines = ", ".join(one.queries) or "no engine yet"
         out.print(Text(f"    on {engines}; {one.rows:,} rows a micro-batch", style="dim"))
 

@@ -56,7 +56,7 @@ class Run:
 
     engine: str
     batches: list[Batch] = field(default_factory=list)
-    emitted: list[pa.Table] = field(default_factory=list)
+    output: list[pa.Table] = field(default_factory=list)
 
     @property
     def counted(self) -> list[Batch]:
@@ -71,11 +71,11 @@ class Run:
         return measure.median([batch.rows / batch.ms * 1e3 for batch in self.counted])
 
     def save(self, rows: DataFrame, epoch: int) -> None:
-        self.emitted.append(rows.toArrow())
+        self.output.append(rows.toArrow())
 
     def answer(self) -> pa.Table:
         """All closed windows, in an order of their own."""
-        closed = [flat(table) for table in self.emitted if table.num_rows]
+        closed = [flat(table) for table in self.output if table.num_rows]
         if not closed:
             raise TailraceError(f"{self.engine} closed no window: give the demo more batches")
         return pa.concat_tables(closed).sort_by([("start", "ascending"), ("auction", "ascending")]).combine_chunks()

@@ -67,10 +67,10 @@ Query = Callable[[Mapping[str, Any], Mapping[str, Value]], Any]
 """From feed to streaming DataFrame, and the parameters, to the ``writeStream`` of the result, output mode set."""
 Oracle = Callable[[Files, Settings], pa.Table]
 Finish = Callable[[pa.Table, Mapping[str, Value]], pa.Table]
-"""From emitted rows, with their ``epoch``, and the parameters to the columns that ``settle`` takes."""
+"""From output rows, with their ``epoch``, and the parameters to the columns that ``final`` takes."""
 
 
-def _as_emitted(rows: pa.Table) -> pa.Table:
+def _as_output(rows: pa.Table) -> pa.Table:
     return rows.drop_columns(["epoch"])
 
 
@@ -93,9 +93,9 @@ class Workload:
     rests: Mapping[str, Callable[[Any, Mapping[str, Value]], Any]] = field(default_factory=dict)
     """Engine to what its query leaves to the sink, from DataFrame (and the parameters) to DataFrame."""
     finish: Mapping[str, Finish] = field(default_factory=dict)
-    """Engine to what brings its rows to the names and forms that ``settle`` takes; in no measured time."""
-    settle: Callable[[pa.Table], pa.Table] = _as_emitted
-    """From all emitted rows, with their ``epoch``, to the oracle's columns: the last row of a key, for instance."""
+    """Engine to what brings its rows to the names and forms that ``final`` takes; in no measured time."""
+    final: Callable[[pa.Table], pa.Table] = _as_output
+    """From all output rows, with their ``epoch``, to the oracle's columns: the last row of a key, for instance."""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     rows: int = 100_000
     """Rows of a micro-batch where the user does not say."""

@@ -59,7 +59,7 @@ class Epoch:
 
 
 class Watcher(Protocol):
-    """Told how the run goes."""
+    """Learns how the run goes."""
 
     def stage(self, what: str, done: int, steps: int) -> None: ...
 
@@ -76,7 +76,7 @@ class Outcome:
 
 def run_workload(options: RunOptions, work: Path, watcher: Watcher) -> Outcome:
     workload = registry.workload(options.workload)
-    registry.query(workload, options.engine)  # wrong names are told before anything is started
+    registry.query(workload, options.engine)  # wrong names are refused before anything is started
     settings = Settings(options.events, options.rows or workload.rows, options.seed, dict(options.values))
     checked = options.check and workload.oracle_of(options.engine) is not None and registry.engine(options.engine).exact
     sink = "parquet" if checked else "noop"
@@ -188,15 +188,15 @@ def _check(workload: Workload, engine: str, settings: Settings, files: Files, wo
     assert oracle is not None
     expected = oracle(files, settings)
     out = work / "rows"
-    rows = read_emitted(out)
+    rows = read_output(out)
     if rows is not None and engine in workload.finish:
         rows = workload.finish[engine](rows, settings.values)
-    found = workload.settle(rows) if rows is not None else expected.slice(0, 0)
+    found = workload.final(rows) if rows is not None else expected.slice(0, 0)
     check_rows(workload.name, found, expected)
     return int(expected.num_rows)
 
 
-def read_emitted(out: Path) -> pa.Table | None:
+def read_output(out: Path) -> pa.Table | None:
     """All rows of a ``parquet`` sink with their ``epoch``, which Spark made a folder of; None where there are none."""
     rows = pads.dataset(out, format="parquet", partitioning="hive").to_table() if out.exists() else None
     return rows if rows is not None and rows.num_rows else None

@@ -1,4 +1,4 @@
-"""Compare an emission with what the oracle expects. Everything exactly, doubles within a tolerance.
+"""Compare an output with what the oracle expects. Everything exactly, doubles within a tolerance.
 
 A double may differ by rounding, because the order in which rows are added is not fixed. The error of a sum is bounded
 by the size of what was added, not by the size of the result, so the caller gives the largest magnitude that went in.
@@ -66,7 +66,7 @@ def same(left: Any, right: Any, scale: float = 0.0) -> bool:
 def differences(
     actual: pa.Table, wanted: pa.Table, group: Sequence[str], scales: Mapping[str, float] | None = None
 ) -> list[str]:
-    """What differs between two emissions, in words; empty where they agree. ``group`` names the columns of the group.
+    """What differs between two outputs, in words; empty where they agree. ``group`` names the columns of the group.
 
     The order of rows is free. The order, names and types of columns are not.
     """
@@ -82,7 +82,7 @@ def differences(
     for row in rows_of(actual):
         key = tuple(row[name] for name in group)
         if key in got:
-            found.append(f"group {key} is emitted twice: {got[key]} and {row}")
+            found.append(f"group {key} is output twice: {got[key]} and {row}")
         got[key] = row
     for row in rows_of(wanted):
         key = tuple(row[name] for name in group)

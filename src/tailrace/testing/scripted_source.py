@@ -38,7 +38,7 @@ class ScriptedSource:
                 self._write(batch.slice(part * each, each))
 
     def _write(self, rows: pa.Table) -> None:
-        # Written aside and renamed: a query that is already running must never list half a file.
+        # Written under a hidden name and renamed: a query that is already running must never list half a file.
         hidden = self._directory / f".{self._count:06d}.tmp"
         pq.write_table(rows.cast(self._schema), hidden, coerce_timestamps="us")
         seconds = _FIRST_SECONDS + self._count

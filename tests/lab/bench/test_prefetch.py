@@ -143,9 +143,9 @@ def test_records_become_pages() -> None:
     numbers["prefetch_sweeps"] = {}
     made = end_bench(Recording("bench", "prefetch"), {**numbers, "series_ms": {"hints": [1.0, 2.0]}})
     text = page([made])
-    assert "Wait for cold state, p99.9" in text and "q18: wait of each batch" in text
+    assert "Wait for spilled state, p99.9" in text and "q18: wait of each batch" in text
     rows = {row[1]: dict(zip(HEADS, row, strict=True)) for row in prefetch_rows(made.summary)}
-    assert rows["hints"]["hit ratio"] == 0.9 and rows["spark-rocksdb"]["cold reads"] is None
+    assert rows["hints"]["hit ratio"] == 0.9 and rows["spark-rocksdb"]["reads of spilled state"] is None
     sweep = {"skew": {"q13": {"0": {"lru": {"wait_p999_ms": 5}}, "50": {"lru": {"wait_p999_ms": 3}}}}}
     (chart,) = prefetch_charts({**made.summary, "prefetch_sweeps": sweep})
     assert chart.title == "q13: wait at p99.9 by skew" and chart.figure["data"][0]["y"] == [5, 3]
@@ -277,7 +277,7 @@ def test_spilled_state_changes_no_answer(spark: SparkSession, tmp_path: Path, qu
         run.awaitTermination()
     metrics = run.lastProgress["stateOperators"][0]["customMetrics"]
     assert metrics["spilledHits"] + metrics["spilledMisses"] > 100, metrics
-    found = workload.settle(workload.finish[OURS](pa.concat_tables(outputs), values))
+    found = workload.final(workload.finish[OURS](pa.concat_tables(outputs), values))
     oracle = workload.oracle_of(OURS)
     assert oracle is not None and query in VERSIONS[OURS]
     same_rows(found, oracle({FEED: files}, settings))

@@ -1,4 +1,4 @@
-"""``tailrace gadget analyze``, ``compare``, ``advise``, ``export``: what traces tell.
+"""``tailrace gadget analyze``, ``compare``, ``advise``, ``export``: what traces are like.
 
 See docs/explanation/gadget-analysis.md.
 
@@ -50,7 +50,7 @@ def analyze(
 
     recording = Recording("bench", "gadget-analyze")
     found: dict[str, Analysis] = {}
-    told: dict[str, Any] = {}
+    analyses: dict[str, Any] = {}
     with progress_bar() as report:
         for at, path in enumerate(traces):
             report(f"analysing {path.name}", at, len(traces))
@@ -58,10 +58,10 @@ def analyze(
             name = _name(path, trace, found)
             found[name] = analysis_of(trace, seed)
             curve = [(point.entries, point.miss_ratio) for point in advice_of(trace).curve]
-            told[name] = {**found[name].to_json(), "miss_ratios": curve}
+            analyses[name] = {**found[name].to_json(), "miss_ratios": curve}
     _show_inputs(found)
     _show_order(found)
-    record = recording.end({"traces": ", ".join(found), "seed": seed}, {"traces": told}, {})
+    record = recording.end({"traces": ", ".join(found), "seed": seed}, {"traces": analyses}, {})
     give({"seed": seed, "traces": {name: each.to_json() for name, each in found.items()}}, out_file, record, records)
 
 

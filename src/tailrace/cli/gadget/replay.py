@@ -95,11 +95,11 @@ def _show_bench(result: dict[str, Any]) -> None:
         }
         show_table(f"microseconds, 99.9th percentile, {words}", last)
     shares = {store: {part: size >> 20 for part, size in parts.items()} for store, parts in result["memory"].items()}
-    told = "; ".join(
+    shares_text = "; ".join(
         f"{store}: {', '.join(f'{part} {mb} MB' for part, mb in parts.items()) or 'cannot be set'}"
         for store, parts in shares.items()
     )
-    out.print(Text(f"memory, {result['memory_bytes'] >> 20} MB each: {told}"))
+    out.print(Text(f"memory, {result['memory_bytes'] >> 20} MB each: {shares_text}"))
     harness = result["harness_ns"]
     out.print(Text(f"the harness's own: {harness['scalar']:g} ns a call, {harness['batch']:g} ns an access of a batch"))
     out.print(Text(f"first in batch mode: a store of Tailrace's in {result['ours_first']} of {len(result['first'])}"))
@@ -153,7 +153,11 @@ def replay(
             report(f"{trace} on {store}, as it is made", 0, 1)
             pieces = generate(trace, source, count_of(events, "--events"))
             with player.opened(kind, prepare(joined([])), how, folder) as opened:
-                result |= {"memory": opened.memory, "online": True, **_told(player.online(opened, pieces, how), None)}
+                result |= {
+                    "memory": opened.memory,
+                    "online": True,
+                    **_numbers(player.online(opened, pieces, how), None),
+                }
         else:
             prepared = prepare(read_trace(trace))
             result["harness_ns"] = player.harness_ns(prepared, how)
@@ -167,7 +171,9 @@ def replay(
                     result["memory"] = opened.memory
                     runs = player.together(opened, alone, how)
                 names = [trace, *map(str, others)]
-                result["operators"] = {f"{n + 1} {name}": _told(*run) for n, (name, run) in enumerate(zip(names, runs))}
+                result["operators"] = {
+                    f"{n + 1} {name}": _numbers(*run) for n, (name, run) in enumerate(zip(names, runs))
+                }
             else:
                 report(f"{trace} on {store}: throughput", 0, 2)
                 with player.opened(kind, prepared, how, folder) as opened:
@@ -175,16 +181,16 @@ def replay(
                     found = player.throughput(opened, prepared, how)
                 report(f"{trace} on {store}: latency", 1, 2)
                 with player.opened(kind, prepared, how, folder) as opened:
-                    result |= _told(found, player.latencies(opened, prepared, how))
+                    result |= _numbers(found, player.latencies(opened, prepared, how))
     _show_replay(result)
     flat = {name: value for name, value in result.items() if not isinstance(value, dict)}
     nested = {name: value for name, value in result.items() if isinstance(value, dict)}
     give(result, out_file, recording.end(flat, nested, {}), records)
 
 
-def _told(found: Pass, latency: Latencies | None) -> dict[str, Any]:
-    told: dict[str, Any] = {"accesses": found.accesses, "ops_per_s": round(found.ops_per_s)}
-    return told if latency is None else {**told, "latency_us": latency.us}
+def _numbers(found: Pass, latency: Latencies | None) -> dict[str, Any]:
+    numbers: dict[str, Any] = {"accesses": found.accesses, "ops_per_s": round(found.ops_per_s)}
+    return numbers if latency is None else {**numbers, "latency_us": latency.us}
 
 
 def _show_replay(result: dict[str, Any]) -> None:
@@ -219,8 +225,8 @@ def stores() -> None:
         for name, kind in STORES.items():
             try:
                 with opened(kind, nothing, How(), folder) as store:
-                    told = ", ".join(f"{part} {size >> 20} MB" for part, size in store.memory.items())
-                table.add_row(name, kind.batch_note, told or "cannot be set")
+                    shares = ", ".join(f"{part} {size >> 20} MB" for part, size in store.memory.items())
+                table.add_row(name, kind.batch_note, shares or "cannot be set")
             except StoreUnavailableError as error:
                 table.add_row(name, kind.batch_note, str(error))
     out.print(table)

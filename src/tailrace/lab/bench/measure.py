@@ -39,7 +39,7 @@ def cores() -> int:
 def session_cpu_s(session: int) -> float | None:
     """Seconds of processor time that all processes of a session have used, and those they have waited for.
 
-    None where the system does not tell.
+    None where the system does not say.
     """
     facts = _session(session)
     return None if facts is None else sum(sum(map(int, each[11:15])) for each in facts.values()) / _TICKS_A_S

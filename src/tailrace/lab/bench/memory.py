@@ -2,9 +2,10 @@
 
 Three runs of ``keyed-sums`` take turns, all Tailrace: *hot*, with memory for everything; *tenth*, the same keys with a
 tenth of the memory that they take; *large*, ten times the keys and ten times that memory. Batches are of one size and
-name keys at random, so that nine in ten of a cold one's are on disk. A batch of *large* should cost what one of *tenth*
-does: then ten times the state with ten times the input costs ten times as much. The servers' largest resident memory
-is read from the system, and compared with what docs/explanation/stores.md states; answers are checked for every key.
+name keys at random, so that nine in ten of those of *tenth* and *large* are on disk. A batch of *large* should cost
+what one of *tenth* does: then ten times the state with ten times the input costs ten times as much. The servers'
+largest resident memory is read from the system, and compared with what docs/explanation/stores.md states; answers are
+checked for every key.
 """
 
 from __future__ import annotations
@@ -137,6 +138,6 @@ def _result(options: MemoryOptions, timings: Batches, peaks: dict[str, int | Non
 
 
 def _within(peaks: dict[str, int | None], memory: dict[str, int]) -> bool | None:
-    """Whether no server took more beyond its budget than is stated; None where the system does not tell."""
+    """Whether no server took more beyond its budget than is stated; None where the system does not say."""
     known = [peak - memory[name] for name, peak in peaks.items() if peak is not None]
     return max(known) <= STATED_BYTES if len(known) == len(peaks) else None

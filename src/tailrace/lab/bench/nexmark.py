@@ -38,7 +38,7 @@ from tailrace.lab.bench.comparison import (
 from tailrace.lab.bench.options import MEMORY, ROCKSDB, NexmarkOptions
 from tailrace.lab.engines.process import EngineProcess
 from tailrace.lab.registry import OURS, Bench, Settings, UnknownNameError, Value, register
-from tailrace.lab.run import read_emitted
+from tailrace.lab.run import read_output
 from tailrace.lab.workloads.events import write_batch
 from tailrace.lab.workloads.nexmark.answers import ANSWERS
 from tailrace.lab.workloads.nexmark.bench_check import check_further_rows
@@ -72,8 +72,8 @@ def values_of(options: NexmarkOptions, query: str) -> dict[str, Value]:
 
     The slide of sliding windows is half their length, as in FlowKV.
     """
-    told = registry.workload(PREFIX + query).values(options.given)
-    rate, a_turn = int(told["rate"]), options.turn * rows_of(options, query)
+    values = registry.workload(PREFIX + query).values(options.given)
+    rate, a_turn = int(values["rate"]), options.turn * rows_of(options, query)
     length_ms = max(2, a_turn * 1_000 // rate)
     # Whole windows before, so that turns begin where windows do.
     before_ms = _ACTIVE_S * 1_000 + -(Config().base_time_ms + _ACTIVE_S * 1_000) % length_ms
@@ -86,7 +86,7 @@ def values_of(options: NexmarkOptions, query: str) -> dict[str, Value]:
         "first_event": before_ms * rate // 1_000,
     }
     names = {text.partition("=")[0] for text in options.given}
-    return {**told, **{name: value for name, value in ours.items() if name not in names}}
+    return {**values, **{name: value for name, value in ours.items() if name not in names}}
 
 
 @dataclass(frozen=True)
@@ -112,17 +112,17 @@ def run_nexmark(options: NexmarkOptions, work: Path, report: Report) -> dict[str
     measured: dict[str, _Measured] = {}
     for number, query in enumerate(options.queries):
 
-        def tell(what: str, done: int, before: int = number * steps, name: str = query) -> None:
+        def progress(what: str, done: int, before: int = number * steps, name: str = query) -> None:
             report(f"{name}: {what}", before + done, steps * len(options.queries))
 
         folder = work / query
-        measured[query] = _run_query(query, options, folder, tell)
+        measured[query] = _run_query(query, options, folder, progress)
         shutil.rmtree(folder)  # a query's files may be gigabytes; those of one that fails stay where --work is given
     report("done", steps * len(options.queries), steps * len(options.queries))
     return _result(options, measured)
 
 
-def _run_query(query: str, options: NexmarkOptions, work: Path, tell: Callable[[str, int], None]) -> _Measured:
+def _run_query(query: str, options: NexmarkOptions, work: Path, progress: Callable[[str, int], None]) -> _Measured:
     workload, values, rows = registry.workload(PREFIX + query), values_of(options, query), rows_of(options, query)
     settings = Settings((options.measured + options.further) * rows, rows, options.seed, values)
     inputs = workload.inputs(settings)
@@ -135,23 +135,23 @@ def _run_query(query: str, options: NexmarkOptions, work: Path, tell: Callable[[
             files.append(write_batch(table, work / "events", f"{len(files):06d}", measure.cores()))
         return [str(path) for path in files[-count:]]
 
-    tell("starting the engines", 0)
+    progress("starting the engines", 0)
     with engines_running(options, work, NO_EMPTY_BATCHES, options.sink, workload.name, values) as engines:
         for first in range(0, options.warmup, options.turn):
-            tell("warming up", first)
+            progress("warming up", first)
             paths = make(min(options.turn, options.warmup - first))
             for engine in engines.values():
                 for path in paths:
                     engine.ask("batch", file=path)
         for number in range(options.turns):
-            tell("measuring", options.warmup + number * options.turn)
+            progress("measuring", options.warmup + number * options.turn)
             paths = make(options.turn)
             for name in in_turns(options.engines, number):
                 os.sync()
                 timings[name] += [_batch(engines[name], path) for path in paths][-counted(options.turn) :]
         rows_checked = None
         if options.check:
-            tell("checking", options.measured)
+            progress("checking", options.measured)
             further = make(options.further)
             rows_checked = sum(_check(query, one, further, files, work, values) for one in engines.values())
     return _Measured(timings, rows_checked, {name: engine.confs for name, engine in engines.items()})
@@ -170,7 +170,7 @@ def _check(
     for path in further:
         engine.ask("batch", file=path)
     engine.ask("stop")
-    return check_further_rows(query, engine.engine, read_emitted(out), files, len(further), values)
+    return check_further_rows(query, engine.engine, read_output(out), files, len(further), values)
 
 
 def _result(options: NexmarkOptions, measured: dict[str, _Measured]) -> dict[str, Any]:
@@ -208,9 +208,9 @@ def _result(options: NexmarkOptions, measured: dict[str, _Measured]) -> dict[str
 
 
 def _cpu_ratio(peer: list[float | None], ours: list[float | None]) -> float | None:
-    """None where the system tells no processor time, or where it is too little to tell."""
-    told = [sum(value for value in each if value is not None) for each in (peer, ours)]
-    return measure.ratio(*told) if told[1] else None
+    """None where the system reports no processor time, or too little of it."""
+    sums = [sum(value for value in each if value is not None) for each in (peer, ours)]
+    return measure.ratio(*sums) if sums[1] else None
 
 
 def _rate(rows: int, ms: list[float]) -> int:
@@ -218,5 +218,5 @@ def _rate(rows: int, ms: list[float]) -> int:
 
 
 def _last(measured: dict[str, _Measured], what: str) -> dict[str, dict[str, Any]]:
-    """The state's size after the last measured batch; None where the engine does not tell."""
+    """The state's size after the last measured batch; None where the engine does not report it."""
     return {query: {name: series[-1][what] for name, series in one.batches.items()} for query, one in measured.items()}

@@ -5,7 +5,7 @@ All engines live at the same time, one process each, and take turns of a few bat
 turn is not counted: a stream runs on, and an engine that has stood still while others ran finds its memory in no cache.
 Before each turn the disk comes to rest: who syncs what it writes, as Tailrace does and Spark does not, would pay for
 what the one before left. Every key exists before measuring begins. At the end every exact engine is restarted from its
-checkpoint, made to tell the aggregates of every key, and compared with an answer computed from the files alone.
+checkpoint, made to output the aggregates of every key, and compared with an answer computed from the files alone.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def turns(options: RmwOptions | MemoryOptions) -> tuple[int, int]:
 
 
 def check_answers(engines: dict[str, EngineProcess], files: list[Path], work: Path) -> None:
-    """Every exact engine goes on from its checkpoint with the last file, which names every key, and tells its rows."""
+    """Every exact engine goes on from its checkpoint with the last file, which names every key; rows are compared."""
     expected = keyed_answer(files)
     for name, engine in engines.items():
         if name in FLOORS:

@@ -1,7 +1,7 @@
 """Where the rows of a measured query go: one and the same user's code for every engine that is compared.
 
 A sink decides much of a small batch's price, so it may not differ between engines. ``noop`` is the exception that needs
-saying: Spark's engines drop their rows in their tasks, Tailrace drops a small emission in the driver, which has it
+saying: Spark's engines drop their rows in their tasks, Tailrace drops a small output in the driver, which has it
 already; neither starts a job for it. With ``collect`` and ``parquet`` both run the same function of a DataFrame. What
 an engine's query leaves to the sink is done there with every sink, so that all deliver the same answer.
 """

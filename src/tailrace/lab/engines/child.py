@@ -66,12 +66,12 @@ class _Child:
                 query.batch,
                 query.several,
                 query.show,
-                query.told,
+                query.finished,
                 query.timeline,
                 query.stop,
                 query.first_row,
             )
-        } | {(way, "run"): partial(query.run, tell=say) for way, query in self.queries.items()}
+        } | {(way, "run"): partial(query.run, report=say) for way, query in self.queries.items()}
 
     def end(self) -> None:
         for query in self.queries.values():

@@ -47,9 +47,9 @@ class EngineListener(StreamingQueryListener):
         self.of(str(event.id)).ended.clear()  # comes before ``start`` returns
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        raise AssertionError("progress is told as JSON")
+        raise AssertionError("progress comes as JSON")
 
-    def told(self, json_: str) -> None:
+    def on_progress_json(self, json_: str) -> None:
         progress = json.loads(json_)
         if progress["numInputRows"]:
             self.of(progress["id"]).batches.put(progress)
@@ -67,4 +67,4 @@ class _AsJson(JStreamingQueryListener):
     takes more processor time than a small batch."""
 
     def onQueryProgress(self, jevent: Any) -> None:
-        self.pylistener.told(jevent.progress().json())  # type: ignore[attr-defined]
+        self.pylistener.on_progress_json(jevent.progress().json())  # type: ignore[attr-defined]

@@ -112,7 +112,7 @@ class EngineProcess:
         return self.answer()
 
     def cpu_s(self) -> float | None:
-        """Processor time of the child and all that it has started, so far; None where the system does not tell."""
+        """Processor time of the child and all that it has started, so far; None where the system does not say."""
         return measure.session_cpu_s(self._child.pid)
 
     def memory_bytes(self) -> int | None:

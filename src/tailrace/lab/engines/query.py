@@ -52,7 +52,7 @@ class EngineQuery:
             (self._feed / name).mkdir(parents=True)
         self._query: Any = None
         self._heard = Heard()
-        self._shown: list[float] = []  # when each file was that no batch has told of yet
+        self._shown: list[float] = []  # when each file was shown of which no batch has been reported yet
 
     def start(self, sink: str, out: str) -> dict[str, Any]:
         """Starts the query, or starts it again on the same checkpoint. ``out``: where a sink that writes writes."""
@@ -62,26 +62,26 @@ class EngineQuery:
     def batch(self, file: str) -> dict[str, Any]:
         """Lets the query see one more file and waits until the batch with it is committed."""
         self.show(file)
-        return self.told()
+        return self.finished()
 
     def several(self, files: list[str]) -> dict[str, Any]:
         """As ``batch``, for files that it takes in the order of their times, one right after the other."""
         for file in files:
             self.show(file)
-        told: list[dict[str, Any]] = []
-        while self._shown and not (told and "error" in told[-1]):
-            told.append(self.told())
-        return next((each for each in told if "error" in each), {"batches": told})
+        reports: list[dict[str, Any]] = []
+        while self._shown and not (reports and "error" in reports[-1]):
+            reports.append(self.finished())
+        return next((each for each in reports if "error" in each), {"batches": reports})
 
     def show(self, file: str) -> dict[str, Any]:
-        """Lets the query see one more file, and waits for nothing: ``told`` does."""
+        """Lets the query see one more file, and waits for nothing: ``finished`` does."""
         (name,) = self._workload.feeds  # two feeds would be seen one after the other, in two batches
         self._shown.append(time.perf_counter())
         os.link(file, self._feed / name / Path(file).name)
         return {}
 
-    def told(self) -> dict[str, Any]:
-        """The batch with the first file that was shown and not told of yet, once it is committed."""
+    def finished(self) -> dict[str, Any]:
+        """The batch with the first file that was shown and not reported yet, once it is committed."""
         shown = self._shown.pop(0)
         try:
             progress = self._heard.batches.get(timeout=_BATCH_TIMEOUT_S)
@@ -89,8 +89,8 @@ class EngineQuery:
             progress = {"error": f"no batch within {_BATCH_TIMEOUT_S} s"}
         return {"error": progress["error"]} if "error" in progress else self._measured(progress, shown)
 
-    def run(self, events: str, sink: str, out: str, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-        """Runs through all files of the folder and ends; tells of each batch as soon as it is committed."""
+    def run(self, events: str, sink: str, out: str, report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """Runs through all files of the folder and ends; reports each batch as soon as it is committed."""
         begun = time.perf_counter()
         writer = self._writer(Path(events)).trigger(availableNow=True)
         self._begin(SINKS[sink](writer, Path(out), self._rest()))
@@ -108,7 +108,7 @@ class EngineQuery:
                 continue
             if "error" in progress:
                 return {"error": progress["error"]}
-            tell({"batch": self._short(progress)})
+            report({"batch": self._short(progress)})
         wall_s = round(time.perf_counter() - begun, 3)
         self._query.awaitTermination()  # for Tailrace: until its servers are gone
         self._query = None
@@ -130,7 +130,7 @@ class EngineQuery:
         begun = time.perf_counter()
         self._begin(writer)
         returned = time.perf_counter()
-        batch = self.told()
+        batch = self.finished()
         self.stop()
         if "error" in batch:
             return batch
@@ -143,9 +143,9 @@ class EngineQuery:
         }
 
     def timeline(self, epochs: int) -> dict[str, Any]:
-        """When the steps of the newest epochs ran, where Tailrace tells."""
-        told = self._query.recentProgress[-epochs:] if self._engine.name == registry.OURS else []
-        return {"steps": steps_of(map(progress_dict, told))}
+        """When the steps of the newest epochs ran, where Tailrace reports them."""
+        reports = self._query.recentProgress[-epochs:] if self._engine.name == registry.OURS else []
+        return {"steps": steps_of(map(progress_dict, reports))}
 
     def stop(self) -> dict[str, Any]:
         if self._query is not None:
@@ -198,8 +198,8 @@ class EngineQuery:
 
     def _own_report(self, epoch: int) -> dict[str, Any]:
         """Tailrace's report of an epoch: it knows more of its state than Spark does."""
-        told = self._query.recentProgress if self._engine.name == registry.OURS else []
-        return next((progress_dict(one) for one in reversed(told) if one["batchId"] == epoch), {})
+        reports = self._query.recentProgress if self._engine.name == registry.OURS else []
+        return next((progress_dict(one) for one in reversed(reports) if one["batchId"] == epoch), {})
 
     def _short(self, progress: dict[str, Any]) -> dict[str, Any]:
         batch = Batch.of(progress, self._own_report(progress["batchId"]))

@@ -59,7 +59,7 @@ def confs(heap: str, work: Path, extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_java() -> None:
-    """Spark's own message about a missing Java tells nobody what to do."""
+    """Spark's own message about a missing Java does not say what to do."""
     home = os.environ.get("JAVA_HOME")
     if which(os.path.join(home, "bin", "java") if home else "java") is None:
         where = (

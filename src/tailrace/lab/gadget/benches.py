@@ -18,7 +18,7 @@ register(
     ),
     Bench(
         "gadget-analyze",
-        "What traces of state accesses tell, as Gadget's paper looks at them: composition, amplification, distance "
+        "What traces of state accesses are like, as Gadget's paper looks at them: composition, amplification, distance "
         "from the input, locality in time and space, lives of keys, working sets.",
         (),
     ),

@@ -59,7 +59,7 @@ class Generation:
             "source": f"{source} {settings.first.name}" if isinstance(settings.first, StandInInput) else source,
             "seed": str(settings.seed),
             "key_bytes": str(max(1, round(mean))),
-            **{name: value for name, value in settings.told.items() if name not in ("seed", "operator.type")},
+            **{name: value for name, value in settings.given.items() if name not in ("seed", "operator.type")},
         }
 
 

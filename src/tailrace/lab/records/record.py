@@ -28,7 +28,7 @@ FOLDER = Path("artifacts") / "records"
 VARIABLE = "TAILRACE_RECORDS"
 
 Series = dict[str, dict[str, list[float | None]]]
-"""Engine to metric to one value an epoch; None where the engine does not tell."""
+"""Engine to metric to one value an epoch; None where the engine does not report it."""
 
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 _NAMES_TRIED = 100
@@ -165,7 +165,7 @@ def read(path: Path) -> Record:
 def read_all(paths: Iterable[Path]) -> tuple[list[Record], list[str]]:
     """The records of these files and of the folders among them, oldest first, and what is wrong with other files.
 
-    A file that is named must be a record. One that only lies in a named folder is left out, and told of.
+    A file that is named must be a record. Another file in a named folder is left out and reported.
     """
     records: dict[str, Record] = {}
     problems = []

@@ -51,7 +51,7 @@ def charts(panel: Panel) -> list[Chart]:
         made.append(_ratios(panel))
     traces = gadget_charts(panel.newest.summary)
     sweeps = sweep_charts(panel.newest.summary.get("sweeps")) or commits or traces or waits
-    if sweeps:  # settings of one engine: what they are is told by more than their times
+    if sweeps:  # settings of one engine: more than their times describes them
         return [*made, *sweeps, *([_history(panel)] if panel.ratios and len(panel.history) > 1 else [])]
     made.append(_medians(panel))
     for metric, (title, unit) in _METRICS.items():
@@ -239,7 +239,7 @@ def _parts(panel: Panel) -> Chart:
             "yaxis": _NAMES,
         },
     }
-    return Chart("Where the time goes", "The median of each part, as Spark tells it.", figure)
+    return Chart("Where the time goes", "The median of each part, as Spark reports it.", figure)
 
 
 def _own_parts(panel: Panel) -> Chart:
@@ -251,14 +251,14 @@ def _own_parts(panel: Panel) -> Chart:
         texts=[f"{number(ms)} ms" for _, ms in parts],
         unit="ms",
     )
-    return Chart("Inside Tailrace", "The median of each part, as Tailrace tells it.", figure)
+    return Chart("Inside Tailrace", "The median of each part, as Tailrace reports it.", figure)
 
 
 def _history(panel: Panel) -> Chart:
     lines = []
     for at, ratio in enumerate(panel.ratios):
-        told = [(record, record.summary.get("ratios", {}).get(ratio.name)) for record in panel.history]
-        points = [(record.started, value) for record, value in told if isinstance(value, int | float)]
+        recorded = [(record, record.summary.get("ratios", {}).get(ratio.name)) for record in panel.history]
+        points = [(record.started, value) for record, value in recorded if isinstance(value, int | float)]
         lines.append(
             {
                 "type": "scatter",

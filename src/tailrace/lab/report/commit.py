@@ -29,14 +29,14 @@ _HEIGHT_PX, _ROW_PX = 320, 26
 _DRAWN = ("sync", "async-checkpoint", "async")
 
 PAPER_P99_MS = {"lr2": {"Baseline": 9_729, "MiSA": 3_694}}
-"""At 1,500 records a second, where the text tells."""
+"""At 1,500 records a second, where the text says."""
 PAPER_THROUGHPUT_KB_S = {
     "lr2": {"Baseline": 230, "MiSA": 337.814},
     "lr4": {"Baseline": 206, "MiSA": 1_000.939},
     "cm1": {"Baseline": 175, "zStream": 126.58, "Async.Ckp": 170.99, "MiSA": 1_327.05},
     "cm2": {"Baseline": 98, "MiSA": 500.92},
 }
-"""At 1,500 records a second; Baseline from the ratios that the text tells."""
+"""At 1,500 records a second; Baseline from the ratios in the text."""
 PAPER_RATIOS = {
     "p99": {"lr2": 2.6, "lr4": 4.9, "cm1": 13.4},
     "throughput": {"lr2": 1.47, "lr4": 4.87, "cm1": 7.6, "cm2": 5.1},
@@ -47,8 +47,8 @@ PAPER_RATIOS = {
 def commit_charts(summary: Mapping[str, Any]) -> list[Chart]:
     series = _by_query(summary.get("query_series_ms"), _is_series)
     made = [_beside(summary)] if series else []
-    for query, told in series.items():
-        made += [_series(query, told), _cdf(query, told)]
+    for query, recorded in series.items():
+        made += [_series(query, recorded), _cdf(query, recorded)]
         made += _percentiles(query, summary)
         made += _throughput(query, summary)
         made += _commits(query, summary)
@@ -69,8 +69,8 @@ _TOLD = (
 def percentile_rows(summary: Mapping[str, Any]) -> list[list[str | float | None]]:
     """One row a query and target, in the order of ``HEADS``; the paper's own numbers where its text has them."""
     rows: list[list[str | float | None]] = []
-    for query, told in _by_query(summary.get("query_series_ms"), _is_series).items():
-        for target in told:
+    for query, recorded in _by_query(summary.get("query_series_ms"), _is_series).items():
+        for target in recorded:
             ours = {name: _numbers(summary, name, query).get(target) for name in _TOLD}
             paper = _OF_THE_PAPER.get(target, "")
             beside = {
@@ -84,11 +84,11 @@ def percentile_rows(summary: Mapping[str, Any]) -> list[list[str | float | None]
     return rows
 
 
-def _by_query(told: object, fits: Any) -> dict[str, dict[str, Any]]:
-    if not isinstance(told, Mapping):
+def _by_query(recorded: object, fits: Any) -> dict[str, dict[str, Any]]:
+    if not isinstance(recorded, Mapping):
         return {}
     found = {}
-    for query, of in told.items():
+    for query, of in recorded.items():
         if isinstance(of, Mapping):
             found[str(query)] = {str(name): each for name, each in of.items() if fits(each)}
     return {query: of for query, of in found.items() if of}
@@ -102,15 +102,15 @@ def _numbers(summary: Mapping[str, Any], name: str, query: str) -> dict[str, flo
     return _by_query(summary.get(name), is_number).get(query, {})
 
 
-def _series(query: str, told: Mapping[str, Sequence[float]]) -> Chart:
-    traces = [_line(name, list(range(len(each))), list(each), "%{y:,.0f} ms") for name, each in told.items()]
+def _series(query: str, recorded: Mapping[str, Sequence[float]]) -> Chart:
+    traces = [_line(name, list(range(len(each))), list(each), "%{y:,.0f} ms") for name, each in recorded.items()]
     caption = "Processing and commit, as the engine sees it, batch after batch."
     return Chart(f"{query}: time of each batch", caption, _figure(traces, "batch", "ms"), wide=True)
 
 
-def _cdf(query: str, told: Mapping[str, Sequence[float]]) -> Chart:
+def _cdf(query: str, recorded: Mapping[str, Sequence[float]]) -> Chart:
     traces = []
-    for name, each in told.items():
+    for name, each in recorded.items():
         shares = [100 * (at + 1) / len(each) for at in range(len(each))]
         traces.append(_line(name, sorted(each), shares, "%{x:,.0f} ms") | {"line": _pen(name) | {"shape": "hv"}})
     return Chart(f"{query}: share of batches done within", "", _figure(traces, "ms", "%"))
@@ -154,16 +154,16 @@ def _commits(query: str, summary: Mapping[str, Any]) -> list[Chart]:
         return []
     figure = _groups(of, "ms")
     figure["layout"]["barmode"] = "stack"
-    caption = "Medians. What batches wait for, and what goes on behind them. Spark does not tell what it does behind."
+    caption = "Medians. What batches wait for, and what goes on behind them. Spark does not report what it does behind."
     return [Chart(f"{query}: the commit", caption, figure)]
 
 
 def _timeline(query: str, summary: Mapping[str, Any]) -> list[Chart]:
-    told = _by_query(summary.get("timelines"), lambda each: isinstance(each, Sequence)).get(query, {})
+    recorded = _by_query(summary.get("timelines"), lambda each: isinstance(each, Sequence)).get(query, {})
     return [
         _picture(query, name, steps)
         for name in _DRAWN
-        if (steps := [step for step in told.get(name, ()) if _is_step(step)])
+        if (steps := [step for step in recorded.get(name, ()) if _is_step(step)])
     ]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 PARTS = ("#0d9488", "#3b82f6", "#e8772e", "#8b5cf6", "#ca8a04", "#db2777", "#64748b", "#65a30d", "#06b6d4", "#a16207")
-"""Colours of things that are told apart by nothing else."""
+"""Colours of things that nothing else distinguishes."""
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ def gadget_charts(summary: Mapping[str, Any]) -> list[Chart]:
     return [*_throughputs(summary), *_trace_charts(summary.get("traces"))]
 
 
-def _trace_charts(told: object) -> list[Chart]:
-    if not isinstance(told, Mapping):
+def _trace_charts(recorded: object) -> list[Chart]:
+    if not isinstance(recorded, Mapping):
         return []
-    traces = {str(name): each for name, each in told.items() if isinstance(each, Mapping)}
+    traces = {str(name): each for name, each in recorded.items() if isinstance(each, Mapping)}
     if not traces:
         return []
     made = [
@@ -51,11 +51,11 @@ def _throughputs(summary: Mapping[str, Any]) -> list[Chart]:
     """A row for each workload, a dot for each store: more stores than bars could show."""
     made = []
     for mode, caption in (("batch", "Accesses in micro-batches."), ("scalar", "One call for each access.")):
-        told = {str(name): each for name, each in _inner(summary, mode).items() if isinstance(each, Mapping)}
-        stores = list(dict.fromkeys(str(store) for each in told.values() for store in each))
+        recorded = {str(name): each for name, each in _inner(summary, mode).items() if isinstance(each, Mapping)}
+        stores = list(dict.fromkeys(str(store) for each in recorded.values() for store in each))
         data = []
         for at, store in enumerate(stores):
-            rates = {name: each.get(store) for name, each in told.items()}
+            rates = {name: each.get(store) for name, each in recorded.items()}
             known = {name: rate for name, rate in rates.items() if is_number(rate) and rate > 0}
             data.append(
                 {
@@ -68,7 +68,7 @@ def _throughputs(summary: Mapping[str, Any]) -> list[Chart]:
                     "hovertemplate": f"{html.escape(store)} %{{x:,.4s}} ops/s<extra></extra>",
                 }
             )
-        figure = _figure(data, height=_AROUND_PX + _BAR_PX * len(told) + _LEGEND_PX * len(stores) // 4)
+        figure = _figure(data, height=_AROUND_PX + _BAR_PX * len(recorded) + _LEGEND_PX * len(stores) // 4)
         figure["layout"] |= {"xaxis": {"type": "log", "title": {"text": "ops/s"}, "automargin": True}, "yaxis": _NAMES}
         made.append(Chart(f"Throughput of stores, {mode} mode", caption, figure, wide=True))
     return [chart for chart in made if chart.figure["data"]]

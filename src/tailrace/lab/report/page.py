@@ -159,7 +159,7 @@ def _answer(record: Record) -> str:
 
 
 def _facts(panel: Panel) -> str:
-    """Machine, versions and confs. What the engines of a panel share is told once."""
+    """Machine, versions and confs. What the engines of a panel share is shown once."""
     records = {record.id: record for record in [one.record for one in panel.engines] or [panel.newest]}.values()
     rows: dict[tuple[str, str], list[str]] = {}
     for record in records:

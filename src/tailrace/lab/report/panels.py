@@ -198,17 +198,17 @@ _INSIDE = ("combine", "transfer")  # parts of Tailrace's ``ingest``
 
 
 def _parts(record: Record) -> dict[str, dict[str, float]]:
-    told = record.summary.get("durations_ms")
-    if not isinstance(told, dict):
+    recorded = record.summary.get("durations_ms")
+    if not isinstance(recorded, dict):
         return {}
-    return {engine: _only_parts(told[engine]) for engine in sorted(told, key=_place)}
+    return {engine: _only_parts(recorded[engine]) for engine in sorted(recorded, key=_place)}
 
 
-def _only_parts(told: object) -> dict[str, float]:
-    if not isinstance(told, dict):
+def _only_parts(recorded: object) -> dict[str, float]:
+    if not isinstance(recorded, dict):
         return {}
     left_out = (*_WHOLE, *_INSIDE)
-    return {part: ms for part, ms in told.items() if part not in left_out and _is_number(ms) and ms > 0}
+    return {part: ms for part, ms in recorded.items() if part not in left_out and _is_number(ms) and ms > 0}
 
 
 def _of(record: Record, name: str, engine: str) -> float | None:

@@ -40,7 +40,7 @@ HEADS = (
         "rows/s",
         "hit ratio",
     ),
-    *("cold reads", "wasted", "CPU %", "state/memory"),
+    *("reads of spilled state", "wasted", "CPU %", "state/memory"),
 )
 _PLAIN = ("throughput", "hit_ratio", "reader", "wasted_share", "cpu_percent", "state_over_memory")
 
@@ -75,7 +75,7 @@ def prefetch_charts(summary: Mapping[str, Any]) -> list[Chart]:
         return sweeps
     made = [
         _together(
-            "Wait for cold state, p99.9", "Of rows; a bar that is missing is no wait.", waits, "p999", "ms", log=True
+            "Wait for spilled state, p99.9", "Of rows; a bar that is missing is no wait.", waits, "p999", "ms", log=True
         ),
         _together("Time of a batch, p99.9", "Of rows.", _deep(summary.get("batch_ms")), "p999", "ms"),
         _throughput(summary),
@@ -98,8 +98,8 @@ def _together(
     log: bool = False,
 ) -> Chart:
     by_engine: dict[str, dict[str, float]] = {}
-    for workload, told in of.items():
-        for engine, each in told.items():
+    for workload, recorded in of.items():
+        for engine, each in recorded.items():
             if key in each:
                 by_engine.setdefault(engine, {})[workload] = each[key]
     figure = _bars(by_engine, unit)
@@ -110,18 +110,18 @@ def _together(
 
 def _throughput(summary: Mapping[str, Any]) -> Chart:
     by_engine: dict[str, dict[str, float]] = {}
-    told = summary.get("throughput")
-    for workload in told if isinstance(told, Mapping) else ():
-        for engine, rate in _numbers(told, workload).items():
+    recorded = summary.get("throughput")
+    for workload in recorded if isinstance(recorded, Mapping) else ():
+        for engine, rate in _numbers(recorded, workload).items():
             by_engine.setdefault(engine, {})[str(workload)] = rate
     return Chart("Throughput", "Rows of all counted batches over their time.", _bars(by_engine, "rows/s"), wide=True)
 
 
 def _moved(summary: Mapping[str, Any]) -> Chart:
-    told = summary.get("hint_bytes_share")
+    recorded = summary.get("hint_bytes_share")
     ours = (
-        {str(name): 100 * share for name, share in told.items() if is_number(share)}
-        if isinstance(told, Mapping)
+        {str(name): 100 * share for name, share in recorded.items() if is_number(share)}
+        if isinstance(recorded, Mapping)
         else {}
     )
     paper = {name: 100 * share for name, share in PAPER_HINT_SHARE.items() if name in ours}
@@ -139,7 +139,7 @@ def _percentiles(workload: str, of: Mapping[str, Mapping[str, float]]) -> Chart:
         for engine, each in of.items()
     }
     caption = "Milliseconds that a row's batch waited for records that were not in memory."
-    return Chart(f"{workload}: wait for cold state", caption, _bars(by_engine, "ms"))
+    return Chart(f"{workload}: wait for spilled state", caption, _bars(by_engine, "ms"))
 
 
 def _waits(workload: str, series: Mapping[str, Sequence[float]]) -> Chart:
@@ -147,9 +147,9 @@ def _waits(workload: str, series: Mapping[str, Sequence[float]]) -> Chart:
     return Chart(f"{workload}: wait of each batch", "In the order of batches.", _figure(traces, "batch", "ms"))
 
 
-def _sweeps(told: object) -> list[Chart]:
+def _sweeps(recorded: object) -> list[Chart]:
     made = []
-    for sweep, workloads in told.items() if isinstance(told, Mapping) else ():
+    for sweep, workloads in recorded.items() if isinstance(recorded, Mapping) else ():
         for workload, values in workloads.items() if isinstance(workloads, Mapping) else ():
             lines: dict[str, tuple[list[str], list[float]]] = {}
             for value, engines in values.items() if isinstance(values, Mapping) else ():
@@ -169,9 +169,9 @@ def _sweeps(told: object) -> list[Chart]:
 
 
 def _moving(summary: Mapping[str, Any]) -> list[Chart]:
-    told = summary.get("lookahead")
-    names = told.get("lookahead") if isinstance(told, Mapping) else None
-    phases = told.get("phase") if isinstance(told, Mapping) else None
+    recorded = summary.get("lookahead")
+    names = recorded.get("lookahead") if isinstance(recorded, Mapping) else None
+    phases = recorded.get("phase") if isinstance(recorded, Mapping) else None
     if not isinstance(names, Sequence) or not isinstance(phases, Sequence) or isinstance(names, str):
         return []
     steps = {
@@ -203,7 +203,7 @@ def _moving(summary: Mapping[str, Any]) -> list[Chart]:
         "at the second the table becomes fast; the paper's Figure 10."
     )
     made = [Chart("The lookahead", caption, figure, wide=True)]
-    missed = told.get("miss_ratio") if isinstance(told, Mapping) else None
+    missed = recorded.get("miss_ratio") if isinstance(recorded, Mapping) else None
     if isinstance(missed, Sequence) and not isinstance(missed, str) and all(is_number(one) for one in missed):
         line = _line("missed", list(range(len(missed))), [100 * one for one in missed], "%")
         figure = _figure([line], "batch", "%")
@@ -260,10 +260,10 @@ def _figure(traces: list[dict[str, Any]], x: str, y: str) -> dict[str, Any]:
     }
 
 
-def _deep(told: object) -> dict[str, dict[str, dict[str, float]]]:
+def _deep(recorded: object) -> dict[str, dict[str, dict[str, float]]]:
     """Workload to engine to percentile to number."""
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for workload, of in told.items() if isinstance(told, Mapping) else ():
+    for workload, of in recorded.items() if isinstance(recorded, Mapping) else ():
         for engine, each in of.items() if isinstance(of, Mapping) else ():
             numbers = {str(q): v for q, v in each.items() if is_number(v)} if isinstance(each, Mapping) else {}
             if numbers:
@@ -271,13 +271,13 @@ def _deep(told: object) -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
-def _numbers(told: object, workload: str) -> dict[str, float]:
-    of = told.get(workload) if isinstance(told, Mapping) else None
+def _numbers(recorded: object, workload: str) -> dict[str, float]:
+    of = recorded.get(workload) if isinstance(recorded, Mapping) else None
     return {str(name): value for name, value in of.items() if is_number(value)} if isinstance(of, Mapping) else {}
 
 
-def _numbers_lists(told: object, workload: str) -> dict[str, list[float]]:
-    of = told.get(workload) if isinstance(told, Mapping) else None
+def _numbers_lists(recorded: object, workload: str) -> dict[str, list[float]]:
+    of = recorded.get(workload) if isinstance(recorded, Mapping) else None
     return {
         str(name): [one for one in each if is_number(one)]
         for name, each in (of.items() if isinstance(of, Mapping) else ())

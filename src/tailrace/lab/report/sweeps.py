@@ -11,7 +11,7 @@ from typing import Any
 
 from tailrace.lab.report.figures import PARTS, Chart, is_number, labelled
 
-Told = Mapping[str, Mapping[str, Mapping[str, Any]]]
+Recorded = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Group to setting to what was measured."""
 
 _HEIGHT_PX = 320
@@ -23,13 +23,13 @@ def sweep_charts(sweeps: object) -> list[Chart]:
         return []
     made = []
     for name, of in (("ratio", _ratio), ("amplification", _amplification), ("window", _window)):
-        told = _clean(sweeps.get(name))
-        if told:
-            made += of(told)
+        recorded = _clean(sweeps.get(name))
+        if recorded:
+            made += of(recorded)
     return made
 
 
-def _clean(sweep: object) -> Told:
+def _clean(sweep: object) -> Recorded:
     if not isinstance(sweep, Mapping):
         return {}
     groups = {group: each for group, each in sweep.items() if isinstance(each, Mapping)}
@@ -39,22 +39,22 @@ def _clean(sweep: object) -> Told:
     }
 
 
-def _ratio(told: Told) -> list[Chart]:
+def _ratio(recorded: Recorded) -> list[Chart]:
     over_none = {}
-    for group, each in told.items():
+    for group, each in recorded.items():
         base = each.get("0", {}).get("rows_per_s")
         if is_number(base) and base:
             over_none[group] = {x: y / base for x, y in _values(each, "rows_per_s").items()}
-    hits = {group: _values(each, "hit_ratio") for group, each in told.items()}
+    hits = {group: _values(each, "hit_ratio") for group, each in recorded.items()}
     return [
         _lines("Throughput by share read ahead", "Over that of the same store without reading ahead.", over_none, "×"),
         _lines("Hit ratio by share read ahead", "Of the lists with rows on disk that were asked for.", hits, ""),
     ]
 
 
-def _amplification(told: Told) -> list[Chart]:
+def _amplification(recorded: Recorded) -> list[Chart]:
     made = []
-    for each in told.values():
+    for each in recorded.values():
         rates = {"rows a second": _values(each, "rows_per_s")}
         disk = {"MB": {x: y / 1e6 for x, y in _values(each, "disk_bytes_max").items()}}
         made += [
@@ -65,15 +65,15 @@ def _amplification(told: Told) -> list[Chart]:
     return made
 
 
-def _window(told: Told) -> list[Chart]:
+def _window(recorded: Recorded) -> list[Chart]:
     rates: dict[str, dict[str, float]] = {}
-    for length, each in told.items():
+    for length, each in recorded.items():
         for pattern, rate in _values(each, "rows_per_s").items():
             rates.setdefault(pattern, {})[f"{length} s"] = rate
-    longest = list(told)[-1]
+    longest = list(recorded)[-1]
     return [
         _lines("Throughput by window length", "The same memory for every length.", rates, "rows/s"),
-        _stacks(f"Store CPU time, windows of {longest} s", "Of all rounds that count.", _cpu(told[longest]), "s"),
+        _stacks(f"Store CPU time, windows of {longest} s", "Of all rounds that count.", _cpu(recorded[longest]), "s"),
     ]
 
 

@@ -222,7 +222,7 @@ class _Proxy:
         server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         answered: bool,
     ) -> bool:
-        """One request and its answer; whether the connection goes on. Not ``answered``: done, but nobody is told."""
+        """One request and its answer; whether the connection goes on. Not ``answered``: done, but without an answer."""
         server[1].write(head.raw)
         sending: asyncio.Task[None] | None = None
         if head.chunked or head.length:

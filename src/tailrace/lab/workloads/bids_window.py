@@ -1,6 +1,6 @@
 """The workload ``bids-window``: bids and highest price of each auction in sliding windows; the demo's query.
 
-In append mode: a window's rows are emitted once, when the watermark passes its end. The oracle needs no engine: it
+In append mode: a window's rows are output once, when the watermark passes its end. The oracle needs no engine: it
 counts each auction's bids in spans as long as the slide and adds up the spans of each window.
 """
 
@@ -112,7 +112,7 @@ register(
         inputs=_inputs,
         queries={OURS: _tailrace, "spark-rocksdb": _spark, "spark-memory": _spark},
         oracle=_oracle,
-        settle=flat,
+        final=flat,
         parameters={"auctions": Parameter(20_000, "different auctions, a few of them popular")},
         rows=150_000,
     )

@@ -52,7 +52,7 @@ class KeyedEvents:
         return self._table(rng.integers(0, self.keys, self.rows), (self.seed, 3, number))
 
     def every_key(self) -> pa.Table:
-        """One row for each key: in update mode it makes an engine tell all that it knows."""
+        """One row for each key: in update mode it makes an engine output every key that it has."""
         order = np.random.default_rng((self.seed, 4)).permutation(self.keys)
         return self._table(order, (self.seed, 5))
 

@@ -68,7 +68,7 @@ def _oracle(files: Files, settings: Settings) -> pa.Table:
     return keyed_answer(files[FEED])
 
 
-def _settle(rows: pa.Table) -> pa.Table:
+def _final(rows: pa.Table) -> pa.Table:
     """The last word on each key."""
     rows = rows.sort_by([("epoch", "ascending")])
     values = ("total", "n", "top")
@@ -90,7 +90,7 @@ register(
             "transfer-floor": _transfer_floor,
         },
         oracle=_oracle,
-        settle=_settle,
+        final=_final,
         parameters={"keys": Parameter(1_000_000, "different keys, all equally likely")},
         rows=500_000,
     )

@@ -245,7 +245,7 @@ class AppendUnaligned(_Store[AppendUnalignedStore]):
         )
 
     def prepared(self, rows: pa.RecordBatch, windows: np.ndarray, expected: np.ndarray) -> Prepared:
-        """``expected``: for each row, when its list will be asked for, as far as it can tell."""
+        """``expected``: for each row, when its list will be asked for, as far as it can be foreseen."""
         return self._sorted(self._packed(rows, windows, values=True), expected)
 
     def lists(self, keys: pa.RecordBatch, windows: np.ndarray) -> Lists:

@@ -70,7 +70,7 @@ def test_answers_are_those_of_the_columns(spark: SparkSession, tmp_path: Path, q
     oracle = workload.oracle_of(engine)
     assert oracle is not None
     same_rows(
-        workload.settle(workload.finish[engine](pa.concat_tables(tables), values)), oracle({FEED: files}, settings)
+        workload.final(workload.finish[engine](pa.concat_tables(tables), values)), oracle({FEED: files}, settings)
     )
 
 

@@ -36,13 +36,13 @@ from tailrace.lab.bench.options import CommitOptions
 from tailrace.lab.engines.group import EngineGroup, ask_all
 from tailrace.lab.engines.process import EngineProcess
 from tailrace.lab.registry import OURS, Bench, UnknownNameError, Value, register
-from tailrace.lab.run import read_emitted
+from tailrace.lab.run import read_output
 from tailrace.lab.run_check import check_rows
 from tailrace.lab.workloads.cluster_monitoring.workloads import CM1, CM2
 from tailrace.lab.workloads.events import write_batch
 from tailrace.lab.workloads.linear_road.workloads import LR2, LR4
 from tailrace.lab.workloads.traffic import records as traffic
-from tailrace.lab.workloads.traffic.workload import StreamQuery, further_answer, settled
+from tailrace.lab.workloads.traffic.workload import StreamQuery, final_rows, further_answer
 
 QUERIES = {query.name: query for query in (LR2, LR4, CM1, CM2)}
 
@@ -100,10 +100,10 @@ def run_commit(options: CommitOptions, work: Path, report: Report) -> dict[str, 
     with slow_store(options.store, work, options.latency_ms, options.mb_per_s) as store:
         for number, name in enumerate(options.queries):
 
-            def tell(what: str, done: int, before: int = number * steps, query: str = name) -> None:
+            def progress(what: str, done: int, before: int = number * steps, query: str = name) -> None:
                 report(f"{query}: {what}", before + done, steps * len(options.queries))
 
-            measured[name] = _run_query(QUERIES[name], options, store, work / name, tell)
+            measured[name] = _run_query(QUERIES[name], options, store, work / name, progress)
             shutil.rmtree(work / name)
     report("done", steps * len(options.queries), steps * len(options.queries))
     return {
@@ -163,16 +163,16 @@ class Runner:
         self.engine.send("batch", file=self._next())
 
     def answer(self) -> dict[str, Any]:
-        return self._told(self.engine.answer(), self._rows)
+        return self._measured(self.engine.answer(), self._rows)
 
     def turn(self, batches: int) -> list[dict[str, Any]]:
         """So many batches. Where the engine need not be asked how long one took, it gets all at once, so that each
         follows the one before without a pause."""
         if self._buffering is not None or batches == 1:
-            return [self._told(self.engine.ask("batch", file=self._next()), self._rows) for _ in range(batches)]
+            return [self._measured(self.engine.ask("batch", file=self._next()), self._rows) for _ in range(batches)]
         files, rows = zip(*((self._next(), self._rows) for _ in range(batches)), strict=True)
-        told = self.engine.ask("several", files=files)["batches"]
-        return [self._told(each, count) for each, count in zip(told, rows, strict=True)]
+        reports = self.engine.ask("several", files=files)["batches"]
+        return [self._measured(each, count) for each, count in zip(reports, rows, strict=True)]
 
     def measure_from_here(self) -> None:
         if self._buffering is not None:
@@ -187,20 +187,20 @@ class Runner:
         self.files.append(self._stream.file(first, until))
         return str(self.files[-1])
 
-    def _told(self, told: dict[str, Any], rows: int) -> dict[str, Any]:
-        ms = max(1.0, told["ms"] - sum(told["durations_ms"].get(part, 0) for part in _OF_THE_SOURCE))
+    def _measured(self, report: dict[str, Any], rows: int) -> dict[str, Any]:
+        ms = max(1.0, report["ms"] - sum(report["durations_ms"].get(part, 0) for part in _OF_THE_SOURCE))
         if self._buffering is not None:
             self._buffering.done(rows, ms / 1e3)
-        return {**told, "trigger_ms": told["ms"], "ms": ms, "rows": rows}
+        return {**report, "trigger_ms": report["ms"], "ms": ms, "rows": rows}
 
 
 def _run_query(
-    query: StreamQuery, options: CommitOptions, store: SlowStore, work: Path, tell: Callable[[str, int], None]
+    query: StreamQuery, options: CommitOptions, store: SlowStore, work: Path, progress: Callable[[str, int], None]
 ) -> Measured:
     values = values_of(options, query.name)
     stream = Stream(query, values, options.seed, work / "events")
     confs = {**NO_EMPTY_BATCHES, **options.confs}
-    tell("starting the engines", 0)
+    progress("starting the engines", 0)
     with EngineGroup() as group:
         runners = {}
         for name in options.targets:
@@ -209,20 +209,20 @@ def _run_query(
         group.wait_ready()
         ask_all(_engines(runners), "start", lambda name: {"sink": options.sink, "out": str(work / name / "rows")})
         for number in range(options.warmup):
-            tell("warming up", number)
+            progress("warming up", number)
             _batch_each(runners)
         for runner in runners.values():
             runner.measure_from_here()
         began = time.perf_counter()
         cpu = {name: runner.engine.cpu_s() for name, runner in runners.items()}
-        _measure(runners, options, store, lambda number: tell("measuring", options.warmup + number))
+        _measure(runners, options, store, lambda number: progress("measuring", options.warmup + number))
         wall_s = time.perf_counter() - began
         cpu_s = {name: _less(runner.engine.cpu_s(), cpu[name]) for name, runner in runners.items()}
         memory = {name: runner.engine.memory_bytes() for name, runner in runners.items()}
         timelines = {name: _timeline(runner) for name, runner in runners.items() if runner.target.engine == OURS}
         checked = None
         if options.check:
-            tell("checking", options.warmup + options.batches)
+            progress("checking", options.warmup + options.batches)
             checked = _check(query, runners, values, work / "answers")
         return Measured(
             batches={name: runner.batches for name, runner in runners.items()},
@@ -236,24 +236,24 @@ def _run_query(
 
 
 def _measure(
-    runners: Mapping[str, Runner], options: CommitOptions, store: SlowStore, tell: Callable[[int], None]
+    runners: Mapping[str, Runner], options: CommitOptions, store: SlowStore, progress: Callable[[int], None]
 ) -> None:
     """Rounds: each target in turn is given a batch, or as many as its turn has."""
     due = time.perf_counter()
     for number in range(options.batches):
-        tell(number)
+        progress(number)
         for name in in_turns(tuple(runners), number):
             os.sync()  # what others left to be written is not this one's to wait for
             time.sleep(options.gap_s)
             before, began = store.counts(), time.perf_counter()
-            told = runners[name].turn(options.turn)
+            reports = runners[name].turn(options.turn)
             after = store.counts()
             asked = {
-                f"store_{what}": (after[what] - before[what]) / len(told)
+                f"store_{what}": (after[what] - before[what]) / len(reports)
                 for what in ("requests", "bytes_up", "bytes_down")
                 if what in after
             }
-            kept = told[1:] or told
+            kept = reports[1:] or reports
             runners[name].batches += [{**each, **asked, "began_s": began} for each in kept]
         due += options.trigger_s
         time.sleep(max(0.0, due - time.perf_counter()))
@@ -278,8 +278,8 @@ def _check(query: StreamQuery, runners: Mapping[str, Runner], values: Mapping[st
         # Spark closes windows by what was seen before a batch.
         lag = 0 if runner.target.engine == OURS else 1
         expected = further_answer(query, runner.files, _FURTHER, values, lag)
-        rows = read_emitted(out / name)
-        found = settled(query, rows) if rows is not None else expected.slice(0, 0)
+        rows = read_output(out / name)
+        found = final_rows(query, rows) if rows is not None else expected.slice(0, 0)
         check_rows(f"{query.name} on {name}", found, expected)
         checked += expected.num_rows
     return checked

@@ -92,7 +92,7 @@ def on_path_ms(batch: Mapping[str, Any]) -> float:
 
 
 def behind_ms(batch: Mapping[str, Any]) -> float | None:
-    """How long Tailrace's newest commit took beyond what a batch waited for it; Spark does not tell."""
+    """How long Tailrace's newest commit took beyond what a batch waited for it; Spark does not report it."""
     if not batch["own_ms"]:
         return None
     return max(0.0, float(batch["own_ms"].get("asyncCommit", 0) - batch["own_ms"].get("commit", 0)))
@@ -116,16 +116,16 @@ def _percentile(batches: Batches, q: float, of: Callable[[Mapping[str, Any]], fl
 
 def _median(of: Callable[[Mapping[str, Any]], float | None]) -> Callable[[Batches], float | None]:
     def median(batches: Batches) -> float | None:
-        told = [value for each in batches if (value := of(each)) is not None]
-        return measure.median(told) if told else None
+        values = [value for each in batches if (value := of(each)) is not None]
+        return measure.median(values) if values else None
 
     return median
 
 
 def _mean(name: str, scale: float = 1.0) -> Callable[[Batches], float | None]:
     def mean(batches: Batches) -> float | None:
-        told = [each[name] for each in batches if name in each]
-        return round(float(np.mean(told)) * scale, 1) if told else None
+        values = [each[name] for each in batches if name in each]
+        return round(float(np.mean(values)) * scale, 1) if values else None
 
     return mean
 

@@ -38,7 +38,7 @@ from tailrace.lab.bench.prefetch.workloads import Case, Mode
 from tailrace.lab.engines.group import EngineGroup
 from tailrace.lab.engines.process import ONLY, EngineProcess
 from tailrace.lab.registry import OURS, Bench, Settings, Workload, register
-from tailrace.lab.run import read_emitted
+from tailrace.lab.run import read_output
 from tailrace.lab.run_check import check_rows
 from tailrace.lab.workloads.events import write_batch
 from tailrace.lab.workloads.nexmark.bench_check import check_further_rows, without
@@ -72,11 +72,11 @@ def run_prefetch(options: PrefetchOptions, work: Path, report: Report) -> dict[s
     measured: dict[str, Measured] = {}
     for number, (name, one, memory_bytes) in enumerate(runs):
 
-        def tell(what: str, done: int, before: int = number * steps, run: str = name) -> None:
+        def progress(what: str, done: int, before: int = number * steps, run: str = name) -> None:
             report(f"{run}: {what}", before + done, steps * len(runs))
 
         folder = work / name.replace(" ", "-")
-        measured[name] = _run_case(one, memory_bytes, options, folder, tell)
+        measured[name] = _run_case(one, memory_bytes, options, folder, progress)
         shutil.rmtree(folder)
     report("done", steps * len(runs), steps * len(runs))
     return _result(options, measured)
@@ -115,12 +115,12 @@ class Runner:
     def turn(self, paths: list[str]) -> list[dict[str, Any]]:
         return [self._batch(path) for path in paths]
 
-    def told(self) -> None:
-        """Of a batch that was shown and is not measured."""
-        told = self.ask("told")
+    def finish_batch(self) -> None:
+        """Waits for a batch that was shown and is not measured."""
+        report = self.ask("finished")
         if self.copy_bytes is None:
-            self.copy_bytes = copy_bytes(told)
-        self._before = totals(told)
+            self.copy_bytes = copy_bytes(report)
+        self._before = totals(report)
 
     def _batch(self, path: str) -> dict[str, Any]:
         report = batch_with_cpu(lambda: self.ask("batch", file=path), self.engine)
@@ -130,7 +130,7 @@ class Runner:
 
 
 def _run_case(
-    one: Case, memory_bytes: int, options: PrefetchOptions, work: Path, tell: Callable[[str, int], None]
+    one: Case, memory_bytes: int, options: PrefetchOptions, work: Path, progress: Callable[[str, int], None]
 ) -> Measured:
     workload, modes = registry.workload(one.workload), options.chosen
     files: list[Path] = []
@@ -141,7 +141,7 @@ def _run_case(
             files.append(write_batch(next(feed), work / "events", f"{len(files):06d}", measure.cores()))
         return [str(path) for path in files[-count:]]
 
-    tell("starting", 0)
+    progress("starting", 0)
     settings = Settings(one.rows, one.rows, options.seed, dict(one.values))
     with workload.serving(settings) as serving, EngineGroup() as group:
         environment = {**serving, **options.environment_of(one)}
@@ -165,17 +165,17 @@ def _run_case(
             runner.ask("start", sink=options.sink, out=str(work / "rows" / name))
         fill = -(-one.fill_events // one.fill_rows)
         for number in range(fill + options.warmup):
-            tell("filling the state" if number < fill else "warming up", 1 + max(0, number - fill))
+            progress("filling the state" if number < fill else "warming up", 1 + max(0, number - fill))
             _batch_each(runners, make(1)[0])
         for number in range(options.turns):
-            tell("measuring", 1 + options.warmup + number * options.turn)
+            progress("measuring", 1 + options.warmup + number * options.turn)
             paths = make(options.turn)
             for name in in_turns(tuple(runners), number):
                 os.sync()
                 runners[name].batches += runners[name].turn(paths)[-options.counted :]
         checked = None
         if options.check:
-            tell("checking", 1 + options.warmup + options.turns * options.turn)
+            progress("checking", 1 + options.warmup + options.turns * options.turn)
             further = make(_FURTHER)
             checked = _check(one, runners, further, files, work / "answers", options.seed)
         return Measured(
@@ -212,16 +212,16 @@ def _check(
         runner.ask("stop")
     checked = 0
     for name, runner in runners.items():
-        emitted, engine = read_emitted(out / name), runner.mode.engine
+        output, engine = read_output(out / name), runner.mode.engine
         if one.query is not None:
-            checked += check_further_rows(one.query, engine, emitted, files, len(further), one.values)
+            checked += check_further_rows(one.query, engine, output, files, len(further), one.values)
         else:
-            checked += _check_appended(one, f"{one.name} on {name}", engine, emitted, files, len(further), seed)
+            checked += _check_appended(one, f"{one.name} on {name}", engine, output, files, len(further), seed)
     return checked
 
 
 def _check_appended(
-    one: Case, name: str, engine: str, emitted: pa.Table | None, files: list[Path], further: int, seed: int
+    one: Case, name: str, engine: str, output: pa.Table | None, files: list[Path], further: int, seed: int
 ) -> int:
     """The rows of the last batches are the answer so far without the answer before; Spark says them a batch later."""
     workload = registry.workload(one.workload)
@@ -232,7 +232,7 @@ def _check_appended(
     lag = 0 if engine == OURS else 1
     now, then = (oracle({feed: seen[: len(seen) - lag]}, settings) for seen in (files, files[:-further]))
     expected = without(now, then)
-    found = expected.slice(0, 0) if emitted is None else workload.settle(emitted).select(expected.column_names)
+    found = expected.slice(0, 0) if output is None else workload.final(output).select(expected.column_names)
     check_rows(name, found.cast(expected.schema), expected)
     return int(expected.num_rows)
 
@@ -241,7 +241,7 @@ def _batch_each(runners: Mapping[str, Runner], path: str) -> None:
     for runner in runners.values():
         runner.ask("show", file=path)
     for runner in runners.values():
-        runner.told()
+        runner.finish_batch()
 
 
 def _result(options: PrefetchOptions, measured: Mapping[str, Measured]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Prefetching paper's Figure 10.
 A join with a table whose latency is ours to set, behind three steps that take their time and that no plan can look
 into: each is a candidate for hints, and the source before them. Three phases: keys pass all steps as they are; the
 first step makes others of them, so that hints from the source are for nothing; the table becomes fast, so that a later
-step is early enough. Each batch tells where its hints came from and what was missed.
+step is early enough. Each batch reports where its hints came from and what was missed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tailrace.lab.bench.prefetch.numbers import batch_of, hit_ratio, lookaheads,
 from tailrace.lab.bench.prefetch.slow_table import SlowTable, value_of
 from tailrace.lab.engines.process import EngineProcess
 from tailrace.lab.registry import OURS, Batch, Bench, Files, Parameter, Settings, Value, Workload, register
-from tailrace.lab.run import read_emitted
+from tailrace.lab.run import read_output
 from tailrace.lab.run_check import check_rows
 from tailrace.lab.workloads.events import write_batch
 
@@ -111,7 +111,7 @@ register(
         queries={OURS: _tailrace},
         cannot=dict.fromkeys(("spark-rocksdb", "spark-memory"), "it is about where Tailrace's hints come from"),
         oracle=_oracle,
-        settle=lambda rows: rows.select(["key", "number", "value"]),
+        final=lambda rows: rows.select(["key", "number", "value"]),
         parameters=PARAMETERS,
         rows=1_000,
     )
@@ -143,7 +143,7 @@ def run_moving(options: MovingOptions, work: Path, report: Report) -> dict[str, 
     # A little memory, so that no key is still there when it comes again.
     given = {"memory": "2MB"}
     engine = EngineProcess(NAME, OURS, work, {**_CONFS, **options.confs}, values, given)
-    told: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
 
     def batches(count: int, shift: int) -> Iterator[str]:
         events = Settings(count * options.rows, options.rows, options.seed + len(files), {**values, "shift": shift})
@@ -158,11 +158,11 @@ def run_moving(options: MovingOptions, work: Path, report: Report) -> dict[str, 
         for phase, words in enumerate(PHASES):
             latency.write_text(str(options.slow_ms if phase < 2 else options.fast_ms))
             for path in batches(options.batches, int(values["keys"]) if phase else 0):
-                report(words, len(told), steps)
+                report(words, len(reports), steps)
                 one = engine.ask("batch", file=path)
-                told.append({**batch_of(one, before), "phase": phase})
+                reports.append({**batch_of(one, before), "phase": phase})
                 before = totals(one)
-        report("checking", len(told), steps)
+        report("checking", len(reports), steps)
         checked = _check(engine, batches(_FURTHER, 1), files, work / "answers", workload, values)
     except BaseException:
         engine.kill()
@@ -171,7 +171,7 @@ def run_moving(options: MovingOptions, work: Path, report: Report) -> dict[str, 
         engine.close()
     shutil.rmtree(work / "events")
     report("done", steps, steps)
-    return {**_result(options, told), "rows_checked": checked, "answers_equal": True, "confs": {OURS: engine.confs}}
+    return {**_result(options, reports), "rows_checked": checked, "answers_equal": True, "confs": {OURS: engine.confs}}
 
 
 def _check(
@@ -188,34 +188,34 @@ def _check(
         engine.ask("batch", file=path)
     engine.ask("stop")
     expected = _oracle({FEED: files[-_FURTHER:]}, Settings(1, 1, 0, values))
-    emitted = read_emitted(out)
-    found = expected.slice(0, 0) if emitted is None else workload.settle(emitted)
+    output = read_output(out)
+    found = expected.slice(0, 0) if output is None else workload.final(output)
     check_rows(NAME, found.cast(expected.schema), expected)
     return int(expected.num_rows)
 
 
-def _result(options: MovingOptions, told: list[dict[str, Any]]) -> dict[str, Any]:
-    of: Callable[[str], list[Any]] = lambda name: [_ahead(each).get(name) for each in told]  # noqa: E731
+def _result(options: MovingOptions, reports: list[dict[str, Any]]) -> dict[str, Any]:
+    of: Callable[[str], list[Any]] = lambda name: [_ahead(each).get(name) for each in reports]  # noqa: E731
     moves = [
         {"batch": at, "from": before, "to": after, "reason": reason}
         for at, (before, after, reason) in enumerate(zip(of("lookahead"), of("next"), of("reason"), strict=True))
         if before != after
     ]
-    missed = [round(1 - ratio, 4) if (ratio := hit_ratio([each])) is not None else 0.0 for each in told]
+    missed = [round(1 - ratio, 4) if (ratio := hit_ratio([each])) is not None else 0.0 for each in reports]
     return {
         "bench": NAME,
-        "lookaheads": lookaheads(told),
+        "lookaheads": lookaheads(reports),
         "moves": {"moves": moves},
-        "lookahead": {"lookahead": of("lookahead"), "phase": [each["phase"] for each in told], "miss_ratio": missed},
+        "lookahead": {"lookahead": of("lookahead"), "phase": [each["phase"] for each in reports], "miss_ratio": missed},
         "slack_ms": {"slack": of("slackMsP99")},
         "phase_hit_ratio": {
-            words: hit_ratio([each for each in told if each["phase"] == phase]) for phase, words in enumerate(PHASES)
+            words: hit_ratio([each for each in reports if each["phase"] == phase]) for phase, words in enumerate(PHASES)
         },
-        "median_ms": {OURS: measure.median([each["ms"] for each in told])},
-        "series_ms": {OURS: [each["ms"] for each in told]},
+        "median_ms": {OURS: measure.median([each["ms"] for each in reports])},
+        "series_ms": {OURS: [each["ms"] for each in reports]},
         "series_miss_ratio": {OURS: missed},
-        "series_wait_ms": {OURS: [round(each["wait_ms"], 3) for each in told]},
-        "series_fetch_ms": {OURS: [round(each["fetch_ms_p99"], 3) for each in told]},
+        "series_wait_ms": {OURS: [round(each["wait_ms"], 3) for each in reports]},
+        "series_fetch_ms": {OURS: [round(each["fetch_ms_p99"], 3) for each in reports]},
         "rows": options.rows,
         "batches": options.batches,
         "slow_ms": options.slow_ms,

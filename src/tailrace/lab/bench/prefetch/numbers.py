@@ -1,4 +1,5 @@
-"""The numbers of ``tailrace bench prefetch`` from its batches: how long rows waited for cold state, and what it cost.
+"""The numbers of ``tailrace bench prefetch`` from its batches: how long rows waited for spilled state, and what it
+cost.
 
 Operators count since their server began; a batch's own share is the difference to the batch before. Every row of a
 batch waits as long as its batch did, so percentiles of waits and of times are weighted by rows. Pure.
@@ -26,14 +27,14 @@ COUNTS = {
     "fetched": "hintsFetched",
     "wasted": "hintsWasted",
 }
-"""What is told of each batch, and what operators call it."""
+"""What is reported of each batch, and what operators call it."""
 NO_WAIT_MS = 0.01
 """A shorter wait counts as this one, so that ratios stay finite."""
 
 
-def totals(told: Mapping[str, Any]) -> dict[str, float]:
+def totals(report: Mapping[str, Any]) -> dict[str, float]:
     """Of all operators, since their servers began."""
-    metrics = [operator.get("customMetrics", {}) for operator in told.get("operators", [])]
+    metrics = [operator.get("customMetrics", {}) for operator in report.get("operators", [])]
     return {name: float(sum(each.get(metric, 0) for each in metrics)) for name, metric in COUNTS.items()}
 
 
@@ -45,15 +46,15 @@ def copy_bytes(first: Mapping[str, Any]) -> float:
     return float(size / max(1.0, now["misses"], now["fetched"]))
 
 
-def batch_of(told: Mapping[str, Any], before: Mapping[str, float]) -> dict[str, Any]:
-    """A batch as its engine told it, with what its own share of the counts is."""
-    now, operators = totals(told), told.get("operators", [])
+def batch_of(report: Mapping[str, Any], before: Mapping[str, float]) -> dict[str, Any]:
+    """A batch as its engine reported it, with what its own share of the counts is."""
+    now, operators = totals(report), report.get("operators", [])
     metrics = [operator.get("customMetrics", {}) for operator in operators]
     return {
-        **told,
+        **report,
         **{name: max(0.0, now[name] - before.get(name, 0.0)) for name in COUNTS},
         "fetch_ms_p99": max((each.get("spilledFetchMsP99", 0.0) for each in metrics), default=0.0),
-        "hint_bytes": sum(each.get("hintBytes", 0) for each in told.get("lookahead", [])),
+        "hint_bytes": sum(each.get("hintBytes", 0) for each in report.get("lookahead", [])),
         "disk_bytes": sum(
             operator.get("diskUsedBytes", 0) / max(1.0, operator.get("customMetrics", {}).get("spaceAmplification", 1))
             for operator in operators
@@ -173,7 +174,7 @@ def ratio_error(one: Batches, other: Batches) -> float:
 
 
 def hit_ratio(batches: Batches) -> float | None:
-    """Of the cold records that rows needed, those that were in memory by then."""
+    """Of the spilled records that rows needed, those that were in memory by then."""
     hits, misses = _sum(batches, "hits"), _sum(batches, "misses")
     return round(hits / (hits + misses), 4) if hits + misses else None
 
@@ -238,7 +239,7 @@ def _series(batches: Batches, of: str) -> list[float]:
 def _each(
     measured: Mapping[str, Measured], of: Callable[[Measured, str], Any], *, spilled: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """Workload to mode to a number. ``cold``: only of modes that tell of cold state."""
+    """Workload to mode to a number. ``spilled``: only of modes that report spilled state."""
     return {
         workload: {
             name: of(one, name) for name, batches in one.batches.items() if not spilled or batches[0]["operators"]
@@ -262,7 +263,7 @@ def tables(result: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
             "rows/s": result["throughput"][name],
             "cpu %": _told(result["cpu_percent"][name]),
             "hit ratio": _told(result["hit_ratio"][name]),
-            "cold reads": result["reader"][name],
+            "reads of spilled state": result["reader"][name],
             "waited for": result["reads_waited_for"][name],
             "wasted": _told(result["wasted_share"][name]),
             "state/memory": result["state_over_memory"][name],

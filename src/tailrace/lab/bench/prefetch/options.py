@@ -54,9 +54,9 @@ class PrefetchOptions:
         made = case(name, self.memory_bytes, fits=self.all_in_cache)
         workload = registry.workload(made.workload)
         mine = [text for text in self.given if text.partition("=")[0] in workload.parameters]
-        told = workload.values(mine)
+        values = workload.values(mine)
         names = {text.partition("=")[0] for text in mine}
-        return replace(made, values={**told, **made.values, **{given: told[given] for given in names}})
+        return replace(made, values={**values, **made.values, **{given: values[given] for given in names}})
 
     def depth_of(self, one: Case) -> int:
         return one.depth if self.depth is None else self.depth

@@ -1,15 +1,14 @@
 """What ``tailrace bench prefetch`` runs: five workloads whose state is several times the memory, and the engines.
 
 A case follows from the memory of a state server alone: so many keys that state is ``TIMES`` its size, and so many rows
-of a batch as a query with a backlog takes, for half a second or so, but not more than have room for their cold records
-in the part of it that may hold what was foretold. A read takes a millisecond;
-how many are under way at once follows from how many rows need one: a device that does not keep up with rows as Spark
-brings them is what every mode is bound by, and nothing can be hidden behind that. ``--depth`` and ``--sweep rows`` show
-others. NEXMark's streams are those of the Keyed Prefetching paper in small: auctions and people stay active for as long
-as the bench runs, and which of them are hot changes all the time. To have their state without running for hours a
-stream is first *filled*: with the same ids, but without hot keys, and where that makes no difference to the state with
-few active auctions at a time, so that filling asks little of the disk. Then the same stream goes on as it is measured.
-Pure.
+of a batch as a query with a backlog takes, for half a second or so, but not more than have room for their spilled
+records in the part of it that may hold prefetched records. A read takes a millisecond; how many are under way at once
+follows from how many rows need one: a device that does not keep up with rows as Spark brings them is what every mode is
+bound by, and nothing can be hidden behind that. ``--depth`` and ``--sweep rows`` show others. NEXMark's streams are
+those of the Keyed Prefetching paper in small: auctions and people stay active for as long as the bench runs, and which
+of them are hot changes all the time. To have their state without running for hours a stream is first *filled*: with the
+same ids, but without hot keys, and where that makes no difference to the state with few active auctions at a time, so
+that filling asks little of the disk. Then the same stream goes on as it is measured. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tailrace.lab.registry import OURS, UnknownNameError, Value
 from tailrace.lab.workloads.nexmark.workloads import AS_TEXTS, PREFIX
 
 TIMES = 12
-"""State is planned to be so many times the memory; at least 8 is asked for, and told in the result."""
+"""State is planned to be so many times the memory; at least 8 is asked for, and stated in the result."""
 TOUCHED = 32
 """Where all is to be in memory, a lookup table's copies take one part in so many of it: a row comes when it is asked
 for, so the table must be so small that all rows were, in the batches before those that are measured."""

@@ -53,8 +53,8 @@ BY_SESSION, BY_EPOCH = "a session a read", "an epoch a read"
 
 _TYPES = {"dateTime": pa.timestamp("us", tz="UTC")}
 
-Tell = Callable[[str, float], None]
-"""Told what is going on and which share of the sweep is done."""
+Progress = Callable[[str, float], None]
+"""Called with what is going on and which share of the sweep is done."""
 
 
 register(
@@ -114,7 +114,7 @@ class _Measured:
     def cpu_s(self) -> float:
         return self.costs.write_cpu_s + self.costs.read_cpu_s + self.costs.compaction_cpu_s
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         costs = {name: round(value, 4) for name, value in asdict(self.costs).items()}
         return {
             "rows_per_s": self.rows_per_s,
@@ -137,12 +137,12 @@ def run_stores(options: StoreOptions, work: Path, report: Report) -> dict[str, A
     found: dict[str, Sweep] = {}
     for number, name in enumerate(options.sweeps):
 
-        def tell(what: str, share: float, before: int = number, sweep: str = name) -> None:
+        def progress(what: str, share: float, before: int = number, sweep: str = name) -> None:
             report(f"{sweep}: {what}", round(100 * (before + share)), 100 * len(options.sweeps))
 
         folder = work / name
         folder.mkdir(parents=True)
-        found[name] = sweeps[name](options, str(folder), tell)
+        found[name] = sweeps[name](options, str(folder), progress)
         shutil.rmtree(folder)
     report("done", 100 * len(options.sweeps), 100 * len(options.sweeps))
     return _result(options, found)
@@ -151,10 +151,10 @@ def run_stores(options: StoreOptions, work: Path, report: Report) -> dict[str, A
 # Sweeps --------------------------------------------------------------------------------------------------------------
 
 
-def _ratio_sweep(options: StoreOptions, folder: str, tell: Tell) -> Sweep:
+def _ratio_sweep(options: StoreOptions, folder: str, progress: Progress) -> Sweep:
     fill = options.epochs(options.window_s)
     a_round = max(1, fill // 5)
-    trace = _sessions(options, options.window_s, fill + (options.rounds + 1) * a_round, tell)
+    trace = _sessions(options, options.window_s, fill + (options.rounds + 1) * a_round, progress)
     found = {}
     for at, how in enumerate((BY_SESSION, BY_EPOCH)):
         stores = {f"{ratio:g}": _lists(options, folder, read_batch_ratio=ratio) for ratio in RATIOS}
@@ -162,23 +162,23 @@ def _ratio_sweep(options: StoreOptions, folder: str, tell: Tell) -> Sweep:
         players = [SessionPlayer(name, feed, store, by_session=how is BY_SESSION) for name, store in stores.items()]
 
         def tell_part(what: str, share: float, part: int = at, name: str = how) -> None:
-            tell(f"{name}: {what}", (part + share) / 2)
+            progress(f"{name}: {what}", (part + share) / 2)
 
         found[how] = _rounds(players, fill, a_round, options.rounds, tell_part)
     return found
 
 
-def _amplification_sweep(options: StoreOptions, folder: str, tell: Tell) -> Sweep:
+def _amplification_sweep(options: StoreOptions, folder: str, progress: Progress) -> Sweep:
     fill = options.epochs(options.window_s)
     a_round = max(1, fill // 2)  # long enough for most settings to compact in most rounds
-    trace = _sessions(options, options.window_s, fill + (options.rounds + 1) * a_round, tell)
+    trace = _sessions(options, options.window_s, fill + (options.rounds + 1) * a_round, progress)
     stores = {f"{limit:g}": _lists(options, folder, max_space_amplification=limit) for limit in AMPLIFICATIONS}
     feed = SessionFeed(trace, next(iter(stores.values())))
     players = [SessionPlayer(name, feed, store) for name, store in stores.items()]
-    return {BY_EPOCH: _rounds(players, fill, a_round, options.rounds, tell)}
+    return {BY_EPOCH: _rounds(players, fill, a_round, options.rounds, progress)}
 
 
-def _window_sweep(options: StoreOptions, folder: str, tell: Tell) -> Sweep:
+def _window_sweep(options: StoreOptions, folder: str, progress: Progress) -> Sweep:
     """A round is one window long, so that every store reads one window's worth in it."""
     found = {}
     shares = np.cumsum([0.0, *options.factors]) / sum(options.factors)
@@ -186,7 +186,7 @@ def _window_sweep(options: StoreOptions, folder: str, tell: Tell) -> Sweep:
         size_s = options.window_s * factor
 
         def tell_part(what: str, share: float, part: int = at, size: float = size_s) -> None:
-            tell(f"{size:g} s: {what}", float(shares[part] + share * (shares[part + 1] - shares[part])))
+            progress(f"{size:g} s: {what}", float(shares[part] + share * (shares[part + 1] - shares[part])))
 
         a_round = options.epochs(size_s)
         sessions = _sessions(options, size_s, (options.rounds + 2) * a_round, tell_part)
@@ -205,8 +205,8 @@ def _window_sweep(options: StoreOptions, folder: str, tell: Tell) -> Sweep:
     return found
 
 
-def _sessions(options: StoreOptions, gap_s: float, epochs: int, tell: Tell) -> store_traces.Sessions:
-    tell("making events", 0)
+def _sessions(options: StoreOptions, gap_s: float, epochs: int, progress: Progress) -> store_traces.Sessions:
+    progress("making events", 0)
     made = store_traces.bids(epochs * options.batch, options.batch, options.rate, options.seed)
     return store_traces.sessions(made, gap_s)
 
@@ -229,7 +229,9 @@ def _schema(columns: list[str]) -> pa.Schema:
 # Rounds --------------------------------------------------------------------------------------------------------------
 
 
-def _rounds(players: Sequence[Player], fill: int, a_round: int, rounds: int, tell: Tell) -> dict[str, _Measured]:
+def _rounds(
+    players: Sequence[Player], fill: int, a_round: int, rounds: int, progress: Progress
+) -> dict[str, _Measured]:
     """The first epochs fill the state, one round warms up, and the others count."""
     by_name = {player.name: player for player in players}
     measured = {name: _Measured() for name in by_name}
@@ -237,7 +239,7 @@ def _rounds(players: Sequence[Player], fill: int, a_round: int, rounds: int, tel
     try:
         for number, (first, end) in enumerate(pairwise(edges)):
             counts = number >= 2
-            tell("measuring" if counts else "filling the state", number / (rounds + 2))
+            progress("measuring" if counts else "filling the state", number / (rounds + 2))
             for name in in_turns(tuple(by_name), number):
                 player, before = by_name[name], by_name[name].store.costs
                 player.feed.load(first, end)
@@ -288,7 +290,7 @@ def _result(options: StoreOptions, found: dict[str, Sweep]) -> dict[str, Any]:
     return {
         **result,
         "sweeps": {
-            name: {group: {setting: one.told() for setting, one in each.items()} for group, each in sweep.items()}
+            name: {group: {setting: one.to_json() for setting, one in each.items()} for group, each in sweep.items()}
             for name, sweep in found.items()
         },
         "median_ms": {name: measure.median(each) for name, each in series.items()},

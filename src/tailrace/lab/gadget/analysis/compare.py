@@ -50,8 +50,8 @@ class Comparison:
         return difference(first, second)
 
     def to_json(self) -> dict[str, Any]:
-        told = {name: getattr(self, name) for name in _DIFFERENCES}
-        return {**told, **asdict(self)}
+        differences = {name: getattr(self, name) for name in _DIFFERENCES}
+        return {**differences, **asdict(self)}
 
 
 _DIFFERENCES = (

@@ -1,7 +1,7 @@
 """The miss-ratio curve: of how many accesses a cache of a given size would not have the key, from stack distances.
 
 The cache evicts the least recently used key, and a delete frees its key's place. First accesses, and those after a
-delete, miss in a cache of any size: they are told apart, since a store that knows its keys need not look for them.
+delete, miss in a cache of any size: they are counted apart, since a store that knows its keys need not look for them.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ BORG_TASK_JOBS = 7_000
 BORG_OLD = 420
 BORG_OLD_EVENTS = 0.43
 BORG_BURST_EVENTS = 0.044
-"""Of all events, at the very beginning: Table 2's distances of windows, sliding windows and buckets tell of it."""
+"""Of all events, at the very beginning: Table 2's distances of windows, sliding windows and buckets show it."""
 BORG_LIVE = 279_245
 """Task events whose job was submitted and has not finished."""
 BORG_JOBS = {"SUBMIT": 8_709, "SCHEDULE": 8_705, "FINISH": 4_738, "KILL": 3_935, "FAIL": 160, "EVICT": 3}
@@ -222,7 +222,7 @@ AZURE_EVENTS = 4_000_000
 AZURE_MOMENTS = 0.2346
 """(Subscription, time) pairs for each event that is in time; times are multiples of 5 minutes."""
 AZURE_LATE = 0.18
-"""Of events, those that come too late for any window: the session windows' gets tell of them."""
+"""Of events, those that come too late for any window: the session windows' gets show them."""
 AZURE_SUBSCRIPTIONS = 5_958
 AZURE_DAYS = 30
 

@@ -47,8 +47,8 @@ def by_events(events: Events, every: int) -> Watermarks:
         place = np.searchsorted(one.at, at, side="right") - 1
         latest.append(np.where(place < 0, -_END, one.values[place]))
     values = np.minimum(*latest)
-    told = (values > -_END) & (values < _END)
-    return Watermarks(at[told], values[told])
+    finite = (values > -_END) & (values < _END)
+    return Watermarks(at[finite], values[finite])
 
 
 def _of_input(places: np.ndarray, times: np.ndarray, every: int) -> Watermarks:

@@ -1,8 +1,8 @@
 """What state machines are made of: their table, the two indices over it and the queue of requests. Compiled by numba.
 
-A machine is a row of the table: one state key, with a slot (where its window begins, or whatever tells the machines of
-an event key apart), the time at which it ends, and some numbers that are its operator's business. An operator's methods
-change all of it through the functions below and never directly.
+A machine is a row of the table: one state key, with a slot (where its window begins, or whatever distinguishes the
+machines of an event key), the time at which it ends, and some numbers that are its operator's business. An
+operator's methods change all of it through the functions below and never directly.
 
 - hIndex: the machines of an event key as a list in order of their slots, searched from its end, where the news is.
   There are two lists for each event key, for operators that keep their two inputs apart.

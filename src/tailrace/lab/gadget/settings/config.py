@@ -61,7 +61,7 @@ class Settings:
     limit: int | None
     """Accesses."""
     seed: int
-    told: Mapping[str, str]
+    given: Mapping[str, str]
     """The configuration as given, for the trace's metadata."""
 
 

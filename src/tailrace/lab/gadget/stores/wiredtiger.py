@@ -100,7 +100,7 @@ class WiredTigerStore(CombinedStore):
         self._check(code, "searching a key")
         self._check(self._get_value(self._at_found), "getting a value")
         found = ctypes.string_at(self._found.data, self._found.size)
-        self._check(self._reset(), "leaving a key")
+        self._check(self._reset(), "resetting the cursor")
         return found
 
     def put(self, key: bytes, value: bytes) -> None:

@@ -71,10 +71,10 @@ def _batches(path: Path) -> tuple[dict[str, str], list[pa.RecordBatch]]:
             nothing = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in reader.schema], schema=reader.schema)
             while True:
                 try:
-                    batch, told = reader.read_next_batch_with_custom_metadata()
+                    batch, metadata = reader.read_next_batch_with_custom_metadata()
                 except (StopIteration, pa.ArrowInvalid, OSError):
                     break  # its end, or that of what was written before its server was killed
-                epoch = int((told or {}).get("epoch", b"0"))
+                epoch = int((metadata or {}).get("epoch", b"0"))
                 held = [(at, each) for at, each in held if at < epoch]
                 held.append((epoch, batch))
     except FileNotFoundError as error:

@@ -21,9 +21,9 @@ from tailrace.lab.workloads.nexmark.workloads import FEED, PREFIX, VERSIONS, par
 
 
 def check_further_rows(
-    query: str, engine: str, emitted: pa.Table | None, files: list[Path], further: int, values: Mapping[str, Value]
+    query: str, engine: str, output: pa.Table | None, files: list[Path], further: int, values: Mapping[str, Value]
 ) -> int:
-    """``emitted``: in the batches of the last ``further`` files. Gives how many rows were compared."""
+    """``output``: in the batches of the last ``further`` files. Gives how many rows were compared."""
     version = VERSIONS[engine][query]
     assert isinstance(version, Version)
     whole = whole_answer(query, {FEED: files}, values)
@@ -38,11 +38,11 @@ def check_further_rows(
         expected = without(closed(whole, now, version.closes_by), closed(whole, then, version.closes_by))
     else:
         expected = without(whole, whole_answer(query, {FEED: earlier}, values))
-    if emitted is None:
+    if output is None:
         found = whole.slice(0, 0)
     else:
         workload = registry.workload(PREFIX + query)
-        found = workload.settle(workload.finish[engine](emitted, values))
+        found = workload.final(workload.finish[engine](output, values))
         found = found.select(whole.column_names).cast(whole.schema)
     if version.mode is Mode.UPDATE:
         # A key that was touched may be said though its row is what it was.

@@ -27,7 +27,7 @@ FEED = "records"
 TIME = "ts"
 WINDOW = "window"
 CLOSES_BY = "until"
-"""Where an answer's row tells the second in which its window ends."""
+"""The column with the second in which a row's window ends."""
 
 Build = Callable[[DataFrame, Mapping[str, Value]], Any]
 """From records with their fields, and the parameters, to what has a ``writeStream``."""
@@ -95,7 +95,7 @@ def _mark(query: StreamQuery, files: Sequence[Path], values: Mapping[str, Value]
     return (_newest(query.family, seen) if seen else 0) - int(values["delay_s"])
 
 
-def settled(query: StreamQuery, rows: pa.Table) -> pa.Table:
+def final_rows(query: StreamQuery, rows: pa.Table) -> pa.Table:
     """Emitted rows with the answer's columns: times in seconds, the window as its end."""
     columns = {name: rows[name] for name in rows.column_names if name not in ("epoch", WINDOW)}
     if WINDOW in rows.column_names:
@@ -130,7 +130,7 @@ def workload(query: StreamQuery) -> Workload:
         queries={name: partial(_writer, family, build) for name, build in engines.items()},
         oracle=oracle,
         rests=dict.fromkeys(engines, rest) if query.rest is not None else {},
-        settle=partial(settled, query),
+        final=partial(final_rows, query),
         parameters=parameters,
         rows=int(parameters["rate"].default) * BATCH_S,
     )

@@ -83,7 +83,7 @@ def _oracle(files: Files, settings: Settings) -> pa.Table:
     return rows.filter(pc.less_equal(rows["until_ms"], newest[0] or 0))
 
 
-def _settled(rows: pa.Table) -> pa.Table:
+def _final(rows: pa.Table) -> pa.Table:
     until = pc.struct_field(rows["window"], "end").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
     return pa.table({"campaign_id": rows["campaign_id"], "until_ms": until, "views": rows["views"]})
 
@@ -95,7 +95,7 @@ YSB = Workload(
     inputs=ads.inputs,
     queries={OURS: _tailrace, "spark-rocksdb": _spark, "spark-memory": _spark},
     oracle=_oracle,
-    settle=_settled,
+    final=_final,
     parameters=ads.PARAMETERS,
     service=serving,
     rows=200_000,

@@ -1,10 +1,10 @@
 """What a micro-batch comes to: at most one read and one write of each key, and the answers of all its gets.
 
-For stores whose calls for many keys know no order among them. What may be combined is what nobody can tell from doing
-the accesses one by one: of a key, only the first gets see what the store holds, so it is read once; a get after a put,
-merge or delete of the same batch is answered from the batch; of the writes, what they come to together is written: a
-put with the merges behind it is one put, merges alone are one merge of their bytes in order, and what a delete ends is
-a delete. A key that is made and removed in one batch is still deleted in the store, which may have held it before.
+For stores whose calls for many keys know no order among them. What may be combined is what cannot be distinguished from
+doing the accesses one by one: of a key, only the first gets see what the store holds, so it is read once; a get after a
+put, merge or delete of the same batch is answered from the batch; of the writes, what they come to together is written:
+a put with the merges behind it is one put, merges alone are one merge of their bytes in order, and what a delete ends
+is a delete. A key that is made and removed in one batch is still deleted in the store, which may have held it before.
 
 `Plan` is that, for one batch. Its arrays are reused for the next one of the same `Combiner`. Threads: one at a time.
 """

@@ -51,7 +51,7 @@ def _is(key, keys, words, at):
 
 @inlined
 def find(key, keys, slot, index, words, log):
-    """The address of the newest record of the key, NONE, or FILE where only the file can tell."""
+    """The address of the newest record of the key, NONE, or FILE where only the file can say."""
     mask = words.shape[0] - 1
     address = index[slot]
     while address >= log[HEAD]:

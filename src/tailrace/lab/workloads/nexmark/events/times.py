@@ -1,6 +1,6 @@
 """Event numbers to event times, ids and back: arithmetic over whole arrays, nothing random.
 
-A *sequence number* counts all events of all generators in the order they are emitted. A generator's *event number*
+A *sequence number* counts all events of all generators in the order they are output. A generator's *event number*
 counts its own. The *adjusted* number is the event number after the out-of-order rule; it decides the event's id and
 time. All functions are pure; arrays are int64 and are not kept.
 """

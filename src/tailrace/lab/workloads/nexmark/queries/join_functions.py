@@ -24,12 +24,12 @@ def gains(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
     category = np.zeros(len(best), np.int64)
     category[place] = rows["category"].to_numpy()
     changed = np.flatnonzero((best > before) | ~known)
-    told = {
+    columns = {
         "category": category[changed],
         "gain": (best - before)[changed],
         "auctions": (~known)[changed].astype(np.int64),
     }
-    return pa.table(told), pa.table({"id": state["id"], "best": pa.array(best)})
+    return pa.table(columns), pa.table({"id": state["id"], "best": pa.array(best)})
 
 
 def with_auctions(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -47,8 +47,8 @@ def with_auctions(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
     bids = np.flatnonzero(~opened & (source[place] >= 0))
     of_bid = rows.drop_columns([name for name in state.column_names if name != "auction"]).take(pa.array(bids))
     of_auction = whole.take(pa.array(source[place[bids]]))
-    told = {**{name: of_bid[name] for name in of_bid.column_names}, **{n: of_auction[n] for n in state.column_names}}
-    return pa.table(told), whole.take(pa.array(source[source >= 0]))
+    columns = {**{name: of_bid[name] for name in of_bid.column_names}, **{n: of_auction[n] for n in state.column_names}}
+    return pa.table(columns), whole.take(pa.array(source[source >= 0]))
 
 
 def winners(bids: pa.Table) -> pa.Table:

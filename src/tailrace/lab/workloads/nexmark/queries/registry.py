@@ -19,7 +19,7 @@ _READS_THE_DAY = "counts what is distinct from the rows of the day, which it rea
 
 
 def _auction_life_ms(params: Params) -> int:
-    """A join that forgets rows tells the next operator a watermark that is behind by as much as it keeps."""
+    """A join that forgets rows gives the next operator a watermark that is behind by as much as it keeps."""
     return params.auction_life_ms
 
 

@@ -94,8 +94,8 @@ def q15_tailrace(events: DataFrame, params: Params) -> Any:
 
 
 def q16_tailrace(events: DataFrame, params: Params) -> Any:
-    told = _ranked(events, "bidder", "auction").withColumn("minute", F.date_format("dateTime", "HH:mm"))
-    days = tr.stream(told).groupBy(tr.window("dateTime", "1 day"), "channel")
+    ranked = _ranked(events, "bidder", "auction").withColumn("minute", F.date_format("dateTime", "HH:mm"))
+    days = tr.stream(ranked).groupBy(tr.window("dateTime", "1 day"), "channel")
     return days.agg(tr.max("minute").alias("minute"), *_ranked_figures())
 
 
