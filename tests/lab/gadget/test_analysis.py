@@ -11,12 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.lab.gadget.analysis import key_distance, sequences, stack_distance, time_to_live, working_set
-from tailrace.lab.gadget.analysis.amplification import event_amplification, key_space_amplification
+from tailrace.lab.gadget.analysis import key_distance, key_lives, sequences, stack_distance
 from tailrace.lab.gadget.analysis.compare import compare
-from tailrace.lab.gadget.analysis.composition import composition
+from tailrace.lab.gadget.analysis.composition import (
+    composition,
+    event_amplification,
+    hottest_share,
+    key_space_amplification,
+    single_access_share,
+)
 from tailrace.lab.gadget.analysis.numbering import numbered, paired
-from tailrace.lab.gadget.analysis.popularity import hottest_share, single_access_share
 from tailrace.lab.gadget.analysis.summary import analyze
 from tailrace.lab.gadget.traces.trace import Events, Operation, Trace
 
@@ -148,11 +152,11 @@ def test_unique_sequences(keys: list[int], longest: int) -> None:
 @given(KEYS)
 @quick
 def test_time_to_live(keys: list[int]) -> None:
-    found = time_to_live.lifetimes(array(keys))
+    found = key_lives.lifetimes(array(keys))
     backwards = keys[::-1]
     lives = [len(keys) - 1 - backwards.index(key) - keys.index(key) for key in dict.fromkeys(keys)]
     assert found.tolist() == lives
-    reported = time_to_live.percentiles(found, seed=1)
+    reported = key_lives.percentiles(found, seed=1)
     if lives:
         for name, share in (("p50", 0.5), ("p90", 0.9), ("p99.9", 0.999), ("max", 1.0)):
             assert reported[name] == min(life for life in lives if share_up_to(lives, life) >= share - 1e-12)
@@ -160,10 +164,10 @@ def test_time_to_live(keys: list[int]) -> None:
 
 def test_lives_are_sampled_from_all_keys_by_the_seed() -> None:
     lives = np.arange(100_000)
-    first, again, other = (time_to_live.percentiles(lives, seed) for seed in (1, 1, 2))
+    first, again, other = (key_lives.percentiles(lives, seed) for seed in (1, 1, 2))
     assert first == again != other
     assert first["p50"] == pytest.approx(50_000, rel=0.1) and first["max"] < 100_000
-    assert time_to_live.percentiles(lives, 1, sample=None)["max"] == 99_999
+    assert key_lives.percentiles(lives, 1, sample=None)["max"] == 99_999
 
 
 @given(ACCESSES, st.integers(1, 7))
@@ -175,8 +179,8 @@ def test_working_set(accesses: list[tuple[Operation, int]], every: int) -> None:
         active = active - {key} if operation is Operation.DELETE else active | {key}
         sizes.append(len(active))
     trace = trace_of(accesses)
-    assert working_set.active_keys(trace).tolist() == sizes
-    assert working_set.working_set(trace, every).tolist() == sizes[every - 1 :: every]
+    assert key_lives.active_keys(trace).tolist() == sizes
+    assert key_lives.working_set(trace, every).tolist() == sizes[every - 1 :: every]
 
 
 @given(KEYS)

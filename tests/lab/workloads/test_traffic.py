@@ -73,7 +73,7 @@ def test_vehicles_report_every_thirty_seconds_on_their_way() -> None:
         assert len({(one["highway"], one["direction"]) for one in reports}) == 1
         for one, after in pairwise(reports):
             assert after["t"] - one["t"] == REPORT_S
-            assert one["compaction_group"] != 4, "a vehicle that has left reports again"
+            assert one["lane"] != 4, "a vehicle that has left reports again"
             feet = after["position"] - one["position"] if one["direction"] == 0 else one["position"] - after["position"]
             assert 0 <= feet <= 100 * SEGMENT_FEET * REPORT_S // 3_600
         assert all(0 <= one["position"] < 100 * SEGMENT_FEET and one["speed"] <= 100 for one in reports)

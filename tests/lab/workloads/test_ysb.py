@@ -31,7 +31,7 @@ def made(given: Settings) -> list[dict[str, str]]:
 
 
 def test_events_are_those_of_the_benchmark() -> None:
-    given = settings(events=9_000, complete=True)
+    given = settings(events=9_000, all_fields=True)
     events = made(given)
     assert events == made(given) and len(events) == 9_000
     assert list(events[0]) == ["user_id", "page_id", "ad_id", "ad_type", "event_type", "event_time", "ip_address"]

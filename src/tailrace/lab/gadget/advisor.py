@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tailrace.lab.gadget.analysis.key_lives import active_keys
 from tailrace.lab.gadget.analysis.miss_ratio import MissRatios, miss_ratios
 from tailrace.lab.gadget.analysis.store_cost import StoreCosts, store_costs
-from tailrace.lab.gadget.analysis.working_set import active_keys
 from tailrace.lab.gadget.traces.trace import Trace
 
 HIT_SHARE = 0.99

@@ -12,11 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.lab.gadget.analysis import key_distance, sequences, stack_distance, time_to_live, working_set
-from tailrace.lab.gadget.analysis.amplification import event_amplification, key_space_amplification
-from tailrace.lab.gadget.analysis.composition import composition
+from tailrace.lab.gadget.analysis import key_distance, key_lives, sequences, stack_distance
+from tailrace.lab.gadget.analysis.composition import (
+    composition,
+    event_amplification,
+    hottest_share,
+    key_space_amplification,
+    single_access_share,
+)
 from tailrace.lab.gadget.analysis.numbering import numbered
-from tailrace.lab.gadget.analysis.popularity import hottest_share, single_access_share
 from tailrace.lab.gadget.traces.trace import Trace
 
 SEED = 1
@@ -89,16 +93,16 @@ def analyze(trace: Trace, seed: int = SEED) -> Analysis:
 
 def order_metrics(trace: Trace, seed: int = SEED) -> OrderMetrics:
     found = stack_distance.distances(trace.keys)
-    lives = time_to_live.lifetimes(trace.keys)
-    active = working_set.working_set(trace)
+    lives = key_lives.lifetimes(trace.keys)
+    active = key_lives.working_set(trace)
     if not len(active):  # shorter than the distance of two samples
-        active = working_set.active_keys(trace)[-1:]
+        active = key_lives.active_keys(trace)[-1:]
     return OrderMetrics(
         mean_stack_distance=stack_distance.mean_distance(found),
         stack_distances=stack_distance.histogram(found),
         unique_sequences=sequences.unique_sequences(trace.keys),
-        time_to_live=time_to_live.percentiles(lives, seed),
-        time_to_live_all=time_to_live.percentiles(lives, seed, sample=None),
+        time_to_live=key_lives.percentiles(lives, seed),
+        time_to_live_all=key_lives.percentiles(lives, seed, sample=None),
         working_set_mean=float(active.mean()) if len(active) else 0.0,
         working_set_max=int(active.max()) if len(active) else 0,
         working_set=_thinned(active).tolist(),

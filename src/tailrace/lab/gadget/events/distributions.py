@@ -194,9 +194,9 @@ class Hotspot:
 
     def draw(self, random: np.random.Generator, rows: int) -> np.ndarray:
         hot = min(max(round(self.hotspotfraction * self.keyspacesize), 1), self.keyspacesize)
-        spilled = self.keyspacesize - hot
-        is_hot = random.random(rows) < self.hotoperationfraction if spilled else np.ones(rows, bool)
-        return np.where(is_hot, random.integers(0, hot, rows), hot + random.integers(0, max(spilled, 1), rows))
+        cold = self.keyspacesize - hot
+        is_hot = random.random(rows) < self.hotoperationfraction if cold else np.ones(rows, bool)
+        return np.where(is_hot, random.integers(0, hot, rows), hot + random.integers(0, max(cold, 1), rows))
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ import numpy as np
 from tailrace.lab.workloads.traffic.records import Ints, Layout
 
 LAYOUT = Layout(
-    {"t": 10, "vehicle": 8, "speed": 3, "highway": 2, "compaction_group": 1, "direction": 1, "position": 6},
+    {"t": 10, "vehicle": 8, "speed": 3, "highway": 2, "lane": 1, "direction": 1, "position": 6},
 )
 SEGMENT_FEET, SEGMENTS = 5_280, 100
 REPORT_S = 30
 
 _FEET_A_MILE_AN_HOUR = SEGMENT_FEET * REPORT_S // 3_600  # that a vehicle moves between two reports
 _ENTRY, _EXIT = 0, 4
-_COMPACTION_GROUPS = np.array([1, 2, 3])
+_LANES = np.array([1, 2, 3])
 _LANE_SHARES = (0.26, 0.55, 0.19)
 _LANE_SPEEDS = np.array([0.0, 50.6, 45.4, 47.9])
 
@@ -36,7 +36,7 @@ class _Group:
     direction: Ints  # 0: to the east, where positions grow
     position: Ints
     speed: Ints
-    compaction_group: Ints
+    lane: Ints
     exit: Ints  # the position where it leaves
 
     def take(self, places: Ints) -> _Group:
@@ -82,7 +82,7 @@ class Reports:
             direction=direction,
             position=position,
             speed=np.clip(np.rint(rng.normal(26.3, 3.9, count)), 14, 34).astype(np.int64),
-            compaction_group=np.full(count, _ENTRY),
+            lane=np.full(count, _ENTRY),
             exit=np.clip(position + np.where(direction == 0, way, -way), 0, SEGMENTS * SEGMENT_FEET - 1),
         )
 
@@ -93,18 +93,18 @@ class Reports:
         self._drive(group)
 
     def _move(self, group: _Group) -> _Group:
-        group = group.take(np.flatnonzero(group.compaction_group != _EXIT))
+        group = group.take(np.flatnonzero(group.lane != _EXIT))
         before = group.speed
         self._drive(group)
         feet = (before + group.speed) * _FEET_A_MILE_AN_HOUR // 2
         group.position = group.position + np.where(group.direction == 0, feet, -feet)
         arrived = np.where(group.direction == 0, group.position >= group.exit, group.position <= group.exit)
         group.position = np.where(arrived, group.exit, group.position)
-        group.compaction_group = np.where(arrived, _EXIT, group.compaction_group)
+        group.lane = np.where(arrived, _EXIT, group.lane)
         return group
 
     def _drive(self, group: _Group) -> None:
         count = len(group.vehicle)
-        group.compaction_group = self._rng.choice(_COMPACTION_GROUPS, count, p=_LANE_SHARES)
-        drawn = np.rint(self._rng.normal(_LANE_SPEEDS[group.compaction_group], 9.0))
+        group.lane = self._rng.choice(_LANES, count, p=_LANE_SHARES)
+        drawn = np.rint(self._rng.normal(_LANE_SPEEDS[group.lane], 9.0))
         group.speed = np.clip(drawn, 0, 100).astype(np.int64)

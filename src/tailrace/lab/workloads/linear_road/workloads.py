@@ -27,7 +27,7 @@ REPORTS = Family(
     layout=LAYOUT,
     source=lambda values, seed: Reports(int(values["highways"]), seed),
     parameters={"highways": Parameter(1, "expressways, of 100 segments in each direction")},
-    fields=("vehicle", "speed", "highway", "compaction_group", "direction", "position"),
+    fields=("vehicle", "speed", "highway", "lane", "direction", "position"),
 )
 
 

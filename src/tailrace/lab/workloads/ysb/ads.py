@@ -35,7 +35,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "hot_events": Parameter(0, "after so many events other ads are the hot ones; 0 for never"),
     "unknown": Parameter(0, "of a hundred events, those about ads that Redis does not have"),
     "rate": Parameter(50_000, "events of a second of event time"),
-    "whole": Parameter(False, "all seven fields of an event, 250 bytes, and not the three of 110 that are asked for"),
+    "all_fields": Parameter(False, "all seven fields of an event, 250 bytes, and not the three of 110 that are asked for"),
 }
 
 
@@ -70,7 +70,7 @@ def events(values: Mapping[str, Value], seed: int, begin: int, end: int) -> pa.A
         "event_type": pa.array(TYPES).take(pa.array(rng.integers(0, len(TYPES), count))),
         "event_time": pa.array(times).cast(pa.string()),
     }
-    if not values["whole"]:
+    if not values["all_fields"]:
         return _json(fields)
     fields |= {
         "user_id": _ids(rng.integers(0, _PEOPLE, count), salt=3),
