@@ -110,7 +110,8 @@ def run_memory(options: MemoryOptions, work: Path, report: Report) -> dict[str, 
                 make(name, streams[name].every_key())
                 check_answers({name: engines[name]}, files[name], work)
     report("done", steps, steps)
-    return _result(options, timings, peaks)
+    found = _result(options, timings, peaks)
+    return {**found, "confs": {name: engine.confs for name, engine in engines.items()}}
 
 
 def _result(options: MemoryOptions, timings: Batches, peaks: dict[str, int | None]) -> dict[str, Any]:

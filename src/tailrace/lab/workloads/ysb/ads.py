@@ -35,7 +35,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "hot_events": Parameter(0, "after so many events other ads are the hot ones; 0 for never"),
     "unknown": Parameter(0, "of a hundred events, those about ads that Redis does not have"),
     "rate": Parameter(50_000, "events of a second of event time"),
-    "all_fields": Parameter(False, "all seven fields of an event, 250 bytes, and not the three of 110 that are asked for"),
+    "all_fields": Parameter(False, "all seven fields of an event, 250 bytes, instead of the three that are needed"),
 }
 
 
