@@ -132,28 +132,43 @@ def run_core(inside: Path) -> tuple[int, str]:
     return process.wait(), last
 
 
-def write_matrix(results: dict[str, Any]) -> None:
-    rows = sorted(results.values(), key=lambda each: (_key(each["pyspark"]), _key(each["python"])))
+def write_matrix(results: dict[str, Any], wanted: Sequence[Combination], patches: dict[str, str]) -> None:
+    run = {combination: results.get(":".join(combination)) for combination in {*wanted, *_combinations_of(results)}}
     lines = [
         "# Supported versions",
         "",
-        "Which versions work is tested, not claimed. `make test-versions` runs the core of the Spark tests",
-        f"({', '.join(CORE)}) in an environment of its own for each combination, with the newest patch of each PySpark",
-        "minor version, and writes this page. `pyproject.toml` excludes every other version.",
+        "| | supported |",
+        "|---|---|",
+        "| Python, PySpark | as below; PySpark classic, not Connect |",
+        "| Java | 17 and newer |",
+        "| system | Linux with glibc |",
+        "",
+        "Which versions of Python and PySpark work is tested, not claimed. `make test-versions` runs the core of the",
+        f"Spark tests ({', '.join(CORE)}) in an environment of its own for each combination, with the newest patch of",
+        "each PySpark minor version, and writes this page. `pyproject.toml` excludes other minor versions.",
         "",
         "| PySpark | Python | Java | result | tests | day |",
         "|---|---|---|---|---|---|",
-        *(
-            f"| {each['pyspark']} | {each['python']} | {each['java']} | {'works' if each['works'] else '**fails**'} "
-            f"| {each['tests']} | {each['day']} |"
-            for each in rows
-        ),
+    ]
+    for python, minor in sorted(run, key=lambda each: (_key(each[1]), _key(each[0]))):
+        found = run[python, minor]
+        if found is None:
+            lines.append(f"| {patches[minor]} | {python} | | not run yet | | |")
+        else:
+            result = "works" if found["works"] else "**fails**"
+            versions = f"{found['pyspark']} | {found['python']} | {found['java']}"
+            lines.append(f"| {versions} | {result} | {found['tests']} | {found['day']} |")
+    lines += [
         "",
-        "Hints from points of Spark's plan need `pyspark.sql.functions.arrow_udf`, which PySpark 4.0 has not: with it,",
-        "hints come from ingest tasks and from staging only.",
+        "Prefetch hints from points of Spark's plan need `pyspark.sql.functions.arrow_udf`, which PySpark 4.0 lacks:",
+        "with it, hints come from ingest tasks and from staging only.",
         "",
     ]
     MATRIX.write_text("\n".join(lines), encoding="utf-8")
+
+
+def _combinations_of(results: dict[str, Any]) -> list[Combination]:
+    return [(python, minor) for python, _, minor in (name.partition(":") for name in results)]
 
 
 def java_version() -> str:
@@ -178,13 +193,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--all", action="store_true", help="each PySpark on each Python")
     parser.add_argument("--only", metavar="PYTHON:PYSPARK", help="one combination of minor versions, as 3.12:4.3")
     parser.add_argument("--write", action="store_true", help="write docs/reference/support-matrix.md from all results")
+    parser.add_argument("--only-write", action="store_true", help="the same, and run nothing")
     given = parser.parse_args(arguments)
     patches = newest_patches()
     minors = sorted(patches, key=_key)
-    wanted = combinations(python_minors(), minors, given.all)
+    supported = combinations(python_minors(), minors, given.all)
+    wanted = supported
     if given.only:
         python, _, pyspark = given.only.partition(":")
         wanted = [(python, pyspark)]
+    if given.only_write:
+        wanted = []
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     failed = []
     for python, minor in wanted:
@@ -206,8 +225,8 @@ def main(arguments: list[str]) -> int:
         }
         RESULTS.write_text(json.dumps(results, indent=1))
         failed += [(python, minor)] if code else []
-    if given.write:
-        write_matrix(results)
+    if given.write or given.only_write:
+        write_matrix(results, supported, patches)
     for python, minor in failed:
         print(f"FAILED: Python {python}, PySpark {minor}")
     return 1 if failed else 0
