@@ -15,7 +15,7 @@ from support.docs.pages import DOCS, ROOT, named, pages
 OUTSIDE = sorted(ROOT.glob("*.md"))
 LINE_MAX = 240
 _LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-_NAMED = re.compile(r"\bdocs/[\w/-]+\.(?:md|svg)")
+_NAMED = re.compile(r"\bdocs/[\w/-]+\.md")
 _SOURCE = re.compile(r"`((?:[a-z_]+/)+[a-z_0-9]+\.py)`")
 
 
