@@ -207,7 +207,7 @@ class Commits:
             worker.submit(lambda: None).result()
 
     def stop(self) -> None:
-        """From now on nobody waits at the gate: an epoch whose rows were not released yet is left to the next start."""
+        """The gate waits no longer: an epoch whose rows were not released yet is left to the next start."""
         self._stopping.set()
 
     def close(self) -> BaseException | None:

@@ -1,7 +1,7 @@
 """A user's function that never returns, as the driver sees it.
 
-The server itself ends such a call and reports it (``operators.call_limit``), unless the function never releases the
-interpreter's lock: then the server process ends, and the driver only sees a lost server.
+The server itself ends such a call and reports it (``operators.user_code.call_limit``), unless the function never
+releases the interpreter's lock: then the server process ends, and the driver only sees a lost server.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Order, and why it is exactly once:
 1. the epoch's config is fixed, and recorded where the manifest becomes durable only after the sink;
 2. ingest: tasks stage rows; the job's end is a barrier, and only committed attempts have receipts;
 3. prepare on every server, then apply: no server changes before all have every committed attempt's rows;
-4. advance; 5. commit begins: every server's delta is stored, then the log entry makes the epoch durable (``commits``);
+4. advance; 5. commit begins: every server's delta is stored, then a log entry makes it durable (``commit.commits``);
 6. at the gate, this epoch (mode sync) or the one before it (asynchronous modes) is durable; 7. the sink gets the rows.
 
 A lost server gives the epoch a new try: every server returns to the end of the epoch before, once that is durable, and

@@ -107,7 +107,7 @@ class Fleet:
         return [server for server, answered in zip(asked, answers) if answered]
 
     def _give_up(self, server: ServerAddress, silent_s: float) -> None:
-        """A server that is silent: nobody waits for it any more, and it must not come back."""
+        """Give up a silent server: no call waits for it any more, and it must not come back."""
         error = StateServerError(
             f"state server {server.server} (pid {server.pid} on {server.host}) has not answered for {silent_s:.1f} s"
         )

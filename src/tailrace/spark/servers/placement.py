@@ -235,7 +235,7 @@ def _visit(
     for answer in found:
         if "error" in answer:
             kind: type[TailraceError] = getattr(errors, answer["error"], StateServerError)
-            raise kind(answer["said"])
+            raise kind(answer["message"])
     return {ServerAddress(**answer) for answer in found}
 
 
@@ -258,7 +258,7 @@ def _start_here(
         else:  # ``until`` is by the driver's clock: where this host's differs, the wave spreads less, or lasts longer
             clock.sleep(max(0.0, min(stay_s, until - clock.now())))
     except TailraceError as error:
-        answer = {"error": type(error).__name__, "said": str(error)}
+        answer = {"error": type(error).__name__, "message": str(error)}
     yield pa.RecordBatch.from_pydict({_COLUMN: [json.dumps(answer)]})
 
 

@@ -33,7 +33,7 @@ Write = Callable[[DataFrame], None]
 
 @dataclass(frozen=True)
 class EpochOutput:
-    """An epoch's rows. ``local``: they are in the driver already. ``rows``: how many, None while nobody knows."""
+    """An epoch's rows. ``local``: they are in the driver already. ``rows``: how many; None until the servers know."""
 
     rows: int | None
     local: bool
@@ -87,7 +87,7 @@ def remote_output(
     schema: StructType,
     shared: SharedFrame | None,
 ) -> EpochOutput:
-    """One that stays in the servers; they may still have to make it. ``shared``: of a query with a sink of ours."""
+    """One that stays in the servers; they may still have to make it. ``shared``: of a query with a sink of Tailrace."""
 
     def frame(at: Attempt | None) -> DataFrame:
         each = max(1, -(-spark.sparkContext.defaultParallelism // len(servers)))

@@ -1,6 +1,6 @@
 """A stream enriched with a static DataFrame: Spark's own join, which keeps no state, checked before Spark sees it.
 
-Pure but for the plan that Spark makes of it. The table is read as Spark reads any static DataFrame: a row that is
+Pure, except for the plan that Spark makes. The table is read as Spark reads any static DataFrame: a row that is
 replayed meets what the table holds then, so a table that changes makes replays differ.
 """
 

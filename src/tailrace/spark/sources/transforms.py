@@ -1,7 +1,7 @@
-"""A stream's source with the user's transforms on it, one after the other: what lies between two of them is a point.
+"""A stream's source with the user's transforms on it, one after the other: between two of them is a point for hints.
 
-The streaming plan is made anew at a start, with an always-true filter at points from which hints may come
-(``hint_points``), so that transforms are called once when they are chained and once for each start.
+Each start of a query makes the streaming plan anew, with an always-true filter at every point from which hints may
+come (``hints.points``). So a transform is called once when it is chained, and once for each start.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Transformed:
 
 
 def frame_of(source: object) -> DataFrame:
-    """The rows of a stream that no operator of ours has made."""
+    """The rows of a stream below its first Tailrace operator."""
     frame = source.frames[-1] if isinstance(source, Transformed) else source
     assert isinstance(frame, DataFrame)
     return frame
