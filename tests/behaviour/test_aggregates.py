@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import tailrace as tr
@@ -81,15 +82,60 @@ def by_time(column: str, choose: Callable[..., Any]) -> Callable[[Rows], Any]:
     return lambda rows: choose(rows, key=lambda row: (row["ts"], nulls_first(row[column])))[column]
 
 
-def middle(values: list[Any]) -> float:
-    return float(statistics.median(values))
-
-
 def rank(share: float) -> Callable[[list[Any]], Any]:
     """The first value that so large a share of all is not above."""
     return lambda values: sorted(values)[max(1, math.ceil(share * len(values))) - 1]
 
 
+def spread_update(states: pa.Table, rows: pa.Table, group: pa.Array) -> pa.Table:
+    """The largest and the smallest price, and how many there are; and the last channel by its bytes."""
+    frame = pa.table({"group": group, "price": rows["price"], "channel": rows["channel"]})
+    found = frame.group_by("group").aggregate(
+        [("price", "min"), ("price", "max"), ("price", "count"), ("channel", "max")]
+    )
+    found = found.sort_by("group")
+    return pa.table(
+        {"low": found["price_min"], "high": found["price_max"], "n": found["price_count"], "s": found["channel_max"]}
+    )
+
+
+def spread_merge(left: pa.Table, right: pa.Table) -> pa.Table:
+    return pa.table(
+        {
+            "low": pc.min_element_wise(left["low"], right["low"]),
+            "high": pc.max_element_wise(left["high"], right["high"]),
+            "n": pc.add(left["n"], right["n"]),
+            "s": pc.max_element_wise(left["s"], right["s"]),
+        }
+    )
+
+
+def spread_finish(states: pa.Table) -> pa.ChunkedArray:
+    numbers = [states[name].cast(pa.string()).fill_null("none") for name in ("low", "high", "n", "s")]
+    return pc.binary_join_element_wise(*numbers, "|")
+
+
+def spread_answer(rows: Rows) -> str:
+    values, channels = present(rows, "price"), present(rows, "channel")
+    parts = [min(values, default=None), max(values, default=None), len(values), max(channels, default=None)]
+    return "|".join("none" if part is None else str(part) for part in parts)
+
+
+NO_PRICE = pa.scalar(None, pa.int32())
+SPREAD = tr.aggregate(
+    {
+        "low": pa.scalar(None, pa.int32()),
+        "high": pa.scalar(None, pa.int32()),
+        "n": 0,
+        "s": pa.scalar(None, pa.string()),
+    },
+    spread_update,
+    spread_merge,
+    spread_finish,
+    "string",
+)
+
+HOLISTIC = Case(tr.median("score"), of("score", lambda values: float(statistics.median(values))))
 CASES = [
     Case(tr.count(), len),
     Case(tr.count("price"), lambda rows: len(present(rows, "price"))),
@@ -106,7 +152,7 @@ CASES = [
     Case(tr.var_pop("score"), of("score", statistics.pvariance)),
     Case(tr.bool_and("open"), of("open", all)),
     Case(tr.bool_or("open"), of("open", any)),
-    Case(tr.median("price"), of("price", middle)),
+    Case(tr.median("price"), of("price", lambda values: float(statistics.median(values)))),
     Case(tr.collect_list("price"), lambda rows: present(sorted(rows, key=lambda row: row["ts"]), "price")),
     Case(tr.count_distinct("price"), lambda rows: len(set(present(rows, "price")))),
     Case(tr.count_distinct("channel").alias("channels"), lambda rows: len(set(present(rows, "channel")))),
@@ -125,6 +171,7 @@ CASES = [
     Case(tr.approx_percentile("price", 0.5), of("price", rank(0.5))),
     Case(tr.approx_percentile("score", [0.0, 0.9]), of("score", lambda v: [rank(0.0)(v), rank(0.9)(v)])),
     Case(tr.approx_percentile("day", 0.25), of("day", rank(0.25))),
+    Case(SPREAD("price", "channel"), spread_answer),
     Case(tr.min_by("channel", "price"), by_order("channel", "price", min)),
     Case(tr.max_by("channel", "score"), by_order("channel", "score", max)),
     Case(tr.max_by("price", "channel"), by_order("price", "channel", max)),
@@ -386,18 +433,24 @@ def check(cases: list[Case], shape: Shape, way: Way, folder: Path, seed: int = 7
     assert sum(map(len, wanted)) > 10, "hardly anything was asked"
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_all_aggregates_together(shape: str, way: str, tmp_path: Path) -> None:
+HALVES = {"first half": 0, "second half": 1}  # a record has room for so many values
+each = pytest.mark.parametrize
+
+
+@each("half", HALVES)
+@each("way", ["in memory", "spilled"])
+@each("shape", SHAPES)
+def test_all_aggregates_together(shape: str, way: str, half: str, tmp_path: Path) -> None:
     """In one query, so that accumulators are shared and holistic ones stand beside mergeable ones."""
-    check(CASES, SHAPES[shape], WAYS[way], tmp_path)
+    check([HOLISTIC, *CASES[HALVES[half] :: 2]], SHAPES[shape], WAYS[way], tmp_path)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_mergeable_aggregates_together(shape: str, way: str, tmp_path: Path) -> None:
+@each("half", HALVES)
+@each("way", WAYS)
+@each("shape", SHAPES)
+def test_mergeable_aggregates_together(shape: str, way: str, half: str, tmp_path: Path) -> None:
     """On the read-modify-write store, which they are kept in where no holistic one stands beside them."""
-    cases = [case for case in CASES if not case.aggregate.function.holistic]
+    cases = [case for case in CASES[HALVES[half] :: 2] if not case.aggregate.function.holistic]
     spec = planned(SHAPES[shape], cases)
     assert (spec.pattern == "RMW") == (shape != "overlapping count")
     check(cases, SHAPES[shape], WAYS[way], tmp_path)
@@ -408,3 +461,28 @@ def test_each_aggregate_alone(case: Case, tmp_path: Path) -> None:
     for number, shape in enumerate(SHAPES.values()):
         (tmp_path / str(number)).mkdir()
         check([case], shape, WAYS["in memory"], tmp_path / str(number), seed=number)
+
+
+def test_equal_values_of_a_key_are_kept_once(tmp_path: Path) -> None:
+    """100,000 equal rows of one key: one partial of a few bytes is sent, and the state does not grow with them."""
+    wanted = [tr.count_distinct("channel"), tr.top_k("price", 3), tr.collect_set("price")]
+    spec = planned(SHAPES["rolling"], [Case(one, len) for one in wanted])
+    batch = pa.RecordBatch.from_pylist([{"auction": 1, "channel": "mail", "price": 7}] * 100_000).cast(
+        pa.schema([("auction", pa.int64()), ("channel", pa.string()), ("price", pa.int32())])
+    )
+    batch = batch.append_column("ts", pa.array([0] * len(batch), pa.timestamp("us", tz="UTC")))
+    operator = operator_of(spec, range(SHARDS), memory_bytes=1 << 28, folder=str(tmp_path))
+    sizes = []
+    for epoch in range(4):
+        frame = ingest_of(spec, MIN_MICROS, True, TYPES, epoch).frame([batch.select(list(spec.reads))])
+        assert frame.n == 1 and len(frame.heap) < 100
+        operator.apply(epoch, [frame])
+        (rows,) = operator.advance(epoch, MIN_MICROS, MIN_MICROS)
+        (delta,) = (section for section in operator.delta(epoch).values() if len(section))
+        operator.forget(epoch)
+        sizes.append(delta.nbytes)
+    assert rows.to_pylist() == [
+        {"auction": 1, "count(DISTINCT channel)": 1, "top_k(price, 3)": [7, 7, 7], "collect_set(price)": [7]}
+    ]
+    assert operator.rows == 1 and len(set(sizes)) == 1
+    operator.close()

@@ -24,6 +24,7 @@ PRINTED = {
     "process": ["alarm: pump is silent since 12:00:05"],
     "late_rows": ["12:00:00 to 12:00:10: 2 rows", "late: sensor b at 12:00:01"],
     "count_windows": ["pump 0: mean 2.0", "pump 1: mean 5.0"],
+    "user_aggregate": ["acme: 23.75", "zeta: 5.00"],
     "chained": ["12:00:00: auction 1 with 3 bids"],
 }
 

@@ -22,7 +22,7 @@ from tailrace.testing.sessions import judge_sessions
 from tailrace.testing.spark_types import spark_schema
 
 _START, _END = "__start", "__end"
-_SHOWN = "__shown"  # the epoch whose emission this copy of a row belongs to
+_SHOWN = "__shown"  # the epoch whose output this copy of a row belongs to
 _CAME = "__came"  # the epoch the row came in
 
 
@@ -40,7 +40,7 @@ class ExpectedEpoch:
 
 
 def expected(spark: SparkSession, question: Question, batches: Sequence[pa.Table]) -> list[ExpectedEpoch]:
-    """The emission of every epoch, one epoch per batch. Batches share one schema."""
+    """The output of every epoch, one epoch per batch. Batches share one schema."""
     copies = _Copies(batches)
     late, closing = (_add_windows if question.session_gap is None else _add_sessions)(question, batches, copies)
     answer = _aggregate(spark, question, copies.table())

@@ -1,6 +1,6 @@
 """Which records of a read-modify-write store make windows that close, and reading them back in pieces.
 
-Records of a pane lie in memory, on disk, or in both: who reads one must read the other.
+Records of a pane lie in memory, on disk, or in both: a reader of one must read the other too.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _spilled_records(
 
 
 def fingerprint_ranges(bytes_: int) -> Iterator[tuple[int, int]]:
-    """Ranges of tags that cut so many bytes to pieces."""
+    """Ranges of fingerprints that cut so many bytes to pieces."""
     step = -(-FINGERPRINTS // max(1, -(-bytes_ // PIECE_BYTES)))
     for first in range(0, FINGERPRINTS, step):
         yield first, first + step

@@ -147,7 +147,7 @@ def _check_width(stream: Aggregation, accumulators: list[Accumulator], rows: tup
     if width > VALUES_MAX:
         raise AnalysisError(
             f"the query keeps {width} values in each state record ({len(stream.keys)} group columns, "
-            f"{len(accumulators)} aggregated values; first, last and sums of wide decimals count twice), and at most "
-            f"{VALUES_MAX} are possible: split the aggregates over two queries, or group by one column that "
-            "stands for several"
+            f"{len(accumulators)} aggregated values; first, last, sets, sketches and sums of wide decimals count "
+            f"twice), and at most {VALUES_MAX} are possible: split the aggregates over two queries, or group by one "
+            "column that stands for several"
         )

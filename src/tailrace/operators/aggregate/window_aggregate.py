@@ -45,7 +45,7 @@ _LOOKUPS_MAX = 1 << 20
 
 class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
     on_close: Callable[[np.ndarray, np.ndarray], None] | None = None
-    """Where accesses are recorded: told the hashes of keys whose windows close, and where these start."""
+    """Called where accesses are recorded, with the hashes of keys whose windows close, and where these start."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Merge the frames of the winning attempts, in partition order."""
+        """Merge the frames of the committed attempts, in partition order."""
         if self._known is not None:
             self._known.see(epoch, [frame.rows for frame in frames], self.horizon)
         self._store.open(epoch)
@@ -89,7 +89,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         if self.spec.emit_changed:
             emitted = self._changed(window, late_before)
             if self.on_close is not None and window is not None and self.spec.watermarked:
-                self._closed(window, late_before, watermark)  # only to be told
+                self._closed(window, late_before, watermark)  # only to report them
         else:
             assert window is not None
             emitted = self._closed(window, late_before, watermark)
@@ -103,7 +103,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
             self._known.restore(batches)
         super().restore(shard, batches, horizon)
 
-    # Emission --------------------------------------------------------------------------------------------------------
+    # Output ----------------------------------------------------------------------------------------------------------
 
     def _changed(self, window: WindowSpec | None, late_before: int) -> list[pa.RecordBatch]:
         if window is None or window.tumbling:
@@ -157,11 +157,11 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         if watermark <= late_before:
             return []
         if window.tumbling:
-            closed = self._told(closed_records(self._store, window, late_before, watermark))
+            closed = self._reported(closed_records(self._store, window, late_before, watermark))
             return [batch for rows in closed for batch in self._finish(rows)]
-        return self._merged(self._told(self._closed_partials(window, late_before, watermark)))
+        return self._merged(self._reported(self._closed_partials(window, late_before, watermark)))
 
-    def _told(self, pieces: Iterator[Rows]) -> Iterator[Rows]:
+    def _reported(self, pieces: Iterator[Rows]) -> Iterator[Rows]:
         """Records whose pane is the start of a window that closes. A piece holds all of its keys and windows."""
         for rows in pieces:
             if self.on_close is not None and len(rows):

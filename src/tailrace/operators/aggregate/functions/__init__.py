@@ -17,6 +17,7 @@ from tailrace.operators.aggregate.functions.hyperloglog import *
 from tailrace.operators.aggregate.functions.moments import *
 from tailrace.operators.aggregate.functions.quantile_sketch import *
 from tailrace.operators.aggregate.functions.quantiles import *
+from tailrace.operators.aggregate.functions.user import *
 
 if not TYPE_CHECKING:  # type checkers follow the imports above, and would take this list for an empty one
     __all__ = [name for name, one in sorted(globals().items()) if callable(one) and not name.startswith("_")]

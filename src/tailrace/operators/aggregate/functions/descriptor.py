@@ -105,7 +105,12 @@ class Descriptor:
         return self.result(Inputs(columns, types, arguments))
 
     def __call__(
-        self, *columns: str, arguments: tuple[Argument, ...] = (), shown: str = "", label: str = ""
+        self,
+        *columns: str,
+        arguments: tuple[Argument, ...] = (),
+        shown: str = "",
+        label: str = "",
+        code: str | None = None,
     ) -> Aggregate:
         """The aggregate of these columns. ``shown``: its default name, with ``{}`` for the columns."""
         called = label or self.name
@@ -115,7 +120,7 @@ class Descriptor:
                     f"{called} takes a column's name, but got {column!r} ({type(column).__name__}): compute "
                     f"expressions before tailrace.stream(...), for example with df.withColumn, and name the column here"
                 )
-        return Aggregate(self, tuple(map(unquoted, columns)), arguments, shown or f"{called}({{}})")
+        return Aggregate(self, tuple(map(unquoted, columns)), arguments, shown or f"{called}({{}})", code)
 
 
 DESCRIPTORS: dict[str, Descriptor] = {}

@@ -4,7 +4,7 @@ Invariants
 - Every row is kept once, in its pane, however many windows overlap; a window is read back when it closes (or, in update
   mode, when it changed), in bounded pieces that hold whole keys.
 - Panes go as in ``window_aggregate``: with the last window that holds them. Those of a user's own windows are their
-  ends, so that one pane may hold several windows, told apart by their starts.
+  ends, so that one pane may hold several windows, which differ in their starts.
 - No function depends on the order in which rows came: a replayed epoch emits the same rows.
 
 Threads: one call at a time.
@@ -45,7 +45,7 @@ _NULLS_MIX = np.int64(-4417276706812531889)
 
 class WindowRows(OverStore[AppendAlignedStore]):
     on_close: Callable[[np.ndarray, int], None] | None = None
-    """Where accesses are recorded, in append mode: told the hashes of keys whose window closes, and its start."""
+    """Called in append mode, where accesses are recorded: the hashes of keys whose window closes, and its start."""
 
     def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
         window = spec.pane_windows
@@ -67,24 +67,24 @@ class WindowRows(OverStore[AppendAlignedStore]):
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Keep the rows of the winning attempts."""
+        """Keep the rows of the committed attempts."""
         if self._known is not None:
             self._known.see(epoch, [frame.rows for frame in frames], self.horizon)
         self._store.append(epoch, [frame.parts() for frame in frames])
         self._count = sum(frame.n for frame in frames)
         if self.spec.emit_changed:
-            words = [np.stack([frame.rows[:, PANE], self._told_apart(frame.rows)], axis=1) for frame in frames]
+            words = [np.stack([frame.rows[:, PANE], self._group_marks(frame.rows)], axis=1) for frame in frames]
             self._appended = np.concatenate(words) if words else _NOTHING
 
-    def _told_apart(self, words: np.ndarray) -> np.ndarray:
+    def _group_marks(self, words: np.ndarray) -> np.ndarray:
         """A number that tells keys of one pane apart, but for collisions; of a user's windows, also these.
 
         With which keys are null: Spark's hash skips nulls, so that ``(1, null)`` and ``(null, 1)`` have the same.
         """
-        told: np.ndarray = words[:, HASH] ^ (words[:, VALID] & self._layout.key_mask) * _NULLS_MIX
+        marks: np.ndarray = words[:, HASH] ^ (words[:, VALID] & self._layout.key_mask) * _NULLS_MIX
         if self._known is not None:
-            told ^= words[:, self._layout.keys[-1].word] * _MIX
-        return told
+            marks ^= words[:, self._layout.keys[-1].word] * _MIX
+        return marks
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         """Emit the windows that changed, or that close by ``watermark``; then drop what no later row can reach."""
@@ -107,7 +107,7 @@ class WindowRows(OverStore[AppendAlignedStore]):
             self._known.restore(batches)
         super().restore(shard, batches, horizon)
 
-    # Emission --------------------------------------------------------------------------------------------------------
+    # Output ----------------------------------------------------------------------------------------------------------
 
     def _output(self, epoch: int, late_before: int, watermark: int) -> Iterator[pa.RecordBatch]:
         window, changed = self._window, self.spec.emit_changed
@@ -152,4 +152,4 @@ class WindowRows(OverStore[AppendAlignedStore]):
         section = to_section(rows, self._layout)
         names = [field.name for field in (*self.spec.kept_keys, *self.spec.rows)]
         groups = Groups(dict(zip(names, section.columns[2:], strict=True)), offsets)
-        return groups if hashes is None else groups.where(np.isin(self._told_apart(rows.words[offsets[:-1]]), hashes))
+        return groups if hashes is None else groups.where(np.isin(self._group_marks(rows.words[offsets[:-1]]), hashes))

@@ -1,6 +1,6 @@
 """The output of an operator that keeps rows: groups of rows in, one row for each group out.
 
-Incremental aggregates beside whole-group ones are computed from the rows too, by lifting and merging them as an
+Mergeable aggregates beside holistic ones are computed from the rows too, by making and merging partials as an
 operator of records would, so that both kinds of operator answer alike.
 """
 

@@ -36,7 +36,7 @@ from tailrace.state.rows.rows import Rows, concat_rows
 
 class WindowLists(ListOperator):
     on_close: Callable[[np.ndarray, np.ndarray], None] | None = None
-    """Where accesses are recorded, in append mode: told the hashes of keys whose windows close, and their starts."""
+    """Called in append mode, where accesses are recorded: the hashes of keys whose windows close, and their starts."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class WindowLists(ListOperator):
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Keep the rows of the winning attempts."""
+        """Keep the rows of the committed attempts."""
         if self._known is not None:
             self._known.see(epoch, [frame.rows for frame in frames], self.horizon)
         triggers = [self._triggers(frame, epoch) for frame in frames] if self._window is not None else None
@@ -92,7 +92,7 @@ class WindowLists(ListOperator):
         self._index.restore(shard, left.rows, horizon)
         super().restore(shard, batches, horizon)
 
-    # Emission --------------------------------------------------------------------------------------------------------
+    # Output ----------------------------------------------------------------------------------------------------------
 
     def _emitted(self, epoch: int, late_before: int, watermark: int, closing: bool) -> Iterator[pa.RecordBatch]:
         if self.spec.emit_changed:
