@@ -19,6 +19,7 @@ from tailrace.operators.dedup.spec import DeduplicateSpec
 from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.planning.user_functions import packed
 from tailrace.operators.registry import ingest_of, operator_of
+from tailrace.operators.resources import Resources
 from tailrace.operators.session.aggregate import SessionAggregate
 from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.top_n.best_spec import Order
@@ -71,7 +72,7 @@ def one_epoch(
         }
     )
     made = WindowAggregate if session_gap is None else SessionAggregate
-    operator = made(spec, range(8), threads=1)
+    operator = made(spec, range(8), Resources(threads=1))
 
     def epoch(at: int) -> None:
         ingest = PartialIngest(spec, -(2**63), True, types)
