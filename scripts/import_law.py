@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "log": ("env",),
     "state": ("log", "env"),
     "operators": ("state", "log", "env"),
+    "operators.windows": ("api.duration",),  # windows in a user's words
     # What a driver plans, it plans from what the user wrote: these modules know the API. "*" stands for any operator.
     **{
         f"operators.{module}": ("api", "state.layout", "state.tuning")

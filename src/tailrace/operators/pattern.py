@@ -1,4 +1,4 @@
-"""How an aggregation's state is accessed, and over which kind of window: what decides the store and the operator."""
+"""How an operator's state is accessed: what decides the store."""
 
 from __future__ import annotations
 
@@ -11,12 +11,3 @@ class Pattern(StrEnum):
     RMW = "RMW"  # read, modify, write: one record for each key (and pane), changed in place
     AAR = "AAR"  # append and aligned read: rows by window, which all keys leave at the same time
     AUR = "AUR"  # append and unaligned read: rows by key and window, each read at a time of its own
-
-
-class WindowKind(StrEnum):
-    GLOBAL = "global"
-    TUMBLING = "tumbling"
-    SLIDING = "sliding"
-    SESSION = "session"
-    COUNT = "count"
-    CUSTOM = "custom"

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, cast
 from tailrace.ids import Micros
 from tailrace.operators.spec_json import from_plain, to_plain
 from tailrace.operators.timers.ttl import Clock, Ttl
-from tailrace.operators.windows import Panes
+from tailrace.operators.windows.panes import Panes
 from tailrace.state.layout import MAX_BITS, RecordLayout
 from tailrace.types import Field
 

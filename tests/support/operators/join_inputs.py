@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from tailrace.ids import Micros
 from tailrace.operators.join.spec import How, JoinKind, JoinSpec
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 
 STAMP = pa.timestamp("us", tz="UTC")
 SECOND = 1_000_000
-WINDOW = WindowSpec(Micros(20 * SECOND), Micros(10 * SECOND), Micros(3))
+WINDOW = TimeWindowSpec(Micros(20 * SECOND), Micros(10 * SECOND), Micros(3))
 
 
 def spec_of(kind: JoinKind, how: How = How.INNER, **options: Any) -> JoinSpec:

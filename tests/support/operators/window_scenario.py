@@ -24,7 +24,7 @@ from tailrace.operators.base import Operator
 from tailrace.operators.ingest.frame import Frame, split
 from tailrace.operators.planning.user_functions import packed
 from tailrace.operators.registry import compact_sections, ingest_of
-from tailrace.operators.windows import CustomSpec
+from tailrace.operators.windows.custom_window import CustomWindowSpec
 from tailrace.state.layout import Merge
 from tailrace.testing.lateness import closing_watermarks
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field, array
@@ -166,7 +166,7 @@ def assign(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return starts.astype("datetime64[us]"), ends.astype("datetime64[us]")
 
 
-CUSTOM = CustomSpec(packed(assign))
+CUSTOM = CustomWindowSpec(packed(assign))
 
 
 def by_time(

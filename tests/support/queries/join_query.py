@@ -20,7 +20,7 @@ import tailrace as tr
 from support.models.join import Answer, JoinOracle, JoinRow
 from tailrace.ids import Micros
 from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.testing import ScriptedSource
 from tailrace.testing.compare import rows_of
 from tailrace.types import TIMESTAMP, DataType, Field
@@ -73,11 +73,11 @@ KINDS = {
     ),
     "tumbling": Kind(
         {"window": tr.window("lt", "10 seconds")},
-        {"kind": JoinKind.WINDOW, "window": WindowSpec(_seconds(10), _seconds(10), Micros(0))},
+        {"kind": JoinKind.WINDOW, "window": TimeWindowSpec(_seconds(10), _seconds(10), Micros(0))},
     ),
     "sliding": Kind(
         {"window": tr.window("rt", "10 seconds", "5 seconds", "1 second")},
-        {"kind": JoinKind.WINDOW, "window": WindowSpec(_seconds(10), _seconds(5), _seconds(1))},
+        {"kind": JoinKind.WINDOW, "window": TimeWindowSpec(_seconds(10), _seconds(5), _seconds(1))},
     ),
     "valid left": Kind({"validTo": "ends"}, {"kind": JoinKind.CONTINUOUS, "valid_to": "ends", "valid_side": LEFT}),
     "valid right": Kind({"validTo": "until"}, {"kind": JoinKind.CONTINUOUS, "valid_to": "until", "valid_side": RIGHT}),

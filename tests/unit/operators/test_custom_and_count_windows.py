@@ -40,7 +40,8 @@ from tailrace.operators.ingest import rows as row_ingest
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.rows import row_index as row_counts
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.count_window import CountWindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import HASH, Merge
 from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, DataType, Field
@@ -86,7 +87,7 @@ def test_windows_of_a_users_own(
     epochs: list[list[Row]], how: tuple[str, tuple[str, ...]], update: bool, memory_bytes: int, seed: int
 ) -> None:
     store, names = how
-    spec = spec_of(names, custom=CUSTOM, store=store, emit_changed=update)
+    spec = spec_of(names, window=CUSTOM, store=store, emit_changed=update)
     played(spec, epochs, by_time(epochs, cases.window_of, update=update), names, memory_bytes, seed)
 
 
@@ -96,7 +97,7 @@ def test_tumbling_windows_on_any_store(
     epochs: list[list[Row]], how: tuple[str, tuple[str, ...]], update: bool, memory_bytes: int, seed: int
 ) -> None:
     store, names = how
-    window = WindowSpec(Micros(10), Micros(10), Micros(3))
+    window = TimeWindowSpec(Micros(10), Micros(10), Micros(3))
     spec = spec_of(names, window=window, store=store, emit_changed=update)
     wanted = by_time(epochs, lambda time: ((time - 3) // 10 * 10 + 3, (time - 3) // 10 * 10 + 13), update=update)
     played(spec, epochs, wanted, names, memory_bytes, seed)
@@ -122,7 +123,7 @@ def test_sliding_windows_on_any_store(
             time = None if rng.random() < 0.05 else now + rng.randint(-25, 15)
             rows.append((rng.choice([None, "", "a", "ß"]), time, rng.randint(-9, 9), rng.choice([None, "x", "yy"])))
         epochs.append(rows)
-    spec = spec_of(names, window=WindowSpec(*map(Micros, shape)), store=store, emit_changed=update)
+    spec = spec_of(names, window=TimeWindowSpec(*map(Micros, shape)), store=store, emit_changed=update)
     with pytest.MonkeyPatch.context() as patch:
         if seed % 2:  # how many rows and lists are read at a time decides nothing
             patch.setattr(row_counts, "READ_ROWS_MAX", 1 + seed % 7)
@@ -150,7 +151,7 @@ def test_windows_by_count(
     seed: int,
 ) -> None:
     store, names = how
-    spec = spec_of(names, count_size=size, store=store, emit_changed=update, watermarked=in_time)
+    spec = spec_of(names, window=CountWindowSpec(size), store=store, emit_changed=update, watermarked=in_time)
     played(spec, epochs, by_count(epochs, size, update=update, in_time=in_time), names, memory_bytes, seed)
 
 
@@ -175,7 +176,7 @@ def test_windows_by_count_that_overlap(
 ) -> None:
     store, names = how
     size, slide = shape
-    spec = spec_of(names, count_size=size, count_slide=slide, store=store, emit_changed=update, watermarked=in_time)
+    spec = spec_of(names, window=CountWindowSpec(size, slide), store=store, emit_changed=update, watermarked=in_time)
     wanted = by_count(epochs, size, slide=slide, update=update, in_time=in_time)
     with pytest.MonkeyPatch.context() as patch:
         if seed % 2:  # how many rows are read at a time decides nothing
@@ -212,7 +213,7 @@ def test_rows_of_every_type_fill_the_same_windows_in_whatever_order_they_come(tm
         window_position=0,
         rows=(Field("v", type_),),
         time_column=None,
-        count_size=7,
+        window=CountWindowSpec(7),
         watermarked=False,
     )
     found = []
@@ -231,16 +232,19 @@ def test_rows_of_every_type_fill_the_same_windows_in_whatever_order_they_come(tm
 @pytest.mark.parametrize(
     ("given", "left"),
     [
-        ({"custom": CUSTOM, "store": "RMW"}, 0),
-        ({"custom": CUSTOM, "store": "AAR"}, 0),
-        ({"custom": CUSTOM, "store": "AUR"}, 0),
-        ({"window": WindowSpec(Micros(10), Micros(10), Micros(0)), "store": "AUR"}, 0),
-        ({"window": WindowSpec(Micros(10), Micros(4), Micros(0)), "store": "AUR"}, 0),
-        ({"count_size": 7, "watermarked": False, "store": "RMW"}, 5),  # a record a key
-        ({"count_size": 7, "watermarked": False, "store": "AUR"}, 5 * (100 % 7)),  # the rows of open windows
+        ({"window": CUSTOM, "store": "RMW"}, 0),
+        ({"window": CUSTOM, "store": "AAR"}, 0),
+        ({"window": CUSTOM, "store": "AUR"}, 0),
+        ({"window": TimeWindowSpec(Micros(10), Micros(10), Micros(0)), "store": "AUR"}, 0),
+        ({"window": TimeWindowSpec(Micros(10), Micros(4), Micros(0)), "store": "AUR"}, 0),
+        ({"window": CountWindowSpec(7), "watermarked": False, "store": "RMW"}, 5),  # a record a key
+        (
+            {"window": CountWindowSpec(7), "watermarked": False, "store": "AUR"},
+            5 * (100 % 7),
+        ),  # the rows of open windows
         # A head, a former one, and a record for each of the two panes that fit into a window.
-        ({"count_size": 7, "count_slide": 3, "watermarked": False}, 5 * (2 + 2)),
-        ({"count_size": 7, "count_slide": 3, "watermarked": False, "store": "AUR"}, 5 * (100 - 96)),
+        ({"window": CountWindowSpec(7, 3), "watermarked": False}, 5 * (2 + 2)),
+        ({"window": CountWindowSpec(7, 3), "watermarked": False, "store": "AUR"}, 5 * (100 - 96)),
     ],
     ids=[
         *("custom RMW", "custom AAR", "custom AUR", "tumbling AUR", "sliding AUR", "count RMW", "count AUR"),
@@ -273,7 +277,7 @@ def test_nothing_is_left_of_windows_that_are_over(
 def test_keys_that_share_a_hash_by_their_nulls_do_not_change_together(tmp_path: Path, store: str) -> None:
     """Spark's hash skips nulls: ("x", null) and (null, "x") have the same."""
     keys = (Field("k", cases.STRING), Field("j", cases.STRING))
-    window = WindowSpec(Micros(10), Micros(10), Micros(0))
+    window = TimeWindowSpec(Micros(10), Micros(10), Micros(0))
     spec = spec_of(("texts",), keys=keys, window=window, window_position=2, emit_changed=True, store=store)
     operator: Any = operator_of(spec, range(spec.shards), memory_bytes=1 << 24, folder=str(tmp_path))
     emitted = []

@@ -25,21 +25,22 @@ from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.operators.warm_up import warm_up
-from tailrace.operators.windows import CustomSpec, WindowSpec
+from tailrace.operators.windows.count_window import CountWindowSpec
+from tailrace.operators.windows.custom_window import CustomWindowSpec
+from tailrace.operators.windows.session_window import SessionWindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field, array
 
 STRING = DataType("string")
 WINDOWS = {
     "none": None,
-    "tumbling": WindowSpec(Micros(100), Micros(100), Micros(0)),
-    "sliding": WindowSpec(Micros(100), Micros(50), Micros(0)),
+    "tumbling": TimeWindowSpec(Micros(100), Micros(100), Micros(0)),
+    "sliding": TimeWindowSpec(Micros(100), Micros(50), Micros(0)),
 }
 
 
-def one_epoch(
-    rows: int, window: WindowSpec | None, emit_changed: bool, session_gap: Micros | None = None
-) -> Counter[str]:
+def one_epoch(rows: int, window: TimeWindowSpec | SessionWindowSpec | None, emit_changed: bool) -> Counter[str]:
     """The calls of the second epoch over the same keys: tables have their size already."""
     spec = AggregateSpec(
         name="calls",
@@ -57,10 +58,9 @@ def one_epoch(
         window_position=0,
         time_column=Field("ts", TIMESTAMP),
         emit_changed=emit_changed,
-        watermarked=window is not None or session_gap is not None,
+        watermarked=window is not None,
         ansi=True,
         shards=8,
-        session_gap=session_gap,
     )
     types = {"k": STRING, "j": BIGINT, "ts": TIMESTAMP}
     number = np.arange(rows)
@@ -71,7 +71,7 @@ def one_epoch(
             "ts": pa.array(number % 400, pa.timestamp("us", tz="UTC")),
         }
     )
-    made = WindowAggregate if session_gap is None else SessionAggregate
+    made = SessionAggregate if isinstance(window, SessionWindowSpec) else WindowAggregate
     operator = made(spec, range(8), Resources(threads=1))
 
     def epoch(at: int) -> None:
@@ -99,7 +99,7 @@ def test_ten_times_the_rows_need_no_more_calls(window: str, emit_changed: bool) 
 def test_ten_times_the_sessions_need_no_more_calls(emit_changed: bool) -> None:
     """A third of the sessions ends in the epoch that is counted, and their records are removed."""
     warm_up()
-    few, many = (one_epoch(rows, None, emit_changed, Micros(200)) for rows in (3_000, 30_000))
+    few, many = (one_epoch(rows, SessionWindowSpec(Micros(200)), emit_changed) for rows in (3_000, 30_000))
     assert few == many, f"calls that grow with the rows: {many - few}"
 
 
@@ -121,7 +121,7 @@ def deduplicate(keys: tuple[Field, ...], within: bool) -> DeduplicateSpec:
     )
 
 
-def top_n(window: WindowSpec | None, emit_changed: bool) -> TopNSpec:
+def top_n(window: TimeWindowSpec | None, emit_changed: bool) -> TopNSpec:
     return TopNSpec(
         name="calls",
         keys=(K,),
@@ -162,7 +162,7 @@ def aggregate(function: str, emit_changed: bool = False, **given: Any) -> Aggreg
         "window_position": 0,
         "time_column": TS,
         "emit_changed": emit_changed,
-        "watermarked": "custom" in given,
+        "watermarked": isinstance(given.get("window"), CustomWindowSpec),
         "ansi": True,
         "shards": 8,
         "rows": (J, TS),
@@ -170,7 +170,7 @@ def aggregate(function: str, emit_changed: bool = False, **given: Any) -> Aggreg
     return AggregateSpec(**(settings | given))
 
 
-CUSTOM = CustomSpec(packed(in_hundreds))
+CUSTOM = CustomWindowSpec(packed(in_hundreds))
 
 
 def one_epoch_of(spec: OperatorSpec, rows: int, folder: Path) -> Counter[str]:
@@ -203,11 +203,11 @@ def one_epoch_of(spec: OperatorSpec, rows: int, folder: Path) -> Counter[str]:
         top_n(None, emit_changed=True),
         top_n(WINDOWS["tumbling"], emit_changed=False),
         top_n(WINDOWS["sliding"], emit_changed=True),
-        aggregate("last", custom=CUSTOM),
-        aggregate("collect_list", custom=CUSTOM),
-        aggregate("last", count_size=2),
-        aggregate("last", count_size=5, count_slide=2),
-        aggregate("collect_list", count_size=2),
+        aggregate("last", window=CUSTOM),
+        aggregate("collect_list", window=CUSTOM),
+        aggregate("last", window=CountWindowSpec(2)),
+        aggregate("last", window=CountWindowSpec(5, 2)),
+        aggregate("collect_list", window=CountWindowSpec(2)),
         aggregate("collect_list", emit_changed=True),
         aggregate("collect_list", window=WINDOWS["sliding"], watermarked=True, store="AUR"),
         aggregate("collect_list", window=WINDOWS["sliding"], watermarked=True, store="AUR", emit_changed=True),

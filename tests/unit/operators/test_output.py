@@ -13,7 +13,7 @@ from tailrace.operators.exchange import in_fixed_order
 from tailrace.operators.output import output_schema
 from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.top_n.spec import TopNSpec
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import Merge
 from tailrace.types import DOUBLE, TIMESTAMP, DataType, Field
 
@@ -22,7 +22,7 @@ SPEC = AggregateSpec(
     keys=(Field("k", DataType("string")),),
     accumulators=(Accumulator(Merge.ADD, AccumulatorInput.DOUBLE, "x", DOUBLE),),
     outputs=(Output("x", "max", (0,), DOUBLE),),
-    window=WindowSpec(Micros(10), Micros(10), Micros(0)),
+    window=TimeWindowSpec(Micros(10), Micros(10), Micros(0)),
     window_name="window",
     window_position=0,
     time_column=Field("ts", TIMESTAMP),

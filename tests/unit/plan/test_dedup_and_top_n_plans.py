@@ -138,7 +138,7 @@ def test_best_rows_of_windows_by_count_with_an_event_time() -> None:
 
     spec = planned(relation("at")).operator
     assert isinstance(spec, AggregateSpec) and spec.best is not None and spec.best.time == "at"
-    assert spec.watermarked and not spec.in_time and AggregateSpec.from_json(spec.to_json()) == spec
+    assert spec.watermarked and not spec.window.in_time and AggregateSpec.from_json(spec.to_json()) == spec
     assert [field.name for field in spec.emits] == ["auction", "window", "note", "rank", "at"]
     assert spec.emits[-1].type.name == TYPES["ts"]
     assert "are kept; at: the largest event time of all" in explain(planned(relation("at")))
@@ -146,7 +146,7 @@ def test_best_rows_of_windows_by_count_with_an_event_time() -> None:
     assert [line.split(":")[0] for line in found] == ["watermark", "output columns"]
     for mode in ("eventTime", "processingTime"):
         kept = planned(relation("at", timeMode=mode)).operator
-        assert isinstance(kept, AggregateSpec) and kept.watermarked and kept.in_time and not kept.late_by_ttl
+        assert isinstance(kept, AggregateSpec) and kept.watermarked and kept.window.in_time and not kept.late_by_ttl
     then = planned(relation("at").groupBy(window("at", "1 hour")).agg(tr.max("rank"))).last
     assert isinstance(then, AggregateSpec) and then.time_column is not None and then.time_column.name == "at"
 

@@ -6,7 +6,8 @@ from tailrace.api.options import Options, Route, WatermarkRule
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import window
 from tailrace.operators.aggregate.store_choice import choose_store
-from tailrace.operators.pattern import Pattern, WindowKind
+from tailrace.operators.pattern import Pattern
+from tailrace.operators.windows.window_kind import WindowKind
 from tailrace.plan.explain import explain
 from tailrace.plan.physical import plan_query, plan_relation
 

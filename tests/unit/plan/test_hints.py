@@ -15,7 +15,7 @@ from tailrace.api.stream import Stream
 from tailrace.api.windows import count_window, session_window, window
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
-from tailrace.operators.windows import Panes
+from tailrace.operators.windows.panes import Panes
 from tailrace.plan.hints import hint_specs
 from tailrace.plan.physical import plan_relation
 from tailrace.types import Field

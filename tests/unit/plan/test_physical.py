@@ -8,7 +8,7 @@ from tailrace.api.windows import window
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.plan.physical import plan_relation
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DOUBLE, DataType
@@ -119,7 +119,7 @@ def test_the_window_reaches_the_operator():
     stream = TIMED.groupBy("auction", window("ts", "10 seconds", "4 seconds", "1 second").alias("w")).count()
     plan = planned(stream, OutputMode.APPEND, shards=8, watermark=WatermarkRule.SPARK)
     spec = plan.operator
-    assert spec.window == WindowSpec(10_000_000, 4_000_000, 1_000_000)
+    assert spec.window == TimeWindowSpec(10_000_000, 4_000_000, 1_000_000)
     assert spec.window.pane == 2_000_000
     assert (spec.window_name, spec.window_position, spec.time_column.name) == ("w", 1, "ts")
     assert (spec.emit_changed, spec.watermarked, spec.shards) == (False, True, 8)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 import tailrace as tr
@@ -14,6 +12,7 @@ from tailrace.api.windows import session_window, window
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.pattern import Pattern
+from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import plan_relation
@@ -36,7 +35,7 @@ def test_the_bounds_of_a_record_come_first_and_are_kept_once():
         (Merge.ADD, None),
     ]
     assert [output.accumulators for output in operator.outputs] == [(2,), (1,), (0,)]
-    assert (operator.session_gap, operator.window, operator.watermarked) == (5_000_000, None, True)
+    assert (operator.window, operator.watermarked) == (SessionWindowSpec(5_000_000), True)
     assert AggregateSpec.from_json(operator.to_json()) == operator
 
 
@@ -63,13 +62,6 @@ def test_another_gap_is_another_query():
         plan_of(MARKED.groupBy(window("ts", "5 seconds").alias("session_window"), "auction").count())
     )
     assert any(said.startswith("window: ") for said in differences(old, tumbling))
-
-
-def test_a_description_from_before_there_were_sessions_is_read():
-    operator = plan_of(MARKED.groupBy(window("ts", "5 seconds")).count()).operator
-    raw = json.loads(operator.to_json())
-    del raw["session_gap"]
-    assert AggregateSpec.from_json(json.dumps(raw)) == operator
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tailrace.operators.aggregate.accumulators import AccumulatorInput
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.registry import spec_from_json
+from tailrace.operators.windows.count_window import CountWindowSpec
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import plan_relation
@@ -75,7 +76,7 @@ def test_a_window_by_count_is_a_number_and_needs_no_watermark():
     operator = plan_of(stream).operator
     assert [(a.merge, a.column) for a in operator.accumulators] == [(Merge.ADD, None), (Merge.MAX, "price")]
     assert [output.accumulators for output in operator.outputs] == [(1,), (0,)]
-    assert (operator.count_size, operator.watermarked, operator.time_column) == (100, False, None)
+    assert (operator.window, operator.watermarked, operator.time_column) == (CountWindowSpec(100), False, None)
     assert [row.name for row in operator.rows] == ["price"]
     assert AggregateSpec.from_json(operator.to_json()) == operator
     text = explain(plan_of(stream))
@@ -87,12 +88,12 @@ def test_a_window_by_count_is_a_number_and_needs_no_watermark():
 def test_windows_by_count_that_overlap_keep_panes_or_rows():
     stream = bids().groupBy("auction", count_window(100, 10)).agg(tr.max("price"))
     operator = plan_of(stream).operator
-    assert (operator.count_size, operator.count_slide, operator.pattern) == (100, 10, "RMW")
+    assert (operator.window, operator.pattern) == (CountWindowSpec(100, 10), "RMW")
     assert AggregateSpec.from_json(operator.to_json()) == operator
     text = explain(plan_of(stream))
     assert "window 100 rows of a key, one every 10, its number in column window" in text
     assert "store RMW: the aggregates are incremental and windows by count overlap" in text
-    assert plan_of(bids().groupBy(count_window(10, 10)).agg(tr.count())).operator.count_slide is None
+    assert plan_of(bids().groupBy(count_window(10, 10)).agg(tr.count())).operator.window == CountWindowSpec(10)
     relation = explain(plan_of(bids().groupBy(count_window(9, 4)).store("AUR").agg(tr.count())))
     assert "store AUR, chosen by you: windows by count overlap" in relation
     complete = bids().groupBy(count_window(9, 4)).agg(tr.median("price"))
@@ -110,7 +111,7 @@ def test_keys_of_windows_by_count_may_be_forgotten():
         forgetting = MARKED.withStateTtl("1 hour", mode)
         plan = plan_of(forgetting.groupBy("auction", count_window(10)).agg(tr.max("ts").alias("latest")))
         spec = plan.operator
-        assert spec.watermarked is spec.late_by_ttl is watermarked and not spec.in_time
+        assert spec.watermarked is spec.late_by_ttl is watermarked and not spec.window.in_time
         # The key's last update is not the largest time of a window's rows, whatever the clock.
         assert [one.input for one in spec.accumulators] == [
             AccumulatorInput.ONE,
@@ -121,7 +122,7 @@ def test_keys_of_windows_by_count_may_be_forgotten():
         assert "the open window of a key that is forgotten is never given" in explain(plan)
         assert "time-to-live 1 hour in" in explain(plan)
         timed = plan_of(forgetting.groupBy("auction", count_window(10, eventTime="at")).agg(tr.count())).operator
-        assert timed.watermarked and timed.in_time and not timed.late_by_ttl
+        assert timed.watermarked and timed.window.in_time and not timed.late_by_ttl
         rows = plan_of(forgetting.groupBy("auction", count_window(10)).agg(tr.median("price"))).operator
         assert rows.pattern == "AUR" and rows.late_by_ttl is watermarked
 
@@ -157,12 +158,12 @@ def test_a_users_windows_travel_to_tasks_and_their_estimates_do_not():
     assert stream.columns == ["day", "auction", "median(price)"]
     operator = plan_of(stream).operator
     times = np.array([0, 86_400_000_001]).astype("datetime64[us]")
-    assign, trigger = (pickle.loads(b64decode(code)) for code in (operator.custom.assign, operator.custom.trigger))
+    assign, trigger = (pickle.loads(b64decode(code)) for code in (operator.window.assign, operator.window.trigger))
     assert assign(times)[0].tolist() == days(times)[0].tolist()
     assert trigger(None, None, times) is times
     for_tasks = spec_from_json(operator.for_tasks().to_json())
-    assert for_tasks.custom.assign == operator.custom.assign and for_tasks.custom.trigger is None
-    assert operator.without_code().custom.assign == ""
+    assert for_tasks.window.assign == operator.window.assign and for_tasks.window.trigger is None
+    assert operator.without_code().window.assign == ""
     assert spec_from_json(operator.to_json()) == operator
     text = explain(plan_of(stream))
     assert "window of your function, over ts, in column day" in text
@@ -199,10 +200,9 @@ def test_other_windows_and_other_stores_are_other_queries():
     assert differences(custom, rows) == ["store: was RMW, is now AUR"]
     assert differences(custom, stored(grouped("custom", "RMW"))) == []
     assert any(said.startswith("window: ") for said in differences(custom, by_ten))
-    raw = json.loads(plan_of(grouped("tumbling").count()).operator.to_json())
-    for name in ("count_size", "custom", "store"):
-        del raw[name]
-    assert AggregateSpec.from_json(json.dumps(raw)) == plan_of(grouped("tumbling").count()).operator
+    for kind in ("tumbling", "session", "count", "custom"):
+        operator = plan_of(grouped(kind).count()).operator
+        assert AggregateSpec.from_json(operator.to_json()) == operator
 
 
 # Stores

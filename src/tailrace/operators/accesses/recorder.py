@@ -28,14 +28,13 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.env import clock
-from tailrace.operators.aggregate.closing import windows_of
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest.frame import Frame, arrival_order
 from tailrace.operators.join.output import has_keys
 from tailrace.operators.join.spec import LEFT, JoinSpec
 from tailrace.operators.spec import OperatorSpec
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import FIRST_KEY, HASH, PANE
 from tailrace.state.rows.rows import Rows
 
@@ -91,7 +90,7 @@ class RecordedOperator:
         self._spec = spec
         self._log = log
         self._layout = spec.layout()
-        self._window = spec.window
+        self._window = _time_window(spec)
         self._row_operations = (MERGE,) if spec.keeps_rows else (GET, PUT)
         self._close_operations = (DELETE,) if spec.emit_changed else (GET, DELETE)
         self._value_bytes = 8 * (self._layout.words - FIRST_KEY - len(self._layout.key_words))
@@ -136,7 +135,7 @@ class RecordedOperator:
                 keep = keep | (words[:, side] == LEFT)
             words = words[keep]
             assert self._window is not None
-            return _Touched(words[:, HASH], _pane_of(words[:, time], self._window), words[:, time])
+            return _Touched(words[:, HASH], self._window.panes.of(words[:, time]), words[:, time])
         panes = words[:, PANE]
         times = panes if self._window is not None else np.full(len(words), int(clock.now() * 1e6), np.int64)
         return _Touched(words[:, HASH], panes, times)
@@ -146,7 +145,7 @@ class RecordedOperator:
         if self._window is None:
             at, windows = np.arange(len(rows.hashes)), np.zeros(len(rows.hashes), np.int64)
         else:
-            at, windows = windows_of(rows.panes, self._window, late_before)
+            at, windows = self._window.holding(rows.panes, late_before)
             order = np.lexsort((windows, at))
             at, windows = at[order], windows[order]
         causes = np.full((len(at), len(self._row_operations)), ROW_AGAIN, np.uint8)
@@ -182,15 +181,14 @@ class RecordedOperator:
         )
 
 
-def _pane_of(times: np.ndarray, window: WindowSpec) -> np.ndarray:
-    panes: np.ndarray = window.offset + (times - window.offset) // window.pane * window.pane
-    return panes
+def _time_window(spec: AggregateSpec | JoinSpec) -> TimeWindowSpec | None:
+    return spec.time_window if isinstance(spec, AggregateSpec) else spec.window
 
 
 def recording_metadata(spec: OperatorSpec) -> dict[str, str]:
     """What a recording says of its operator."""
     assert isinstance(spec, AggregateSpec | JoinSpec)
-    layout, window = spec.layout(), spec.window
+    layout, window = spec.layout(), _time_window(spec)
     kind = "join" if isinstance(spec, JoinSpec) else "holistic" if spec.keeps_rows else "incremental"
     shape = "continuous" if window is None else "tumbling" if window.tumbling else "sliding"
     told = {

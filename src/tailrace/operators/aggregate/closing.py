@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows, concat_rows
@@ -19,33 +19,13 @@ from tailrace.state.segments.spilled_records import PIECE_BYTES
 _FOREVER = 2**63 - 1
 
 
-def first_open_pane(window: WindowSpec, watermark: int) -> int:
-    """Start of the first pane that some window with an end after ``watermark`` holds."""
-    # The first open window starts at the smallest offset + k * slide above watermark - length.
-    k = (watermark - window.length - window.offset) // window.slide + 1
-    return window.offset + k * window.slide
-
-
-def windows_of(
-    panes: np.ndarray, window: WindowSpec, ends_after: int, ends_by: int = _FOREVER
-) -> tuple[np.ndarray, np.ndarray]:
-    """(position in ``panes``, window start) for each window that holds the pane and ends in (ends_after, ends_by]."""
-    last = window.offset + (panes - window.offset) // window.slide * window.slide
-    positions, starts = [], []
-    for back in range(-(-window.size // window.slide)):
-        start = last - back * window.slide
-        end = start + window.length
-        at = np.flatnonzero((start + window.size > panes) & (end > ends_after) & (end <= ends_by))
-        positions.append(at)
-        starts.append(start[at])
-    return np.concatenate(positions), np.concatenate(starts)
-
-
-def closed_records(store: ReadModifyWriteStore, window: WindowSpec, late_before: int, watermark: int) -> Iterator[Rows]:
+def closed_records(
+    store: ReadModifyWriteStore, window: TimeWindowSpec, late_before: int, watermark: int
+) -> Iterator[Rows]:
     """The records of tumbling windows with an end in (late_before, watermark]: those in memory, then those on disk."""
     if watermark <= late_before:
         return iter(())
-    return records_in(store, lambda panes: windows_of(panes, window, late_before, watermark)[0], watermark + 1)
+    return records_in(store, lambda panes: window.holding(panes, late_before, watermark)[0], watermark + 1)
 
 
 def records_in(

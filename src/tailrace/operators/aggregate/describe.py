@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from tailrace.api.duration import format_duration
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
 from tailrace.operators.aggregate.functions.states import KINDS
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.store_choice import choose_store
 from tailrace.operators.kind import Description
-from tailrace.operators.pattern import Pattern, WindowKind
-from tailrace.operators.planning.texts import field_text, fields_text, window_text
+from tailrace.operators.pattern import Pattern
+from tailrace.operators.planning.texts import field_text, fields_text
 from tailrace.operators.planning.ttl import ttl_clock_text, ttl_lines
 from tailrace.operators.top_n.describe import best_line, best_parts
-from tailrace.operators.windows import CustomSpec
+from tailrace.operators.windows.any_window import window_text
+from tailrace.operators.windows.window_kind import WindowKind
 from tailrace.state.layout import Merge
 
 
 def aggregate_lines(operator: AggregateSpec) -> list[str]:
     lines = [f"group by {fields_text(operator.keys, 'nothing: one group')}"]
-    if operator.count_size is not None:
+    if operator.window is not None:
+        time = None if operator.time_column is None else operator.time_column.name
+        lines += operator.window.lines(operator.window_name, time)
+    if operator.count_window is not None:
         order = "" if operator.time_column is None else f"by {operator.time_column.name}, then "
-        lines.append(f"window {windows_text(operator)}, its number in column {operator.window_name}")
         lines.append(f"rows of an epoch count {order}by {fields_text(operator.rows, 'nothing: all are alike')}")
         if operator.ttl is not None:
             lines.append("the open window of a key that is forgotten is never given; the key's next one is number 0")
-    elif operator.windowed:
-        assert operator.time_column is not None, "a window without event time"
-        time = operator.time_column.name
-        lines.append(f"window {windows_text(operator)}, over {time}, in column {operator.window_name}")
-        lines.append(f"panes of {_panes(operator)}" if operator.custom is None else _expected(operator.custom))
     if operator.best is not None:
         lines.append(best_line(operator.best, operator))
     outputs = [f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs]
@@ -38,10 +35,10 @@ def aggregate_lines(operator: AggregateSpec) -> list[str]:
 
 def aggregate_parts(operator: AggregateSpec) -> dict[str, str]:
     if operator.best is not None:
-        return best_parts(operator, operator.best, windows_text(operator))
+        return best_parts(operator, operator.best, window_text(operator.window))
     return {
         "group columns": fields_text(operator.keys),
-        "window": windows_text(operator),
+        "window": window_text(operator.window),
         "event time column": field_text(operator.time_column),
         "output mode": "update" if operator.emit_changed else "append",
         "store": operator.pattern.value,
@@ -57,34 +54,6 @@ def aggregate_kept(operator: AggregateSpec) -> str:
     if operator.pattern is not Pattern.RMW:
         return f"all rows ({fields_text(operator.rows)})"
     return ", ".join(f"{accumulator_text(one)} {one.type}" for one in operator.accumulators if one.part == 0)
-
-
-def _panes(operator: AggregateSpec) -> str:
-    if operator.session_gap is not None:
-        width = format_duration(operator.session_gap)
-        return f"{width}; a row is kept in one pane, sessions are made of panes"
-    window = operator.window
-    assert window is not None
-    width, count = format_duration(window.pane), window.size // window.pane
-    if count == 1:
-        return f"{width}, one a window"
-    return f"{width}, {count} a window; a row is kept in one pane, windows are made of panes"
-
-
-def _expected(custom: CustomSpec) -> str:
-    return f"a window is expected to be read {'at its end' if custom.trigger is None else 'as your estimate says'}"
-
-
-def windows_text(operator: AggregateSpec) -> str:
-    """The windows of an operator, or its sessions."""
-    if operator.session_gap is not None:
-        return f"sessions of rows at most {format_duration(operator.session_gap)} apart"
-    if operator.count_size is not None:
-        size, slide = operator.count_size, operator.count_slide
-        return f"every {size} rows of a key" if slide is None else f"{size} rows of a key, one every {slide}"
-    if operator.custom is not None:
-        return "of your function"
-    return window_text(operator.window)
 
 
 def accumulator_text(accumulator: Accumulator) -> str:
@@ -136,7 +105,7 @@ def _progress_name(operator: AggregateSpec) -> str:
 def _undropped(operator: AggregateSpec) -> str:
     if operator.ttl is not None:
         return "state goes by its time-to-live"
-    return "state is never dropped" if operator.count_size is None else "a window goes when it is full"
+    return "state is never dropped" if operator.count_window is None else "a window goes when it is full"
 
 
 DESCRIPTION = Description(
@@ -149,5 +118,5 @@ DESCRIPTION = Description(
     kept=aggregate_kept,
     final=lambda spec: "the rows of windows that closed",
     undropped=_undropped,
-    timeless=lambda spec: "no window" if spec.count_size is None else "windows by count",
+    timeless=lambda spec: "no window" if spec.count_window is None else "windows by count",
 )

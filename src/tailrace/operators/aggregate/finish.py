@@ -21,8 +21,8 @@ def window_struct(starts: np.ndarray, spec: AggregateSpec, ends: np.ndarray | No
     """The output column of windows that start there; of sessions also ``ends``."""
     assert spec.time_column is not None
     if ends is None:
-        assert spec.window is not None
-        ends = starts + spec.window.length
+        assert spec.time_window is not None
+        ends = starts + spec.time_window.length
     no_strings = np.empty(0, np.uint8)
     edges = [columns.decode(edge, None, no_strings, spec.time_column.type) for edge in (starts, ends)]
     return pa.StructArray.from_arrays(edges, fields=list(columns.arrow_type(window_of(spec.time_column.type))))
@@ -31,18 +31,18 @@ def window_struct(starts: np.ndarray, spec: AggregateSpec, ends: np.ndarray | No
 def window_bounds(groups: Groups, spec: AggregateSpec, pane: int) -> tuple[np.ndarray, np.ndarray]:
     """Starts and ends of the windows of groups, whose rows lie in (or from) this pane."""
     panes = np.full(len(groups), pane, np.int64)
-    if spec.custom is not None:
+    if spec.custom_window is not None:
         return columns.fixed_words(groups.firsts(START), TIMESTAMP, None), panes
-    assert spec.window is not None
-    return panes, panes + spec.window.length
+    assert spec.time_window is not None
+    return panes, panes + spec.time_window.length
 
 
 def window_column(rows: Rows, spec: AggregateSpec, layout: RecordLayout, ends: np.ndarray | None = None) -> pa.Array:
     """The output column of windows of records: by their pane, their start (of a user's own: their end), or number."""
     panes = np.ascontiguousarray(rows.words[:, PANE])
-    if spec.count_size is not None:
+    if spec.count_window is not None:
         return pa.array(panes)
-    if spec.custom is not None:
+    if spec.custom_window is not None:
         return window_struct(np.ascontiguousarray(rows.words[:, layout.keys[-1].word]), spec, panes)
     return window_struct(panes, spec, ends)
 

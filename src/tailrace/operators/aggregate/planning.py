@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.relations import Aggregation, OutputMode
-from tailrace.api.windows import CountWindow, CustomWindow, SessionWindow, Window
+from tailrace.api.windows import CountWindow, CustomWindow, SessionWindow
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, Output
 from tailrace.operators.aggregate.functions.counts_and_sums import ROWS
@@ -17,8 +17,8 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.planning.ttl import plan_ttl
 from tailrace.operators.planning.user_functions import packed
+from tailrace.operators.planning.windows import plan_window
 from tailrace.operators.spec import VALUES_MAX
-from tailrace.operators.windows import CustomSpec, WindowSpec
 from tailrace.state.layout import Merge
 from tailrace.types import TIMESTAMP, Field
 
@@ -49,7 +49,7 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
         keys=stream.keys,
         accumulators=tuple(accumulators),
         outputs=tuple(outputs),
-        window=_window_spec(window) if isinstance(window, Window) else None,
+        window=plan_window(window, in_time=stream.state_ttl is not None),
         window_name="" if window is None else window.name,
         window_position=stream.window_position,
         time_column=stream.time_column,
@@ -59,13 +59,8 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
         shards=shards,
         rows=rows,
         function=None if function is None else packed(function.function),
-        session_gap=window.gap if isinstance(window, SessionWindow) else None,
-        count_size=window.size if isinstance(window, CountWindow) else None,
-        count_slide=window.slide if isinstance(window, CountWindow) and window.slide < window.size else None,
-        custom=custom_spec(window) if isinstance(window, CustomWindow) else None,
         store=stream.store,
         ttl=plan_ttl(stream.state_ttl),
-        in_time=stream.state_ttl is not None and isinstance(window, CountWindow) and window.event_time is not None,
     )
 
 
@@ -80,14 +75,6 @@ def _watermarked(stream: Aggregation) -> bool:
     if stream.state_ttl is not None:
         return forgets
     return stream.watermark is not None and stream.window is not None
-
-
-def custom_spec(window: CustomWindow) -> CustomSpec:
-    return CustomSpec(packed(window.assign), None if window.trigger is None else packed(window.trigger))
-
-
-def _window_spec(window: Window) -> WindowSpec:
-    return WindowSpec(window.size, window.slide, window.offset, window.lasts)
 
 
 def _session_bounds(stream: Aggregation) -> list[Accumulator]:

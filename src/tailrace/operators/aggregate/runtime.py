@@ -19,10 +19,11 @@ from tailrace.operators.count_window.holistic import CountRows
 from tailrace.operators.count_window.sliding import CountPanes
 from tailrace.operators.count_window.tumbling import CountAggregate
 from tailrace.operators.kind import OperatorRuntime
-from tailrace.operators.pattern import Pattern, WindowKind
+from tailrace.operators.pattern import Pattern
 from tailrace.operators.resources import Resources
 from tailrace.operators.session.aggregate import SessionAggregate
 from tailrace.operators.session.holistic import SessionRows
+from tailrace.operators.windows.window_kind import WindowKind
 from tailrace.state.append import aligned as append_aligned
 from tailrace.state.append import unaligned as append_unaligned
 from tailrace.state.sections import compaction as section_compaction
@@ -32,7 +33,7 @@ def _operator(spec: AggregateSpec, shards: Iterable[int], given: Resources) -> O
     match spec.pattern, spec.window_kind:
         case Pattern.RMW, WindowKind.SESSION:
             return SessionAggregate(spec, shards, given)
-        case Pattern.RMW, WindowKind.COUNT if spec.count_slide is not None:
+        case Pattern.RMW, WindowKind.COUNT if spec.count_window is not None and spec.count_window.overlapping:
             return CountPanes(spec, shards, given)
         case Pattern.RMW, WindowKind.COUNT:
             return CountAggregate(spec, shards, given)

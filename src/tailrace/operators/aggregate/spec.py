@@ -8,17 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tailrace.ids import Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
 from tailrace.operators.aggregate.functions.states import PlacedState, states_among
-from tailrace.operators.pattern import Pattern, WindowKind
+from tailrace.operators.pattern import Pattern
 from tailrace.operators.spec import HintTarget, SpecBase, column_names
 from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.operators.top_n.best_spec import Best
-from tailrace.operators.windows import BY_END, CustomSpec, Panes, WindowSpec
+from tailrace.operators.windows.any_window import AnyWindowSpec, pane_windows_of, window_kind_of
+from tailrace.operators.windows.count_window import CountWindowSpec
+from tailrace.operators.windows.custom_window import CustomWindowSpec
+from tailrace.operators.windows.session_window import SessionWindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
+from tailrace.operators.windows.window_kind import WindowKind
 from tailrace.state.layout import Merge, RecordLayout, record_layout
-from tailrace.types import BIGINT, DataType, Field, window_of
+from tailrace.types import DataType, Field
 
 INT = DataType("int")
 START = "__start"
@@ -38,7 +42,7 @@ class AggregateSpec(SpecBase):
     keys: tuple[Field, ...]
     accumulators: tuple[Accumulator, ...]
     outputs: tuple[Output, ...]
-    window: WindowSpec | None
+    window: AnyWindowSpec | None
     window_name: str  # name of the output struct column (start, end) and, with keys, where it stands:
     window_position: int  # before keys[window_position]
     time_column: Field | None  # event time; None without a watermark and without a window
@@ -48,43 +52,43 @@ class AggregateSpec(SpecBase):
     shards: int
     rows: tuple[Field, ...] = ()  # columns of every row that are sent, where accumulators do not suffice
     function: str | None = None  # the user's, of the rows of a window: cloudpickle in base64
-    session_gap: Micros | None = None  # in place of ``window``: a session's rows are at most this far apart
-    count_size: int | None = None  # in place of ``window``: so many rows of a key are a window
-    count_slide: int | None = None  # a window by count begins every so many rows; None: when the one before is full
-    custom: CustomSpec | None = None  # in place of ``window``: the user's own
     store: str | None = None  # the store that the user has chosen, a Pattern; None: the usual one
     # Of records without a window: then the first accumulator is when a record was last updated. Of windows by count, of
     # keys with their open windows: then it is the second one.
     ttl: Ttl | None = None
     best: Best | None = None  # in place of ``outputs``: rows of each group, chosen of all that it has
-    in_time: bool = False  # of windows by count with a time-to-live: rows before the watermark are late all the same
 
     @property
     def windowed(self) -> bool:
         """Whether the output has a column of windows, ``window_name``."""
-        return self.window_kind is not WindowKind.GLOBAL
+        return self.window is not None
 
     @property
     def window_kind(self) -> WindowKind:
-        if self.session_gap is not None:
-            return WindowKind.SESSION
-        if self.count_size is not None:
-            return WindowKind.COUNT
-        if self.custom is not None:
-            return WindowKind.CUSTOM
-        if self.window is None:
-            return WindowKind.GLOBAL
-        return WindowKind.TUMBLING if self.window.tumbling else WindowKind.SLIDING
+        return window_kind_of(self.window)
 
     @property
-    def pane_windows(self) -> WindowSpec | None:
+    def pane_windows(self) -> TimeWindowSpec | None:
         """Windows that end by the watermark for all keys alike, as their records lie in panes; None: there are none."""
-        return BY_END if self.custom is not None else self.window
+        return pane_windows_of(self.window)
+
+    @property
+    def time_window(self) -> TimeWindowSpec | None:
+        """Tumbling or sliding windows; None: there are none, or they are of another kind."""
+        return self.window if isinstance(self.window, TimeWindowSpec) else None
+
+    @property
+    def count_window(self) -> CountWindowSpec | None:
+        return self.window if isinstance(self.window, CountWindowSpec) else None
+
+    @property
+    def custom_window(self) -> CustomWindowSpec | None:
+        return self.window if isinstance(self.window, CustomWindowSpec) else None
 
     @property
     def own_windows(self) -> bool:
         """Whether each key has windows of its own, so that a user's function must see which row is in which."""
-        return self.session_gap is not None or self.count_size is not None
+        return self.window is not None and self.window.by_key
 
     @property
     def holistic(self) -> bool:
@@ -95,9 +99,10 @@ class AggregateSpec(SpecBase):
     def usual_pattern(self) -> Pattern:
         """The store that semantics ask for."""
         # Panes of overlapping windows by count are merged by a kernel of their own, which knows no batch merges.
-        if not self.holistic and (self.count_slide is None or not self.states):
+        overlapping = self.count_window is not None and self.count_window.overlapping
+        if not self.holistic and not (overlapping and self.states):
             return Pattern.RMW
-        return Pattern.AAR if self.window is not None else Pattern.AUR
+        return Pattern.AAR if self.time_window is not None else Pattern.AUR
 
     @property
     def pattern(self) -> Pattern:
@@ -106,7 +111,7 @@ class AggregateSpec(SpecBase):
     @property
     def kept_keys(self) -> tuple[Field, ...]:
         """What tells records apart, beside their pane. Hashes are of ``keys`` alone."""
-        if self.custom is None:
+        if self.custom_window is None:
             return self.keys
         assert self.time_column is not None
         return (*self.keys, Field(START, self.time_column.type))
@@ -114,10 +119,8 @@ class AggregateSpec(SpecBase):
     @property
     def window_type(self) -> DataType:
         """Of the output column of windows: their bounds, or of windows by count their number."""
-        if self.count_size is not None:
-            return BIGINT
-        assert self.time_column is not None, "a window without event time"
-        return window_of(self.time_column.type)
+        assert self.window is not None
+        return self.window.output_type(None if self.time_column is None else self.time_column.type)
 
     @property
     def shown_keys(self) -> tuple[Field, ...]:
@@ -126,7 +129,7 @@ class AggregateSpec(SpecBase):
 
     @property
     def keeps_rows(self) -> bool:
-        return self.holistic or self.pattern is not Pattern.RMW or self.count_size is not None
+        return self.holistic or self.pattern is not Pattern.RMW or self.count_window is not None
 
     def layout(self) -> RecordLayout:
         """Of what is sent: rows as they are, or records of accumulators. It is also kept so, but for windows by count
@@ -159,7 +162,7 @@ class AggregateSpec(SpecBase):
 
     @property
     def takes_window_start(self) -> bool:
-        return self.window is not None and self.window.lasts is not None
+        return self.time_window is not None and self.time_window.lasts is not None
 
     @property
     def emits(self) -> tuple[Field, ...]:
@@ -186,36 +189,39 @@ class AggregateSpec(SpecBase):
 
     @property
     def late_by_ttl(self) -> bool:
-        return self.ttl is not None and self.ttl.clock is Clock.EVENT and not self.in_time
+        return (
+            self.ttl is not None
+            and self.ttl.clock is Clock.EVENT
+            and not (self.count_window is not None and self.count_window.in_time)
+        )
 
     def passes_through(self, column: Field) -> bool:
         return column in self.keys
 
     def hint_target(self) -> HintTarget | None:
         """Rows that bring their windows have them from an operator: the source does not know them."""
-        if not self.keys or self.takes_window_start or self.custom is not None or self.pattern is not Pattern.RMW:
+        if not self.keys or self.takes_window_start or self.custom_window is not None:
             return None
-        if self.session_gap is not None:
-            return HintTarget(Panes(self.session_gap))
-        return HintTarget(None if self.window is None else self.window.panes)
+        panes = self.window.panes if isinstance(self.window, TimeWindowSpec | SessionWindowSpec) else None
+        return HintTarget(panes) if self.pattern is Pattern.RMW else None
 
     def why_not_recordable(self) -> str | None:
         """Of what keeps rows they can in append mode, where rows are read when a window closes, and not every epoch."""
         global_or_time = self.window_kind in (WindowKind.GLOBAL, WindowKind.TUMBLING, WindowKind.SLIDING)
-        closing = self.pattern is Pattern.RMW or (self.window is not None and not self.emit_changed)
+        closing = self.pattern is Pattern.RMW or (self.time_window is not None and not self.emit_changed)
         return None if self.ttl is None and global_or_time and closing else super().why_not_recordable()
 
     def without_code(self) -> AggregateSpec:
-        custom = None if self.custom is None else CustomSpec("", None if self.custom.trigger is None else "")
+        window = None if self.window is None else self.window.without_code()
         return replace(
             self,
             function=None if self.function is None else "",
-            custom=custom,
+            window=window,
             accumulators=tuple(one.without_code() for one in self.accumulators),
             outputs=tuple(one if one.code is None else replace(one, code="") for one in self.outputs),
         )
 
     def for_tasks(self) -> AggregateSpec:
         """With the functions that tasks call: those of the user's windows and states."""
-        custom = None if self.custom is None else replace(self.custom, trigger=None)
-        return replace(self.without_code(), custom=custom, accumulators=self.accumulators)
+        window = None if self.window is None else self.window.for_tasks()
+        return replace(self.without_code(), window=window, accumulators=self.accumulators)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.spec import AggregateSpec, needs_rows
-from tailrace.operators.pattern import Pattern, WindowKind
+from tailrace.operators.pattern import Pattern
 from tailrace.operators.planning.store_choice import StoreChoice
+from tailrace.operators.windows.window_kind import WindowKind
 
 INCREMENTAL: dict[WindowKind, StoreChoice] = {
     WindowKind.GLOBAL: StoreChoice(
@@ -136,7 +137,8 @@ def choose_store(operator: AggregateSpec) -> StoreChoice:
 
 def _of_aggregation(operator: AggregateSpec) -> StoreChoice:
     usual = (HOLISTIC if operator.holistic else INCREMENTAL)[operator.window_kind]
-    if operator.count_slide is not None:
+    overlapping = operator.count_window is not None and operator.count_window.overlapping
+    if overlapping:
         usual = OVERLAPPING_COUNT if operator.usual_pattern is Pattern.RMW else OVERLAPPING_COUNT_ROWS
     if operator.store is None:
         return usual
@@ -146,7 +148,7 @@ def _of_aggregation(operator: AggregateSpec) -> StoreChoice:
     if wanted is Pattern.RMW:
         needing = next(out.name for out in operator.outputs if needs_rows(out))
         problem = f"a record of it holds a few merged values, and {needing} needs every row of its group"
-    elif wanted is Pattern.AUR and operator.count_slide is not None:
+    elif wanted is Pattern.AUR and overlapping:
         return StoreChoice(wanted, OVERLAPPING_COUNT_ROWS.reason, by_user=True)
     elif (wanted, operator.window_kind) in OTHERS:
         return StoreChoice(wanted, OTHERS[wanted, operator.window_kind], by_user=True)

@@ -15,7 +15,7 @@ from tailrace.operators.count_window.warm_up import warm_up_count
 from tailrace.operators.ingest.frame import split
 from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.resources import Resources
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, Merge
 from tailrace.state.rows.rows import Rows
@@ -43,7 +43,7 @@ def _spec(emit_changed: bool) -> AggregateSpec:
             Output("max", "max", (2,), text),
             Output("different", "count_distinct", (3,), BIGINT, ("s",)),
         ),
-        window=WindowSpec(Micros(4), Micros(2), Micros(0)),
+        window=TimeWindowSpec(Micros(4), Micros(2), Micros(0)),
         window_name="window",
         window_position=0,
         time_column=Field("ts", TIMESTAMP),

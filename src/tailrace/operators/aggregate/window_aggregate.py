@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.closing import closed_records, fingerprint_ranges, first_open_pane, windows_of
+from tailrace.operators.aggregate.closing import closed_records, fingerprint_ranges
 from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
@@ -31,7 +31,7 @@ from tailrace.operators.output import output_pieces
 from tailrace.operators.resources import Resources
 from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots, overflow, record_store
 from tailrace.operators.user_code.windows import KnownWindows
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, VALID
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
@@ -57,7 +57,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         """``noted_word``: for operators that remove single records, see the store."""
         self.spec = spec
         self._layout = spec.layout()
-        self._known = None if spec.custom is None else KnownWindows(spec.name, self._layout)
+        self._known = None if spec.custom_window is None else KnownWindows(spec.name, self._layout)
         super().__init__(record_store(self._layout, shards, resources, noted_word=noted_word))
 
     def updated(self, epoch: int) -> int:
@@ -94,7 +94,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
             assert window is not None
             emitted = self._closed(window, late_before, watermark)
         if window is not None and self.spec.watermarked and watermark > MIN_MICROS:
-            self._store.expire(first_open_pane(window, watermark))
+            self._store.expire(window.first_open_pane(watermark))
         return emitted
 
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
@@ -105,14 +105,14 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
 
     # Output ----------------------------------------------------------------------------------------------------------
 
-    def _changed(self, window: WindowSpec | None, late_before: int) -> list[pa.RecordBatch]:
+    def _changed(self, window: TimeWindowSpec | None, late_before: int) -> list[pa.RecordBatch]:
         if window is None or window.tumbling:
             return self._finish(self._store.changed_rows().rows)
         return self._merged(self._changed_partials(window, late_before))
 
-    def _changed_partials(self, window: WindowSpec, late_before: int) -> Iterator[Rows]:
+    def _changed_partials(self, window: TimeWindowSpec, late_before: int) -> Iterator[Rows]:
         for shard, table, rows in self._store.changed():
-            at, windows = windows_of(table.pane_starts(rows), window, late_before)
+            at, windows = window.holding(table.pane_starts(rows), late_before)
             targets = self._distinct_keys(table, rows[at], windows)
             step = max(1, _LOOKUPS_MAX * window.pane // window.size)
             for low in range(0, len(targets), step):
@@ -125,7 +125,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
                     yield hot
 
     def _with_spilled(
-        self, hot: Rows, hot_panes: np.ndarray, shard: int, table: Table, targets: Rows, window: WindowSpec
+        self, hot: Rows, hot_panes: np.ndarray, shard: int, table: Table, targets: Rows, window: TimeWindowSpec
     ) -> Iterator[Rows]:
         """Records found in memory, and those on disk of the same targets: keys whose pane is a window's start."""
         panes = window.size // window.pane
@@ -152,7 +152,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         distinct.merge(keys.words, keys.heap, 0, len(keys), replace=True)
         return distinct.copy(distinct.changed_rows())
 
-    def _closed(self, window: WindowSpec, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+    def _closed(self, window: TimeWindowSpec, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         """Windows with an end in (late_before, watermark]."""
         if watermark <= late_before:
             return []
@@ -169,17 +169,17 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
                 self.on_close(pairs[:, 0], pairs[:, 1])
             yield rows
 
-    def _closed_partials(self, window: WindowSpec, late_before: int, watermark: int) -> Iterator[Rows]:
+    def _closed_partials(self, window: TimeWindowSpec, late_before: int, watermark: int) -> Iterator[Rows]:
         spilled = self._store.spilled
         for shard, table in self._store.tables():
             panes = table.panes(watermark)
             if not len(panes) and not spilled:
                 continue
-            at, windows = windows_of(panes[:, 0], window, late_before, watermark)
+            at, windows = window.holding(panes[:, 0], late_before, watermark)
             chosen = panes[at]
             rows, windows = table.rows_of(chosen), np.repeat(windows, chosen[:, 2])
             spilled_panes = spilled.panes(shard, self._store.horizon, watermark) if spilled else panes[:0, 0]
-            spilled_panes = spilled_panes[np.unique(windows_of(spilled_panes, window, late_before, watermark)[0])]
+            spilled_panes = spilled_panes[np.unique(window.holding(spilled_panes, late_before, watermark)[0])]
             if not len(spilled_panes):
                 if len(rows):
                     yield table.copy(rows, windows)
@@ -191,7 +191,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
                 hot = table.copy(rows[here], windows[here])
                 from_disk = spilled.rows_of(shard, spilled_panes, first, end)
                 starts = from_disk.words[:, PANE].copy()
-                again, spilled_windows = windows_of(starts, window, late_before, watermark)
+                again, spilled_windows = window.holding(starts, late_before, watermark)
                 words = from_disk.words[again]
                 words[:, PANE] = spilled_windows
                 yield self._by_pane([hot, Rows(words, from_disk.heap)], [table.pane_starts(rows[here]), starts[again]])

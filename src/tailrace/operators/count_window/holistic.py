@@ -51,8 +51,9 @@ class CountRows(ListOperator):
         shards: Iterable[int],
         resources: Resources,
     ) -> None:
-        assert spec.count_size is not None
-        self._shape = Shape(spec.count_size, spec.count_slide or spec.count_size)
+        window = spec.count_window
+        assert window is not None
+        self._shape = Shape(window.size, window.slide or window.size)
         counts, lists = resources.share(INDEX_SHARE)
         deadlines, counts = (None, counts) if spec.ttl is None else counts.share(DEADLINES_SHARE)
         shards = tuple(shards)

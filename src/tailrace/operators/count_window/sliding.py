@@ -56,8 +56,9 @@ class CountPanes(CountAggregate):
         resources: Resources,
     ) -> None:
         super().__init__(spec, shards, resources)
-        assert spec.count_slide is not None
-        self._shape = Blocks(self._size, spec.count_slide)
+        window = spec.count_window
+        assert window is not None and window.slide is not None
+        self._shape = Blocks(window.size, window.slide)
 
     # One epoch -------------------------------------------------------------------------------------------------------
 

@@ -45,9 +45,9 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
         shards: Iterable[int],
         resources: Resources,
     ) -> None:
-        assert spec.count_size is not None
+        assert spec.count_window is not None
         self.spec = spec
-        self._size = spec.count_size
+        self._size = spec.count_window.size
         self._sent = spec.layout()
         self._layout = spec.record_layout()
         self._rows_word = self._layout.accumulators[0].word
@@ -56,8 +56,7 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
             spec,
             rows=(),
             outputs=(),
-            count_size=None,
-            count_slide=None,
+            window=None,
             store=None,
             emit_changed=True,
             watermarked=False,

@@ -11,6 +11,7 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.count_window.sliding import CountPanes
 from tailrace.operators.ingest.rows import RowIngest
 from tailrace.operators.resources import Resources
+from tailrace.operators.windows.count_window import CountWindowSpec
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DataType, Field
 
@@ -23,7 +24,7 @@ _SPEC = AggregateSpec(
         Accumulator(Merge.MAX, AccumulatorInput.VALUE, "s", _TEXT),
     ),
     outputs=(Output("max", "max", (1,), _TEXT),),
-    window=None,
+    window=CountWindowSpec(7, 2),
     window_name="window",
     window_position=0,
     time_column=None,
@@ -32,8 +33,6 @@ _SPEC = AggregateSpec(
     ansi=True,
     shards=1,
     rows=(Field("s", _TEXT),),
-    count_size=7,
-    count_slide=2,
 )
 
 

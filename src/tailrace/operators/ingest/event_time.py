@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import AnalysisError
-from tailrace.ids import MIN_MICROS, Micros
+from tailrace.ids import MIN_MICROS
 from tailrace.operators.ingest.late_rows import LateTaker, late_batch
-from tailrace.operators.windows import Panes, WindowSpec
+from tailrace.operators.windows.session_window import SessionWindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.rows import columns
 from tailrace.types import TIMESTAMP
 
@@ -77,33 +78,21 @@ def times_of(batch: pa.RecordBatch, name: str, counts: IngestCounts) -> tuple[np
 def in_time(
     batch: pa.RecordBatch,
     name: str,
-    window: WindowSpec | None,
+    window: TimeWindowSpec | SessionWindowSpec | None,
     late_before: int,
     counts: IngestCounts,
-    session_gap: int | None = None,
 ) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray | None]:
-    """The batch without rows that are late, or of no window for want of a time; their times; their panes.
-
-    Of sessions, as in Spark, a row is late where the session that it would make alone has ended: whether it belongs to
-    one that is still open, only the state could tell.
-    """
+    """The batch without rows that are late, or of no window for want of a time; their times; their panes."""
     array = batch.column(name)
     valid = columns.valid_mask(array)
     times = columns.fixed_words(array, TIMESTAMP, None)
     known = times if valid is None else times[valid]
     if len(known):
         counts.saw(0, int(known.min()), int(known.max()), f"column {name}")
-    if window is None and session_gap is None:
+    if window is None:
         return batch, times if valid is None else np.where(valid, times, MIN_MICROS), None
     keep = np.ones(len(batch), bool) if valid is None else valid
-    if session_gap is not None:
-        last_end = times + session_gap
-        panes = Panes(Micros(session_gap)).of(times)
-    else:
-        assert window is not None
-        last_end = window.offset + (times - window.offset) // window.slide * window.slide + window.length
-        # Where the slide leaves gaps no gap is possible: slide <= size, so every time has a window.
-        panes = window.panes.of(times)
+    last_end, panes = window.last_ends(times), window.panes.of(times)
     late = keep & (last_end <= late_before)
     counts.leave_out(batch, late, ~keep)
     keep = keep & ~late

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 
 from tailrace.operators.spec_json import from_plain, to_plain
-from tailrace.operators.windows import Panes
+from tailrace.operators.windows.panes import Panes
 from tailrace.types import Field, Kind
 
 

@@ -14,6 +14,8 @@ import pyarrow as pa
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.event_time import IngestCounts, in_time, living, times_of
 from tailrace.operators.user_code.windows import Assigner
+from tailrace.operators.windows.session_window import SessionWindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import PANE, RecordLayout
 from tailrace.state.rows.builder import RowsBuilder
 from tailrace.types import Field
@@ -47,7 +49,7 @@ class Placer:
         self._spec = spec
         self._late_before = late_before
         self._counts = counts
-        self._assigner = None if spec.custom is None else Assigner(spec, epoch)
+        self._assigner = None if spec.custom_window is None else Assigner(spec, epoch)
 
     def placed(self, batch: pa.RecordBatch) -> Placed:
         spec = self._spec
@@ -56,11 +58,13 @@ class Placer:
         name = spec.time_column.name
         if self._assigner is not None:
             return self._assigned(batch, name, self._assigner)
-        if spec.count_size is not None and spec.watermarked and not spec.late_by_ttl:
+        if spec.count_window is not None and spec.watermarked and not spec.late_by_ttl:
             return self._counted(batch, name)
         if spec.late_by_ttl:
             return Placed(*living(batch, name, self._late_before, self._counts))
-        return Placed(*in_time(batch, name, spec.window, self._late_before, self._counts, spec.session_gap))
+        # Windows by count that no watermark makes late, and none at all, have no panes.
+        window = spec.window if isinstance(spec.window, TimeWindowSpec | SessionWindowSpec) else None
+        return Placed(*in_time(batch, name, window, self._late_before, self._counts))
 
     def _assigned(self, batch: pa.RecordBatch, name: str, assigner: Assigner) -> Placed:
         """Rows by the user's windows: late where their own has ended."""

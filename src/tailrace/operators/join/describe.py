@@ -8,7 +8,8 @@ from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
 from tailrace.operators.kind import Description
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.planning.store_choice import StoreChoice
-from tailrace.operators.planning.texts import fields_text, window_text
+from tailrace.operators.planning.texts import fields_text
+from tailrace.operators.windows.any_window import window_text
 
 _FOR_EVER = "for ever"
 

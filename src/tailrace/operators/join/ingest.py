@@ -71,9 +71,7 @@ class JoinIngest:
         if spec.window is None:
             late = known & (times < self._late_before)
         else:
-            window = spec.window
-            last_start = window.offset + (times - window.offset) // window.slide * window.slide
-            late = known & (last_start + window.length <= self._late_before)
+            late = known & (spec.window.last_ends(times) <= self._late_before)
         self.counts.leave_out(batch, late, ~known)
         keep: np.ndarray = known & ~late
         return keep

@@ -7,8 +7,8 @@ from tailrace.api.windows import Window
 from tailrace.errors import AnalysisError
 from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
 from tailrace.operators.kind import Input
+from tailrace.operators.planning.windows import plan_time_window
 from tailrace.operators.spec import VALUES_MAX, OperatorSpec
-from tailrace.operators.windows import WindowSpec
 from tailrace.types import TIMESTAMP, Field
 
 
@@ -28,7 +28,7 @@ def plan_join(join: Join, output_mode: OutputMode, shards: int, name: str) -> Jo
         lower=condition.lower if isinstance(condition, Within) else None,
         upper=condition.upper if isinstance(condition, Within) else None,
         ttl=join.ttl,
-        window=_window(condition) if isinstance(condition, Window) else None,
+        window=plan_time_window(condition) if isinstance(condition, Window) else None,
         window_name=condition.name if isinstance(condition, Window) else "window",
         valid_to=condition.column if isinstance(condition, ValidTo) else None,
         valid_side=RIGHT if isinstance(condition, ValidTo) and condition.of_right else LEFT,
@@ -56,7 +56,3 @@ def both_inputs(join: Join, spec: OperatorSpec) -> tuple[Input, ...]:
 
 def _with_time(columns: tuple[Field, ...], watermark: Watermark | None) -> tuple[Field, ...]:
     return columns if watermark is None or watermark.column in columns else (*columns, watermark.column)
-
-
-def _window(window: Window) -> WindowSpec:
-    return WindowSpec(window.size, window.slide, window.offset, window.lasts)

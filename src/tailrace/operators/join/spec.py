@@ -20,7 +20,7 @@ from typing import ClassVar
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.operators.spec import SpecBase
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field, window_of
 
@@ -64,7 +64,7 @@ class JoinSpec(SpecBase):
     lower: Micros | None = None  # interval: bounds of right.time - left.time, both inclusive; None: none
     upper: Micros | None = None
     ttl: Micros | None = None
-    window: WindowSpec | None = None
+    window: TimeWindowSpec | None = None
     window_name: str = "window"
     valid_to: str | None = None  # continuous: the column with the exclusive end of a row's validity; null: no end
     valid_side: int = LEFT  # whose column that is

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.window_aggregate import first_open_pane, windows_of
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.join.output import PAIRS_MAX, JoinOutput, counted, has_keys
 from tailrace.operators.join.spec import LEFT, JoinSpec
@@ -62,8 +61,7 @@ class WindowJoin(OverStore[AppendAlignedStore]):
         if self.spec.outer:
             keep = keep | (frame.rows[:, self._side] == LEFT)
         words = frame.rows[keep]
-        window = self._window
-        words[:, PANE] = window.offset + (words[:, self._time] - window.offset) // window.pane * window.pane
+        words[:, PANE] = self._window.panes.of(words[:, self._time])
         return Rows(words, frame.heap)
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
@@ -71,14 +69,14 @@ class WindowJoin(OverStore[AppendAlignedStore]):
         self._check_newest(epoch)
         if not self.spec.watermarked or watermark == MIN_MICROS:
             return []
-        _, starts = windows_of(self._store.panes(watermark), self._window, late_before, watermark)
+        _, starts = self._window.holding(self._store.panes(watermark), late_before, watermark)
         emitted: list[pa.RecordBatch] = []
         for start in np.unique(starts).tolist():
             for piece in self._store.read(start, start + self._window.size):
                 if self.on_close is not None:
                     self.on_close(piece.words[key_offsets(piece, self._layout)[:-1], HASH], start)
                 emitted += self._joined(piece, start)
-        self._store.expire(first_open_pane(self._window, watermark))
+        self._store.expire(self._window.first_open_pane(watermark))
         return emitted
 
     def _joined(self, rows: Rows, window: int) -> Iterator[pa.RecordBatch]:

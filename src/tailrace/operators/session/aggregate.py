@@ -27,6 +27,7 @@ from tailrace.operators.output import output_pieces
 from tailrace.operators.resources import Resources
 from tailrace.operators.session.open_sessions import OpenSessions, Sessions
 from tailrace.operators.store_operator import HintedRecords, overflow
+from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.rows.rows import Rows, concat_rows
 
@@ -38,10 +39,10 @@ class SessionAggregate(HintedRecords, OpenSessions):
         shards: Iterable[int],
         resources: Resources,
     ) -> None:
-        assert spec.session_gap is not None
+        assert isinstance(spec.window, SessionWindowSpec)
         self.spec = spec
         self._layout = spec.layout()
-        super().__init__(self._layout, spec.session_gap, shards, spec.shards, resources)
+        super().__init__(self._layout, spec.window.gap, shards, spec.shards, resources)
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)

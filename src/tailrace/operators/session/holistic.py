@@ -24,6 +24,7 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.resources import Resources
 from tailrace.operators.session.open_sessions import OpenSessions, Sessions
+from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.state.append import list_sections
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.state.rows.gather import spread
@@ -41,12 +42,12 @@ class SessionRows(ListOperator):
         shards: Iterable[int],
         resources: Resources,
     ) -> None:
-        assert spec.session_gap is not None and spec.time_column is not None
-        self._gap = spec.session_gap
+        assert isinstance(spec.window, SessionWindowSpec) and spec.time_column is not None
+        self._gap = spec.window.gap
         self._index_layout = _index_layout(spec)
         index, lists = resources.share(INDEX_SHARE)
         shards = tuple(shards)
-        self._open = OpenSessions(self._index_layout, spec.session_gap, shards, spec.shards, index)
+        self._open = OpenSessions(self._index_layout, spec.window.gap, shards, spec.shards, index)
         super().__init__(spec, shards, lists, self._open)
         times = [row.name for row in spec.rows].index(spec.time_column.name)
         self._time_word = self._layout.accumulators[times].word

@@ -8,10 +8,11 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.kind import Description
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.planning.store_choice import StoreChoice
-from tailrace.operators.planning.texts import field_text, fields_text, window_text
+from tailrace.operators.planning.texts import field_text, fields_text
 from tailrace.operators.planning.ttl import ttl_clock_text, ttl_lines
 from tailrace.operators.top_n.best_spec import Best, Order
 from tailrace.operators.top_n.spec import TopNSpec
+from tailrace.operators.windows.any_window import window_text
 
 
 def top_n_lines(operator: TopNSpec) -> list[str]:

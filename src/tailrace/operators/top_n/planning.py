@@ -7,16 +7,15 @@ must all be there until they end, all are, as for an aggregate of whole groups, 
 from __future__ import annotations
 
 from tailrace.api.relations import OutputMode, Ranking
-from tailrace.api.windows import CountWindow, CustomWindow, SessionWindow, Window
+from tailrace.api.windows import CountWindow, CustomWindow, Window
 from tailrace.errors import AnalysisError
-from tailrace.operators.aggregate.planning import custom_spec
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.planning.ttl import plan_ttl
+from tailrace.operators.planning.windows import plan_time_window, plan_window
 from tailrace.operators.spec import VALUES_MAX
 from tailrace.operators.timers.ttl import Clock
 from tailrace.operators.top_n.best_spec import Best, Order
 from tailrace.operators.top_n.spec import TopNSpec
-from tailrace.operators.windows import WindowSpec
 from tailrace.types import Field
 
 
@@ -40,7 +39,7 @@ def _kept_best(stream: Ranking, window: Window | None, output_mode: OutputMode, 
         order=_order(stream),
         n=stream.n,
         rank=stream.rank,
-        window=None if window is None else WindowSpec(window.size, window.slide, window.offset, window.lasts),
+        window=None if window is None else plan_time_window(window),
         window_name="" if window is None else window.name,
         window_position=stream.window_position,
         time_column=stream.time_column,
@@ -69,7 +68,7 @@ def _chosen_at_end(stream: Ranking, output_mode: OutputMode, shards: int, name: 
         keys=stream.keys,
         accumulators=(),
         outputs=(),
-        window=None,
+        window=plan_window(window, in_time=ttl is not None),
         window_name=window.name,
         window_position=stream.window_position,
         time_column=stream.time_column,
@@ -78,10 +77,6 @@ def _chosen_at_end(stream: Ranking, output_mode: OutputMode, shards: int, name: 
         ansi=False,
         shards=shards,
         rows=rows,
-        session_gap=window.gap if isinstance(window, SessionWindow) else None,
-        count_size=window.size if isinstance(window, CountWindow) else None,
-        count_slide=window.slide if isinstance(window, CountWindow) and window.slide < window.size else None,
-        custom=custom_spec(window) if isinstance(window, CustomWindow) else None,
         ttl=ttl,
         best=Best(
             stream.n,
@@ -90,7 +85,6 @@ def _chosen_at_end(stream: Ranking, output_mode: OutputMode, shards: int, name: 
             stream.rank,
             window.event_time if isinstance(window, CountWindow) else None,
         ),
-        in_time=ttl is not None and timed,
     )
 
 

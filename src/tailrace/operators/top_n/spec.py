@@ -17,7 +17,7 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.spec import HintTarget, SpecBase, column_names
 from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.operators.top_n.best_spec import Order
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import TIMESTAMP, DataType, Field, window_of
 
@@ -35,7 +35,7 @@ class TopNSpec(SpecBase):
     order: tuple[Order, ...]  # by columns of ``rows``, the most important first
     n: int
     rank: str  # name of the output column with 1 to n
-    window: WindowSpec | None
+    window: TimeWindowSpec | None
     window_name: str  # name of the output struct column (start, end) and, with keys, where it stands:
     window_position: int  # before keys[window_position]
     time_column: Field | None

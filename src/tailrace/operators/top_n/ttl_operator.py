@@ -24,7 +24,7 @@ from tailrace.operators.top_n.best_rows import latest, time_place
 from tailrace.operators.top_n.operator import Ranked, TopN
 from tailrace.operators.top_n.sections import to_records, to_rows, with_update
 from tailrace.operators.top_n.spec import TopNSpec
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.rows.rows import Rows
 
 
@@ -79,7 +79,7 @@ class TtlTopN(Expiring, TopN):
         self._forget_last(epoch)
         return emitted
 
-    def _changed(self, window: WindowSpec | None, late_before: int) -> list[pa.RecordBatch]:
+    def _changed(self, window: TimeWindowSpec | None, late_before: int) -> list[pa.RecordBatch]:
         return [batch for records in self._entered for batch in self._finish(records)]
 
     def undo(self, epoch: int) -> None:

@@ -36,7 +36,7 @@ class UserFunction:
         self._schema = output_schema(spec)
         if not spec.own_windows:
             self._schema = pa.schema([self._schema.field(out.name) for out in spec.outputs])
-        chained = spec.window is not None and spec.window.lasts is not None
+        chained = spec.takes_window_start
         self._columns = [
             field
             for field in (*spec.keys, *spec.rows)

@@ -31,8 +31,8 @@ class Assigner:
     """Gives event times their windows."""
 
     def __init__(self, spec: AggregateSpec, epoch: int | None = None) -> None:
-        assert spec.custom is not None
-        self._assign = loaded(spec.custom.assign, spec.name, "the function of a custom window")
+        assert spec.custom_window is not None
+        self._assign = loaded(spec.custom_window.assign, spec.name, "the function of a custom window")
         self._name = said_of(spec.name, epoch, self._assign)
 
     def windows(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -67,8 +67,8 @@ class Trigger:
     def __init__(self, spec: AggregateSpec) -> None:
         self._name = spec.name
         self._function: Callable[..., Any] | None = None
-        if spec.custom is not None and spec.custom.trigger is not None:
-            self._function = loaded(spec.custom.trigger, spec.name, "the trigger of a custom window")
+        if spec.custom_window is not None and spec.custom_window.trigger is not None:
+            self._function = loaded(spec.custom_window.trigger, spec.name, "the trigger of a custom window")
 
     def times(self, starts: np.ndarray, ends: np.ndarray, newest: np.ndarray, epoch: int) -> np.ndarray:
         """For windows and times of rows in them, when they are expected to be read; the largest number: unknown."""

@@ -21,13 +21,15 @@ from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.join.spec import SIDE, TIME, How, JoinKind, JoinSpec
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.registry import ingest_of, operator_of
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.count_window import CountWindowSpec
+from tailrace.operators.windows.session_window import SessionWindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.server.epoch.access_log import AccessLog
 from tailrace.state.rows.columns import arrow_type
 from tailrace.types import BIGINT, DataType, Field
 
-TUMBLING = WindowSpec(Micros(10), Micros(10), Micros(3))
-SLIDING = WindowSpec(Micros(10), Micros(4), Micros(0))
+TUMBLING = TimeWindowSpec(Micros(10), Micros(10), Micros(3))
+SLIDING = TimeWindowSpec(Micros(10), Micros(4), Micros(0))
 DELAY = 6
 
 
@@ -158,8 +160,8 @@ def test_accesses_are_those_of_the_model(name: str, epochs: list[Any], memory: i
 @pytest.mark.parametrize(
     "spec",
     [
-        spec_of(INCREMENTAL, session_gap=10),
-        spec_of(INCREMENTAL, count_size=3, watermarked=False),
+        spec_of(INCREMENTAL, window=SessionWindowSpec(10)),
+        spec_of(INCREMENTAL, window=CountWindowSpec(3), watermarked=False),
         spec_of(HOLISTIC, window=SLIDING, emit_changed=True),
         spec_of(HOLISTIC, emit_changed=True, watermarked=False),
     ],

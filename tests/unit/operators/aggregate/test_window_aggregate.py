@@ -21,7 +21,7 @@ from tailrace.operators.ingest import partials as input
 from tailrace.operators.ingest.frame import Frame, split
 from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.resources import Resources
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import HASH, Merge
 from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
@@ -30,7 +30,7 @@ STRING = DataType("string")
 SHARDS = 4
 
 
-def spec_of(window: WindowSpec | None, emit_changed: bool) -> AggregateSpec:
+def spec_of(window: TimeWindowSpec | None, emit_changed: bool) -> AggregateSpec:
     wide = DataType("decimal(30,2)")
     accumulators = (
         Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT),
@@ -125,7 +125,7 @@ def expected(rows: list[tuple]) -> tuple:
 class Model:
     """Which rows belong to which window, and what each epoch must emit."""
 
-    def __init__(self, window: WindowSpec | None, emit_changed: bool, delay: int) -> None:
+    def __init__(self, window: TimeWindowSpec | None, emit_changed: bool, delay: int) -> None:
         self.window, self.emit_changed, self.delay = window, emit_changed, delay
         self.rows: dict[tuple, list[tuple]] = defaultdict(list)
         self.watermark = MIN_MICROS
@@ -180,9 +180,9 @@ def same(got: dict, want: dict) -> None:
 
 WINDOWS = [
     None,
-    WindowSpec(Micros(10), Micros(10), Micros(0)),
-    WindowSpec(Micros(10), Micros(5), Micros(3)),
-    WindowSpec(Micros(10), Micros(4), Micros(0)),
+    TimeWindowSpec(Micros(10), Micros(10), Micros(0)),
+    TimeWindowSpec(Micros(10), Micros(5), Micros(3)),
+    TimeWindowSpec(Micros(10), Micros(4), Micros(0)),
 ]
 
 
@@ -196,14 +196,14 @@ WINDOWS = [
     seed=st.integers(0, 1000),
 )
 def test_equals_the_model(
-    epochs: list, window: WindowSpec | None, changed: bool, combine: bool, memory: int | None, seed: int
+    epochs: list, window: TimeWindowSpec | None, changed: bool, combine: bool, memory: int | None, seed: int
 ) -> None:
     with temporary_folder() as folder:
         equals_the_model(epochs, window, changed, combine, {"memory_bytes": memory, "folder": folder}, seed)
 
 
 def equals_the_model(
-    epochs: list, window: WindowSpec | None, changed: bool, combine: bool, budget: dict, seed: int
+    epochs: list, window: TimeWindowSpec | None, changed: bool, combine: bool, budget: dict, seed: int
 ) -> int:
     """Returns the most bytes that were on disk before an epoch's windows were emitted."""
     disk_bytes = 0
@@ -262,7 +262,7 @@ def equals_the_model(
 @pytest.mark.parametrize("changed", [True, False])
 @pytest.mark.parametrize("window", WINDOWS)
 def test_equals_the_model_in_little_memory(
-    monkeypatch: pytest.MonkeyPatch, window: WindowSpec | None, changed: bool, memory: int
+    monkeypatch: pytest.MonkeyPatch, window: TimeWindowSpec | None, changed: bool, memory: int
 ) -> None:
     """Time goes on slowly here, so that windows stay open for several epochs, mostly on disk."""
     monkeypatch.setattr("tailrace.operators.aggregate.closing.PIECE_BYTES", 500)

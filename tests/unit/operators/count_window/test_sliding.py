@@ -31,6 +31,7 @@ from tailrace.operators.count_window import steps as count_steps
 from tailrace.operators.count_window.sliding import CountPanes
 from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.timers.ttl import Clock, Ttl
+from tailrace.operators.windows.count_window import CountWindowSpec
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 
@@ -49,7 +50,7 @@ def test_windows_as_a_model_has_them(seed: int) -> None:
         rows = rng.choice([0, 1, size, 3 * size])
         texts = [None, *(rng.choice("abß") * rng.randrange(9) for _ in range(5))]
         epochs.append([(rng.choice("ab"), 9 * epoch + i, rng.randint(-9, 9), rng.choice(texts)) for i in range(rows)])
-    spec = spec_of(INCREMENTAL, count_size=size, count_slide=slide, emit_changed=update, watermarked=False)
+    spec = spec_of(INCREMENTAL, window=CountWindowSpec(size, slide), emit_changed=update, watermarked=False)
     memory = rng.choice([1 << 12, 1 << 24])
     with tempfile.TemporaryDirectory() as folder:
 
@@ -100,8 +101,7 @@ def every_aggregate(size: int, slide: int, store: str | None) -> AggregateSpec:
         accumulators=tuple(accumulators),
         outputs=tuple(outputs),
         rows=(Field("ts", TIMESTAMP), *(Field(name, type_) for name, type_ in VALUES.items())),
-        count_size=size,
-        count_slide=slide,
+        window=CountWindowSpec(size, slide),
         store=store,
         watermarked=False,
         emit_changed=True,
@@ -179,7 +179,7 @@ def test_what_a_row_costs_does_not_depend_on_how_many_windows_it_is_in(
         return planned[-1]
 
     monkeypatch.setattr(count_steps.ck, "plan_steps", counted)
-    spec = spec_of(INCREMENTAL, count_size=size, count_slide=slide, watermarked=False)
+    spec = spec_of(INCREMENTAL, window=CountWindowSpec(size, slide), watermarked=False)
     rows = 150
     for rows_an_epoch in (1, 75):
         planned.clear()
@@ -202,8 +202,7 @@ def test_nothing_is_left_of_keys_that_are_forgotten(
         (),
         accumulators=tuple(accumulators),
         outputs=(Output("n", "count", (0,), BIGINT),),
-        count_size=size,
-        count_slide=slide,
+        window=CountWindowSpec(size, slide),
         watermarked=clock is Clock.EVENT,
         ttl=Ttl(Micros(100), clock),
     )
@@ -227,7 +226,7 @@ def test_nothing_is_left_of_keys_that_are_forgotten(
 
 
 def test_a_sum_that_leaves_its_range_is_reported_and_changes_nothing(tmp_path: Path) -> None:
-    spec = spec_of(INCREMENTAL, count_size=4, count_slide=2, watermarked=False)
+    spec = spec_of(INCREMENTAL, window=CountWindowSpec(4, 2), watermarked=False)
     operator: Any = operator_of(spec, range(spec.shards), memory_bytes=1 << 24, folder=str(tmp_path))
 
     def reported(epoch: int, values: list[int]) -> list[Any]:
@@ -246,7 +245,7 @@ def test_a_sum_that_leaves_its_range_is_reported_and_changes_nothing(tmp_path: P
 
 def test_strings_that_a_window_takes_over_find_room(tmp_path: Path) -> None:
     """Each row's text is smaller than those before it, so that every merge takes one over."""
-    spec = spec_of(INCREMENTAL, count_size=40, count_slide=1, watermarked=False)
+    spec = spec_of(INCREMENTAL, window=CountWindowSpec(40, 1), watermarked=False)
     operator: Any = operator_of(spec, range(spec.shards), memory_bytes=1 << 24, folder=str(tmp_path))
     texts = ["z" * 5000 + f"{200 - i:04}" for i in range(200)]
     rows: list[Row] = [("k", i, 1, text) for i, text in enumerate(texts)]

@@ -21,6 +21,7 @@ from tailrace.ids import Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.timers.ttl import Clock, Ttl
+from tailrace.operators.windows.count_window import CountWindowSpec
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP
 
@@ -49,7 +50,6 @@ def spec_of(
             *([Accumulator(Merge.MAX, AccumulatorInput.VALUE, "ts", TIMESTAMP)] if timed else []),
         ),
         outputs=tuple(outputs),
-        window=None,
         window_name="window",
         window_position=2,
         time_column=TS if timed else None,
@@ -58,11 +58,9 @@ def spec_of(
         ansi=True,
         shards=shards,
         rows=(S, *((TS,) if timed else ()), V),
-        count_size=size,
-        count_slide=slide if slide < size else None,
+        window=CountWindowSpec(size, slide if slide < size else None, in_time),
         store="AUR" if store == "AUR" else None,
         ttl=Ttl(Micros(span), clock),
-        in_time=in_time,
     )
 
 
@@ -71,8 +69,9 @@ class Windows:
 
     def __init__(self, spec: AggregateSpec) -> None:
         self.spec = spec
-        assert spec.ttl is not None and spec.count_size is not None
-        self.size, self.slide = spec.count_size, spec.count_slide or spec.count_size
+        assert spec.ttl is not None and spec.count_window is not None
+        window = spec.count_window
+        self.size, self.slide, self.in_time = window.size, window.slide or window.size, window.in_time
         self.processing = spec.ttl.clock is Clock.PROCESSING
         self.keys: dict[Key, tuple[list[Row], int]] = {}
 
@@ -88,7 +87,7 @@ class Windows:
     def epoch(self, rows: list[Row], times: Times) -> Counter[Any]:
         if self.processing:
             self._forget(times.forget_before)
-        if self.spec.in_time:
+        if self.in_time:
             rows = [row for row in rows if row["ts"] is not None and row["ts"] >= times.late_before]
         elif not self.processing:
             rows = [row for row in rows if row["ts"] is not None and row["ts"] > times.late_before]

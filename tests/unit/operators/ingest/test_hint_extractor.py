@@ -12,7 +12,7 @@ from tailrace.operators.dedup.ingest import DedupIngest
 from tailrace.operators.dedup.spec import DeduplicateSpec
 from tailrace.operators.ingest.hint_extractor import HASH_COLUMN, HintExtractor, hash_columns, told
 from tailrace.operators.ingest.hint_spec import HintSpec
-from tailrace.operators.windows import Panes
+from tailrace.operators.windows.panes import Panes
 from tailrace.state.cache.frequency_sketch import SketchSize
 from tailrace.state.layout import HASH
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field

@@ -20,7 +20,8 @@ from tailrace.operators.ingest.late_rows import late_columns
 from tailrace.operators.join.spec import LEFT, RIGHT, JoinKind
 from tailrace.operators.registry import ingest_of
 from tailrace.operators.spec import OperatorSpec
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.session_window import SessionWindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 
@@ -54,19 +55,19 @@ def aggregate(**more: Any) -> AggregateSpec:
     )
 
 
-WINDOWED = aggregate(window=WindowSpec(Micros(20), Micros(10), Micros(3)))
-SESSIONS = aggregate(session_gap=Micros(10))
+WINDOWED = aggregate(window=TimeWindowSpec(Micros(20), Micros(10), Micros(3)))
+SESSIONS = aggregate(window=SessionWindowSpec(Micros(10)))
 KEPT = aggregate(
-    window=WindowSpec(Micros(10), Micros(10), Micros(0)), rows=(Field("v", BIGINT), Field("s", TYPES["s"]))
+    window=TimeWindowSpec(Micros(10), Micros(10), Micros(0)), rows=(Field("v", BIGINT), Field("s", TYPES["s"]))
 )
 
 
 def last_end(spec: AggregateSpec, time: int) -> int:
     """When the last window that holds the time ends: by trying them all."""
-    if spec.session_gap is not None:
-        return time + spec.session_gap
     window = spec.window
-    assert window is not None
+    if isinstance(window, SessionWindowSpec):
+        return time + window.gap
+    assert isinstance(window, TimeWindowSpec)
     starts = (window.offset + k * window.slide for k in range(-100, 100))
     return max(start + window.size for start in starts if start <= time < start + window.size)
 

@@ -22,7 +22,7 @@ from tailrace.operators.join import output as join_output
 from tailrace.operators.join import probe as join_probe
 from tailrace.operators.join import window_join
 from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -54,7 +54,7 @@ def draw_spec(kind: str, how: How, rng: random.Random) -> JoinSpec:
             slide = rng.randint(1, 6) * UNIT
             size = slide * rng.choice([1, 1, 2, 3]) + rng.choice([0, 0, UNIT // 2])
             options["kind"] = JoinKind.WINDOW
-            options["window"] = WindowSpec(Micros(size), Micros(slide), Micros(rng.choice([0, 7])))
+            options["window"] = TimeWindowSpec(Micros(size), Micros(slide), Micros(rng.choice([0, 7])))
         case "continuous" | "continuous right":
             options["kind"] = JoinKind.CONTINUOUS
             options["valid_side"] = RIGHT if kind.endswith("right") else LEFT

@@ -25,6 +25,7 @@ from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.resources import Resources
 from tailrace.operators.session import open_sessions
 from tailrace.operators.session.aggregate import SessionAggregate
+from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.state.layout import HASH, Merge
 from tailrace.state.rows.rows import Rows
 from tailrace.state.sections import compaction as section_compaction
@@ -55,7 +56,6 @@ def spec_of(emit_changed: bool) -> AggregateSpec:
             Output("last", "last", (5,), BIGINT),
             Output("first time", "first", (0,), TIMESTAMP),
         ),
-        window=None,
         window_name="session_window",
         window_position=0,
         time_column=Field("ts", TIMESTAMP),
@@ -63,7 +63,7 @@ def spec_of(emit_changed: bool) -> AggregateSpec:
         watermarked=True,
         ansi=True,
         shards=SHARDS,
-        session_gap=Micros(GAP),
+        window=SessionWindowSpec(Micros(GAP)),
     )
 
 

@@ -25,6 +25,7 @@ from tailrace.operators.ingest.rows import RowIngest
 from tailrace.operators.resources import Resources
 from tailrace.operators.session import holistic as session_rows
 from tailrace.operators.session.holistic import SessionRows
+from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.state.append import unaligned as append_unaligned
 from tailrace.state.layout import HASH, Merge
 from tailrace.state.rows.rows import Rows
@@ -49,7 +50,6 @@ def spec_of(emit_changed: bool) -> AggregateSpec:
             Output("texts", "collect_list", (), array(STRING), ("s",)),
             Output("different", "count_distinct", (1,), BIGINT, ("v",)),
         ),
-        window=None,
         window_name="session_window",
         window_position=1,
         time_column=Field("ts", TIMESTAMP),
@@ -58,7 +58,7 @@ def spec_of(emit_changed: bool) -> AggregateSpec:
         ansi=True,
         shards=SHARDS,
         rows=(Field("s", STRING), Field("ts", TIMESTAMP), Field("v", BIGINT)),
-        session_gap=Micros(GAP),
+        window=SessionWindowSpec(Micros(GAP)),
     )
 
 

@@ -31,6 +31,8 @@ from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.top_n.best_spec import Best, Order
 from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.operators.warm_up import warm_up
+from tailrace.operators.windows.count_window import CountWindowSpec
+from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.state.layout import HASH
 from tailrace.state.rows.rows import Rows
 
@@ -149,7 +151,7 @@ def by_session(epochs: list[list[Row]], *, update: bool) -> Wanted:
 @pytest.mark.parametrize("slide", [None, 4])
 def test_ten_times_the_keys_need_no_more_calls_of_python(slide: int | None, tmp_path: Any) -> None:
     best = Best(2, (Order("v", False),), ("v", "s"), "rank")
-    given = {"count_size": 6, "count_slide": slide, "watermarked": False}
+    given = {"window": CountWindowSpec(6, slide), "watermarked": False}
     spec = spec_of((), accumulators=(), best=best, emit_changed=True, **given)
     warm_up()
 
@@ -182,7 +184,7 @@ MEMORY = st.sampled_from([1 << 12, 1 << 24])
 def test_of_sessions(update: bool, memory_bytes: int, seed: int) -> None:
     rng = random.Random(seed)
     epochs, gap = drawn(rng, nulls=False), Micros(session_cases.GAP)
-    spec = spec_of((), accumulators=(), session_gap=gap, best=best_of(rng), emit_changed=update)
+    spec = spec_of((), accumulators=(), window=SessionWindowSpec(gap), best=best_of(rng), emit_changed=update)
     check(spec, epochs, by_session(epochs, update=update), memory_bytes, seed)
 
 
@@ -191,7 +193,7 @@ def test_of_sessions(update: bool, memory_bytes: int, seed: int) -> None:
 def test_of_a_users_windows(update: bool, memory_bytes: int, seed: int) -> None:
     rng = random.Random(seed)
     epochs = drawn(rng, nulls=True)
-    spec = spec_of((), accumulators=(), custom=CUSTOM, best=best_of(rng), emit_changed=update)
+    spec = spec_of((), accumulators=(), window=CUSTOM, best=best_of(rng), emit_changed=update)
     check(spec, epochs, by_time(epochs, cases.window_of, update=update), memory_bytes, seed)
 
 
@@ -201,9 +203,9 @@ def test_of_windows_by_count(update: bool, memory_bytes: int, seed: int) -> None
     rng = random.Random(seed)
     epochs, size = drawn(rng, nulls=True), rng.randint(1, 9)
     slide = rng.choice([size, rng.randint(1, size)])
-    given = {"count_size": size, "count_slide": slide if slide < size else None}
+    window = CountWindowSpec(size, slide if slide < size else None)
     timed = rng.random() < 0.5
     best = replace(best_of(rng), time="at" if timed else None)
-    spec = spec_of((), accumulators=(), best=best, emit_changed=update, watermarked=timed, **given)
+    spec = spec_of((), accumulators=(), best=best, emit_changed=update, watermarked=timed, window=window)
     wanted = by_count(epochs, size, slide=slide, update=update, in_time=timed)
     check(spec, epochs, wanted, memory_bytes, seed)

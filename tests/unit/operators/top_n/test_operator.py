@@ -21,7 +21,7 @@ from tailrace.ids import Micros
 from tailrace.operators.top_n import operator as top_n
 from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.top_n.spec import TopNSpec
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -44,9 +44,9 @@ def draw_spec(kind: str, rng: random.Random) -> TopNSpec:
     names = rng.choice(KEYS)
     window = None
     if kind.startswith("tumbling"):
-        window = WindowSpec(Micros(12), Micros(12), Micros(rng.choice([0, 5])))
+        window = TimeWindowSpec(Micros(12), Micros(12), Micros(rng.choice([0, 5])))
     elif kind.startswith("sliding"):
-        window = WindowSpec(Micros(12), Micros(rng.choice([3, 4, 5])), Micros(0))
+        window = TimeWindowSpec(Micros(12), Micros(rng.choice([3, 4, 5])), Micros(0))
     rest = [name for name in ("price", "weight", "name", "note", "flag", "ts") if rng.random() < 0.7]
     ordered = rng.sample(["price", "weight", "name", "note", "flag"], rng.randint(1, 2))
     kept = list(dict.fromkeys([*rest, *ordered]))

@@ -28,7 +28,9 @@ from tailrace.operators.planning.user_functions import packed
 from tailrace.operators.registry import compact_sections, ingest_of, operator_of
 from tailrace.operators.rows import row_index as row_counts
 from tailrace.operators.session import holistic as session_rows
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.count_window import CountWindowSpec
+from tailrace.operators.windows.session_window import SessionWindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.types import BIGINT
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
@@ -41,9 +43,9 @@ OUTPUTS = (
     Output("total", None, (), BIGINT),
 )
 WINDOWS: dict[str, dict[str, Any]] = {
-    "custom": {"custom": CUSTOM},
-    "tumbling": {"window": WindowSpec(Micros(10), Micros(10), Micros(0))},
-    "sliding": {"window": WindowSpec(Micros(12), Micros(5), Micros(3))},
+    "custom": {"window": CUSTOM},
+    "tumbling": {"window": TimeWindowSpec(Micros(10), Micros(10), Micros(0))},
+    "sliding": {"window": TimeWindowSpec(Micros(12), Micros(5), Micros(3))},
 }
 
 
@@ -113,7 +115,7 @@ def test_windows_that_keys_share(
 @EXAMPLES
 @given(window_cases.streams(nulls=True), st.booleans(), st.integers(1, 5), AT_ONCE, st.integers(0, 1000))
 def test_windows_by_count(epochs: list[list[Row]], update: bool, size: int, at_once: int, seed: int) -> None:
-    spec = function_spec(of_many_windows, emit_changed=update, count_size=size, watermarked=False)
+    spec = function_spec(of_many_windows, emit_changed=update, window=CountWindowSpec(size), watermarked=False)
     wanted = by_count(epochs, size, update=update)
     with reading(at_once, 1 << 12, spec) as make:
         window_cases.play(spec, make, epochs, wanted, NAMES, combine=False, seed=seed)
@@ -125,7 +127,7 @@ def test_sessions(epochs: list[list[session_cases.Row]], mode: str, at_once: int
     spec = function_spec(
         of_many_windows,
         emit_changed=mode == "update",
-        session_gap=Micros(session_cases.GAP),
+        window=SessionWindowSpec(Micros(session_cases.GAP)),
         window_name="session_window",
     )
     judgement = session_cases.judged(epochs, mode)
@@ -180,7 +182,7 @@ def raises(rows: pa.Table) -> pa.Table:
 def test_a_function_that_fails_names_operator_and_epoch(
     tmp_path: Path, function: Callable[..., object], message: str
 ) -> None:
-    spec = function_spec(function, count_size=5, watermarked=False)
+    spec = function_spec(function, window=CountWindowSpec(5), watermarked=False)
     operator = operator_of(spec, range(spec.shards), memory_bytes=1 << 20, folder=str(tmp_path))
     operator.apply(3, [ingest_of(spec, MIN_MICROS, False, window_cases.TYPES).frame([batch_of(ROWS)])])
     with pytest.raises(UserFunctionError, match=f"operator windows, epoch 3: function {message}"):

@@ -19,7 +19,7 @@ from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.planning.user_functions import packed
 from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.user_code.windows import Assigner
-from tailrace.operators.windows import CustomSpec
+from tailrace.operators.windows.custom_window import CustomWindowSpec
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 STORES = [("RMW", INCREMENTAL), ("AAR", HOLISTIC), ("AUR", HOLISTIC)]
@@ -30,8 +30,8 @@ TIMES = np.array([-1, 0, 5, HOUR, 3 * HOUR + 7])
 def custom(
     function: Callable[..., object], trigger: Callable[..., object] | None = None, **given: Any
 ) -> AggregateSpec:
-    spec = CustomSpec(packed(function), None if trigger is None else packed(trigger))
-    return spec_of(given.pop("names", INCREMENTAL), custom=spec, **given)
+    spec = CustomWindowSpec(packed(function), None if trigger is None else packed(trigger))
+    return spec_of(given.pop("names", INCREMENTAL), window=spec, **given)
 
 
 def hours(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +101,7 @@ def test_what_breaks_its_promise_is_reported(function: Callable[..., object], me
 
 def test_a_function_that_cannot_be_loaded_is_reported() -> None:
     with pytest.raises(UserFunctionError, match="operator windows: the function of a custom window cannot be loaded"):
-        Assigner(spec_of(INCREMENTAL, custom=CustomSpec("bm90aGluZw==")))
+        Assigner(spec_of(INCREMENTAL, window=CustomWindowSpec("bm90aGluZw==")))
 
 
 # One end for a start -------------------------------------------------------------------------------------------------

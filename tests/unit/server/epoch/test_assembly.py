@@ -12,7 +12,9 @@ from tailrace.ids import Micros
 from tailrace.operators.accesses.recorder import RecordedOperator
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate
-from tailrace.operators.windows import WindowSpec
+from tailrace.operators.windows.count_window import CountWindowSpec
+from tailrace.operators.windows.session_window import SessionWindowSpec
+from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.server.epoch.assembly import build_engine
 from tailrace.server.transport.server_config import ProcessConfig, ServerConfig
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
@@ -29,24 +31,24 @@ def built(tmp_path: Path, spec: AggregateSpec, **given: Any) -> Any:
 @pytest.mark.parametrize(
     "spec",
     [
-        spec_of(HOLISTIC, custom=CUSTOM),
-        spec_of(HOLISTIC, count_size=3, watermarked=False),
-        spec_of(HOLISTIC, session_gap=10),
+        spec_of(HOLISTIC, window=CUSTOM),
+        spec_of(HOLISTIC, window=CountWindowSpec(3), watermarked=False),
+        spec_of(HOLISTIC, window=SessionWindowSpec(10)),
         spec_of(HOLISTIC, emit_changed=True, watermarked=False),
     ],
     ids=["custom", "count", "session", "global"],
 )
 def test_lists(tmp_path: Path, spec: AggregateSpec) -> None:
     (tmp_path / "store").mkdir()
-    usual = built(tmp_path, spec)._lists._instances[0].settings
+    usual = built(tmp_path, spec)._store._instances[0].settings
     limits = (DEFAULT_TUNING.read_batch_ratio, DEFAULT_TUNING.max_space_amplification)
     assert (usual.read_batch_ratio, usual.max_space_amplification) == limits
-    chosen = built(tmp_path, spec, tuning=Tuning(0.25, 3.0))._lists._instances[0].settings
+    chosen = built(tmp_path, spec, tuning=Tuning(0.25, 3.0))._store._instances[0].settings
     assert (chosen.read_batch_ratio, chosen.max_space_amplification) == (0.25, 3.0)
 
 
 @pytest.mark.parametrize(
-    "given", [{"custom": CUSTOM}, {"count_size": 3, "watermarked": False}], ids=["custom", "count"]
+    "given", [{"window": CUSTOM}, {"window": CountWindowSpec(3), "watermarked": False}], ids=["custom", "count"]
 )
 def test_records(tmp_path: Path, given: dict[str, Any]) -> None:
     (tmp_path / "store").mkdir()
@@ -56,7 +58,7 @@ def test_records(tmp_path: Path, given: dict[str, Any]) -> None:
 
 def test_accesses_are_recorded_where_asked_for_and_else_the_operator_is_used_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
-    spec = spec_of(INCREMENTAL, window=WindowSpec(Micros(10), Micros(10), Micros(0)))
+    spec = spec_of(INCREMENTAL, window=TimeWindowSpec(Micros(10), Micros(10), Micros(0)))
     assert type(built(tmp_path, spec)) is WindowAggregate and built(tmp_path, spec).on_close is None
     recorded = built(tmp_path, spec, record_folder=str(tmp_path / "accesses"))
     assert type(recorded) is RecordedOperator and not (tmp_path / "accesses").exists()

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.closing import first_open_pane, windows_of
 from tailrace.operators.aggregate.finish import window_bounds, window_struct
 from tailrace.operators.aggregate.holistic.results import GroupResults
 from tailrace.operators.aggregate.spec import AggregateSpec
@@ -53,7 +52,7 @@ class WindowRows(OverStore[AppendAlignedStore]):
         self.spec = spec
         self._window = window
         self._layout = spec.layout()
-        self._known = None if spec.custom is None else KnownWindows(spec.name, self._layout)
+        self._known = None if spec.custom_window is None else KnownWindows(spec.name, self._layout)
         self._results = GroupResults(spec)
         self._function = None if spec.function is None else UserFunction(spec)
         super().__init__(pane_store(self._layout, shards, spec.shards, resources))
@@ -94,7 +93,7 @@ class WindowRows(OverStore[AppendAlignedStore]):
         except SumOverflowError as error:
             raise overflow(self.spec, epoch, error) from error
         if self.spec.watermarked and watermark > MIN_MICROS:
-            self._store.expire(first_open_pane(self._window, watermark))
+            self._store.expire(self._window.first_open_pane(watermark))
         return emitted
 
     def undo(self, epoch: int) -> None:
@@ -113,9 +112,9 @@ class WindowRows(OverStore[AppendAlignedStore]):
         window, changed = self._window, self.spec.emit_changed
         if changed:
             panes = np.unique(self._appended[:, 0])
-            _, starts = windows_of(panes, window, late_before)
+            _, starts = window.holding(panes, late_before)
         else:
-            _, starts = windows_of(self._store.panes(watermark + 1), window, late_before, watermark)
+            _, starts = window.holding(self._store.panes(watermark + 1), late_before, watermark)
         for start in np.unique(starts):
             if self._function is not None and self._known is None and self.on_close is None:
                 # It sees whole windows, and in an order of their own: nobody needs the rows by key.

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.aggregate.closing import fingerprint_ranges, windows_of
+from tailrace.operators.aggregate.closing import fingerprint_ranges
 from tailrace.operators.aggregate.finish import window_struct
 from tailrace.operators.aggregate.holistic.unaligned_windows import WindowLists
 from tailrace.operators.ingest.frame import Frame, shard_order
@@ -74,7 +74,7 @@ class SlidingLists(WindowLists):
         else:
             changed = [records.words[:, PANE] for records in self._index.changed()]
             panes = np.unique(np.concatenate([np.empty(0, np.int64), *changed]))
-            found = self._in_windows(late_before, _FOREVER, np.unique(windows_of(panes, window, late_before)[1]))
+            found = self._in_windows(late_before, _FOREVER, np.unique(window.holding(panes, late_before)[1]))
         for members in found:
             if self.on_close is not None and not self.spec.emit_changed:
                 firsts = members.firsts
@@ -99,7 +99,7 @@ class SlidingLists(WindowLists):
         self, panes: np.ndarray, ends_after: int, ends_by: int, starts: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         assert self._window is not None
-        at, windows = windows_of(panes, self._window, ends_after, ends_by)
+        at, windows = self._window.holding(panes, ends_after, ends_by)
         if starts is None:
             return at, windows
         chosen = np.isin(windows, starts)
@@ -135,7 +135,7 @@ class SlidingLists(WindowLists):
         assert window is not None
         changed, offsets = group_by_key(concat_rows(list(self._index.changed()), layout), layout)
         numbers = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-        at, starts = windows_of(changed.words[:, PANE], window, late_before)
+        at, starts = window.holding(changed.words[:, PANE], late_before)
         pairs = np.unique(np.stack([numbers[at], starts], axis=1), axis=0)
         keys = Rows(changed.words[offsets[:-1]], changed.heap)
         panes = window.size // window.pane

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.closing import closed_records, first_open_pane, records_in
+from tailrace.operators.aggregate.closing import closed_records, records_in
 from tailrace.operators.aggregate.finish import window_column
 from tailrace.operators.aggregate.holistic.list_operator import INDEX_SHARE, ListOperator
 from tailrace.operators.aggregate.spec import AggregateSpec
@@ -49,7 +49,7 @@ class WindowLists(ListOperator):
         shards = tuple(shards)
         self._index = RowCounts(spec.kept_keys, spec.layout(), shards, index)
         super().__init__(spec, shards, lists, self._index.store)
-        self._known = None if spec.custom is None else KnownWindows(spec.name, self._layout)
+        self._known = None if spec.custom_window is None else KnownWindows(spec.name, self._layout)
         self._trigger = Trigger(spec)
 
     # One epoch -------------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ class WindowLists(ListOperator):
         closing = self.spec.watermarked and watermark > MIN_MICROS
         yield from self._emitted(epoch, late_before, watermark, closing)
         if closing and self._window is not None:
-            horizon = first_open_pane(self._window, watermark)
+            horizon = self._window.first_open_pane(watermark)
             self._store.expire(horizon)
             self._index.store.expire(horizon)
 

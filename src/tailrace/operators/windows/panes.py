@@ -1,0 +1,22 @@
+"""Panes: spans of event time in which state lies. Nothing here touches Spark or Arrow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tailrace.ids import Micros
+
+
+@dataclass(frozen=True)
+class Panes:
+    """Spans of event time, one after the other: they start at ``offset`` and every ``width`` from there."""
+
+    width: Micros
+    offset: int = 0
+
+    def of(self, times: np.ndarray) -> np.ndarray:
+        """Where the panes of these event times start."""
+        starts: np.ndarray = self.offset + (times - self.offset) // self.width * self.width
+        return starts
