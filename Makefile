@@ -15,7 +15,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
 # The report's tests open it in a browser: found, or fetched once into .venv.
 CHROMIUM = export CHROMIUM="$$(scripts/chromium.sh $(VENV)/chromium $(BIN)/python)"
 
-.PHONY: help setup demo test test-unit test-spark test-crash test-lab test-long test-versions check bench clean docs docs-serve
+.PHONY: help setup kernels demo test test-unit test-spark test-crash test-lab test-long test-versions check bench clean docs docs-serve
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -32,6 +32,10 @@ $(STAMP): pyproject.toml
 	@$(BIN)/tailrace warm
 	@touch $@
 
+# Sources of kernels change more often than pyproject.toml. Without this, every process of a test run would compile them.
+kernels: setup
+	@$(BIN)/tailrace warm
+
 demo: setup ## a windowed query live, then the same stream through Spark's RocksDB store
 	@$(JAVA) && $(BIN)/tailrace demo
 
@@ -41,22 +45,22 @@ check: setup ## lint, format, types, import law
 	$(BIN)/mypy
 	$(BIN)/python scripts/import_law.py
 
-test: setup check $(ARCHIVE) ## all checks and all tests but the long ones
+test: setup kernels check $(ARCHIVE) ## all checks and all tests but the long ones
 	@$(JAVA) && $(CHROMIUM) && $(PYTEST) -m "not long"
 
-test-unit: setup ## the inner loop: what needs neither Spark nor a Java, in under two minutes
+test-unit: setup kernels ## the inner loop: what needs neither Spark nor a Java, in under two minutes
 	$(PYTEST) -m "(unit or behaviour or simulation) and not long" tests/unit tests/behaviour tests/simulation
 
-test-spark: setup $(ARCHIVE) ## queries through the public interface, on one machine and on clusters
+test-spark: setup kernels $(ARCHIVE) ## queries through the public interface, on one machine and on clusters
 	@$(JAVA) && $(PYTEST) -m "(spark or cluster or examples or docs) and not long"
 
-test-crash: setup $(ARCHIVE) ## crashes, kills and restarts
+test-crash: setup kernels $(ARCHIVE) ## crashes, kills and restarts
 	@$(JAVA) && $(PYTEST) -m "crash and not long" tests/crash
 
-test-lab: setup $(ARCHIVE) ## benchmarks and workloads, small, and the report in a browser
+test-lab: setup kernels $(ARCHIVE) ## benchmarks and workloads, small, and the report in a browser
 	@$(JAVA) && $(CHROMIUM) && $(PYTEST) -m "lab and not long" tests/lab
 
-test-long: setup check $(ARCHIVE) ## all tests, with many more examples and kills
+test-long: setup kernels check $(ARCHIVE) ## all tests, with many more examples and kills
 	@$(JAVA) && $(CHROMIUM) && TAILRACE_TEST_LONG=1 $(PYTEST)
 
 test-versions: setup ## the core of the Spark tests on every supported PySpark and Python; writes docs/reference/support-matrix.md
