@@ -139,6 +139,7 @@ HOLISTIC = Case(tr.median("score"), of("score", lambda values: float(statistics.
 CASES = [
     Case(tr.count(), len),
     Case(tr.count("price"), lambda rows: len(present(rows, "price"))),
+    Case(tr.count_if("open"), lambda rows: sum(present(rows, "open"))),
     Case(tr.sum("price"), of("price", sum)),
     Case(tr.sum("cost"), of("cost", sum)),
     Case(tr.avg("price"), of("price", lambda v: sum(v) / len(v))),

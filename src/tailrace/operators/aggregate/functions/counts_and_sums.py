@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from tailrace.api.aggregates import Aggregate
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, Output
-from tailrace.operators.aggregate.functions.descriptor import Descriptor, anything, numeric
+from tailrace.operators.aggregate.functions.descriptor import Descriptor, anything, boolean, numeric
 from tailrace.operators.aggregate.functions.values import Values
 from tailrace.state.layout import Merge
 from tailrace.types import BIGINT, DOUBLE, DataType, decimal
 
-__all__ = ["avg", "count", "mean", "sum"]
+__all__ = ["avg", "count", "count_if", "mean", "sum"]
 
 ROWS = Accumulator(Merge.ADD, AccumulatorInput.ONE, None, BIGINT)
 """The number of rows."""
@@ -59,6 +59,13 @@ def _mean(values: Sequence[Values], output: Output) -> pa.Array:
 
 
 _COUNT = Descriptor("count", lambda inputs: BIGINT, keeps=_counted, takes=anything)
+_COUNT_IF = Descriptor(
+    "count_if",
+    lambda inputs: BIGINT,
+    keeps=lambda inputs: (Accumulator(Merge.ADD, AccumulatorInput.VALUE, inputs.column, BIGINT),),
+    finish=lambda values, output: pa.array(values[0].integers()),
+    takes=boolean,
+)
 _SUM = Descriptor(
     "sum",
     lambda inputs: total_type(inputs.type),
@@ -78,6 +85,15 @@ def count(col: str = "*") -> Aggregate:
     if isinstance(col, str) and col == "*":
         return _COUNT(shown="count(1)")
     return _COUNT(col)
+
+
+def count_if(col: str) -> Aggregate:
+    """The rows where the column is true.
+
+    >>> count_if("open").name
+    'count_if(open)'
+    """
+    return _COUNT_IF(col)
 
 
 def sum(col: str) -> Aggregate:
