@@ -25,7 +25,7 @@ bench = typer.Typer(
 app.add_typer(bench, name="bench")
 
 checkpoint = typer.Typer(
-    help="Look into the checkpoint of a query.",
+    help="Inspect the checkpoint of a query.",
     epilog="Examples:  tailrace checkpoint inspect /data/checkpoints/counts",
     no_args_is_help=True,
 )

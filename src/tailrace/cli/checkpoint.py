@@ -28,7 +28,7 @@ def inspect(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
-    """Epochs, sizes, acknowledgements and what a restart would do. Changes nothing; the query may be running."""
+    """Show epochs, sizes, acknowledgements and what a restart would do. Changes nothing; the query may be running."""
     from tailrace.commit.inspect import inspect as look  # lazy: see LAZY
     from tailrace.commit.spark_logs import spark_epochs  # lazy: see LAZY
     from tailrace.env.stores.local_copy import copies_of  # lazy: see LAZY

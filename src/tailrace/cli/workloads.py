@@ -22,7 +22,7 @@ def demo(
     seed: Seed = 1,
     work: Work = None,
 ) -> None:
-    """A windowed query live over a stream of bids, then the same stream through Spark's RocksDB store, side by side."""
+    """Run a windowed query over a stream of bids, then the same stream on Spark's RocksDB store, and show both."""
     from tailrace.lab.demo import Demo, DemoOptions  # lazy: see LAZY
 
     with work_folder(work) as folder:
@@ -76,7 +76,7 @@ def run(
 
 @app.command(name="workloads", epilog="Examples:  tailrace workloads  ·  tailrace run bids-window --set auctions=500")
 def list_workloads() -> None:
-    """The workloads that `tailrace run` knows, with their parameters and engines."""
+    """List the workloads of `tailrace run`, with their parameters and engines."""
     from tailrace.lab import catalog, registry  # lazy: see LAZY
 
     catalog.load()
@@ -99,7 +99,7 @@ def report(
     ] = None,
     out_file: Annotated[Path, typer.Option("--out", help="The page to write.", dir_okay=False)] = Path("report.html"),
 ) -> None:
-    """Make one HTML page of run records: tables and charts, all in one file that needs no network."""
+    """Make one HTML page of run records: tables and charts, in one file that needs no network."""
     from tailrace.lab.records import record  # lazy: see LAZY
 
     try:
@@ -117,7 +117,7 @@ def report(
 
 @app.command(epilog="Example:  tailrace version")
 def version() -> None:
-    """The version of Tailrace and of what it runs on."""
+    """Show the versions of Tailrace, Spark, Java and Python."""
     from tailrace.lab.bench.measure import versions  # lazy: see LAZY
 
     for name, number in versions().items():
@@ -126,7 +126,7 @@ def version() -> None:
 
 @app.command(hidden=True, epilog="Example:  tailrace warm")
 def warm() -> None:
-    """Compiles the kernels into their cache, so that the first query need not wait. Done once, by ``make setup``."""
+    """Compile the kernels into their cache, so that the first query need not wait. ``make setup`` does it once."""
     from tailrace.lab.gadget.generate import warm_up as warm_up_gadget  # lazy: see LAZY
     from tailrace.operators.warm_up import warm_up  # lazy: see LAZY
 

@@ -44,10 +44,10 @@ _SHOWN_ROWS = 8
 
 @dataclass(frozen=True)
 class DemoOptions:
-    rows: int = 150_000
-    auctions: int = 20_000
-    batches: int = 12
-    seed: int = 1
+    rows: int
+    auctions: int
+    batches: int
+    seed: int
 
 
 @dataclass
@@ -86,7 +86,7 @@ def read_bids(spark: SparkSession, feed: Path) -> DataFrame:
 
 
 class _Listener(StreamingQueryListener):
-    """Hears of every batch of every query in the session and gives it to whoever runs."""
+    """Receives the progress of every batch of every query in the session and passes it to the query that runs."""
 
     def __init__(self) -> None:
         self.hear: Callable[[dict[str, Any]], None] = lambda progress: None

@@ -13,7 +13,7 @@ from support.models.gadget_operators import naive, numbered
 from tailrace.errors import TailraceError
 from tailrace.lab.gadget.events.watermarks import Watermarks, by_events, by_time
 from tailrace.lab.gadget.operators.driver import pieces
-from tailrace.lab.gadget.operators.windows import IncrementalWindows
+from tailrace.lab.gadget.operators.windows import Windows
 from tailrace.lab.gadget.traces.trace import Events, Operation, Trace, joined
 from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS, Parameters, UnknownWorkloadError, of_one_key
 from tailrace.lab.gadget.workloads import workload as workload_called
@@ -188,7 +188,7 @@ def test_a_limit_cuts_the_trace_short(limit: int) -> None:
 
 
 def test_too_many_windows_for_an_event_are_refused() -> None:
-    operator = IncrementalWindows(10 * S, 10)
+    operator = Windows(10 * S, 10, holistic=False)
     events = Events(np.zeros(1, np.int64), np.array([100 * S]))
     with pytest.raises(TailraceError, match=r"event 1 makes more than 65,536 state machines.*longer slide"):
         list(pieces(operator, events, by_events(events, 100)))

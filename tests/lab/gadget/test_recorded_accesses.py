@@ -21,7 +21,7 @@ from tailrace.lab.gadget.analysis.compare import compare
 from tailrace.lab.gadget.events.watermarks import Watermarks
 from tailrace.lab.gadget.operators.continuous import Aggregation
 from tailrace.lab.gadget.operators.driver import pieces
-from tailrace.lab.gadget.operators.windows import HolisticWindows, IncrementalWindows
+from tailrace.lab.gadget.operators.windows import Windows
 from tailrace.lab.gadget.traces.recording import read_recording
 from tailrace.lab.gadget.traces.trace import Events, Operation, Trace, joined
 from tailrace.testing import ScriptedSource
@@ -32,8 +32,8 @@ START = 1_000 * SECOND
 WITHIN = 0.05
 OPERATORS: dict[str, Any] = {
     "continuous aggregation": Aggregation(),
-    "tumbling incremental": IncrementalWindows(5 * SECOND, 5 * SECOND),
-    "sliding join": HolisticWindows(5 * SECOND, 1 * SECOND),
+    "tumbling incremental": Windows(5 * SECOND, 5 * SECOND, holistic=False),
+    "sliding join": Windows(5 * SECOND, 1 * SECOND, holistic=True),
 }
 
 

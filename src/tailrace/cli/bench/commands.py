@@ -20,7 +20,7 @@ from tailrace.lab.bench.options import (
     RmwOptions, "tailrace bench rmw", "tailrace bench rmw --rows 50000 --keys 200000 --engines tailrace,shuffle-floor"
 )
 def rmw(options: RmwOptions) -> Measurement:
-    """Sum, count and max per key: Tailrace, Spark's RocksDB and in-memory stores, and two plans without any state."""
+    """Measure sum, count and max by key, beside Spark's RocksDB and in-memory stores and two plans without state."""
     from tailrace.lab.bench.rmw import run_rmw  # lazy: see LAZY
 
     def tables(result: dict[str, Any]) -> Tables:
@@ -34,7 +34,7 @@ def rmw(options: RmwOptions) -> Measurement:
 
 @bench_command(OverheadOptions, "tailrace bench overhead", "tailrace bench overhead --batches 200 --out overhead.json")
 def overhead(options: OverheadOptions) -> Measurement:
-    """The fixed price of a micro-batch: tiny batches, Tailrace against Spark's RocksDB store."""
+    """Measure the fixed cost of a micro-batch with tiny batches, beside Spark's RocksDB store."""
     from tailrace.lab.bench.overhead import run_overhead  # lazy: see LAZY
 
     def tables(result: dict[str, Any]) -> Tables:
@@ -56,7 +56,7 @@ def _longest_first(columns: dict[str, dict[str, float]]) -> dict[str, dict[str, 
 
 @bench_command(StartOptions, "tailrace bench start", "tailrace bench start --starts 21 --engines tailrace")
 def start(options: StartOptions) -> Measurement:
-    """The time from start() until your function has the first rows, for a new query and for a restarted one."""
+    """Measure the time from start() until your function has the first rows, of a new and of a restarted query."""
     from tailrace.lab.bench.start import run_start  # lazy: see LAZY
 
     def tables(result: dict[str, Any]) -> Tables:
@@ -68,7 +68,7 @@ def start(options: StartOptions) -> Measurement:
 
 @bench_command(MemoryOptions, "tailrace bench memory", "tailrace bench memory --keys 200000 --batches 6")
 def memory(options: MemoryOptions) -> Measurement:
-    """State of ten times its memory: what a batch costs, whether that grows with the state, what the servers hold."""
+    """Measure batches over state of ten times the memory: their cost, its growth, and what the servers hold."""
     from tailrace.lab.bench.memory import run_memory  # lazy: see LAZY
 
     def tables(result: dict[str, Any]) -> Tables:
@@ -89,7 +89,7 @@ def memory(options: MemoryOptions) -> Measurement:
     "tailrace bench nexmark --queries q8 --set rate=1000",
 )
 def nexmark(options: NexmarkOptions) -> Measurement:
-    """NEXMark's queries: Tailrace and Spark's RocksDB (and in-memory) store, in turns, query after query.
+    """Measure NEXMark's queries beside Spark's RocksDB (and in-memory) store, query after query.
 
     About 22 minutes on two cores with the default queries, sizes and engines. Windows and sessions' gaps are as
     long as a turn unless --set says otherwise; people and auctions are active for two hours of event time.
@@ -112,7 +112,7 @@ def nexmark(options: NexmarkOptions) -> Measurement:
     "tailrace bench stores --window 20 --rate 1k --batch 1k --memory 50k --rounds 1",
 )
 def stores(options: StoreOptions) -> Measurement:
-    """The state stores by themselves, under what NEXMark's bids ask of them: what each setting costs and brings.
+    """Measure the state stores by themselves, under the accesses of NEXMark's bids, setting by setting.
 
     About four minutes on two cores. State is about ten times the memory given; every answer is checked.
     """
@@ -128,9 +128,10 @@ def stores(options: StoreOptions) -> Measurement:
     "tailrace bench commit --store shaped --targets sync,async,async-free-store",
 )
 def commit(options: CommitOptions) -> Measurement:
-    """What a commit to a slow store costs: Tailrace's modes and Spark's RocksDB store on Linear Road and others.
+    """Measure what a commit to a slow store costs, in every commit mode and beside Spark's RocksDB store.
 
-    Batches of three seconds of traffic, in turns. About 37 minutes on two cores with all queries and targets.
+    Linear Road and Cluster Monitoring, in batches of three seconds of traffic. About 37 minutes on two cores with all
+    queries and targets.
     """
     from tailrace.lab.bench.commit.bench import run_commit, with_targets  # lazy: see LAZY
 

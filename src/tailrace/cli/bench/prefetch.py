@@ -68,7 +68,7 @@ def prefetch(
     records: Records = None,
     work: Work = None,
 ) -> None:
-    """What rows wait for state that is not in memory: caches alone, asynchronous reads, and hints before it is needed.
+    """Measure how long rows wait for state that is not in memory: caches alone, asynchronous reads, prefetch hints.
 
     Five workloads, one after the other, state 12 times the memory, a millisecond a read. About 35 minutes on two cores.
     """

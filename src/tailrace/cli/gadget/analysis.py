@@ -43,7 +43,7 @@ def analyze(
     out_file: OutFile = None,
     records: Records = None,
 ) -> None:
-    """Composition, amplification, locality and lives of keys, beside the shuffled trace. The last line is JSON."""
+    """Show composition, amplification, locality and lives of keys, beside the shuffled trace. The last line is JSON."""
     from tailrace.lab.gadget.advisor import advise as advice_of  # lazy: see LAZY
     from tailrace.lab.gadget.analysis.summary import analyze as analysis_of  # lazy: see LAZY
     from tailrace.lab.records.record import Recording  # lazy: see LAZY
@@ -75,7 +75,7 @@ def compare(
     seed: ShuffleSeed = 1,
     out_file: OutFile = None,
 ) -> None:
-    """Two traces side by side, and how far the second is from the first. The last line is JSON."""
+    """Show two traces side by side, and how far the second is from the first. The last line is JSON."""
     from tailrace.lab.gadget.analysis.compare import compare as comparison_of  # lazy: see LAZY
 
     found = comparison_of(_read(first), _read(second), seed)
@@ -94,7 +94,7 @@ def advise(
     ] = 0.99,
     out_file: OutFile = None,
 ) -> None:
-    """Which store pattern and cache size a trace asks for, and what that gains. The last line is JSON."""
+    """Recommend a store pattern and a cache size for a trace, with what they gain. The last line is JSON."""
     from tailrace.lab.gadget.advisor import advise as advice_of  # lazy: see LAZY
 
     found = advice_of(_read(trace), hits)

@@ -266,7 +266,7 @@ def import_(
 
 @gadget_app.command(name="workloads", epilog="Examples:  tailrace gadget workloads")
 def list_workloads() -> None:
-    """The eleven workloads, those over the whole stream, and the event files that are known by name."""
+    """List the eleven workloads, those over all keys together, and the event files that are known by name."""
     from tailrace.lab.gadget.events.event_files import FORMATS  # lazy: see LAZY
     from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS  # lazy: see LAZY
 
@@ -276,6 +276,6 @@ def list_workloads() -> None:
     for one in WORKLOADS.values():
         table.add_row(one.name, one.paper_name, str(one.inputs), one.pattern)
     out.print(table)
-    out.print(Text(f"Over the whole stream, as if all events had one key: {', '.join(NON_KEYED)}"))
+    out.print(Text(f"Over all keys together, as if all events had one key: {', '.join(NON_KEYED)}"))
     out.print(Text(f"Event files (--format): {', '.join(FORMATS)}"))
     out.print(Text("Synthetic stand-ins (--source): borg, taxi, azure"))

@@ -44,7 +44,7 @@ def bench(
     records: Records = None,
     work: Work = None,
 ) -> None:
-    """Every workload on every store, by single calls and in micro-batches; stores take turns, answers are checked."""
+    """Measure every workload on every store, by single calls and in micro-batches. Every answer is checked."""
     from tailrace.lab.gadget.replay.bench import GadgetOptions, run_gadget  # lazy: see LAZY
     from tailrace.lab.gadget.stores.registry import STORES  # lazy: see LAZY
     from tailrace.lab.gadget.workloads import NON_KEYED, WORKLOADS  # lazy: see LAZY
@@ -212,7 +212,7 @@ def _show_replay(result: dict[str, Any]) -> None:
 
 @gadget_app.command(epilog="Example:  tailrace gadget stores")
 def stores() -> None:
-    """The stores that a trace can be replayed on, and how to get those that are not here."""
+    """List the stores that a trace can be replayed on, and how to get those that are missing."""
     from tailrace.lab.gadget.replay.prepared import prepare  # lazy: see LAZY
     from tailrace.lab.gadget.replay.replay import How, opened  # lazy: see LAZY
     from tailrace.lab.gadget.stores.contract import StoreUnavailableError  # lazy: see LAZY

@@ -1,7 +1,7 @@
-"""The child's side of ``engine_process``: one Spark session, and a workload's query for its engine, or several.
+"""The child's side of ``process``: one Spark session, and one or several queries of a workload on its engine.
 
-Commands are a query's methods, by name, and ``way`` says which of several is meant. One at a time: queries run side by
-side where the parent shows each its file before it asks any what became of it.
+A command names a method of a query, and ``way`` says which query is meant. Commands come one at a time: queries run
+side by side where the parent shows each of them its file before it waits for any.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.lab.engines.session import start_session
 
 catalog.load()
 
-# Spark's own options, and where this machine has its libraries: a page long each, and no help.
+# These are a page long each and only repeat how Spark was started on this machine.
 _NOT_OURS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions", "spark.driver.extraClassPath")
 
 Answer = dict[str, Any]

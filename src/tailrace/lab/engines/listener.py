@@ -1,4 +1,4 @@
-"""What Spark says of the queries of a session, for the lab: each batch that had rows, and the end, by query."""
+"""What Spark reports of the queries of a session: each batch that had rows, and the end, by query."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 An engine that is compared with itself, in several *ways* that differ by options alone, is one process with a query for
 each: what its JVM has compiled and collected is then no difference between them.
 
-The parent holds an ``EngineProcess``; the child runs ``engine_child``. They speak JSON lines: commands on the child's
+The parent holds an ``EngineProcess``; the child runs ``child``. They exchange JSON lines: commands on the child's
 standard input, answers on its standard output. The child's own noise (Spark's log, stack traces) goes to a file.
 The child is in a session of its own: Ctrl-C reaches the parent only, which then ends its children in order. A parent
 that dies leaves a closed standard input behind, and that ends the child too. Not thread-safe: one command at a time.
@@ -151,5 +151,5 @@ class EngineProcess:
         self._child.wait()
         lines = self.log.read_text(errors="replace").splitlines()[-15:]
         return EngineError(
-            f"{self.name} ended early with code {self._child.returncode}; the last it said:\n" + "\n".join(lines)
+            f"{self.name} ended early with code {self._child.returncode}; the end of its log:\n" + "\n".join(lines)
         )

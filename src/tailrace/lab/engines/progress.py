@@ -1,4 +1,4 @@
-"""Progress reports of a streaming query as plain data, whoever made them."""
+"""Progress reports of a streaming query as plain data, of Spark or of Tailrace."""
 
 from __future__ import annotations
 

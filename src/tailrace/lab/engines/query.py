@@ -25,7 +25,7 @@ from tailrace.lab.engines.peers import counts_state_rows
 from tailrace.lab.engines.progress import Batch, progress_dict
 
 _BATCH_TIMEOUT_S = 900
-_LAST_EVENTS_S = 10  # a query's events come a moment after its end
+_LAST_EVENTS_S = 10  # a query's last events arrive a moment after its end
 
 
 class EngineQuery:
@@ -104,7 +104,7 @@ class EngineQuery:
                 if inactive_since is None and not self._query.isActive:
                     inactive_since = time.monotonic()
                 if inactive_since is not None and time.monotonic() - inactive_since > _LAST_EVENTS_S:
-                    return {"error": "the query ended, but Spark did not say so to its listener"}
+                    return {"error": "the query ended, but Spark did not report it to its listener"}
                 continue
             if "error" in progress:
                 return {"error": progress["error"]}

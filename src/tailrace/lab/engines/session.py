@@ -76,7 +76,7 @@ def check_java() -> None:
 def start_session(
     name: str, *, work: Path, heap: str = "2g", extra: Mapping[str, str] | None = None, log: Path | None = None
 ) -> SparkSession:
-    """The session of this process. ``log``: where the JVM's words go; without it, where ours go."""
+    """The session of this process. ``log``: the file for the JVM's standard error; without it, it shares ours."""
     check_java()
     # Spark's Python workers must be this very Python, whatever `python3` is on the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -88,7 +88,7 @@ def start_session(
         with _stderr_to(log):
             spark: SparkSession = builder.getOrCreate()
     except PySparkRuntimeError as error:
-        said = f"; the last it said:\n{_tail(log)}" if log is not None else ""
+        said = f"; the end of its log:\n{_tail(log)}" if log is not None else ""
         raise TailraceError(f"Spark did not start: {error}{said}") from error
     spark.sparkContext.setLogLevel("ERROR")
     return spark

@@ -12,7 +12,7 @@ from typing import Any
 from tailrace.errors import TailraceError
 from tailrace.lab.gadget.operators.continuous import Aggregation, ContinuousJoin, IntervalJoin
 from tailrace.lab.gadget.operators.sessions import Sessions
-from tailrace.lab.gadget.operators.windows import HolisticWindows, IncrementalWindows
+from tailrace.lab.gadget.operators.windows import Windows
 
 SECOND = 1_000_000
 
@@ -55,12 +55,12 @@ _UPDATE, _APPEND = "read-modify-write", "append"
 Operator = Callable[[Parameters], Any]
 
 
-def _tumbling(kind: Callable[[int, int, int], Any]) -> Operator:
-    return lambda p: kind(p.window, p.window, p.lateness)
+def _tumbling(holistic: bool) -> Operator:
+    return lambda p: Windows(p.window, p.window, holistic, p.lateness)
 
 
-def _sliding(kind: Callable[[int, int, int], Any]) -> Operator:
-    return lambda p: kind(p.window, p.slide, p.lateness)
+def _sliding(holistic: bool) -> Operator:
+    return lambda p: Windows(p.window, p.slide, holistic, p.lateness)
 
 
 def _session(holistic: bool) -> Operator:
@@ -71,14 +71,15 @@ def _interval_join(p: Parameters) -> IntervalJoin:
     return IntervalJoin(p.lower, p.upper, p.bucket)
 
 
-_VALUES, _LISTS = IncrementalWindows, HolisticWindows
+_VALUES, _LISTS = False, True
+"""What an operator keeps for a key: a value that is updated, or a list that is added to (holistic)."""
 _ALL = (
     Workload("tumbling-incremental", "Tumbling-Incr", "tumbling.keyed.incremental", 1, _UPDATE, _tumbling(_VALUES)),
     Workload("sliding-incremental", "Sliding-Incr", "sliding.keyed.incremental", 1, _UPDATE, _sliding(_VALUES)),
-    Workload("session-incremental", "Session-Incr", "session.incremental", 1, _UPDATE, _session(holistic=False)),
+    Workload("session-incremental", "Session-Incr", "session.incremental", 1, _UPDATE, _session(_VALUES)),
     Workload("tumbling-holistic", "Tumbling-Hol", "tumbling.keyed.holistic", 1, _APPEND, _tumbling(_LISTS)),
     Workload("sliding-holistic", "Sliding-Hol", "sliding.keyed.holistic", 1, _APPEND, _sliding(_LISTS)),
-    Workload("session-holistic", "Session-Hol", "session.holistic", 1, _APPEND, _session(holistic=True)),
+    Workload("session-holistic", "Session-Hol", "session.holistic", 1, _APPEND, _session(_LISTS)),
     Workload("tumbling-join", "Tumbling-Join", "join.tumbling", 2, _APPEND, _tumbling(_LISTS)),
     Workload("sliding-join", "Sliding-Join", "join.sliding", 2, _APPEND, _sliding(_LISTS)),
     Workload("interval-join", "Join-Interval", "join.interval", 2, _UPDATE, _interval_join),

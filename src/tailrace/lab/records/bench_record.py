@@ -14,8 +14,8 @@ _OF_THE_RECORD = ("bench", "machine", "versions", "confs")
 
 
 def end_bench(recording: Recording, result: dict[str, Any]) -> Record:
-    """Known ratios go to the summary's ``ratios``, ``series_ms`` becomes every engine's series ``ms``; what else is a
-    plain value is a parameter, and what else has a value for each engine belongs to the summary."""
+    """Known ratios go to the summary's ``ratios``, and ``series_ms`` becomes every engine's series ``ms``. Other plain
+    values are parameters; other values by engine belong to the summary."""
     known = registry.bench(recording.name)
     ratios = [ratio.name for ratio in known.ratios] if known else []
     parameters: dict[str, Any] = {}

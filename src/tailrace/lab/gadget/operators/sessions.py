@@ -43,44 +43,35 @@ def write_metadata(task, metadata):
 
 
 @compiled
-def update_value(self, task, event, metadata):
+def add_event(self, task, event, metadata):
+    """The event goes to its session, which first absorbs those after it that it now touches."""
     get(task, metadata)
     own, absorbed, changed = find_session(self, task, event, metadata)
     if own == NOTHING:
         return
-    while absorbed > 0:
+    for left in range(absorbed, 0, -1):
         other = task.after[own]
         get(task, other)
         delete(task, other)
+        if self.holistic:
+            merge(task, own, task.size[other])
+            task.size[own] += task.size[other]
+        elif left == 1:
+            update(task, own, event)
         drop(task, other)
-        absorbed -= 1
-        if absorbed == 0:
-            get(task, own)
-            put(task, own, event.size)
-    get(task, own)
-    put(task, own, event.size)
+    if self.holistic:
+        merge(task, own, event.size)
+        task.size[own] += event.size
+    else:
+        update(task, own, event)
     if changed:
         write_metadata(task, metadata)
 
 
 @compiled
-def add_to_list(self, task, event, metadata):
-    get(task, metadata)
-    own, absorbed, changed = find_session(self, task, event, metadata)
-    if own == NOTHING:
-        return
-    while absorbed > 0:
-        other = task.after[own]
-        get(task, other)
-        delete(task, other)
-        merge(task, own, task.size[other])
-        task.size[own] += task.size[other]
-        drop(task, other)
-        absorbed -= 1
-    merge(task, own, event.size)
-    task.size[own] += event.size
-    if changed:
-        write_metadata(task, metadata)
+def update(task, own, event):
+    get(task, own)
+    put(task, own, event.size)
 
 
 @compiled
@@ -124,10 +115,7 @@ class Sessions(NamedTuple):
         assign(task, machine_at(task, event.key, METADATA, NEVER))
 
     def run(self, task, event, metadata):
-        if self.holistic:
-            add_to_list(self, task, event, metadata)
-        else:
-            update_value(self, task, event, metadata)
+        add_event(self, task, event, metadata)
 
     def terminate(self, task, own):
         close_session(task, own)

@@ -25,38 +25,22 @@ def assign_windows(self, task, event):
         start += self.slide
 
 
-@compiled
-def close_window(task, machine):
-    get(task, machine)
-    delete(task, machine)
-
-
-class IncrementalWindows(NamedTuple):
+class Windows(NamedTuple):
     length: int
     slide: int
+    holistic: bool
     lateness: int = 0
 
     def assign_state_machines(self, task, event):
         assign_windows(self, task, event)
 
     def run(self, task, event, machine):
+        if self.holistic:
+            merge(task, machine, event.size)
+        else:
+            get(task, machine)
+            put(task, machine, event.size)
+
+    def terminate(self, task, machine):
         get(task, machine)
-        put(task, machine, event.size)
-
-    def terminate(self, task, machine):
-        close_window(task, machine)
-
-
-class HolisticWindows(NamedTuple):
-    length: int
-    slide: int
-    lateness: int = 0
-
-    def assign_state_machines(self, task, event):
-        assign_windows(self, task, event)
-
-    def run(self, task, event, machine):
-        merge(task, machine, event.size)
-
-    def terminate(self, task, machine):
-        close_window(task, machine)
+        delete(task, machine)

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tailrace.lab.gadget.stores import c_methods
-from tailrace.lab.gadget.stores.combine.combined import CombinedStore
-from tailrace.lab.gadget.stores.contract import Settings, StoreUnavailableError
+from tailrace.lab.gadget.stores.c_methods import CLibraryStore
+from tailrace.lab.gadget.stores.contract import Settings
 
 _VERSION = (5, 3)
 _BTREE, _CREATE, _MULTIPLE_KEY = 1, 0x1, 0x4000
@@ -49,22 +49,20 @@ class _Bytes(Structure):
     )
 
 
-class BerkeleyStore(CombinedStore):
+class BerkeleyStore(CLibraryStore):
+    library: ClassVar[str] = "BerkeleyDB"
     name: ClassVar[str] = "berkeleydb"
     batch_note: ClassVar[str] = "combined; one call for all puts, one a key for reads and deletes"
 
     def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
         library = c_methods.load("libdb-5.3.so", "libdb5.3", "libdb5.3t64")
         library.db_version.argtypes = [POINTER(c_int)] * 3
-        major, minor = c_int(), c_int()
-        library.db_version(byref(major), byref(minor), None)
-        if (major.value, minor.value) != _VERSION:
-            raise StoreUnavailableError(f"libdb-5.3.so is BerkeleyDB {major.value}.{minor.value}: it must be 5.3")
+        self._check_version(library.db_version, _VERSION)
         library.db_strerror.restype = c_char_p
         self._text = library.db_strerror
         handle = c_void_p()
         self._check(library.db_create(byref(handle), None, 0), "making a database")
-        self._memory_bytes = settings.memory_bytes
         self._key, self._value, self._found = _Bytes(), _Bytes(), _Bytes(flags=_USER_MEMORY)
         self._at_key, self._at_value, self._at_found = map(addressof, (self._key, self._value, self._found))
         self._grow(4096)
@@ -75,10 +73,6 @@ class BerkeleyStore(CombinedStore):
         self._check(call["set_pagesize"](_PAGE_BYTES), "setting the pages' size")
         path = str(settings.folder / "state.db").encode()
         self._check(call["open"](None, path, None, _BTREE, _CREATE, 0o600), "opening the database")
-
-    @property
-    def memory(self) -> dict[str, int]:
-        return {"cache": self._memory_bytes}
 
     def get(self, key: bytes) -> bytes | None:
         self._key.data, self._key.size = key, len(key)
@@ -120,10 +114,6 @@ class BerkeleyStore(CombinedStore):
         self._room = addressof(self._buffer)
         ctypes.c_void_p.from_address(self._at_found + _Bytes.data.offset).value = self._room
         self._found.room = size
-
-    def _check(self, code: int, doing: str) -> None:
-        if code:
-            c_methods.check(code, self._text, f"BerkeleyDB, {doing}")
 
 
 def _packed(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from ctypes import c_int, c_void_p
+from ctypes import byref, c_int, c_void_p
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from tailrace.errors import TailraceError
-from tailrace.lab.gadget.stores.contract import StoreUnavailableError
+from tailrace.lab.gadget.stores.combine.combined import CombinedStore
+from tailrace.lab.gadget.stores.contract import Settings, StoreUnavailableError
 from tailrace.lab.servers.debian import NotFetchedError, library
 
 Method = Callable[..., int]
@@ -41,6 +42,30 @@ def methods(of: c_void_p, table: Mapping[str, tuple[int, tuple[Any, ...]]]) -> d
     return found
 
 
-def check(code: int, text: Callable[[int], bytes], doing: str) -> None:
-    if code != 0:
-        raise TailraceError(f"{doing}: {text(code).decode(errors='replace')} (code {code})")
+class CLibraryStore(CombinedStore):
+    """A store of such a library, with a page cache whose size can be set."""
+
+    library: ClassVar[str]
+    """What errors call it."""
+    _text: Callable[[int], bytes]
+    """The library's own words for an error code."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._memory_bytes = settings.memory_bytes
+
+    @property
+    def memory(self) -> dict[str, int]:
+        return {"cache": self._memory_bytes}
+
+    def _check_version(self, version: Any, needed: tuple[int, int]) -> None:
+        """``version``: the library's function for it."""
+        major, minor = c_int(), c_int()
+        version(byref(major), byref(minor), None)
+        if (major.value, minor.value) != needed:
+            found, wanted = f"{major.value}.{minor.value}", ".".join(map(str, needed))
+            raise StoreUnavailableError(f"the library of {self.library} is of version {found}: it must be {wanted}")
+
+    def _check(self, code: int, doing: str) -> None:
+        if code:
+            words = self._text(code).decode(errors="replace")
+            raise TailraceError(f"{self.library}, {doing}: {words} (code {code})")

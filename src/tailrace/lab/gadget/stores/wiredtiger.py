@@ -7,12 +7,12 @@ It has no call for many keys, so a micro-batch is combined and its keys are gone
 from __future__ import annotations
 
 import ctypes
-from ctypes import Structure, addressof, byref, c_char_p, c_int, c_size_t, c_uint32, c_void_p
+from ctypes import Structure, addressof, byref, c_char_p, c_size_t, c_uint32, c_void_p
 from typing import Any, ClassVar
 
 from tailrace.lab.gadget.stores import c_methods
-from tailrace.lab.gadget.stores.combine.combined import CombinedStore
-from tailrace.lab.gadget.stores.contract import Settings, StoreUnavailableError
+from tailrace.lab.gadget.stores.c_methods import CLibraryStore
+from tailrace.lab.gadget.stores.contract import Settings
 
 _VERSION = (3, 2)
 _NOT_FOUND = -31803
@@ -57,19 +57,17 @@ class _FoundItem(Structure):
     )
 
 
-class WiredTigerStore(CombinedStore):
+class WiredTigerStore(CLibraryStore):
+    library: ClassVar[str] = "WiredTiger"
     name: ClassVar[str] = "wiredtiger"
     batch_note: ClassVar[str] = "combined; one call a key"
 
     def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
         library = c_methods.load("libwiredtiger.so.0", "libwiredtiger0")
         library.wiredtiger_version.restype = library.wiredtiger_strerror.restype = c_char_p
-        major, minor = c_int(), c_int()
-        library.wiredtiger_version(byref(major), byref(minor), None)
-        if (major.value, minor.value) != _VERSION:
-            raise StoreUnavailableError(f"libwiredtiger.so.0 is of version {major.value}.{minor.value}: it must be 3.2")
+        self._check_version(library.wiredtiger_version, _VERSION)
         self._text = library.wiredtiger_strerror
-        self._memory_bytes = settings.memory_bytes
         connection, session, cursor = c_void_p(), c_void_p(), c_void_p()
         config = f"create,cache_size={settings.memory_bytes},log=(enabled=false)".encode()
         folder = str(settings.folder).encode()
@@ -87,10 +85,6 @@ class WiredTigerStore(CombinedStore):
         )
         self._key, self._value, self._found = _Item(), _Item(), _FoundItem()
         self._at_key, self._at_value, self._at_found = map(addressof, (self._key, self._value, self._found))
-
-    @property
-    def memory(self) -> dict[str, int]:
-        return {"cache": self._memory_bytes}
 
     def get(self, key: bytes) -> bytes | None:
         self._name(key)
@@ -121,7 +115,3 @@ class WiredTigerStore(CombinedStore):
     def _name(self, key: bytes) -> None:
         self._key.data, self._key.size = key, len(key)
         self._set_key(self._at_key)
-
-    def _check(self, code: int, doing: str) -> None:
-        if code:
-            c_methods.check(code, self._text, f"WiredTiger, {doing}")

@@ -171,7 +171,7 @@ ANSWERS: dict[str, Answer] = {
         **_BID,
         **_WINDOW,
     ),
-    # The window's highest bids, whoever made them.
+    # The window's highest bids, of any bidder.
     "q7-beam": _answer(
         f"SELECT auction, bidder, price, t AS dateTime, extra, {_TUMBLING.format('t')} FROM bid "
         "QUALIFY price = max(price) OVER (PARTITION BY window_start)",

@@ -37,7 +37,7 @@ _KEYS = {"bid_auction": "auction", "bid_bidder": "bidder", "auction_id": "auctio
 def wide(*kinds: Kind) -> Step:
     """Parses texts of these kinds: wide rows, and the columns that lie outside the texts as they are.
 
-    But for the keys: whoever wants these has them outside.
+    The keys are left out: they are columns of their own.
     """
     own = {wide_name(kind, name) for kind in kinds for name in SCHEMAS[kind].names} - {*_OUTSIDE, *_KEYS}
     fields = [field for field in EVENT_SCHEMA if field.name in own]

@@ -43,7 +43,7 @@ class Version:
     """What of the answer the engine cannot compute itself: the sink does, in the engine's measured time."""
     finish: Callable[[pa.Table, Params], pa.Table] = _as_said
     """Names and forms in which answers are compared: a window as two columns, no columns beside the answer's. For
-    whoever compares; it computes nothing that the query asks for, and is in no measured time."""
+    the comparison; it computes nothing that the query asks for, and is in no measured time."""
     note: str = ""
 
 

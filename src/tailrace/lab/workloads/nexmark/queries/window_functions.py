@@ -23,7 +23,7 @@ def bids_of_each_auction(bids: pa.Table) -> pa.Table:
 
 
 def highest(bids: pa.Table) -> pa.Table:
-    """Q7 of Beam: the highest bids of the window, whoever made them."""
+    """Q7 of Beam: the highest bids of the window, of any bidder."""
     return bids.filter(pc.equal(bids["price"], pc.max(bids["price"])))
 
 
