@@ -90,6 +90,14 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 """Inside a package that is not listed here, every module may import every other."""
 
+OPERATOR_FAMILIES = {"session": "aggregate", "count_window": "aggregate", "top_n": "aggregate"}
+"""Operators that are forms of another one, and share its spec and its results: they may know each other."""
+
+KNOW_OPERATORS = ("registry", "ingest", "user_code", "accesses")
+"""Rooms of operators/ that serve some operators by name. Every other operator package stands by itself: it is known by
+its ``kind`` module, and imports shared rooms only.
+"""
+
 FOREIGN: dict[str, tuple[str, ...]] = {
     "pyspark": ("spark", "lab", "testing"),
     "py4j": ("spark.private",),
@@ -194,6 +202,18 @@ def _layer_allows(package: str, importer: str, target: str) -> bool:
     return own == other or rooms[own] > rooms[other]
 
 
+def _operators_apart(importer: str, target: str, modules: frozenset[str]) -> bool:
+    """Whether an operator package leaves the others alone."""
+    if not importer.startswith("operators.") or not target.startswith("operators."):
+        return True
+    own, other = (name.split(".")[1] for name in (importer, target))
+    if own == other or own in KNOW_OPERATORS:
+        return True
+    if f"operators.{other}.kind" not in modules and other not in OPERATOR_FAMILIES:
+        return True  # a shared room
+    return OPERATOR_FAMILIES.get(own, own) == OPERATOR_FAMILIES.get(other, other)
+
+
 class _Check(ast.NodeVisitor):
     def __init__(self, path: Path, name: str, lines: list[str], modules: frozenset[str]) -> None:
         self.path = path
@@ -246,7 +266,7 @@ class _Check(ast.NodeVisitor):
             return
         target = full.removeprefix(PACKAGE).removeprefix(".")
         try:
-            allowed = _may_import(self.name, target)
+            allowed = _may_import(self.name, target) and _operators_apart(self.name, target, self.modules)
         except LookupError as missing:
             self._tell(node, f"{PACKAGE}.{missing.args[0]} has no place in the import law: add it to its tables")
             return

@@ -35,6 +35,8 @@ def breaches(tmp_path: Path, name: str, code: str) -> list[str]:
         "server/process/flight_service",
         "env/files/disk",
         "commit/log",
+        "operators/dedup/kind",
+        "operators/dedup/spec",
         name,
     ):
         path = tmp_path / "tailrace" / f"{neighbour}.py"
@@ -50,6 +52,16 @@ def test_the_package_keeps_the_law() -> None:
 @pytest.mark.parametrize(
     ("name", "code", "message"),
     [
+        (
+            "operators/made/operator",
+            "from tailrace.operators.dedup.spec import DeduplicateSpec",
+            "tailrace.operators.made.operator may not import tailrace.operators.dedup.spec",
+        ),
+        (
+            "operators/rows/made",
+            "from tailrace.operators.dedup.spec import DeduplicateSpec",
+            "tailrace.operators.rows.made may not import tailrace.operators.dedup.spec",
+        ),
         (
             "state/segments/made",
             "from tailrace.commit import log",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.checks.dedup import deduplicated
 from tailrace.api.checks.join import JoinInput, joined, key_names
-from tailrace.api.checks.lookup import looked_up
+from tailrace.api.checks.lookup import lookup_join
 from tailrace.api.checks.ttl import check_taken, remembered, state_ttl
 from tailrace.api.columns import check_key, check_names, check_time, resolve
 from tailrace.api.duration import Duration, parse_duration
@@ -195,7 +195,7 @@ class Stream:
             self._check_final("joined with a table")
             read = JoinInput(self.source, self.schema, self.watermark)
             return self.derived(
-                looked_up(read, self.brought_window, other, self.runtime.table_fields(other), keys, how)
+                lookup_join(read, self.brought_window, other, self.runtime.table_fields(other), keys, how)
             )
         if self.relation is not None:
             raise AnalysisError(

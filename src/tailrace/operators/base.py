@@ -52,7 +52,7 @@ class Patient(Protocol):
 
 @runtime_checkable
 class ShardSnapshotSource(Protocol):
-    """An operator that can give shards whole, out of memory. See ``commit.renewal``."""
+    """An operator that can give all records of shards out of memory. See ``commit.compaction.shard_snapshot``."""
 
     @property
     def in_memory(self) -> bool:
@@ -80,19 +80,19 @@ class HintedKeys:
 
 @runtime_checkable
 class Hinted(Protocol):
-    """An operator whose state may be cold, and that fetches what it is told will be asked for.
+    """An operator whose state may be spilled, and that prefetches what hints name.
 
     Hints may be dropped and change no answer. Called between steps, as all else, or by a step that rewrites what lies
     on disk and pauses (``ColdTuning.pause``): they change nothing but what is fetched. ``wants_hints`` at any time.
     """
 
     def wants_hints(self) -> bool:
-        """Whether any state is cold: else hints cost and bring nothing."""
+        """Whether any state is spilled: else hints cost and bring nothing."""
 
     def hint_frame(self, frame: Any, epoch: int) -> None:
         """A staged frame of the operator's, that this epoch will apply."""
 
-    def hint_keys(self, told: HintedKeys, epoch: int) -> None:
+    def hint_keys(self, hinted: HintedKeys, epoch: int) -> None:
         """Keys that are on their way, and will be applied in this epoch."""
 
 

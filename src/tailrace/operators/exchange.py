@@ -28,7 +28,7 @@ def output_types(spec: OperatorSpec) -> dict[str, DataType]:
 
 
 def handed_over(batch: pa.RecordBatch, spec: OperatorSpec) -> pa.RecordBatch:
-    """The columns of an emission that operator ``spec`` reads, as it reads them."""
+    """The columns of an output that operator ``spec`` reads, as it reads them."""
     columns = {name: batch.column(name) for name in spec.reads}
     for name, column in columns.items():
         if pa.types.is_struct(column.type):
@@ -47,7 +47,7 @@ def _times(windows: pa.Array, type_: DataType, start: bool) -> pa.Array:
 
 
 def in_fixed_order(batches: Sequence[pa.RecordBatch], spec: OperatorSpec) -> list[pa.RecordBatch]:
-    """The rows that operator ``spec`` emitted, by shard, then by hash of their keys, then by what tells them apart."""
+    """The rows that operator ``spec`` emitted, by shard, by hash of their keys, then by what distinguishes them."""
     whole = [batch for batch in batches if len(batch)]
     # By type too: a user's function may give a column of its own the name of a key.
     keys = tuple(key for key in spec.keys if key in spec.emits)

@@ -1,4 +1,4 @@
-"""What operators tell of their stores, and what follows from that. Pure."""
+"""What operators report of their stores, and what follows from that. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.state.metrics import Metrics, added
 
 @runtime_checkable
 class Measured(Protocol):
-    """An operator that tells what its stores have done."""
+    """An operator that reports what its stores have done."""
 
     def metrics(self) -> Metrics: ...
 

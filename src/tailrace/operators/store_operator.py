@@ -106,8 +106,8 @@ class HintedRecords:
     def hint_frame(self, frame: Frame, epoch: int) -> None:
         self._store.hint(*frame.parts(), epoch)
 
-    def hint_keys(self, told: HintedKeys, epoch: int) -> None:
-        self._store.hint_hashes(told.hashes, told.panes, epoch)
+    def hint_keys(self, hinted: HintedKeys, epoch: int) -> None:
+        self._store.hint_hashes(hinted.hashes, hinted.panes, epoch)
 
 
 class OverStore(Generic[_Store]):

@@ -16,15 +16,15 @@ _HOW = {"inner": False, "left": True, "leftouter": True, "left_outer": True}
 _NO_TEXT = ("timestamp", "timestamp_ntz")
 
 
-def looked_up(
+def lookup_join(
     stream: JoinInput,
     brought_window: AnyWindow | None,
     table: LookupTable,
-    told: tuple[Field, ...],
+    columns: tuple[Field, ...],
     on: Sequence[str],
     how: object,
 ) -> Lookup:
-    """``told``: the table's columns as its schema, or its files, tell them; the keys may be among them."""
+    """``columns``: the table's, by its schema or its files; the keys may be among them."""
     outer = _HOW.get(how.strip().lower()) if isinstance(how, str) else None
     if outer is None:
         raise AnalysisError(f"join: with a lookup table, how must be 'inner' or 'left_outer', but is {how!r}")
@@ -49,7 +49,7 @@ def looked_up(
                 f"join: key {key.name!r} is a {key.type}, which has no one text to be a key of {table.shown}: make "
                 f"it a string before tailrace.stream(...), for example with F.date_format"
             )
-    values = _values(table, told, keys)
+    values = _values(table, columns, keys)
     rest = tuple(field for field in stream.schema if field not in keys)
     for field in (*rest, *values):
         if field.type.kind is None:
@@ -61,25 +61,25 @@ def looked_up(
     return Lookup(stream.source, stream.schema, stream.watermark, keys, rest, values, table, outer)
 
 
-def _values(table: LookupTable, told: tuple[Field, ...], keys: tuple[Field, ...]) -> tuple[Field, ...]:
+def _values(table: LookupTable, columns: tuple[Field, ...], keys: tuple[Field, ...]) -> tuple[Field, ...]:
     """The table's columns beside its keys, those that are wanted, in order."""
     by_name = {key.name.lower(): key for key in keys}
-    for field in told:
+    for field in columns:
         key = by_name.get(field.name.lower())
         if key is not None and not _comparable(field.type, key.type):
             raise AnalysisError(
                 f"join: key {key.name!r} is a {key.type} in the stream and a {field.type} in the table: cast it before "
                 f"tailrace.stream(...)"
             )
-    missing = [key.name for key in keys if key.name.lower() not in {field.name.lower() for field in told}]
+    missing = [key.name for key in keys if key.name.lower() not in {field.name.lower() for field in columns}]
     if missing and table.schema is None:
         raise AnalysisError(
             f"join: {table.shown} has no column {missing[0]!r}, which is to be its key; its columns are: "
-            f"{', '.join(field.name for field in told)}"
+            f"{', '.join(field.name for field in columns)}"
         )
-    values = tuple(field for field in told if field.name.lower() not in by_name)
+    values = tuple(field for field in columns if field.name.lower() not in by_name)
     if table.columns is not None:
-        wanted = dict.fromkeys(resolve(name, told, "table.parquet: columns") for name in table.columns)
+        wanted = dict.fromkeys(resolve(name, columns, "table.parquet: columns") for name in table.columns)
         values = tuple(field for field in wanted if field in values)
     if not values:
         raise AnalysisError(f"join: {table.shown} has no column beside its key, so there is nothing to look up")

@@ -9,8 +9,8 @@ panes that overlapping windows share; what is recorded is what its rows ask for,
 - a window of a key that the operator closes: a get and a delete; in update mode, where it is not read, a delete.
 
 Invariants
-- Rows come from the frames of the winners, in the order of their partitions and, inside one, of their arrival. So tasks
-  must not combine, and must send arrivals.
+- Rows come from the frames of the committed attempts, in the order of their partitions and, inside one, of their
+  arrival. So tasks must not combine, and must send arrivals.
 - What closes is what the operator itself says it has closed (``on_close``), not what somebody expects to close.
 - An epoch is handed to the log when it has advanced; one that is undone is taken back there.
 - Nothing runs once per row. Who does not record never comes here: the operator is used as it is.
@@ -65,7 +65,7 @@ class Log(Protocol):
 
 
 class Closing(Protocol):
-    """An operator that tells which windows it closes: hashes of their keys, and their starts (one for all, or each)."""
+    """An operator that reports which windows it closes: hashes of their keys, and their starts (one, or one each)."""
 
     on_close: Callable[[np.ndarray, Any], None] | None
 
@@ -191,11 +191,11 @@ def recording_metadata(spec: OperatorSpec) -> dict[str, str]:
     layout, window = spec.layout(), _time_window(spec)
     kind = "join" if isinstance(spec, JoinSpec) else "holistic" if spec.keeps_rows else "incremental"
     shape = "continuous" if window is None else "tumbling" if window.tumbling else "sliding"
-    told = {
+    metadata = {
         "workload": "aggregation" if window is None else f"{shape}-{kind}",
         "operator": spec.name,
         "key_bytes": str(8 * len(layout.key_words) + (0 if window is None else 8)),
     }
     if window is not None:
-        told |= {"window_us": str(window.size), "slide_us": str(window.slide)}
-    return told
+        metadata |= {"window_us": str(window.size), "slide_us": str(window.slide)}
+    return metadata

@@ -110,7 +110,7 @@ class AggregateSpec(SpecBase):
 
     @property
     def kept_keys(self) -> tuple[Field, ...]:
-        """What tells records apart, beside their pane. Hashes are of ``keys`` alone."""
+        """What distinguishes records, beside their pane. Hashes are of ``keys`` alone."""
         if self.custom_window is None:
             return self.keys
         assert self.time_column is not None

@@ -8,7 +8,7 @@ Invariants
   that are not full are read, in every epoch that adds a row to them.
 - With a time-to-live that record also has when the key was last updated, and ``expiry`` says which are forgotten: with
   them go the lists of their open windows, unfinished. The next row of such a key begins window 0.
-- Nobody can tell when a window will be full, so no list is read ahead.
+- Nobody knows when a window will be full, so no list is read ahead.
 
 Threads: one call at a time.
 """
@@ -74,7 +74,7 @@ class CountRows(ListOperator):
             self._expiry.set_times(now, forget_before)
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Keep the rows of the winning attempts, each in its window."""
+        """Keep the rows of the committed attempts, each in its window."""
         totals = self._totals.store
         totals.open(epoch)
         gone = self._forgotten(epoch) if self._expiry is not None and self._expiry.processing else None

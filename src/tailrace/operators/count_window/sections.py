@@ -79,7 +79,7 @@ def _one(spec: AggregateSpec, lists: pa.RecordBatch | None, totals: pa.RecordBat
         count, end = len(totals), 2 + len(spec.keys)
         none = [pa.nulls(count, field.type) for field in list(schema)[len(own) + 2 + end :]]
         gone, trigger = pa.array(np.zeros(count, bool)), pa.nulls(count, pa.int64())
-        # Of a tombstone too there is a total, which tells it from rows.
+        # A tombstone has a total too, which distinguishes it from rows.
         values = [pc.fill_null(totals.column(end), 0), *totals.columns[end + 1 :]]
         columns = [*values, gone, trigger, *totals.columns[:end], *none]
         parts.append(pa.RecordBatch.from_arrays(columns, schema=schema))

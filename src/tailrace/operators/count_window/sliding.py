@@ -63,7 +63,7 @@ class CountPanes(CountAggregate):
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Put the rows of the winning attempts into windows; those that are full, or changed, wait to be emitted."""
+        """Put the rows of the committed attempts into windows; those that are full, or changed, wait to be emitted."""
         store = self._store
         store.open(epoch)
         self._forget_first(epoch)
@@ -92,7 +92,7 @@ class CountPanes(CountAggregate):
         if overflowed >= 0:
             error = SumOverflowError(f"a sum left the range of {layout.accumulators[overflowed].type}")
             raise overflow(self.spec, epoch, error, self.spec.sums)
-        # Heads come last: a time-to-live is theirs alone, and the store tells which records the last merge has made.
+        # Heads come last: a time-to-live is theirs alone, and the store reports which records the last merge has made.
         store.merge_more([by_shard(steps.panes(), self.spec.shards).parts()], replace=True, hold=False)
         store.merge_more([(steps.heads(place, times), bounds)], replace=True)
         if self._expiry is not None:

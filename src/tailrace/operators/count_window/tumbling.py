@@ -51,7 +51,7 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
         self._sent = spec.layout()
         self._layout = spec.record_layout()
         self._rows_word = self._layout.accumulators[0].word
-        # Rows are lifted here, since tasks must send what they are put in order by.
+        # Rows become partial aggregates here: tasks must send the columns by which rows are put in order.
         self._ingested = replace(
             spec,
             rows=(),
@@ -78,7 +78,7 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Put the rows of the winning attempts into windows; those that are full, or changed, wait to be emitted."""
+        """Put the rows of the committed attempts into windows; those that are full, or changed, wait to be emitted."""
         self._store.open(epoch)
         self._forget_first(epoch)
         came = in_sequence(frames, self.spec, self._sent)

@@ -48,5 +48,5 @@ class DedupIngest(RowIngestBase):
         if not self._combine:
             return rows
         chosen = earliest(rows, keyed(rows, self._layout), self._time)
-        # In the order in which they came, by which servers tell the first.
+        # In the order in which they came, by which servers choose the first.
         return rows if len(chosen) == len(rows) else take(rows, np.sort(chosen), self._layout)

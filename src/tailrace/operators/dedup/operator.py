@@ -1,11 +1,11 @@
 """Drops duplicates: the first row of each key is emitted, and the key remembered, on the read-modify-write store.
 
 Invariants
-- One record for each key that is remembered, with nothing but the key and, where only the record can tell, its expiry:
-  the watermark at which it is forgotten. A duplicate changes nothing, on disk neither: a delta is the new keys.
+- One record for each key that is remembered, with nothing but the key and, where it does not follow from the key, its
+  expiry: the watermark at which it is forgotten. A duplicate changes nothing, on disk neither: a delta is the new keys.
 - Panes are by expiry, rounded up to the pane's end, so that the horizon, just after the watermark, drops all that is
-  forgotten, hot or cold, and unread. What is forgotten already but shares a pane with what is not is told by its own
-  expiry. So forgetting costs what is forgotten, and needs no tombstones.
+  forgotten, in memory or spilled, and unread. What is forgotten already but shares a pane with what is not is known
+  by its own expiry. So forgetting costs what is forgotten, and needs no tombstones.
 - Where the event time is one of the keys, a key's pane follows from it: one look finds it. Where keys are forgotten a
   delay after their row, nobody knows a key's pane, and all panes are looked into: about ten; where the watermark lags
   far behind, panes get wider, so that they stay few.
@@ -77,7 +77,7 @@ class Deduplicate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore
         self._now, self._forget_before = now, forget_before
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Find the rows of the winning attempts that are no duplicates, and remember their keys."""
+        """Find the rows of the committed attempts that are no duplicates, and remember their keys."""
         self._fresh = []
         found = [self._remembered(rows) for rows in pieces(frames, self._layout, PIECE_ROWS)]
         self._store.open(epoch)

@@ -85,7 +85,7 @@ class DeduplicateSpec(SpecBase):
         return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], ansi=False)
 
     def kept_layout(self) -> RecordLayout:
-        """Of what is kept: the keys and, where only the record can tell it, until when, or since when."""
+        """Of what is kept: the keys and, where it does not follow from the key, until when, or since when."""
         timed = self.memory in (Memory.WITHIN, Memory.SINCE)
         return record_layout(self.keys, [(Merge.MAX, TIMESTAMP)] if timed else [], ansi=False)
 

@@ -2,7 +2,7 @@
 
 The hashes are those of the state (``key_hash``), so that a hint reaches the server that owns the key. Where state lies
 in panes of event time, a key is hinted for each pane that it has rows in. A key that comes often needs no hint, since
-its state stays in memory anyway: a frequency sketch tells. Whole Arrow columns at a time. What was hinted is remembered
+its state stays in memory anyway: a frequency sketch says. Whole Arrow columns at a time. What was hinted is remembered
 in a table of fixed size, where a key may push out another: then it is hinted once more.
 
 Threads: an extractor belongs to one thread. It outlives tasks: what is hot is learned over many.
@@ -61,7 +61,7 @@ class HintExtractor:
     def hints(
         self, batch: Mapping[str, pa.Array], epoch: int, ranges: Sequence[tuple[int, int]], try_: int = 0
     ) -> list[Hints | None]:
-        """What is foretold by columns of rows (as ``HintSpec.columns`` names them), for each range of shards."""
+        """The hints that columns of rows give (as ``HintSpec.columns`` names them), for each range of shards."""
         if self._at != (epoch, try_):
             self._at = (epoch, try_)
             self._sent.fill(_NOTHING)
@@ -114,10 +114,10 @@ class HintExtractor:
         rows: np.ndarray,
         time: int,
     ) -> Hints:
-        told = {HASH_COLUMN: pa.array(hashes[rows])}
+        columns = {HASH_COLUMN: pa.array(hashes[rows])}
         if panes is not None:
-            told[PANE_COLUMN] = pa.array(panes[rows])
-        short = pa.RecordBatch.from_pydict(told)
+            columns[PANE_COLUMN] = pa.array(panes[rows])
+        short = pa.RecordBatch.from_pydict(columns)
         if not self.spec.whole_keys:
             return Hints(short, time, short)
         taken = pa.array(rows)
@@ -136,8 +136,8 @@ def hash_columns(keys: Sequence[Field], batch: Mapping[str, pa.Array]) -> np.nda
     return np.ascontiguousarray(rows.words[:, HASH])
 
 
-def told(batch: pa.RecordBatch, time: int, keys: Sequence[Field]) -> HintedKeys:
-    """What an operator with these keys is told."""
+def hinted_keys(batch: pa.RecordBatch, time: int, keys: Sequence[Field]) -> HintedKeys:
+    """The keys that a hint names, for an operator with these key columns."""
     times = np.full(len(batch), time, np.int64)
     names = batch.schema.names
     if HASH_COLUMN not in names:

@@ -1,4 +1,4 @@
-"""What it takes to foretell, from rows on their way, which state an operator will ask for: plain data, as JSON.
+"""What it takes to make prefetch hints of rows on their way to an operator: plain data, as JSON.
 
 Nothing here touches Spark or Arrow.
 """
@@ -34,7 +34,7 @@ class HintSpec:
 
     @property
     def found_by(self) -> tuple[Field, ...]:
-        """What tells which record a row will ask for."""
+        """The columns that say which record a row will need."""
         return self.keys if self.panes is None or self.time is None else (*self.keys, self.time)
 
     @property

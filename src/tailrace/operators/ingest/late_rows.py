@@ -1,7 +1,8 @@
 """Rows that a task leaves out, as a user may want them back: late ones, and those without an event time.
 
 They are the source's rows with the columns that the query reads, and two more: why they were left out, and of a join
-which side they are of. Who is late is decided where rows are lifted (``event_time``, ``join_lift``), and nowhere else.
+which side they are of. Which rows are late is decided where they are ingested (``event_time``, ``join.ingest``), and
+nowhere else.
 
 Pure functions over whole batches.
 """

@@ -1,9 +1,9 @@
-"""Rows to partials, in the task: event-time panes, lateness, lifting, combining.
+"""Rows to partials, in the task: event-time panes, lateness, partial aggregates, combining.
 
 A row becomes a partial (see ``state.layout``) as early as possible; from there on merging is the only operation, in
 the task, in the server and when panes are put together to windows. Whole Arrow batches at a time.
 
-Threads: a ``Lifter`` belongs to one task.
+Threads: a ``PartialIngest`` belongs to one task.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows of both inputs of a join, in the task: to frames, without those that are late. The counterpart of ``row_lift``.
 
-Threads: a ``JoinLifter`` belongs to one task.
+Threads: a ``JoinIngest`` belongs to one task.
 """
 
 from __future__ import annotations

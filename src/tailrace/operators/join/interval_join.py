@@ -82,7 +82,7 @@ class JoinRows(OverStore[AppendUnalignedStore]):
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Match the rows of the winning attempts with what is kept and with each other, and keep them."""
+        """Match the rows of the committed attempts with what is kept and with each other, and keep them."""
         rows = self._arrivals(epoch, frames)
         sides, keyed = self._times.sides(rows), has_keys(rows, self._layout)
         for side in (LEFT, RIGHT):
@@ -97,7 +97,7 @@ class JoinRows(OverStore[AppendUnalignedStore]):
         single = self._left_probe(rows, np.flatnonzero(keyed & (sides == LEFT)), emitted)
         if self._unmatched is not None:
             single |= ~keyed & (sides == LEFT)
-            waiting = self._tell_hopeless(rows, single, keyed, emitted)
+            waiting = self._emit_hopeless(rows, single, keyed, emitted)
             self._unmatched.append(epoch, waiting, matched)
         self._opened = [*self._opened, (epoch, self.horizon)][-_UNDO_EPOCHS:]
         self._known.drop(self._opened[0][1])
@@ -135,7 +135,7 @@ class JoinRows(OverStore[AppendUnalignedStore]):
             single[found.source[found.at]] = False
         return single
 
-    def _tell_hopeless(self, rows: Rows, single: np.ndarray, keyed: np.ndarray, emitted: list[pa.RecordBatch]) -> Rows:
+    def _emit_hopeless(self, rows: Rows, single: np.ndarray, keyed: np.ndarray, emitted: list[pa.RecordBatch]) -> Rows:
         """Emit the left rows that can have no match any more, or never could; return the others that have none."""
         at = np.flatnonzero(single)
         left = Rows(rows.words[at], rows.heap)

@@ -139,7 +139,7 @@ class JoinSpec(SpecBase):
         return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], ansi=False)
 
     def kept_layout(self) -> RecordLayout:
-        """Of what is kept: what is sent and, where unmatched rows are told from matched ones, a number."""
+        """Of what is kept: what is sent and, where unmatched rows are distinguished from matched ones, a number."""
         types = [row.type for row in self.rows] + ([BIGINT] if self.numbered else [])
         return record_layout(self.keys, [(Merge.ROW, type_) for type_ in types], ansi=False)
 

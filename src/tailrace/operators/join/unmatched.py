@@ -5,7 +5,7 @@ Invariants
   (see ``join_times``), on the append store for aligned windows: so rows that expire are read without a look at others.
 - A match that comes later leaves a mark beside it: a row of the same key, pane and number whose side is right. Nothing
   kept is ever changed, so undo, restore and folding are those of the store.
-- Numbers tell rows of one hash apart: epoch and place in it. They are the same in both stores.
+- Numbers distinguish rows of one hash: epoch and place in it. They are the same in both stores.
 - A row leaves in the one epoch in which the watermark passes its expiry: emitted if it has no mark.
 
 Threads: one at a time.

@@ -32,7 +32,7 @@ from tailrace.state.rows.rows import Rows
 
 class WindowJoin(OverStore[AppendAlignedStore]):
     on_close: Callable[[np.ndarray, int], None] | None = None
-    """Where accesses are recorded: told the hashes of keys whose windows close, and where these start."""
+    """Where accesses are recorded: called with the hashes of keys whose windows close, and where these start."""
 
     def __init__(self, spec: JoinSpec, shards: Iterable[int], resources: Resources) -> None:
         assert spec.window is not None
@@ -51,7 +51,7 @@ class WindowJoin(OverStore[AppendAlignedStore]):
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Keep the rows of the winning attempts, but those that can never be emitted."""
+        """Keep the rows of the committed attempts, but those that can never be emitted."""
         self._store.append(epoch, [by_shard(self._kept(frame), self.spec.shards).parts() for frame in frames])
         self._arrived = sum(frame.n for frame in frames)
 

@@ -2,8 +2,8 @@
 
 Invariants
 - ``ask`` gives the table's rows for distinct keys, in their order, with a mask of those that it has. It is a pure
-  function of the table: who asks twice gets the same twice, unless the table was changed.
-- A connection that is lost is made anew, for as long as the description says; then ``TableError`` tells which table,
+  function of the table: asked twice, it gives the same twice, unless the table was changed.
+- A connection that is lost is made anew, for as long as the description says; then ``TableError`` says which table,
   what happened, and that nothing is lost. Nothing that a message holds is a secret.
 
 Threads: any; a backend has connections of its own for as many as ask at once.

@@ -153,7 +153,7 @@ def _column(values: tuple[Any, ...], field: Field) -> pa.Array:
     try:
         return pa.array(values, wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array(values)  # of the type that they have: casting tells what is wrong
+        return pa.array(values)  # of the type that they have: casting says what is wrong
 
 
 def _flat(column: Any) -> pa.Array:

@@ -58,7 +58,7 @@ class LookupJoin:
         self._keys = 0  # of the newest epoch
         self._fetched = 0  # keys that the table was asked for, when the last epoch was applied
         self._quiet = 0  # epochs since then in which it was asked for none
-        self._made: list[pa.RecordBatch] = []  # its emission
+        self._made: list[pa.RecordBatch] = []  # the epoch's output, until it is given
 
     # One epoch -------------------------------------------------------------------------------------------------------
 
@@ -162,20 +162,20 @@ class LookupJoin:
         time = int(self._times(rows.words, epoch).max(initial=MIN_MICROS))
         self._copies.hint_rows(Rows(rows.words[firsts], rows.heap), time)
 
-    def hint_keys(self, told: HintedKeys, epoch: int) -> None:
-        if self.wants_hints() and len(told):
-            times = told.times if self._time is not None else np.full(len(told), epoch, np.int64)
-            self._copies.hint_keys(told.hashes, times, told.keys)
+    def hint_keys(self, hinted: HintedKeys, epoch: int) -> None:
+        if self.wants_hints() and len(hinted):
+            times = hinted.times if self._time is not None else np.full(len(hinted), epoch, np.int64)
+            self._copies.hint_keys(hinted.hashes, times, hinted.keys)
 
     def lacking(self, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
-        # Without event times there is no telling when a key will be used: what is there stays as it is.
+        # Without event times nobody knows when a key will be used: what is there stays as it is.
         return self._copies.lacking(hashes, times if self._time is not None else None)
 
     def give_up(self) -> None:
         self._copies.give_up()
 
     def drain(self) -> None:
-        """Wait until all that was foretold is here; for tests and benches."""
+        """Wait until all prefetches have finished; for tests and benches."""
         self._copies.drain()
 
     # State: there is none --------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 Invariants
 - Files are read when the server first asks, whole, piece by piece: rows are split by hash into buckets of some ten
   megabytes, and each bucket is sorted and written as one mapped Arrow batch. So memory is bounded by a bucket, and a
-  look-up reads only the pages that hold its rows. What is mapped is cold until then.
+  look-up reads only the pages that hold its rows. What is mapped is not in memory until then.
 - A key is in the table once; a table that has one twice is refused. Rows with a null in the key are left out.
 
 Threads: any. The first one reads the files, others wait for it.

@@ -1,4 +1,4 @@
-"""What a lookup table says of keys: copies in a cache, fetched ahead where they were foretold, asked for where not.
+"""What a lookup table says of keys: copies in a cache, prefetched where hints named them, asked for where not.
 
 Invariants
 - A copy stands for what the table said of exactly its key, also that it has no row. Copies are found by the hash of the
@@ -64,7 +64,7 @@ class TableCopies:
         """Begin to fetch what the cache does not have of these keys, of which ``found`` will be asked next."""
         ids, first = np.unique(keys.words[:, HASH], return_index=True)
         times = np.full(len(ids), time, np.int64)
-        self._begun = self._foretold(ids, times, lambda at: take(keys, first[at], self._keys))
+        self._begun = self._prefetch(ids, times, lambda at: take(keys, first[at], self._keys))
 
     # Asking ----------------------------------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class TableCopies:
         """Distinct keys (words of the operator's layout, none null) will be asked for, up to this event time."""
         keys = Rows(self._key_words(keys.words), keys.heap)
         ids = np.ascontiguousarray(keys.words[:, HASH])
-        self._foretold(ids, np.full(len(ids), time, np.int64), lambda at: take(keys, at, self._keys))
+        self._prefetch(ids, np.full(len(ids), time, np.int64), lambda at: take(keys, at, self._keys))
 
     def hint_keys(self, ids: np.ndarray, times: np.ndarray, keys: pa.RecordBatch | None) -> None:
         if keys is None:
@@ -185,15 +185,15 @@ class TableCopies:
         rows = builder.finish()
         rows.words[:, HASH] = ids
         known = np.flatnonzero((rows.words[:, VALID] & self._keys.key_mask) == self._keys.key_mask)
-        self._foretold(ids[known], times[known], lambda at: take(rows, known[at], self._keys))
+        self._prefetch(ids[known], times[known], lambda at: take(rows, known[at], self._keys))
 
     def lacking(self, ids: np.ndarray, times: np.ndarray | None) -> np.ndarray:
-        """Which of these keys, by their hashes, would be fetched if they were foretold. Those that are there stay."""
+        """Which of these keys, by their hashes, would be fetched if a hint named them. Those that are there stay."""
         there = self._cache.holds(ids) if times is None else self._cache.hint(ids, times)
         needed: np.ndarray = ~(there | self._ahead.knows(ids))
         return needed
 
-    def _foretold(self, ids: np.ndarray, times: np.ndarray, keys: Callable[[np.ndarray], Rows]) -> int:
+    def _prefetch(self, ids: np.ndarray, times: np.ndarray, keys: Callable[[np.ndarray], Rows]) -> int:
         """Gives how many of them are not there yet."""
         wanted = np.flatnonzero(~self._cache.hint(ids, times))
         if len(wanted):
@@ -218,11 +218,11 @@ class TableCopies:
 
     @property
     def fetched(self) -> int:
-        """Keys that the table was asked for so far, foretold or not."""
+        """Keys that the table was asked for so far, by hints or not."""
         return self._missed + self._ahead.fetched
 
     def drain(self) -> None:
-        """Wait until all that was foretold is here; for tests and benches."""
+        """Wait until all prefetches have finished; for tests and benches."""
         self._ahead.drain()
 
     def metrics(self) -> Metrics:

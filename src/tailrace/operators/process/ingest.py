@@ -1,6 +1,6 @@
 """Rows for a user's function of rows and state, in the task: to frames, without those that are late.
 
-Threads: a ``ProcessLifter`` belongs to one task.
+Threads: a ``ProcessIngest`` belongs to one task.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Process(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
         self._now, self._forget_before = now, forget_before
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Hold the rows of the winning attempts until ``advance``."""
+        """Hold the rows of the committed attempts until ``advance``."""
         self._store.open(epoch)
         self._frames = frames
 

@@ -89,7 +89,7 @@ def sample(rows: Rows, layout: RecordLayout, counts: IngestCounts, kept: int = 1
     """Learn, from a task's first rows, how many would be left if ``kept`` of each key were; it decides the next epochs.
 
     Of very many rows some keys are looked at, with all their rows, so that the share is right; all keys as long as that
-    is quick: where few keys have half of the rows, a choice of keys tells little.
+    is quick: where few keys have half of the rows, a choice of keys says little.
     """
     if counts.sampled_rows or not len(rows):
         return

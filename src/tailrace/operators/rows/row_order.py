@@ -1,6 +1,6 @@
 """Rows in the order of several columns: how values compare, and a sort that looks only at what it needs. Pure.
 
-Most rows are told apart by their first columns, event times and numbers. So whole numbers are packed into 64-bit keys
+Most rows differ in their first columns, event times and numbers. So whole numbers are packed into 64-bit keys
 as far as they fit and sorted by counting; only rows that are still equal are looked at again, by the next columns. A
 text is compared only where all before it is equal, and need not be there before (``LateColumn``).
 """
@@ -89,7 +89,7 @@ def ranks_with_null(array: pa.Array) -> np.ndarray:
 
 
 def sort_ranks(array: pa.Array) -> np.ndarray:
-    """Numbers that order and tell apart values (none is null) as Spark does: NaN is the largest, -0.0 is 0.0.
+    """Numbers that order and distinguish values (none is null) as Spark does: NaN is the largest, -0.0 is 0.0.
 
     None of them is the least of all numbers: there is one before each, and each has a negative.
     """

@@ -51,7 +51,7 @@ class SessionAggregate(HintedRecords, OpenSessions):
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Merge the frames of the winning attempts, in partition order."""
+        """Merge the frames of the committed attempts, in partition order."""
         try:
             self.merge(epoch, [frame.parts() for frame in frames])
         except SumOverflowError as error:
@@ -72,7 +72,7 @@ class SessionAggregate(HintedRecords, OpenSessions):
             raise overflow(self.spec, epoch, error, self.spec.sums) from error
         return emitted
 
-    # Emission --------------------------------------------------------------------------------------------------------
+    # Output ----------------------------------------------------------------------------------------------------------
 
     def _finish(self, found: Iterable[Sessions]) -> list[pa.RecordBatch]:
         rows = concat_rows([self._merged(sessions) for sessions in found if len(sessions)], self._layout)

@@ -55,7 +55,7 @@ class SessionRows(ListOperator):
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Keep the rows of the winning attempts."""
+        """Keep the rows of the committed attempts."""
         triggers = [frame.rows[:, self._time_word] + self._gap for frame in frames]
         self._store.append(epoch, [frame.parts() for frame in frames], triggers)
         self._open.merge(epoch, [(self._records(Rows(frame.rows, frame.heap)), frame.bounds) for frame in frames])
@@ -98,7 +98,7 @@ class SessionRows(ListOperator):
         records = concat_rows([sessions.table.copy(sessions.rows) for sessions in found], self._index_layout)
         return lists_of(records, self._index_layout, self._layout)
 
-    # Emission --------------------------------------------------------------------------------------------------------
+    # Output ----------------------------------------------------------------------------------------------------------
 
     def _read(self, epoch: int, found: Sequence[Sessions], *, remove: bool) -> Iterator[pa.RecordBatch]:
         """The output rows of these sessions, of all shards together: one look at the lists serves many of them."""

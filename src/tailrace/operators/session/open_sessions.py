@@ -8,7 +8,7 @@ Invariants
 - One record for each key and pane, panes as wide as the gap. So a record is of one session only, rows may come in any
   order, and sessions that a row joins need no change: see ``state.session_kernels``.
 - A session ends with its newest record. Each record has one deadline set, at or before its own last time and gap, which
-  tells the pane; when the watermark passes that, the record is looked at: gone, or of a session that goes on in the
+  gives the pane; when the watermark passes that, the record is looked at: gone, or of a session that goes on in the
   next pane: nothing to do; touched since: looked at later; else its session has ended. So closing costs what was
   touched and what ends, never what is open.
 - Deadlines are no state: they are made anew from the records, and undoing gives back those that were taken.

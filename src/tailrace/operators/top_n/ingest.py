@@ -2,7 +2,7 @@
 
 Where groups are forgotten by event time, the latest row of each is sent too, the best or not: it keeps its group.
 
-Threads: a ``TopNLifter`` belongs to one task.
+Threads: a ``TopNIngest`` belongs to one task.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ WORD, BIT, KIND, SIGN = 0, 1, 2, 3
 
 @inlined
 def compare_rows(words, heap, a, b, order):
-    """Below 0 where row ``a`` is better, 0 where no value tells them apart."""
+    """Below 0 where row ``a`` is better, 0 where no value distinguishes them."""
     for t in range(order.shape[0]):
         there, other = words[a, VALID] >> order[t, BIT] & 1, words[b, VALID] >> order[t, BIT] & 1
         if there != other:
@@ -41,7 +41,7 @@ def best_rows(words, heap, numbers, order, starts, counts, best):
     """Keep, for each group, as many of its rows as it has room for, the best first.
 
     ``numbers``: of each row its group. The room of group ``g`` is ``best[starts[g]:starts[g + 1]]``; ``counts`` are 0.
-    Of two rows that no value tells apart the first stays before the other.
+    Of two rows that no value distinguishes the first stays before the other.
     """
     for i in range(words.shape[0]):
         group = numbers[i]

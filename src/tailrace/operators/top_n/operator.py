@@ -77,7 +77,7 @@ class TopN(WindowAggregate):
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Put the rows of the winning attempts where they belong among the best."""
+        """Put the rows of the committed attempts where they belong among the best."""
         self._store.open(epoch)
         changed = []
         for ranked in map(self._ranked, self._gathered(frames)):
@@ -127,7 +127,7 @@ class TopN(WindowAggregate):
         found = probes.current(self._store, Rows(wanted[order], rows.heap), bounds, keep=False)
         return found, order[found.numbers]
 
-    # Emission --------------------------------------------------------------------------------------------------------
+    # Output ----------------------------------------------------------------------------------------------------------
 
     def _finish(self, rows: Rows) -> list[pa.RecordBatch]:
         """Records whose pane is their window's start."""

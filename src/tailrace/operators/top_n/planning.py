@@ -105,7 +105,7 @@ def _check_width(width: int) -> None:
 
 
 def _kept_rows(stream: Ranking, *, timed: bool) -> tuple[Field, ...]:
-    """What is shown, what rows are ordered by, and the event time, which tells ties apart."""
+    """What is shown, what rows are ordered by, and the event time, which breaks ties."""
     rows = dict.fromkeys([*stream.columns, *(stream.field(column) for column, _ in stream.order)])
     if stream.time_column is not None and stream.time_column not in stream.keys and timed:
         rows[stream.time_column] = None

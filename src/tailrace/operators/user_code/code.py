@@ -1,4 +1,4 @@
-"""A user's function: loaded from the text that the plan makes of it, and called so that what it raises is told.
+"""A user's function: loaded from the text that the plan makes of it, and called so that the user sees what it raises.
 
 It comes with a server's configuration, from the process that started the server, or with Spark's own task, and from
 nobody else.

@@ -126,7 +126,7 @@ class UserFunction:
 
 
 def _sorted_by(rows: Spread, place: KeyWords | AccumulatorWords) -> pa.Array | LateColumn:
-    """Strings are made only where rows must be told apart by them."""
+    """Strings are made only where nothing else distinguishes rows."""
     if place.kind is Kind.BYTES:
         return LateColumn(lambda numbers: rows.column(place, numbers))
     return rows.column(place)

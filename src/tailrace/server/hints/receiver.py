@@ -17,7 +17,7 @@ import pyarrow as pa
 from tailrace.errors import FencedError
 from tailrace.ids import Attempt
 from tailrace.operators.base import HintedKeys
-from tailrace.operators.ingest.hint_extractor import told
+from tailrace.operators.ingest.hint_extractor import hinted_keys
 from tailrace.server.hints.slack import STAGING_POINT, Sample, SlackMeter
 from tailrace.server.transport.hint_message import HintMessage
 from tailrace.server.transport.stage_messages import StageKey
@@ -49,7 +49,7 @@ class HintReceiver:
             return b""
         answer = b""
         if batch is not None and message.operator in self._keys:
-            heard = told(batch, message.time, self._keys[message.operator])
+            heard = hinted_keys(batch, message.time, self._keys[message.operator])
             if message.asks:
                 answer = np.packbits(operators.lacking(message.operator, heard.hashes, heard.times)).tobytes()
             else:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.dedup.ingest import DedupIngest
 from tailrace.operators.dedup.spec import DeduplicateSpec
-from tailrace.operators.ingest.hint_extractor import HASH_COLUMN, HintExtractor, hash_columns, told
+from tailrace.operators.ingest.hint_extractor import HASH_COLUMN, HintExtractor, hash_columns, hinted_keys
 from tailrace.operators.ingest.hint_spec import HintSpec
 from tailrace.operators.windows.panes import Panes
 from tailrace.state.cache.frequency_sketch import SketchSize
@@ -58,7 +58,7 @@ def test_every_key_once_with_its_time_to_its_owner(
         if hints is None:
             assert not wanted
             continue
-        received = told(hints.batch, hints.time, KEYS)
+        received = hinted_keys(hints.batch, hints.time, KEYS)
         sent, moments, keys = received.hashes, received.times, received.keys
         assert received.panes is None
         assert len(sent) == len(hints) == len(set(sent.tolist())) and set(sent.tolist()) == wanted
@@ -88,7 +88,7 @@ def test_every_pane_that_a_key_has_rows_in(
         }
         sent: list[tuple[int, int]] = []
         if hints is not None:
-            received = told(hints.batch, hints.time, KEYS)
+            received = hinted_keys(hints.batch, hints.time, KEYS)
             assert received.panes is not None and received.keys is None
             sent = list(zip(received.hashes.tolist(), received.panes.tolist(), strict=True))
         assert len(sent) == len(set(sent)) and set(sent) == wanted
@@ -108,7 +108,7 @@ def test_hot_keys_send_none_and_cool_down() -> None:
     assert hints is not None and len(hints) == 51, "at first nothing is known to be hot"
     (hints,) = extractor.hints(hot, 4, [(0, SHARDS)])
     assert hints is not None
-    received = told(hints.batch, hints.time, KEYS)
+    received = hinted_keys(hints.batch, hints.time, KEYS)
     assert set(received.times.tolist()) == {4}, "without an event time the epoch stands for it"
     assert hash_columns(KEYS, hot)[0] not in received.hashes.tolist() and len(hints) == 50
     extractor.hints(_columns([(number, "c", 0) for number in range(20_000)]), 5, [(0, SHARDS)])

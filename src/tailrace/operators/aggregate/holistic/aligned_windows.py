@@ -57,7 +57,7 @@ class WindowRows(OverStore[AppendAlignedStore]):
         self._function = None if spec.function is None else UserFunction(spec)
         super().__init__(pane_store(self._layout, shards, spec.shards, resources))
         self._count = 0  # of the newest epoch's rows
-        self._appended = _NOTHING  # in update mode, (pane, what tells windows of keys apart) of these rows
+        self._appended = _NOTHING  # in update mode, (pane, what distinguishes windows of keys) of these rows
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
@@ -76,7 +76,7 @@ class WindowRows(OverStore[AppendAlignedStore]):
             self._appended = np.concatenate(words) if words else _NOTHING
 
     def _group_marks(self, words: np.ndarray) -> np.ndarray:
-        """A number that tells keys of one pane apart, but for collisions; of a user's windows, also these.
+        """A number that distinguishes keys of one pane, but for collisions; of a user's windows, also these.
 
         With which keys are null: Spark's hash skips nulls, so that ``(1, null)`` and ``(null, 1)`` have the same.
         """
@@ -140,7 +140,7 @@ class WindowRows(OverStore[AppendAlignedStore]):
         return self._function.table(spread(piece.sources, self._layout))
 
     def _appended_in(self, start: int) -> np.ndarray:
-        """What tells the keys apart whose window at ``start`` the newest epoch changed."""
+        """What distinguishes the keys whose window at ``start`` the newest epoch changed."""
         panes = self._appended[:, 0]
         inside = (panes >= start) & (panes < start + self._window.size)
         return np.unique(self._appended[inside, 1])

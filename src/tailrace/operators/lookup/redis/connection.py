@@ -46,7 +46,7 @@ class RedisConnection:
             if address.tls:
                 self._line = ssl.create_default_context().wrap_socket(self._line, server_hostname=address.host)
         except OSError as error:
-            raise ConnectionLost(_told(error)) from None
+            raise ConnectionLost(_text(error)) from None
         try:
             self._log_in()
         except BaseException:
@@ -98,7 +98,7 @@ class RedisConnection:
             for part in parts:
                 self._line.sendall(part)
         except OSError as error:
-            raise ConnectionLost(_told(error)) from None
+            raise ConnectionLost(_text(error)) from None
 
     def _receive(self, replies: int, strings: int) -> tuple[np.ndarray, np.ndarray]:
         starts, lengths = np.zeros(strings, np.int64), np.zeros(strings, np.int64)
@@ -112,7 +112,7 @@ class RedisConnection:
             try:
                 got = self._line.recv_into(self._buffer[end:].data)
             except OSError as error:
-                raise ConnectionLost(_told(error)) from None
+                raise ConnectionLost(_text(error)) from None
             if not got:
                 raise ConnectionLost("the server has closed the connection")
             end += got
@@ -139,7 +139,7 @@ class RedisConnection:
         raise TableError(f"{where} refused: {said}.{advice} {NOTHING_LOST}")
 
 
-def _told(error: OSError) -> str:
+def _text(error: OSError) -> str:
     return "no answer in time" if isinstance(error, TimeoutError) else (error.strerror or str(error))
 
 

@@ -24,7 +24,7 @@ class RedisTable:
     def __init__(self, spec: LookupSpec, options: dict[str, Any], folder: str = "") -> None:
         self._spec = spec
         self._hash = options["layout"] == "hash" or (options["layout"] is None and len(spec.fields) > 1)
-        # Where nothing is wanted, one field tells whether there is a row.
+        # Where nothing is wanted, one field says whether there is a row.
         self._fields = [value.name for value in spec.values] or [spec.fields[0]]
         self._prefix, self._separator = options["prefix"].encode(), options["separator"].encode()
         names = ("host", "port", "database", "tls", "timeout_s", "user", "password")
