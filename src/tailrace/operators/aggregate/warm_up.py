@@ -18,9 +18,8 @@ from tailrace.operators.resources import Resources
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, Merge
+from tailrace.state.read_modify_write.warm_up import warm_up_spilled_records
 from tailrace.state.rows.rows import Rows
-from tailrace.state.segments.point_reads import warm_up_point_rows
-from tailrace.state.segments.segment import warm_up_fingerprints
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field
 
 _ROWS = 300
@@ -69,8 +68,7 @@ def warm_up_aggregate() -> None:
         spec = _spec(emit_changed)
         frame = PartialIngest(spec, MIN_MICROS, True, types).frame([batch])
         frame.checksum()
-        warm_up_point_rows(spec.layout())
-        warm_up_fingerprints()
+        warm_up_spilled_records(spec.layout())
         first, _ = split(frame, spec.layout(), [(0, 1), (1, 2)])
         with temporary_folder() as folder:
             # Without any memory, so that records go to disk and come back.

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.closing import closed_records, fingerprint_ranges
+from tailrace.operators.aggregate.closing import closed_records
 from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
@@ -34,10 +34,10 @@ from tailrace.operators.user_code.windows import KnownWindows
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, VALID
+from tailrace.state.read_modify_write.scan import scan_keys
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.compaction import compact_records
-from tailrace.state.segments.segment import fingerprints_of
 
 _LOOKUPS_MAX = 1 << 20
 """Panes looked up at once when changed windows are put together: bounds the memory for it."""
@@ -170,31 +170,24 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
             yield rows
 
     def _closed_partials(self, window: TimeWindowSpec, late_before: int, watermark: int) -> Iterator[Rows]:
-        spilled = self._store.spilled
-        for shard, table in self._store.tables():
-            panes = table.panes(watermark)
-            if not len(panes) and not spilled:
-                continue
-            at, windows = window.holding(panes[:, 0], late_before, watermark)
-            chosen = panes[at]
-            rows, windows = table.rows_of(chosen), np.repeat(windows, chosen[:, 2])
-            spilled_panes = spilled.panes(shard, self._store.horizon, watermark) if spilled else panes[:0, 0]
-            spilled_panes = spilled_panes[np.unique(window.holding(spilled_panes, late_before, watermark)[0])]
-            if not len(spilled_panes):
+        if self._store.in_memory:
+            for _, table in self._store.tables():
+                panes = table.panes(watermark)
+                at, windows = window.holding(panes[:, 0], late_before, watermark)
+                rows = table.rows_of(panes[at])
                 if len(rows):
-                    yield table.copy(rows, windows)
-                continue
-            fingerprints = fingerprints_of(table.word(rows, HASH))
-            size = spilled.bytes_of(shard, spilled_panes) * -(-window.size // window.slide)
-            for first, end in fingerprint_ranges(size):
-                here = (fingerprints >= first) & (fingerprints < end)
-                hot = table.copy(rows[here], windows[here])
-                from_disk = spilled.rows_of(shard, spilled_panes, first, end)
-                starts = from_disk.words[:, PANE].copy()
-                again, spilled_windows = window.holding(starts, late_before, watermark)
-                words = from_disk.words[again]
-                words[:, PANE] = spilled_windows
-                yield self._by_pane([hot, Rows(words, from_disk.heap)], [table.pane_starts(rows[here]), starts[again]])
+                    yield table.copy(rows, np.repeat(windows, panes[at, 2]))
+            return
+
+        def chosen(panes: np.ndarray) -> np.ndarray:
+            return np.unique(window.holding(panes, late_before, watermark)[0])
+
+        for records in scan_keys(self._store, chosen, watermark, copies=-(-window.size // window.slide)):
+            starts = records.words[:, PANE].copy()
+            at, windows = window.holding(starts, late_before, watermark)
+            words = records.words[at]
+            words[:, PANE] = windows
+            yield self._by_pane([Rows(words, records.heap)], [starts[at]])
 
     def _merged(self, pieces: Iterable[Rows]) -> list[pa.RecordBatch]:
         """Panes put together to windows: partials whose pane is now their window's start, merged once more.

@@ -47,8 +47,6 @@ from tailrace.state.segments.writer import DiskWriter, MemoryWriter
 from tailrace.state.tiers import newest_to_merge
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
-PIECE_BYTES = 8 << 20
-
 
 @dataclass
 class _Taken:

@@ -19,17 +19,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.aggregate.closing import fingerprint_ranges
 from tailrace.operators.aggregate.finish import window_struct
 from tailrace.operators.aggregate.holistic.unaligned_windows import WindowLists
 from tailrace.operators.ingest.frame import Frame, shard_order
 from tailrace.operators.rows.row_index import pieces
 from tailrace.state.layout import HASH, PANE
 from tailrace.state.read_modify_write import probes
+from tailrace.state.read_modify_write.scan import scan_keys
 from tailrace.state.rows.arrange import row_numbers
 from tailrace.state.rows.groups import group_by_key
 from tailrace.state.rows.rows import Rows, concat_rows
-from tailrace.state.segments.segment import fingerprints_of
 
 _FOREVER = 2**63 - 1
 _RECORDS_MAX = 1 << 18
@@ -107,25 +106,19 @@ class SlidingLists(WindowLists):
 
     def _records(self, ends_after: int, ends_by: int, starts: np.ndarray | None) -> Iterator[Rows]:
         """Records of lists in such windows, in pieces that hold all of their keys: in memory and on disk."""
-        store, spilled = self._index.store, self._index.store.spilled
+        store = self._index.store
         held: list[Rows] = []
         count = 0
-        for shard, table in store.tables():
-            panes = table.panes(_FOREVER)
-            panes = panes[np.unique(self._windows_with(panes[:, 0], ends_after, ends_by, starts)[0])]
-            rows = table.rows_of(panes)
-            fingerprints = fingerprints_of(table.word(rows, HASH))
-            disk = spilled.panes(shard, store.horizon, _FOREVER) if spilled else panes[:0, 0]
-            disk = disk[np.unique(self._windows_with(disk, ends_after, ends_by, starts)[0])]
-            for first, end in fingerprint_ranges(spilled.bytes_of(shard, disk) if len(disk) else 0):
-                parts = [table.copy(rows[(fingerprints >= first) & (fingerprints < end)])]
-                if len(disk):
-                    parts.append(spilled.rows_of(shard, disk, first, end))
-                held += [part for part in parts if len(part)]
-                count += sum(map(len, parts))
-                if count >= _RECORDS_MAX:
-                    yield concat_rows(held, store.layout)
-                    held, count = [], 0
+
+        def chosen(panes: np.ndarray) -> np.ndarray:
+            return np.unique(self._windows_with(panes, ends_after, ends_by, starts)[0])
+
+        for rows in scan_keys(store, chosen):
+            held.append(rows)
+            count += len(rows)
+            if count >= _RECORDS_MAX:
+                yield concat_rows(held, store.layout)
+                held, count = [], 0
         if held:
             yield concat_rows(held, store.layout)
 

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.operators.aggregate.closing import closed_records, records_in
+from tailrace.operators.aggregate.closing import closed_records
 from tailrace.operators.aggregate.finish import window_column
 from tailrace.operators.aggregate.holistic.list_operator import INDEX_SHARE, ListOperator
 from tailrace.operators.aggregate.spec import AggregateSpec
@@ -31,6 +31,7 @@ from tailrace.operators.rows.row_index import RowCounts, pieces
 from tailrace.operators.user_code.windows import KnownWindows, Trigger
 from tailrace.state.append import list_sections
 from tailrace.state.layout import HASH, PANE
+from tailrace.state.read_modify_write.scan import scan_panes
 from tailrace.state.rows.rows import Rows, concat_rows
 
 
@@ -111,7 +112,7 @@ class WindowLists(ListOperator):
         if not changed:
             return
         wanted = np.unique(np.concatenate(changed), axis=0)
-        for records in records_in(self._index.store, lambda panes: np.flatnonzero(np.isin(panes, wanted[:, 0]))):
+        for records in scan_panes(self._index.store, lambda panes: np.flatnonzero(np.isin(panes, wanted[:, 0]))):
             _, numbers = np.unique(np.concatenate([wanted, self._windows_of(records)]), axis=0, return_inverse=True)
             numbers = numbers.reshape(-1)
             chosen = np.isin(numbers[len(wanted) :], numbers[: len(wanted)])

@@ -1,0 +1,92 @@
+"""Scans of a read-modify-write store by pane: records in memory and spilled ones, in pieces of bounded memory.
+
+Callers name panes and get copies of records; where a record lies in the store is not theirs to know. Reads by key are
+in ``probes``.
+
+Invariants
+- A record is in exactly one piece. A scan sees the store as it is when a piece is made: nobody changes it meanwhile.
+- Pieces of spilled records take about ``PIECE_BYTES``; records in memory are copied on top of that, as a whole by
+  ``scan_panes`` and in the share of the piece's keys by ``scan_keys``.
+
+Threads: one scan at a time, and none beside a call that changes the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tailrace.state.hash_table.table import Table
+from tailrace.state.layout import HASH
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.rows import Rows, concat_rows
+from tailrace.state.segments.segment import FINGERPRINTS, fingerprints_of
+
+PIECE_BYTES = 8 << 20
+_FOREVER = 2**63 - 1
+
+Choose = Callable[[np.ndarray], np.ndarray]
+"""Of the starts of panes, ascending, the positions of those to read."""
+
+
+def scan_panes(store: ReadModifyWriteStore, chosen: Choose, below: int = _FOREVER) -> Iterator[Rows]:
+    """The records of the chosen panes that start before ``below``: those in memory, then spilled ones in pieces."""
+    parts: list[tuple[Table, np.ndarray]] = []
+    for _, table in store.tables():
+        rows = _rows_in(table, chosen, below)
+        if len(rows):
+            parts.append((table, rows))
+    yield store.gather(parts)
+    held: list[Rows] = []
+    size = 0
+    for shard, _ in store.tables() if store.spilled else ():
+        panes = _spilled_panes(store, shard, chosen, below)
+        for first, end in fingerprint_ranges(store.spilled.bytes_of(shard, panes)):
+            held.append(store.spilled.rows_of(shard, panes, first, end))
+            size += held[-1].words.nbytes + held[-1].heap.nbytes
+            if size >= PIECE_BYTES:
+                yield concat_rows(held, store.layout)
+                held, size = [], 0
+    if held:
+        yield concat_rows(held, store.layout)
+
+
+def scan_keys(store: ReadModifyWriteStore, chosen: Choose, below: int = _FOREVER, *, copies: int = 1) -> Iterator[Rows]:
+    """As ``scan_panes``, in pieces that hold all records of their keys, shard by shard; none is empty.
+
+    ``copies``: how often the caller will repeat each record, so that its pieces stay small.
+    """
+    for shard, table in store.tables():
+        rows = _rows_in(table, chosen, below)
+        panes = _spilled_panes(store, shard, chosen, below) if store.spilled else _NO_PANES
+        if not len(panes):
+            if len(rows):
+                yield table.copy(rows)
+            continue
+        fingerprints = fingerprints_of(table.word(rows, HASH))
+        for first, end in fingerprint_ranges(store.spilled.bytes_of(shard, panes) * copies):
+            in_memory = table.copy(rows[(fingerprints >= first) & (fingerprints < end)])
+            both = concat_rows([in_memory, store.spilled.rows_of(shard, panes, first, end)], store.layout)
+            if len(both):
+                yield both
+
+
+_NO_PANES = np.empty(0, np.int64)
+
+
+def _rows_in(table: Table, chosen: Choose, below: int) -> np.ndarray:
+    panes = table.panes(below)
+    return table.rows_of(panes[chosen(panes[:, 0])] if len(panes) else panes)
+
+
+def _spilled_panes(store: ReadModifyWriteStore, shard: int, chosen: Choose, below: int) -> np.ndarray:
+    panes = store.spilled.panes(shard, store.horizon, below)
+    return panes[chosen(panes)]
+
+
+def fingerprint_ranges(bytes_: int) -> Iterator[tuple[int, int]]:
+    """Ranges of fingerprints that cut so many bytes to pieces."""
+    step = -(-FINGERPRINTS // max(1, -(-bytes_ // PIECE_BYTES)))
+    for first in range(0, FINGERPRINTS, step):
+        yield first, first + step
