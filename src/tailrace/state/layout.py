@@ -123,7 +123,7 @@ class RecordLayout:
 
     @property
     def of_keys(self) -> RecordLayout:
-        """Of the same keys, without accumulators: they come first, so their places are the same."""
+        """Of the same keys, without accumulators: they come first, so their words and bits are the same."""
         words = self.accumulators[0].word if self.accumulators else self.words
         strings = self.bytes_words[self.bytes_words[:, 0] < words]
         return replace(

@@ -1,7 +1,7 @@
-"""What stores tell of themselves: counts by name, which add up over stores and servers.
+"""Metrics of stores: counts by name, which add up over stores and servers.
 
-All are since the store was made, but those that say how much there is now. The names are those of users' progress
-reports (docs/reference/progress.md).
+They count from when the store was made, except those that say how much there is now. The names are those of the
+progress reports of queries (docs/reference/progress.md).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BYTES_READ, BYTES_WRITTEN = "bytesRead", "bytesWritten"
 
 
 def added(*parts: Metrics) -> Metrics:
-    """Of several stores together: sums, and of percentiles the largest.
+    """The metrics of several stores together: sums, and the largest of percentiles.
 
     >>> added({"segments": 1}, {"segments": 2, "compactions": 1})
     {'segments': 3, 'compactions': 1}

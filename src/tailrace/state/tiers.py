@@ -1,6 +1,6 @@
 """Which runs are merged: a pure rule over their sizes.
 
-The newest eight or more become one as soon as the largest of them is at most a quarter of all. So each rewriting puts a
+The newest eight or more become one as soon as the largest of them is at most a quarter of all. So each merge puts a
 row into a run at least four times as large: it is rewritten logarithmically often, and the number of runs stays
 logarithmic. Only neighbours are merged, which keeps the order of arrival.
 """

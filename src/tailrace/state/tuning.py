@@ -9,13 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class SpillTuning:
-    """How records come back from disk, and who leaves memory.
+    """How spilled records are read, and which records are evicted.
 
-    ``policy``: of ``cache.policies``. ``prefetch``: ``on`` fetches what hints foretell; ``async-io`` fetches when rows
-    are applied, and applies those that need nothing meanwhile; ``off`` waits. ``reads``: ``mapped`` files go through
-    the page cache, ``direct`` ones around it. ``hint_worth_s``:
-    reading ahead begins where reading a record takes at least so long. ``pause`` is called now and then by whoever is
-    at something long, so that hints need not wait for its end.
+    ``policy``: of ``cache.policies``. ``prefetch``: ``on`` fetches the records that hints name; ``async-io`` fetches
+    when rows are applied, and applies those that need no read meanwhile; ``off`` waits. ``reads``: ``mapped`` files go
+    through the page cache, ``direct`` ones around it. ``hint_worth_s``: hints are of use where a read takes at
+    least so long. Long steps, such as a compaction, call ``pause`` now and then, so that hints need not wait for them.
     """
 
     policy: str = "timestamp"

@@ -2,8 +2,9 @@
 
 Invariants
 - Every epoch's rows are one run (see ``pane_runs``); undoing the epoch drops it. Runs of epochs that cannot be undone
-  are merged in tiers. All rows of a pane that lie in segments are older than those in memory, because a pane leaves
-  memory whole; segments and runs are kept oldest first. So rows of one key and pane come back in order of arrival.
+  are merged in tiers. All rows of a pane that lie in segments are older than those in memory, because all rows of a
+  pane are written together; segments and runs are kept oldest first. So rows of one key and pane come back in order of
+  arrival.
 - Rows before the horizon are never seen again. They go when no epoch can be undone that saw them, run by run and
   segment by segment: there is no compaction.
 - Memory: runs that cannot be undone take at most ``memory_bytes``; beyond, the latest panes go to disk, since they are
@@ -126,7 +127,7 @@ class AppendAlignedStore:
             raise ValueError(f"epoch {epoch} is already applied; undo it first")
         while len(self._epochs) >= self._undo_epochs:
             self._forget_oldest()
-        self._settle()
+        self._maintain()
         self._epochs.append(_Epoch(epoch, run_of_frames([], self.layout), self.horizon))
 
     def expire(self, horizon: int) -> None:
@@ -147,15 +148,15 @@ class AppendAlignedStore:
         """Epochs up to ``epoch`` will never be undone."""
         while self._epochs and self._epochs[0].number <= epoch:
             self._forget_oldest()
-        self._settle()
+        self._maintain()
 
     def _forget_oldest(self) -> None:
         run = self._epochs.pop(0).run
         if len(run.cells):
             self._runs.append(run)
 
-    def _settle(self) -> None:
-        """Drop what nobody can see again, merge what has become many, write what has become too much."""
+    def _maintain(self) -> None:
+        """Drop cells below the floor, merge runs that have become many, write panes where memory is full."""
         floor = self._epochs[0].horizon_before if self._epochs else self.horizon
         for runs in (self._runs, self._segments):
             for run in runs:
@@ -177,7 +178,7 @@ class AppendAlignedStore:
         sizes = np.concatenate([run.cells.row_bytes(self.layout) + 40 for run in self._runs])
         starts, at = np.unique(panes, return_inverse=True)
         kept = np.cumsum(np.bincount(at.reshape(-1), weights=sizes))
-        # Room that dropped cells still take is given back by rewriting all, so that what is left is what is counted.
+        # Merging all remaining runs gives back the room of dropped cells, so that the memory is what is counted.
         first_out = int(np.searchsorted(kept, self._memory_bytes // 2, side="right"))
         stay, go = [], []
         for run in self._runs:
@@ -200,7 +201,7 @@ class AppendAlignedStore:
         return panes[(panes >= self.horizon) & (panes < below)]
 
     def read(self, first_pane: int, end_pane: int, piece_bytes: int = PIECE_BYTES) -> Iterator[Rows]:
-        """All rows with ``first_pane <= PANE < end_pane``, in pieces of about ``piece_bytes`` that hold whole keys.
+        """All rows with ``first_pane <= PANE < end_pane``, in pieces of about ``piece_bytes`` with all rows of a key.
 
         Pieces, and rows in a piece, are sorted by (shard, hash); rows of a key lie together, pane by pane, and inside a
         pane in order of arrival. Only a key that is larger than a piece makes a piece larger. The rows are those of
@@ -214,7 +215,7 @@ class AppendAlignedStore:
     def read_made(
         self, first_pane: int, end_pane: int, make: Callable[[Piece], Made], piece_bytes: int = PIECE_BYTES
     ) -> Iterator[Made]:
-        """As ``read``, for who wants something else of the rows than a copy by key: what ``make`` makes of each piece.
+        """As ``read``, for callers that need something else than a copy by key: the results of ``make`` for each piece.
 
         It may be called in another thread, and what it returns must not need the piece's rows any more.
         """
@@ -268,14 +269,14 @@ class AppendAlignedStore:
         if len(run.cells):
             self._runs.append(run)
         self.horizon = max(self.horizon, horizon)
-        self._settle()
+        self._maintain()
 
     def drop_shard(self, shard: int) -> None:
-        """Its rows are gone, for good and in every epoch. Their room is given back when their run is rewritten."""
+        """Its rows are gone, for good and in every epoch. Their room is given back when their run is merged."""
         self._shards.remove(shard)
         for run in self._all():
             run.drop(run.cells.shards == shard)
-        self._settle()
+        self._maintain()
 
     def close(self) -> None:
         """Nothing is left, on disk neither."""
@@ -287,13 +288,13 @@ class AppendAlignedStore:
 
 
 def live_rows(batch: pa.RecordBatch, horizon: int) -> pa.RecordBatch:
-    """The rows of a section that the horizon leaves."""
+    """The rows of a section that have not expired."""
     panes = columns.fixed_words(batch.column("__pane"), BIGINT, None)
     return batch if not len(panes) or panes.min() >= horizon else batch.filter(pa.array(panes >= horizon))
 
 
 def compact_sections(layout: RecordLayout, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:
-    """One section that stands for several (oldest first): all their rows that the horizon leaves, in order."""
+    """One section that stands for several (oldest first): all their rows that have not expired, in order."""
     live = [live_rows(batch, horizon) for batch in batches]
     table = pa.Table.from_batches(live, sections.section_schema(layout)).combine_chunks()
     return next(iter(table.to_batches()), sections.to_section(no_rows(layout), layout))

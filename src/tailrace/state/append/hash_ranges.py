@@ -1,4 +1,4 @@
-"""Rows of one shard in ranges of hashes: how a shard that is too large for one piece is cut, whole keys together.
+"""Rows of one shard in ranges of hashes: a shard that is too large for one piece is cut, all rows of a key together.
 
 A hash range is a pair (first, last), both included, of hashes as unsigned numbers (the sign bit turned), so that ranges
 ascend as signed hashes do. Ranges are found by counting bytes in at most 1024 buckets of equal width, and again inside

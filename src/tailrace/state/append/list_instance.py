@@ -2,13 +2,14 @@
 
 Invariants
 - Rows of a list lie, oldest first, in segments, in runs, in the runs of open epochs: each of these in order of age. So
-  reading sources in this order gives the rows in order of arrival. Memory is written out whole, which keeps it so.
-- The buffer holds copies of whole lists as they lie on disk, never a part of one. A list leaves it when rows arrive for
-  it or are written to disk for it, and when it is removed; a scan of the index builds it anew.
+  reading sources in this order gives the rows in order of arrival. All runs are written out together, which keeps it
+  so.
+- The buffer holds copies of complete lists as they lie on disk, never a part of one. A list is dropped from it when
+  rows arrive for it or are written to disk for it, and when it is removed; a scan of the index builds the buffer anew.
 - A scan happens when a wanted list may lie on disk and is not in the buffer, or when the buffer has hardly more left
-  than was just taken from it: then it is filled before the next read, which is likely to want as much. A scan compacts
-  first, where that is due, so that one look at the index serves both.
-- What cannot hold a wanted list, by its panes, is not looked at: old lists are asked for, and memory holds new ones.
+  than was just taken from it: then it is filled before the next read, which probably needs as much. A scan compacts
+  first, where that is due, so that one pass over the index serves both.
+- Runs that cannot hold a wanted list, by their panes, are skipped: old lists are read, and memory holds new ones.
 
 Threads: one at a time; instances share nothing.
 """
@@ -149,14 +150,14 @@ class ListInstance:
         """The oldest epoch will not be undone."""
         self._runs.append(self._open.pop(0))
         for run in self._all():
-            run.settle(slot)
+            run.confirm(slot)
 
     def add(self, run: ListRun) -> None:
         """Rows that belong to no epoch, of lists that have no others."""
         self._runs.append(run)
 
-    def settle(self) -> None:
-        """Drop what nobody can see again, merge what has become many, write what has become too much."""
+    def maintain(self) -> None:
+        """Drop runs below the floor, merge runs that have become many, write them where memory is full."""
         with self._spending("write_cpu_s"):
             for runs in (self._runs, self._segments):
                 for run in runs:
@@ -186,9 +187,9 @@ class ListInstance:
         self._runs = []
         count = newest_to_merge([segment.disk_bytes for segment in self._segments])
         if count:
-            foretold = self._buffer is not None
-            self._rewrite(count)
-            if foretold:
+            had_buffer = self._buffer is not None
+            self._compact(count)
+            if had_buffer:
                 self._read_ahead(_NO_KEYS)
 
     def _write(self, runs: Sequence[ListRun], others: Sequence[ListRun]) -> None:
@@ -198,7 +199,7 @@ class ListInstance:
             self.stats.bytes_written += fresh.disk_bytes
         self._segments = [*others, *([] if fresh is None else [fresh])]
 
-    def _rewrite(self, count: int) -> None:
+    def _compact(self, count: int) -> None:
         """The newest segments become one. Where the disk has no room for that, they stay as they are until later."""
         with self._spending("compaction_cpu_s"):
             old = self._segments[-count:]
@@ -276,9 +277,9 @@ class ListInstance:
         return there, part
 
     def _scan(self, wanted: np.ndarray) -> _Loaded:
-        """One look at the index of all segments: the lists with these order keys, and a new buffer.
+        """One pass over the index of all segments: the lists with these order keys, and a new buffer.
 
-        Where nothing can be foretold, only the wanted lists are looked up: the index is sorted.
+        Where no list has a trigger time, only the wanted lists are looked up: the index is sorted.
         """
         self.stats.index_scans += 1
         for segment in self._segments:
@@ -288,7 +289,7 @@ class ListInstance:
                 segment.pane_min = self.floor
         live = sum(segment.disk_bytes * segment.live_share for segment in self._segments)
         if self.disk_bytes > live * self.settings.max_space_amplification:
-            self._rewrite(len(self._segments))
+            self._compact(len(self._segments))
         self._read_ahead(wanted)
         loaded = self._load(wanted)
         for segment in self._segments:
@@ -296,7 +297,7 @@ class ListInstance:
         return loaded
 
     def _read_ahead(self, wanted: np.ndarray) -> None:
-        """A new buffer: the lists that are likely to be read next, but for those wanted now."""
+        """A new buffer: the lists that are due next by their trigger times, but for those wanted now."""
         self._buffer = None  # its memory is the new one's
         soonest = self._soonest(wanted)
         if len(soonest):
@@ -318,8 +319,8 @@ class ListInstance:
         return _Loaded(built.run, built.edges, list(self._segments), numbers[built.order], places[built.order])
 
     def _soonest(self, wanted: np.ndarray) -> np.ndarray:
-        """Order keys, ascending, of the lists on disk that are likely to be read next; not those wanted now."""
-        if not self.settings.read_batch_ratio or not any(segment.foretold for segment in self._segments):
+        """Order keys, ascending, of the lists on disk that are due next by their trigger times, but not wanted now."""
+        if not self.settings.read_batch_ratio or not any(segment.has_triggers for segment in self._segments):
             return _NO_KEYS
         lists_there = sum(segment.lists_there for segment in self._segments)
         count = int(np.ceil(self.settings.read_batch_ratio * lists_there))
@@ -372,7 +373,7 @@ class ListInstance:
         return latest, sizes
 
     def _leave_buffer(self, run: ListRun, *, arrived: bool) -> None:
-        """Lists that these rows belong to are not whole in the buffer any more."""
+        """Drop the lists of these rows from the buffer: they are not complete there any more."""
         if self._buffer is None or not len(run):
             return
         held = self._buffer.run

@@ -28,7 +28,7 @@ from tailrace.state.rows.rows import Rows, no_rows
 GONE = 1
 FIRST_SLOT = 2
 UNKNOWN = 2**63 - 1
-"""Trigger time of a list that nobody can tell."""
+"""Trigger time of a list for which none is known."""
 
 _SAMPLES = 512
 _COLUMNS = ("keys", "starts", "triggers", "panes")
@@ -78,7 +78,7 @@ class ListRun:
         pending = gone[gone >= FIRST_SLOT]
         self.slots: set[int] = set(np.unique(pending).tolist()) if len(pending) else set()  # those in ``gone``
         self.dead_rows = 0  # gone for good
-        self.foretold = bool((index.triggers < UNKNOWN).any())
+        self.has_triggers = bool((index.triggers < UNKNOWN).any())
         self.pane_min = int(index.panes.min(initial=2**63 - 1))
         self.pane_max = int(index.panes.max(initial=-(2**63)))
         self.trigger_min = int(index.triggers.min(initial=UNKNOWN))  # at most that of any list that is there
@@ -112,7 +112,7 @@ class ListRun:
 
     @property
     def live_rows(self) -> int:
-        """Rows that can be seen, if their panes can. Costs what was removed lately: not a look at the whole index."""
+        """Rows that can be seen, if their panes can. Costs what was removed lately, not a pass over the index."""
         left = len(self.rows) - self.dead_rows
         if self.slots:
             pending = np.flatnonzero(self.gone >= FIRST_SLOT)
@@ -132,7 +132,7 @@ class ListRun:
             self.gone[self.gone == slot] = 0
             self.slots.discard(slot)
 
-    def settle(self, slot: int) -> None:
+    def confirm(self, slot: int) -> None:
         """The epoch is forgotten: what it removed is gone for good."""
         if slot in self.slots:
             self.bury(np.flatnonzero(self.gone == slot))
@@ -219,7 +219,7 @@ def build(
         np.maximum.reduceat(triggers[arranged.order], edges),
         rows.words[starts, PANE],
     )
-    # All slices of one list share their state: a removal takes the whole list.
+    # All slices of one list share their state: a removal takes the list with all its slices.
     run = ListRun(rows, index, gone[arranged.order[edges]])
     return Built(run, arranged.order, np.append(edges, len(keys)))
 

@@ -3,7 +3,7 @@
 The schema is ``__gone, __trigger`` and then that of ``sections``. Where ``__gone`` is set, the row is a tombstone: the
 list that it names (hash, pane and keys; its values are null) loses the rows that come before it, in this section and in
 earlier ones, and none that comes after. ``__trigger`` is the time at which the row's list is expected to be read, null
-where nobody can tell.
+where none is known.
 """
 
 from __future__ import annotations

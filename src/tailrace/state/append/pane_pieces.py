@@ -1,8 +1,8 @@
-"""Panes in pieces of bounded size, whole keys together.
+"""Panes in pieces of bounded size, all rows of a key together.
 
-A piece is one or more shards, or a range of hashes of a shard that is too large for one (see ``hash_ranges``). What it
-holds is settled when it is named, not when it is made: parts are snapshots of immutable runs. Whoever makes something
-of a piece gets slices of the runs themselves, and copies what it keeps.
+A piece is one or more shards, or a range of hashes of a shard that is too large for one (see ``hash_ranges``). Its
+rows are fixed when it is named, not when it is made: parts are snapshots of immutable runs. Callers get slices of the
+runs themselves, and copy the rows that they keep.
 
 Threads: pure functions; a piece may be made in any thread.
 """
@@ -48,7 +48,7 @@ def between(values: np.ndarray, first: int, end: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of whole keys where they lie: slices of runs, oldest first, and the pane and shard of each slice."""
+    """All rows of some keys where they lie: slices of runs, oldest first, and the pane and shard of each slice."""
 
     sources: list[Slices]
     panes: list[np.ndarray]

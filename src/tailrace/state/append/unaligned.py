@@ -175,7 +175,7 @@ class AppendUnalignedStore:
     def _open(self, epoch: int, runs: Sequence[ListRun], gone: Rows | None = None) -> None:
         while len(self._epochs) >= self._undo_epochs:
             self._forget_oldest()
-        self._settle()
+        self._maintain()
         self._opened += 1
         slot = FIRST_SLOT + self._opened % (self._undo_epochs + 1)  # of no other epoch that can be undone
         self._epochs.append(_Epoch(epoch, slot, self.horizon))
@@ -208,21 +208,21 @@ class AppendUnalignedStore:
         """Epochs up to ``epoch`` will never be undone."""
         while self._epochs and self._epochs[0].number <= epoch:
             self._forget_oldest()
-        self._settle()
+        self._maintain()
 
     def _forget_oldest(self) -> None:
         forgotten = self._epochs.pop(0)
         for instance in self._instances:
             instance.forget(forgotten.slot)
 
-    def _settle(self) -> None:
+    def _maintain(self) -> None:
         floor = self._epochs[0].horizon_before if self._epochs else self.horizon
 
-        def settle(number: int) -> None:
+        def maintain(number: int) -> None:
             self._instances[number].floor = floor
-            self._instances[number].settle()
+            self._instances[number].maintain()
 
-        self._each(settle, self.nbytes // _ROW_BYTES)
+        self._each(maintain, self.nbytes // _ROW_BYTES)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -341,10 +341,10 @@ class AppendUnalignedStore:
             instance.add(instance.build([Slices(left.rows, chosen, chosen + 1)], keys[chosen], left.triggers[chosen]))
         self._shards.add(shard)
         self.horizon = max(self.horizon, horizon)
-        self._settle()
+        self._maintain()
 
     def drop_shard(self, shard: int) -> None:
-        """Its rows are gone, for good and in every epoch. Their room is given back when their run is rewritten."""
+        """Its rows are gone, for good and in every epoch. Their room is given back when their run is merged."""
         self._shards.remove(shard)
         for epoch in self._epochs:
             others = [np.flatnonzero(rows.words[:, HASH] % self._shard_count != shard) for rows in epoch.removed]
@@ -354,7 +354,7 @@ class AppendUnalignedStore:
             low_bits = 64 - instance_bits - shard_bits
             first = (number << (64 - instance_bits)) + (shard << low_bits)
             instance.drop(first, first + (1 << low_bits) - 1)
-        self._settle()
+        self._maintain()
 
     def close(self) -> None:
         """Nothing is left, on disk neither."""

@@ -3,7 +3,7 @@
 A key is counted in one counter of each row; it is *hot* while all of these exceed the threshold. A counter stops at
 its largest value, and after every ``interval`` keys all are halved, so that keys which were hot once cool down.
 Counters are never below what exact counting with the same halving would give, as long as none is full: a hot key is
-never missed, and a cold one is taken for hot only where other keys share all its counters.
+never missed, and a rare one is taken for hot only where other keys share all its counters.
 
 Invariants: ``nbytes`` is fixed at the start, ``rows * width * bits / 8`` bytes, each row rounded up to 8.
 Threads: one at a time; the kernel holds no interpreter lock.

@@ -76,7 +76,7 @@ def rebuild(index: np.ndarray, ids: np.ndarray, alive: np.ndarray, count: int) -
 def sweep(
     marks: np.ndarray, may_go: np.ndarray, count: int, hand: int, wanted: int, out: np.ndarray
 ) -> tuple[int, int]:
-    """Clock's hand: who is unmarked goes, who is marked loses the mark. Gives (how many go, where the hand stands)."""
+    """Clock's hand: takes unmarked entries and clears the marks of others. Returns (how many, the hand's position)."""
     found = 0
     steps = 0
     while found < wanted and steps < 2 * count:
@@ -95,10 +95,10 @@ def sweep(
 
 
 @kernel
-def count_waiting(alive: np.ndarray, foretold: np.ndarray, ranks: np.ndarray, past: int, end: int) -> int:
+def count_waiting(alive: np.ndarray, hinted: np.ndarray, ranks: np.ndarray, past: int, end: int) -> int:
     """How many of the first ``end`` entries live, are hinted, and have a rank of at least ``past``."""
     count = 0
     for i in range(end):
-        if alive[i] and foretold[i] and ranks[i] >= past:
+        if alive[i] and hinted[i] and ranks[i] >= past:
             count += 1
     return count

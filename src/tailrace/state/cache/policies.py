@@ -1,11 +1,11 @@
-"""Who leaves a cache: by timestamp, the least recently used, or by Clock.
+"""Cache policies, which choose the entries to evict: by timestamp, least recently used, or by Clock.
 
 A policy keeps one number for each entry, its *rank*, in an array that the cache owns and that moves with its entries;
-``victims`` reads the ranks of all entries and names those that go. Entries are numbered in the order in which they
+``victims`` reads the ranks of all entries and names those to evict. Entries are numbered in the order in which they
 came, which decides between equals.
 
-- ``timestamp``: the rank is an event time, the latest of the entry's accesses and of the hints that foretell one. What
-  was foretold lies ahead of what was used, so it stays until its rows have come.
+- ``timestamp``: the rank is an event time, the latest of the entry's accesses and of the hints that name it.
+  Hinted entries have later times than used ones, so they stay until their rows have come.
 - ``lru``: the rank counts accesses; a hint counts as one.
 - ``clock``: the rank is a mark, set by accesses and hints, taken away by the hand that looks for victims.
 

@@ -1,8 +1,8 @@
-"""Rows as they came, a block at a time: what is kept for a short while is not copied for it.
+"""Rows as they came, a block at a time: records that are kept for a short while are not copied again.
 
 Invariants
-- A block's rows never change, and have the numbers under which they came. One whose rows are all gone is let go of;
-  others keep their memory until whoever owns the blocks rewrites them (``add`` what ``taken`` gives, then ``free``).
+- A block's rows never change, and have the numbers under which they came. A block whose rows are all dropped is freed;
+  others keep their memory until the owner compacts them (``add`` the rows of ``taken``, then ``free``).
 - There are few blocks: beyond ``BLOCKS_MOST`` the owner joins the smallest.
 
 Threads: one at a time, but for ``Taken.rows``, which reads only what does not change.
@@ -71,14 +71,14 @@ class RecordBlocks:
         self.rows += len(rows)
         return number
 
-    def leave(self, which: np.ndarray) -> None:
+    def release(self, which: np.ndarray) -> None:
         """Rows of these blocks, a number for each row, are gone."""
         counts = np.bincount(which)
         self._live[: len(counts)] -= counts
         self.free([number for number in np.flatnonzero(counts).tolist() if not self._live[number]])
 
     def free(self, blocks: Collection[int]) -> None:
-        """Let go of these, whatever they still have."""
+        """Free these blocks, whatever rows they still have."""
         for number in blocks:
             rows = self._blocks.pop(number)
             self.nbytes -= _bytes(rows)

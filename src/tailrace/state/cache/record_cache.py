@@ -1,16 +1,16 @@
-"""Clean copies of records that live elsewhere, by a 64-bit id, within so many bytes.
+"""Cached records: clean copies of records that lie elsewhere, by a 64-bit id, within a number of bytes.
 
 Invariants
-- Every entry is a copy: who drops one loses nothing. An id stands for one record that does not change; whoever lets it
-  change drops the id.
-- Beyond ``capacity_bytes`` entries leave in bulk, until at most three quarters are taken; the policy says who. So the
-  work of leaving is spread over the entries that come. What is foretold and unused is spared by that, and leaves only
-  where it would not fit otherwise.
-- Records stay in the blocks in which they came (``record_blocks``): most of those that are foretold are used up
-  together, and nobody has moved them meanwhile. Memory of others that are gone is given back when it is needed.
-- ``wasted`` counts entries that were foretold and left without having been used.
+- Every entry is a copy: dropping one loses nothing. An id stands for one record that does not change; whoever changes
+  the record drops the id.
+- Beyond ``capacity_bytes`` entries are evicted in bulk, until at most three quarters are taken; the policy chooses
+  them. So the work of eviction is spread over the entries that come. Hinted entries that are not used yet are spared,
+  and evicted only where they would not fit otherwise.
+- Records stay in the blocks in which they came (``record_blocks``): most hinted records are used together, without
+  having been moved meanwhile. The memory of dropped records is given back when it is needed.
+- ``wasted`` counts hinted entries that were evicted without having been used.
 
-Threads: any; one lock, under which no record is copied for who asks for it.
+Threads: any; one lock, under which no record is copied for a caller.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from tailrace.state.rows.value_kernels import heap_needed
 _ENTRY_BYTES = ENTRY_BYTES + 8 + 1 + 4 + 4
 _ROOM = 1 << 20
 _TIGHT_SHARE = 15 / 16
-"""Of the capacity is taken, at most, once entries have left and others are moved together: more than is hinted."""
+"""Share of the capacity that is taken, at most, after eviction and compaction: more than hinted entries may take."""
 _OWN_SHARE = 0.9
 _HINTED_SHARE = 0.9
-"""Of the capacity: entries differ in size, and what is in the way takes its time to leave."""
+"""Share of the capacity for hinted entries: entries differ in size, and evicting others takes a while."""
 
 
 class RecordCache:
@@ -52,7 +52,7 @@ class RecordCache:
         self._numbers = np.zeros(self._table.room, np.int32)
         self._mean_bytes = float(_ENTRY_BYTES + 8 * layout.words)  # of an entry, when there last were some
         self._by_time = policy == "timestamp"
-        self._past = NEVER  # the latest time at which entries were used
+        self._past = NEVER  # the latest event time at which entries were used
         self.wasted = self.evicted = 0
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class RecordCache:
 
     @property
     def pending(self) -> int:
-        """Entries that were hinted, are there, and were not used yet."""
+        """Hinted entries that were not used yet."""
         with self._lock:
             return int(self._hinted[self._table.living()].sum())
 
@@ -80,12 +80,12 @@ class RecordCache:
                 self._trim()
 
     def needed_bytes(self, entries: int) -> int:
-        """About the capacity with which so many could be hinted."""
+        """About the capacity that so many hinted entries need."""
         with self._lock:
             return int(entries * self._mean_bytes / _HINTED_SHARE)
 
     def get(self, ids: np.ndarray, time: int) -> tuple[Rows, np.ndarray]:
-        """Copies of the entries that are there, in the order of ``ids``, and which of the ids have one."""
+        """Copies of the cached records, in the order of ``ids``, and which of the ids are cached."""
         with self._lock:
             self._past = max(self._past, time)
             if not len(self._table):
@@ -99,7 +99,7 @@ class RecordCache:
         return taken.rows(), there
 
     def hint(self, ids: np.ndarray, times: np.ndarray) -> np.ndarray:
-        """These will be used, at these event times; tells which are there."""
+        """These will be used, at these event times. Returns which are cached."""
         with self._lock:
             numbers = self._table.find(ids)
             there: np.ndarray = numbers >= 0
@@ -107,15 +107,15 @@ class RecordCache:
             return there
 
     def holds(self, ids: np.ndarray) -> np.ndarray:
-        """Which are there."""
+        """Which are cached."""
         with self._lock:
             there: np.ndarray = self._table.find(ids) >= 0
             return there
 
     def room(self) -> int:
-        """How many entries more could be foretold without pushing out others that are, and whose time is not over.
+        """How many more entries could be hinted without evicting other hinted ones whose event time is not over.
 
-        It is not over with the first that is used at it: an epoch reads frame by frame.
+        A time is not over with the first entry that is used at it: an epoch reads frame by frame.
         """
         if not self._by_time:
             return _ROOM
@@ -125,9 +125,9 @@ class RecordCache:
             return int(_HINTED_SHARE * self._capacity_bytes / self._mean_bytes) - waiting
 
     def put(self, ids: np.ndarray, rows: Rows, times: np.ndarray, *, hinted: bool = False) -> None:
-        """Entries in place of what these ids had; each id is named once. ``foretold``: nobody has used them yet.
+        """Put or replace the entries of these ids, each named once. ``hinted``: nobody has used them yet.
 
-        Strings are kept where they lie, so that nobody may change them any more.
+        Strings are kept where they lie, so nobody may change them any more.
         """
         if not len(ids):
             return
@@ -146,10 +146,10 @@ class RecordCache:
             self._mean_bytes = _ENTRY_BYTES + self._blocks.nbytes / self._blocks.rows
             self._hold_capacity()
             if len(self._blocks) > BLOCKS_MOST:
-                self._rewrite(self._blocks.smallest())
+                self._compact_blocks(self._blocks.smallest())
 
     def drop(self, ids: np.ndarray) -> None:
-        """Forget these, where they are there; each is named once."""
+        """Drop these ids, each named once, where they are cached."""
         with self._lock:
             if not len(self._table):
                 return
@@ -163,14 +163,14 @@ class RecordCache:
             return ids
 
     def rename(self, before: np.ndarray, after: np.ndarray) -> None:
-        """What these ids stood for, each named once, others stand for from now on, which nobody has used yet."""
+        """The records of these ids, each named once, have other ids from now on, which are not in use yet."""
         with self._lock:
             numbers = self._table.find(before)
             there = numbers >= 0
             self._table.rename(numbers[there], after[there])
 
     def keep_only(self, wanted: np.ndarray) -> None:
-        """Forget every entry whose id, shifted right by 32 bits, is none of these: what they were copies of is gone."""
+        """Drop every entry whose id, shifted right by 32 bits, is none of these: their records are gone."""
         with self._lock:
             living = self._table.living()
             self._remove(living[~np.isin(self._table.ids[living] >> 32, wanted)])
@@ -180,7 +180,7 @@ class RecordCache:
             self._remove(self._table.living())
 
     def _own(self, rows: Rows) -> Rows:
-        """Words that nobody else changes, and strings, which are not copied where hardly any are of other rows."""
+        """Words of our own, and strings, which are not copied where hardly any belong to other rows."""
         if self._layout.has_bytes:
             at = np.arange(len(rows), dtype=np.int64)
             if int(heap_needed(rows.words, rows.heap, at, self._layout.bytes_words)) < _OWN_SHARE * len(rows.heap):
@@ -193,25 +193,25 @@ class RecordCache:
         """Living ones, each named once."""
         if len(entries):
             self._table.drop(entries)
-            self._blocks.leave(self._which[entries])
+            self._blocks.release(self._which[entries])
             if 2 * self._table.dead > self._table.end:
                 self._renumber()
 
     def _hold_capacity(self) -> None:
-        """Those leave who must, and then what is left is moved together, as far as that is needed."""
+        """Evict entries where needed, then compact the rest, as far as that is needed."""
         tight_bytes = int(_TIGHT_SHARE * self._capacity_bytes)
         while self.nbytes > self._capacity_bytes and len(self._table):
             self._renumber()
             if self._living_bytes() > tight_bytes:
                 self._evict()
-            self._rewrite(self._blocks.sparsest(self.nbytes - tight_bytes))
+            self._compact_blocks(self._blocks.sparsest(self.nbytes - tight_bytes))
 
     def _evict(self) -> None:
-        """Until living entries take about three quarters. None is dead."""
+        """Evict until living entries take about three quarters. No entry is dead when this is called."""
         end = self._table.end
         spared = self._hinted[:end].copy()
         if self._by_time:
-            spared &= self._ranks[:end] >= self._past  # others will not be used any more
+            spared &= self._ranks[:end] >= self._past  # the time of others is over
         others = end - int(spared.sum())
         wanted = self._share_beyond(self._capacity_bytes - self._capacity_bytes // 4)
         wanted = max(1, min(wanted, max(others, self._share_beyond(self._capacity_bytes))))
@@ -221,7 +221,7 @@ class RecordCache:
         self._remove(going)
 
     def _victims(self, wanted: int, spared: np.ndarray, others: int) -> np.ndarray:
-        """By timestamp, those that are spared only after all others: copies of what will be used may be as young."""
+        """With the timestamp policy, spared entries come after all others: their timestamps may be as old."""
         end = self._table.end
         ranks = self._ranks[:end]
         if not self._by_time:
@@ -232,16 +232,16 @@ class RecordCache:
         return np.concatenate([going, self._policy.victims(ranks, spared, wanted - others)])
 
     def _share_beyond(self, bytes_: int) -> int:
-        """So many of the entries, about, take what is beyond this."""
+        """About how many entries take the bytes beyond this."""
         living, held = len(self._table), self._living_bytes()
         return max(0, min(living, math.ceil(living * (held - bytes_) / held)))
 
     def _living_bytes(self) -> float:
-        """About what living entries take."""
+        """About the bytes that living entries take."""
         return len(self._table) * _ENTRY_BYTES + self._blocks.live_bytes
 
     def _make_room(self) -> None:
-        """As long as the table's ids: what entries have besides."""
+        """Grow the columns beside the table to its length."""
         more = self._table.room - len(self._ranks)
         if more > 0:
             ranks = np.concatenate([self._ranks, np.full(more, NEVER, np.int64)])
@@ -250,9 +250,9 @@ class RecordCache:
             self._ranks, self._hinted, self._which, self._numbers = ranks, hinted, which, numbers
 
     def _trim(self) -> None:
-        """Give back all memory that entries had who are gone."""
+        """Give back all memory of dropped entries."""
         self._renumber()
-        self._rewrite(self._blocks.sparsest(self.nbytes))
+        self._compact_blocks(self._blocks.sparsest(self.nbytes))
         self._table.trim()
         room = self._table.room
         self._ranks, self._hinted = self._ranks[:room].copy(), self._hinted[:room].copy()
@@ -266,8 +266,8 @@ class RecordCache:
         for part in (self._ranks, self._hinted, self._which, self._numbers):
             part[: len(kept)] = part[kept]
 
-    def _rewrite(self, blocks: list[int]) -> None:
-        """What is left of these becomes one block."""
+    def _compact_blocks(self, blocks: list[int]) -> None:
+        """Compact the living records of these blocks to one block."""
         living = self._table.living()
         moving = living[np.isin(self._which[living], blocks)]
         together = self._blocks.taken(self._which[moving], self._numbers[moving]).rows()

@@ -1,9 +1,9 @@
-"""Which records of a table leave memory: by the store's cache policy, in the coarse time of epochs.
+"""Which records of a table are evicted: by the store's cache policy, in the coarse time of epochs.
 
 All rows of an epoch are applied at one moment, so the time of an access is that of the epoch's log: its stamp, which
-every record has for undoing anyway. By ``timestamp`` and by ``lru`` the smallest stamps go; they differ in what was
-foretold: by ``timestamp`` it goes last. By ``clock`` a record is marked while its stamp is newer than the one that the
-hand has seen.
+every record has for undoing anyway. ``timestamp`` and ``lru`` evict the smallest stamps; they differ in hinted records,
+which ``timestamp`` evicts last. With ``clock`` a record is marked while its stamp is newer than the one that the hand
+has seen.
 
 Threads: one at a time, as for the table.
 """
@@ -47,7 +47,7 @@ class EvictionPolicy:
             known = rows < len(self._hinted)
             ahead = np.zeros(len(rows), bool)
             ahead[known] = self._hinted[rows[known]] > epoch
-            # What is foretold stands behind everything else.
+            # Hinted records are evicted after everything else.
             going = smallest(np.where(ahead, stamps + 2**62, stamps), np.ones(len(rows), bool), count)
         else:
             going = smallest(stamps, np.ones(len(rows), bool), count)
@@ -63,7 +63,7 @@ class EvictionPolicy:
         )
 
     def _swept(self, rows: np.ndarray, stamps: np.ndarray, count: int, room: int) -> np.ndarray:
-        """Places among ``rows`` of those that the hand takes."""
+        """Positions in ``rows`` of the records that the hand takes."""
         assert self._clock is not None
         if len(self._seen) < room:
             self._seen = np.concatenate([self._seen, np.zeros(room - len(self._seen), np.int64)])

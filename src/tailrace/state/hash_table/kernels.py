@@ -1,12 +1,13 @@
-"""Kernels of the hash table: find, insert, merge, evict, undo. Free functions over arrays.
+"""Kernels of the hash table: find, insert, merge. Free functions over arrays.
 
 Invariants
-- ``index`` has a power-of-two length, is at most half full, and holds ``tag << 32 | row`` or -1. The home of an entry
-  is ``tag & mask``, so that moving entries never touches records. Deletion shifts back: there are no tombstones.
+- ``index`` has a power-of-two length, is at most half full, and holds ``fingerprint << 32 | row`` or -1. The home of an
+  entry is ``fingerprint & mask``, so that moving entries never touches records. Deletion shifts back: there are no
+  tombstones.
 - Two keys are one only if every word, the key's valid bits and every byte agree; a hash decides nothing by itself.
 - The rows of a pane form a list through ``links``; the newest row is its head. ``panes`` maps a pane to (head, rows,
-  dead) in an open-addressing table of its own, at most half full. Removed records leave the index at once but stay in
-  the list, dead, until nothing can undo their removal and most of the list is dead: ``rows`` counts the others.
+  dead) in an open-addressing table of its own, at most half full. Removed records are taken from the index at once but
+  stay in the list, dead, until nothing can undo their removal and most of the list is dead: ``rows`` counts the others.
 - The words of an accumulator whose valid bit is not set are 0, in records and in partials alike.
 - ``merge_rows`` checks all room before it changes anything, so it can stop at any row, be given room, and go on.
 - ``records`` has one word more than a partial, the last: the stamp (1 or more) of the record's newest change, -1 while
@@ -117,7 +118,7 @@ def index_remove(index, fingerprint, row):
 
 @inlined
 def pane_find(panes, pane):
-    """The pane's place in the directory, or the free place where it would go."""
+    """The pane's position in the directory, or the free one where it would go."""
     mask = panes.shape[0] - 1
     at = fingerprint_of(0, pane) & mask
     while panes[at, PANE_HEAD] != EMPTY_PANE and panes[at, PANE_START] != pane:

@@ -1,6 +1,6 @@
-"""Kernels that find records of a table: by their whole key, or by their hash alone.
+"""Kernels that find records of a table: by key, by hash alone, or by key in any pane.
 
-Same invariants as ``table_kernels``. Threads: kernels only write to ``out``; any number may run at once.
+Same invariants as ``kernels``. Threads: kernels only write to ``out``; any number may run at once.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs

@@ -1,11 +1,12 @@
 """One shard's hash table of state records, with an undo log per epoch (`undo_logs`).
 
 Invariants
-- Every change goes through ``merge``, ``remove`` or ``evict`` under an open ``UndoLog``; undoing the logs newest first
+- Every change goes through ``merge``, ``remove`` or ``expire`` under an open ``UndoLog``; undoing the logs newest first
   restores the table exactly, byte strings included.
-- A row number stays with its record until the log under which it went is forgotten, or the one that made it undone, or
-  until ``evict`` moves what is left together.
-- ``evict`` is no change: it is for records that live on elsewhere and that no log knows, so there is nothing to undo.
+- A row number stays with its record until the log under which the record was removed is forgotten, or the log that
+  made it is undone, or ``evict`` compacts the table.
+- ``evict`` is no change of the state: it is for records that are in a segment from then on and that no log knows, so
+  there is nothing to undo.
 - Room for records grows by doubling, that for strings by half, or to what is needed. Shards start from different
   capacities (``stagger``), so that hash-balanced shards do not all grow in the same epoch: the work of growing is
   spread over a whole doubling of the state.
@@ -119,7 +120,7 @@ class Table:
         return out[np.argsort(out[:, 0], kind="stable")]
 
     def expire(self, panes: np.ndarray) -> None:
-        """Drop whole panes (from ``panes``). Their rows are reused once the log is forgotten."""
+        """Drop all records of these panes (from ``panes``). Their rows are reused once the log is forgotten."""
         log = self._undo.newest()
         uk.expire(panes, self._index, self._records, self._links, self._panes, self._counters)
         log.expired = np.concatenate([log.expired, panes])
@@ -202,7 +203,7 @@ class Table:
         return words
 
     def words(self, rows: np.ndarray) -> np.ndarray:
-        """All words of these records; strings as places in the arena."""
+        """All words of these records; strings as positions in the arena."""
         words: np.ndarray = self._records[rows, : self.layout.words]
         return words
 
@@ -306,15 +307,15 @@ class Table:
             self._records, self._arena, rows, self.layout.bytes_words, out.words.T, at, out.heap, heap_start
         )
 
-    # Leaving ---------------------------------------------------------------------------------------------------------
+    # Eviction --------------------------------------------------------------------------------------------------------
 
     def hint(self, rows: Rows, epoch: int) -> None:
-        """These keys and panes will be asked for by an epoch that is still to come."""
+        """A later epoch will use these keys and panes."""
         at = self.locate(rows)
         self._eviction.hint(at[at >= 0], epoch, len(self._records))
 
     def eviction_candidates(self, count: int, epoch: int = 0) -> np.ndarray:
-        """Row numbers of up to ``count`` records that no log has changed, pane by pane: those that the policy names.
+        """Row numbers of up to ``count`` records that no log has changed, pane by pane, chosen by the policy.
 
         ``epoch``: the newest that was applied.
         """
@@ -379,7 +380,7 @@ class Table:
         self._arena = grown(self._arena, max(len(self._arena) + len(self._arena) // 2, end + needed))
 
     def compact(self) -> None:
-        """Leave behind the strings that no record and no undo log points to, and most of the room that they took."""
+        """Drop the strings that no record and no undo log points to, and most of the room that they took."""
         self._move_strings(self._fresh_arena())
 
     def _fresh_arena(self) -> np.ndarray:

@@ -1,6 +1,7 @@
-"""Kernels that keep a table in shape or read it in bulk: rehash, evict, remove, undo, release, compact, copy out.
+"""Kernels that maintain a table or read it in bulk: rehash, expire, remove, undo, release, repack, gather.
 
-Same invariants as ``table_kernels``.
+Same invariants as ``kernels``. ``repack`` only moves rows: lists of panes keep their order, so that undoing finds the
+newest row of a pane at its head as before.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ def release(expired, removed, records, links, free, panes, arena, bytes_words, c
         records[removed[i], stamp] = UNLINK
     for i in range(removed.shape[0]):
         if records[removed[i], stamp] != UNLINK:
-            continue  # went with others of its pane
+            continue  # given back with others of its pane
         place = pane_find(panes, records[removed[i], PANE])
         if panes[place, PANE_HEAD] == EMPTY_PANE or panes[place, PANE_DEAD] <= panes[place, PANE_ROWS]:
             continue
@@ -280,9 +281,9 @@ def find_panes(
 
 @kernel
 def repack(moved, records, links, index, panes, out_records, out_links, out_index, out_panes):
-    """A table of the rows that have a place in ``moved`` (others have -1); return how many panes are left.
+    """A table of the rows that have a new number in ``moved`` (others have -1); return how many panes are left.
 
-    Lists that lead through rows without a place go around them. ``out_index`` and ``out_panes`` must be empty.
+    Lists skip rows without a new number. ``out_index`` and ``out_panes`` must be empty.
     """
     width = records.shape[1]
     for row in range(moved.shape[0]):

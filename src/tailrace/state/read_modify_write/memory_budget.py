@@ -1,10 +1,11 @@
-"""What the tables of a store may take in memory, and which records leave for the disk when they take more.
+"""The memory budget of a store, and the eviction of records to disk when it is exceeded.
 
 Invariants
-- Tables, the index of cold records, the buffer of what leaves and what was read ahead hold ``memory_bytes`` together,
-  plus what epochs that can be undone have changed: no such record leaves. What reading and rewriting take besides is
-  a constant (see ``cold_segment``, ``cold_rewrite``) and not reckoned here.
-- Nobody lets go of a record before it is in the buffer. What fails on the way leaves every record in one place.
+- Tables, the index of spilled records, the write-back buffer and the cache take at most ``memory_bytes`` together, plus
+  the records that undoable epochs have changed, which are never evicted. Where such records become evictable all at
+  once, the write-back buffer holds them beyond the budget until the background thread has written it: they were in
+  memory before, too. The memory for reading and compacting is a constant (see ``segment``, ``compaction``) on top.
+- No table drops a record before it is in the buffer. A failure on the way leaves every record in exactly one place.
 
 Threads: as the store, one at a time.
 """
@@ -24,26 +25,23 @@ class MemoryBudget:
         self._spilled, self._memory_bytes = spilled, memory_bytes
 
     def hold(self, tables: dict[int, Table], epoch: int, hint: Callable[[], None]) -> None:
-        """Write records to disk where memory is beyond the budget. Row numbers change. ``epoch``: the newest.
+        """Evict records where memory is beyond the budget. Row numbers change. ``epoch``: the newest.
 
-        ``foretell`` is called before any leave: tables may know by then which will be used.
+        ``hint`` is called before the first eviction: it gives hints to the tables, so that hinted records stay.
         """
-        # Of this a quarter leaves at once, into the buffer: both together are what copies leave.
+        # A quarter of this is evicted at once, into the buffer: both together take what the cache leaves.
         hot_bytes = (self._memory_bytes - self._spilled.reads.share_out(self._spilled.index_bytes)) * 4 // 5
-        # A quarter at once, so that segments do not get small; all that may go, where that is not enough.
+        # A quarter at once, so that segments do not get small; everything evictable, where that is not enough.
         for target in (hot_bytes - hot_bytes // 4, 0):
             held = sum(table.nbytes for table in tables.values()) + self._spilled.index_bytes
             if held <= hot_bytes:
                 return
             hint()
-            if not self._shed(tables, held - target, epoch):
+            if not self._evict(tables, held - target, epoch):
                 return
 
-    def _shed(self, tables: dict[int, Table], bytes_: int, epoch: int) -> bool:
-        """Write about so many bytes of records to disk, in proportion from every table, and let go of them.
-
-        Whether more could go.
-        """
+    def _evict(self, tables: dict[int, Table], bytes_: int, epoch: int) -> bool:
+        """Evict about so many bytes of records, in proportion from every table. Returns whether there are more."""
         hot = sum(table.nbytes for table in tables.values())
         going: list[tuple[int, Table, np.ndarray]] = []
         more = False
@@ -55,7 +53,7 @@ class MemoryBudget:
                 going.append((shard, table, rows))
         if not going:
             return False
-        # Nobody lets go of anything until all of it is written.
+        # No table drops a record until all of them are in the buffer.
         self._spilled.put(
             ((shard, table.copy(rows)) for shard, table, rows in going), sum(len(rows) for *_, rows in going)
         )

@@ -1,7 +1,7 @@
-"""Reading a read-modify-write store by key, without changing it: rows of many shards at once, hot and cold records.
+"""Reads of a read-modify-write store by key, without changing it: of many shards at once, in memory and spilled.
 
-Rows that are looked for lie shard by shard: those of shard ``s`` are ``bounds[s]`` to ``bounds[s + 1]``. They may be of
-another layout than the records, as long as their keys come first and are the same.
+The rows that are looked up lie shard by shard: those of shard ``s`` are ``bounds[s]`` to ``bounds[s + 1]``. They may be
+of another layout than the records, as long as their keys come first and are the same.
 
 Threads: one call at a time, and none beside a call that changes the store.
 """
@@ -24,7 +24,7 @@ _FOREVER = 2**63 - 1
 
 @dataclass(frozen=True)
 class Current:
-    """Copies of records: those of tables, each beside the number of the row that wanted it, and those on disk."""
+    """Copies of records: those in tables, each beside the number of the row that matches it, and spilled ones."""
 
     hot: Rows
     hot_numbers: np.ndarray
@@ -36,12 +36,12 @@ class Current:
 
     @property
     def numbers(self) -> np.ndarray:
-        """Of the row that wanted each."""
+        """Of the row that matches each."""
         return np.concatenate([self.hot_numbers, self.spilled.numbers])
 
 
 def current(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray, *, keep: bool) -> Current:
-    """Copies of the records with the key and pane of the rows. ``keep``: they may be looked for again."""
+    """Copies of the records with the key and pane of the rows. ``keep``: they may be looked up again."""
     parts: list[Rows] = []
     numbers = [np.empty(0, np.int64)]
     for _, table, low, high in _touched(store, bounds):
@@ -67,7 +67,7 @@ def known(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray) -> np.n
 def outlasting(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray, word: int, after: int) -> np.ndarray:
     """Which of the rows have a record with their key, in whatever pane, whose ``word`` is beyond ``after``.
 
-    Costs a look for each pane that has records: for stores with few.
+    Costs a lookup for each pane that has records: for stores with few panes.
     """
     found = np.zeros(len(wanted), bool)
     for shard, table, low, high in _touched(store, bounds):

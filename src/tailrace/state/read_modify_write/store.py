@@ -1,4 +1,4 @@
-"""The read-modify-write store: one ``Table`` per shard, one undo log per epoch, and cold records on disk.
+"""The read-modify-write store: one ``Table`` per shard, one undo log per epoch, and spilled records on disk.
 
 Invariants
 - ``merge`` opens an epoch; at most ``undo_epochs`` of them can be undone, newest first. Only tables touched in an
@@ -6,9 +6,9 @@ Invariants
 - ``delta`` is the new full value of every record touched in the newest epoch; together with the horizon (every record
   of an earlier pane is gone) it carries a restored copy from one epoch to the next. A store that ``removes`` single
   records writes a tombstone for each: the key, and no accumulator. Such a store must never keep a record like that.
-- Memory: with ``memory_bytes``, the tables are a write-back cache of what is on disk (`cold`): beyond the budget
-  records leave (`hot_budget`), and a batch brings in the cold records that it touches, and only those. Who reads
-  ``tables`` must read ``cold``.
+- Memory: with ``memory_bytes``, the tables are a write-back cache of the records on disk (``spilled``): beyond the
+  budget records are evicted (``memory_budget``), and a batch loads the spilled records that it touches, and only those.
+  Whoever reads ``tables`` must read ``spilled``; ``scan`` and ``probes`` read both.
 
 Threads: one at a time; inside, different shards are merged at once by a small pool.
 """
@@ -63,11 +63,11 @@ class ReadModifyWriteStore:
         self._policy = tuning.spilled.policy
         self._tables = {shard: Table(layout, stagger=shard, policy=tuning.spilled.policy) for shard in shards}
         self._pool = PartPool(threads, "tailrace-state")
-        self._shard_count = 0  # of the whole query, as the last frames had it
+        self._shard_count = 0  # of the query, as the last frames had it
         self._undo_epochs = undo_epochs
         self._epochs: list[tuple[int, list[Table], int]] = []  # epoch, tables with a log, horizon before
         self._changed: Copies | None = None  # of the newest epoch
-        self._ahead: list[tuple[Rows, np.ndarray, int]] = []  # rows to come that no table was told of yet, and epochs
+        self._ahead: list[tuple[Rows, np.ndarray, int]] = []  # hinted rows that tables do not know yet
         self._noted_word = noted_word
         self.made: dict[int, np.ndarray] = {}  # by shard, int64[n, 2] of the noted word and the hash: the last merge's
 
@@ -157,7 +157,7 @@ class ReadModifyWriteStore:
             self.hold_budget()
 
     def read_turns(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> Sequence[Sequence[tuple[Rows, np.ndarray]]]:
-        """The frames; with async-io first the rows that need nothing from disk, then the others, whose reading begins.
+        """The frames; with async-io first the rows that need no read, then the others, whose reads begin here.
 
         All rows of a key and pane are in one of the two.
         """
@@ -173,26 +173,29 @@ class ReadModifyWriteStore:
         return parts
 
     def _taken(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> list[tuple[Rows, np.ndarray]]:
-        """The cold records that the frames touch, from now on ours: sorted by shard, and bounds."""
+        """The spilled records that the frames touch, from now on ours: sorted by shard, and bounds."""
         return [self.spilled.take_all(epoch, rows, bounds, self.horizon) for rows, bounds in frames]
 
     def take_spilled(self, found: SegmentLookup, chosen: np.ndarray) -> None:
         """Records that ``probes.current`` has found on disk, none twice: the chosen ones are ours from now on.
 
-        In the open epoch. The caller merges what comes in their place, as ``fresh``; of others copies are kept.
+        In the open epoch. The caller merges their new values, as ``fresh``; the others are cached.
         """
         self.spilled.take_positions(self._epochs[-1][0], found.positions.where(chosen))
         self.spilled.cache_copies(found, ~chosen)
 
     def _put_in(self, table: Table, shard: int, brought: Sequence[tuple[Rows, np.ndarray]]) -> None:
-        """Put cold records into the shard's table, under its open log."""
+        """Put spilled records into the shard's table, under its open log."""
         for rows, bounds in brought:
             lo, hi = int(bounds[shard]), int(bounds[shard + 1])
             if lo < hi:
                 table.merge(rows.words, rows.heap, lo, hi, replace=True)
 
     def load_spilled(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
-        """Into the tables, in the open epoch: cold records with the keys of these rows, whatever layout those have."""
+        """Load the spilled records with the keys of these rows into the tables, in the open epoch.
+
+        The rows may have another layout with the same keys.
+        """
         if not self.spilled:
             return
         brought = self._taken(self._epochs[-1][0], frames)
@@ -204,20 +207,20 @@ class ReadModifyWriteStore:
 
     @property
     def wants_hints(self) -> bool:
-        """Whether hints bring anything: some records are on disk, and they are to be fetched ahead."""
+        """Whether hints are of use: some records are on disk, and reading them is slow enough."""
         return bool(self.spilled) and self.spilled.reads.wants_hints
 
     def hint(self, rows: Rows, bounds: np.ndarray, epoch: int) -> None:
-        """Rows of a batch that is still to come, sorted by shard: begin to fetch the cold records that it will touch.
+        """Rows of a batch that is still to come, sorted by shard: begin to fetch the spilled records it will touch.
 
-        Records in memory that it will touch stay there. Beside no other call but those of ``reads``, and
-        that of a rewriting that pauses.
+        Records in memory that it will touch stay there. Not beside any other call, but for those of ``reads`` and of a
+        compaction that pauses.
         """
         self._ahead.append((rows, bounds, epoch))
         self.spilled.hint(rows, bounds, self.horizon, epoch)
 
     def _hint(self) -> None:
-        """Tell the tables which of their records will be touched: before some of them leave, and not before that."""
+        """Give the hints to the tables: only before an eviction, since nothing else needs them."""
         for rows, bounds, epoch in self._ahead:
             for shard, table in self.tables():
                 lo, hi = int(bounds[shard]), int(bounds[shard + 1])
@@ -323,7 +326,7 @@ class ReadModifyWriteStore:
     # Memory ----------------------------------------------------------------------------------------------------------
 
     def hold_budget(self) -> None:
-        """Write records to disk where memory is beyond its budget. Row numbers change."""
+        """Evict records where memory is beyond its budget. Row numbers change."""
         if self._budget is None:
             return
         self.spilled.raise_failed_write()
@@ -331,7 +334,7 @@ class ReadModifyWriteStore:
         self._budget.hold(self._tables, self.newest_epoch or 0, self._hint)
 
     def _try_to_hold_budget(self) -> None:
-        """What is done already must not fail because a disk is full: the next batch will say so."""
+        """A finished step must not fail because a disk is full: the next batch will raise."""
         with suppress(OSError):
             self.hold_budget()
 
@@ -349,7 +352,7 @@ class ReadModifyWriteStore:
         return [(s, t, rows) for s, t, rows in found if len(rows)]
 
     def changed_rows(self) -> Copies:
-        """A copy of every record that the newest epoch changed. Made once: emission and delta both need it."""
+        """A copy of every record that the newest epoch changed. Made once: output and delta both need it."""
         if self._changed is None:
             self._changed = copied(self.changed(), self.layout, self._pool)
         return self._changed
@@ -370,12 +373,12 @@ class ReadModifyWriteStore:
         return not self.spilled
 
     def snapshot(self, shards: Sequence[int]) -> dict[int, pa.RecordBatch]:
-        """By shard, all records. For a store that is in memory."""
+        """By shard, a section of all records. For a store that is in memory."""
         parts = [(shard, self._tables[shard], self._tables[shard].all_rows()) for shard in shards]
         return by_shard(copied([part for part in parts if len(part[2])], self.layout, self._pool), self.layout)
 
     def live_changes(self) -> Copies:
-        """A copy of every record that the newest epoch changed and that the horizon leaves."""
+        """A copy of every record that the newest epoch changed and that has not expired."""
         changed = self.changed_rows()
         if len(changed.rows) and (changed.rows.words[:, PANE] < self.horizon).any():
             alive = [(s, t, rows[t.pane_starts(rows) >= self.horizon]) for s, t, rows in self.changed()]
@@ -417,7 +420,7 @@ class ReadModifyWriteStore:
         horizon: int,
         look: Callable[[Table], None] | None = None,
     ) -> None:
-        """Build a shard from its sections, oldest first. Until it is there it comes on top of the budget.
+        """Build a shard from its sections, oldest first. While it is built it comes on top of the budget.
 
         ``look`` sees the table while all of its records are in memory.
         """

@@ -58,7 +58,7 @@ def sorted_order(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(order, keys in that order), stable: equal keys stay as they come, or as ``given`` orders them.
 
-    Bits outside the range must not matter: all equal, or told apart later.
+    Bits outside the range must not matter: all equal, or compared later.
     """
     count = len(keys)
     a = keys.copy() if given is None else keys[given]
@@ -72,7 +72,7 @@ def sorted_order(
 
 
 def low_bit_for(count: int) -> int:
-    """Sorting random keys from this bit on leaves hardly a pair of them in doubt: the exact pass then mends those."""
+    """Sorting random keys from this bit on leaves hardly a pair of them unordered: the exact pass then orders those."""
     return max(0, 64 - (2 * bits_for(count) + 8))
 
 

@@ -1,4 +1,4 @@
-"""Rows of several sources as columns, for who decides last in which order they are wanted: nothing is copied twice.
+"""Rows of several sources as columns, for callers that decide on their order last: nothing is copied twice.
 
 Words of rows are turned to columns once, as they lie in their sources; strings stay in the sources' heaps until a
 column is asked for, and then go to where they belong in Arrow's own layout.
@@ -56,7 +56,7 @@ class Spread:
     ) -> pa.Array:
         """A key, or a raw value, as an Arrow array.
 
-        ``bits``: the valid bits in this order, for who has them. ``large``: strings with 64-bit offsets in any case.
+        ``bits``: the valid bits in this order, if known. ``large``: strings with 64-bit offsets in any case.
         """
         valid = None
         if not self.in_all >> place.bit & 1:

@@ -1,7 +1,6 @@
-"""Kernels that tell which keys are known: groups of equal keys in a batch, and keys whose pane nobody knows.
+"""Kernels of groups of equal keys in a batch of rows.
 
-Same invariants as ``table_kernels``. Threads: kernels write to the arrays that they are given for it, and to the pane
-words of the rows that they look for, which they put back.
+Threads: kernels write only to the arrays that they are given for it.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
@@ -52,7 +51,7 @@ def number_groups(words, heap, key_words, key_mask, index, numbers, firsts):
 
 @kernel
 def same_keys(records, arena, rows, heap, key_words, key_mask, out):
-    """Tell for each row whether the record at its place has the same key."""
+    """Whether the record at each row's position has the same key."""
     for i in range(rows.shape[0]):
         out[i] = same_key(records, i, arena, rows, i, heap, key_words, key_mask)
 

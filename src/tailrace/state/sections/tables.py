@@ -1,6 +1,9 @@
-"""Tables made of sections, oldest first: to restore a shard.
+"""Between tables and sections: a table restored from sections, and records of tables copied out as sections.
 
-Threads: pure functions.
+Copies lie column by column, as Arrow wants them, shard after shard; a section is a slice of them without another copy.
+A tombstone is a record of which nothing is left but the key.
+
+Threads: free functions; ``copied`` works on several tables at once.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ def fill_table(
     removes: bool = False,
     policy: str = "timestamp",
 ) -> Table:
-    """A table holding the newest value of every record in the sections (oldest first) that the horizon leaves."""
+    """A table holding the newest value of every record in the sections (oldest first) that has not expired."""
     batches = list(batches)
     expected = max((len(batch) for batch in batches), default=0)
     table = Table(layout, stagger=shard, rows_expected=expected, policy=policy)

@@ -1,10 +1,11 @@
-"""Several segments of cold records become one of a lane: only what is live, or can become it again, goes along.
+"""Compaction: several segments become one of a compaction group, with the records that are live or can become so again.
 
 Invariants
-- Memory: a piece of about ``PIECE_BYTES`` at a time, and 16 bytes for each record that an epoch which can be undone has
-  taken, however large the segments are. A piece is some panes of a shard, or a range of tags where one pane is too
-  large; only records that share a tag are never parted. The new tags lie on disk until the old ones are gone.
-- The old segments are only read. Whatever fails leaves nothing behind.
+- Memory: a piece of about ``PIECE_BYTES`` at a time, and 16 bytes for each record that an undoable epoch has taken,
+  however large the segments are. A piece is some panes of a shard, or a range of fingerprints where one pane is too
+  large; records that share a fingerprint are in one piece. The new fingerprints stay on disk until the old segments are
+  closed.
+- The old segments are only read. A compaction that fails leaves nothing behind.
 
 Threads: one, and nobody else changes the segments meanwhile.
 """
@@ -36,7 +37,7 @@ class Moved:
     after: np.ndarray
 
     def places(self, at: np.ndarray) -> np.ndarray:
-        """Where those of these records are that are known here."""
+        """The new positions of those of these records that are listed here."""
         numbers, _ = self.found_in(np.sort(at))
         there: np.ndarray = self.after[numbers]
         return there
@@ -61,9 +62,9 @@ def compact(
     writer: DiskWriter,
     pause: Callable[[], None] = lambda: None,
 ) -> tuple[Segment | None, list[Moved]]:
-    """The writer's lane of the segments, if anything is left for it, and where their ``undoable`` records are there.
+    """The new segment of the writer's group, if any record is left for it, and where ``undoable`` records lie there.
 
-    ``undoable``: of each segment, ascending positions of dead records that must go along. ``pause`` is called between
+    ``undoable``: of each segment, ascending positions of dead records that must be kept. ``pause`` is called between
     two pieces: others may read the segments then.
     """
     moved = [Moved(at, np.full(len(at), _NOWHERE, np.int64)) for at in undoable]
@@ -103,11 +104,11 @@ def _piece_rows(old: Sequence[Segment]) -> int:
 
 
 Spans = list[tuple[np.ndarray, np.ndarray]]
-"""For each segment, first positions and ends of what a piece has of it."""
+"""For each segment, first positions and ends of the cells that belong to a piece."""
 
 
 def _pieces(old: Sequence[Segment], compaction_group: CompactionGroup, rows_most: int) -> Iterator[tuple[int, Spans]]:
-    """The lane's cells of the segments, in the order of a segment: shards, and spans of about so many rows together."""
+    """The group's cells in the order of a segment: shards, and spans of about so many rows together."""
     for shard in filter(
         compaction_group.holds, np.unique(np.concatenate([segment.shards for segment in old])).tolist()
     ):
@@ -135,8 +136,9 @@ def _pieces(old: Sequence[Segment], compaction_group: CompactionGroup, rows_most
 
 
 def _cuts(old: Sequence[Segment], numbers: Sequence[np.ndarray], rows_most: int) -> list[int]:
-    """Tags at which to part one pane of a shard, of which each segment has a cell at most."""
-    # Of n cells every step-th tag: from one n-th sample to the next, none has more than a step more than its samples.
+    """Fingerprints at which to cut one pane of a shard, of which each segment has at most one cell."""
+    # Every step-th fingerprint of n cells is a sample: between one n-th sample and the next, no cell has more rows than
+    # a step beyond its own samples.
     own = [(segment, cell) for segment, cells in zip(old, numbers, strict=True) for cell in cells.tolist()]
     step = max(1, rows_most // (2 * len(own)))
     samples = np.sort(

@@ -1,11 +1,11 @@
-"""Lanes: how many segments a merge of cold records is written to, so that none has to rewrite all of them.
+"""Compaction groups: how many segments a compaction writes, so that none has to rewrite all spilled records.
 
-A lane is the shards whose numbers leave one remainder. While there is little on disk, there is one lane with every
-shard. As the bytes grow, merges write a segment for each of two lanes, four, and so on: a finer lane lies inside a
-coarser one, so that every segment stays in one lane. Segments are merged within their lane. What leaves memory is of
-every shard, and is parted into lanes as soon as so much is merged that this makes no small segments: each costs a look
-in every batch, and four open files. Where lanes are finer than they need be by now, those that lie in one coarser lane
-are merged together.
+A group is the shards whose numbers leave one remainder. While there is little on disk, there is one group with every
+shard. As the bytes grow, compactions write a segment for each of two groups, four, and so on: a finer group lies inside
+a coarser one, so that every segment stays in one group. Segments are merged within their group. Evicted records are of
+every shard, and are split into groups as soon as so much is merged that this makes no small segments: each segment
+costs a search in every batch, and four open files. Where groups are finer than they need be by now, those that lie in
+one coarser group are merged together.
 
 Threads: pure functions.
 """
@@ -15,36 +15,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 COMPACTION_GROUP_BYTES = 256 << 20
-"""A lane may hold so much before there are more of them."""
+"""A group may hold so much before there are more of them."""
 COMPACTION_GROUPS_MAX = 8
 PART_SHARE = 16
-"""A merge is not parted where its parts would be smaller than ``COMPACTION_GROUP_BYTES`` over this."""
+"""A compaction is not split where its parts would be smaller than ``COMPACTION_GROUP_BYTES`` over this."""
 
 
 @dataclass(frozen=True)
 class CompactionGroup:
     """The shards that leave ``number`` when they are divided by ``count``, a power of two.
 
-    >>> Lane(2, 1).cut(8), Lane(8, 7).within(2), Lane(8, 7).cut(2)
-    ([Lane(count=8, number=1), Lane(count=8, number=3), Lane(count=8, number=5), Lane(count=8, number=7)],\
- Lane(count=2, number=1), [Lane(count=8, number=7)])
+    >>> CompactionGroup(4, 1).cut(8), CompactionGroup(8, 7).within(2)
+    ([CompactionGroup(count=8, number=1), CompactionGroup(count=8, number=5)], CompactionGroup(count=2, number=1))
     """
 
     count: int
     number: int
 
     def within(self, count: int) -> CompactionGroup:
-        """The lane that this one lies in where there are no more than so many."""
+        """The group that this one lies in where there are no more than so many."""
         fewer = min(self.count, count)
         return CompactionGroup(fewer, self.number % fewer)
 
     def cut(self, count: int) -> list[CompactionGroup]:
-        """The lanes that this one consists of where there are no fewer than so many."""
+        """The groups that this one consists of where there are no fewer than so many."""
         more = max(self.count, count)
         return [CompactionGroup(more, number) for number in range(self.number, more, self.count)]
 
     def parted(self, count: int, bytes_: int) -> list[CompactionGroup]:
-        """The lanes to which so many bytes of this one are written, where there are so many lanes."""
+        """The groups to which so many bytes of this one are written, where there are so many groups."""
         finer = self.cut(count)
         return finer if bytes_ * PART_SHARE >= len(finer) * COMPACTION_GROUP_BYTES else [self]
 
@@ -57,7 +56,7 @@ EVERY = CompactionGroup(1, 0)
 
 
 def compaction_groups_for(disk_bytes: int) -> int:
-    """How many lanes so many bytes are merged in."""
+    """How many groups so many bytes are compacted in."""
     count = 1
     while count < COMPACTION_GROUPS_MAX and disk_bytes > count * COMPACTION_GROUP_BYTES:
         count *= 2

@@ -1,9 +1,9 @@
-"""Where the records of rows may lie: by the tags of all segments at once. Nothing is read.
+"""Candidate positions of the records of rows: by the fingerprints of all segments at once. No file is read.
 
-There may be dozens of segments, and few rows for each: so they are gone through by one loop, which is told where their
-indexes lie in memory.
+There may be dozens of segments, and few rows for each: so one loop searches all of them, by the addresses of their
+indexes in memory.
 
-Threads: pure functions. Whoever calls sees to it that no record is taken or given back meanwhile.
+Threads: pure functions. The caller sees to it that no record is taken or given back meanwhile.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class IndexAt:
     def of(
         cls, shards: np.ndarray, panes: np.ndarray, lo: np.ndarray, hi: np.ndarray, fingerprints: np.ndarray
     ) -> IndexAt:
-        """Of cells, by (shard, pane), and of tags."""
+        """Of cells, by (shard, pane), and of fingerprints."""
         cells = (shards, panes, lo, hi)
         for array, kind in (
             (shards, np.int64),
@@ -56,8 +56,8 @@ class Indexed(Protocol):
 class CandidatePositions:
     """Which rows may have a record, and each such row, the number of the segment and the position there.
 
-    By segment and position. No such lists where too many records share a tag: then each shard must be looked through by
-    itself.
+    By segment and position. There are no such lists where too many records share a fingerprint: then each shard must be
+    searched by itself.
     """
 
     any: np.ndarray
@@ -71,8 +71,8 @@ def candidate_positions(
 ) -> CandidatePositions:
     """Of rows of all shards, sorted by shard.
 
-    ``once``: a record lies in one segment, so where one seems found others are not looked into, in their order; where
-    so many share a tag that there is no room for those of a segment, it is left out.
+    ``once``: a record lies in one segment, so a row with a candidate in one segment is not searched in those after it;
+    a segment where so many records share a fingerprint that there is no room for them is left out.
     """
     room = len(rows) + len(rows) // 16 + 64
     any_ = np.zeros(len(rows), np.bool_)

@@ -1,10 +1,9 @@
-"""Kernels of records on disk: which rows a table lacks, where they may lie, whether they do, and a table without rows.
+"""Kernels of spilled records: the candidate positions of rows, and whether the records there match.
 
 Invariants
-- A record's *tag* is the upper 31 bits of its hash as a number without a sign; the tags of a cell are ascending. The
-  bit above, ``DEAD``, says that the record is not there any more. A tag decides nothing by itself: keys are compared.
-- ``repack`` only moves rows: lists of panes keep their order, so that undoing finds the newest row of a pane at its
-  head as before.
+- A record's *fingerprint* is the upper 31 bits of its hash as an unsigned number; the fingerprints of a cell ascend.
+  The bit above, ``DEAD``, says that the record is not there any more. A fingerprint decides nothing by itself: keys are
+  compared.
 
 Threads: kernels only write to the arrays named ``out`` or handed in as room; any number may run at once.
 """
@@ -23,14 +22,14 @@ from tailrace.state.rows.value_kernels import same_key
 DEAD = 1 << 31
 FINGERPRINT_MASK = np.uint32(DEAD - 1)
 _NEAR = 32
-"""How far off the guess of a place may be for nothing to be lost."""
+"""How far off an interpolated position may be without costing more than a binary search."""
 _FINGERPRINT = np.int64(DEAD - 1)
 _LOW = np.int64(0xFFFFFFFF)
 _AHEAD = 16
 _MANY = 8
 SHARDS_AT, PANES_AT, LO_AT, HI_AT, CELLS, FINGERPRINTS_AT, FINGERPRINTS = range(7)
 INDEX_WORDS = 7
-"""Of a segment: addresses of the arrays of its cells, how many there are, the address of its tags, and how many."""
+"""Of a segment: addresses of the arrays of its cells, how many cells, the address of its fingerprints, and how many."""
 
 
 @inlined
@@ -46,7 +45,7 @@ def put_fingerprints(words, out):
 
 @inlined
 def _first_from(ascending, low, high, value):
-    """The first place from ``low`` on that is not below a value; ``high`` where there is none."""
+    """The first position from ``low`` on that is not below a value; ``high`` where there is none."""
     while low < high:
         middle = (low + high) >> 1
         if ascending[middle] < value:
@@ -58,11 +57,11 @@ def _first_from(ascending, low, high, value):
 
 @inlined
 def _first_with(fingerprints, at, end, fingerprint):
-    """The first place from ``at`` on whose tag, dead or not, is not below one; ``end`` where there is none."""
+    """The first position from ``at`` on whose fingerprint, dead or not, is not below one; else ``end``."""
     left = end - at
     if left > _NEAR:
-        # Tags lie as evenly as hashes do: where one is to be found is nearly known.
-        guess = min(at + ((fingerprint * left) >> 31), end - 1)  # whoever wants the end asks for more than any tag
+        # Fingerprints are as evenly distributed as hashes: interpolation nearly finds the position.
+        guess = min(at + ((fingerprint * left) >> 31), end - 1)  # to find the end, callers pass more than any
         step = _NEAR
         if (np.int64(fingerprints[guess]) & _FINGERPRINT) < fingerprint:
             at = guess + 1
@@ -76,7 +75,7 @@ def _first_with(fingerprints, at, end, fingerprint):
                 step *= 2
             left = min(step, guess - at)
             at = guess - left
-    # Halved without a branch that nobody could foresee: that is where the time would go.
+    # A binary search without an unpredictable branch: mispredictions would take most of the time.
     while left > 1:
         half = left >> 1
         at += half * np.int64((np.int64(fingerprints[at + half - 1]) & _FINGERPRINT) < fingerprint)
@@ -88,7 +87,7 @@ def _first_with(fingerprints, at, end, fingerprint):
 
 @kernel
 def fingerprint_positions(fingerprints, lo, hi, fingerprint, out):
-    """For each range of ascending tags, the first place whose tag is not below one; its end where there is none."""
+    """For each range of ascending fingerprints, the first position that is not below one; else its end."""
     for i in range(lo.shape[0]):
         out[i] = _first_with(fingerprints, lo[i], hi[i], fingerprint)
 
@@ -97,7 +96,7 @@ def fingerprint_positions(fingerprints, lo, hi, fingerprint, out):
 def candidates(
     rows, chosen, start, cell_panes, cell_lo, cell_hi, fingerprints, spilled_words, out_rows, out_at, out_count
 ):
-    """For the chosen rows from ``start`` on, the live records of their pane with their tag: pairs of row and position.
+    """For the chosen rows from ``start`` on, live records with their pane and fingerprint: pairs of row and position.
 
     The cells are those of one shard, by pane. Returns the first row not done, since room may end; ``out_count[0]`` is
     the number of pairs. Where there is no room for those of a single row, there is no progress.
@@ -114,7 +113,7 @@ def candidates(
         at, end = cell_lo[low], cell_hi[low]
         at = _first_with(fingerprints, at, end, fingerprint)
         if at + _MANY < end and (np.int64(fingerprints[at + _MANY]) & _FINGERPRINT) == fingerprint:
-            # Hashes that hardly differ in their upper bits: the records themselves must tell.
+            # Many hashes agree in their upper bits: compare the records themselves.
             high = end
             while at < high:
                 middle = (at + high) >> 1
@@ -140,11 +139,11 @@ def candidates(
 
 @kernel
 def places(segments, rows, bounds, horizon, once, out_any, out_rows, out_which, out_at):
-    """For rows sorted by shard, the live records of their shard and pane with their tag: row, segment and position.
+    """For rows sorted by shard, live records with their shard, pane and fingerprint: row, segment and position.
 
     ``segments``: of each where its index lies in memory (``SHARDS_AT`` and so on). Returns how many, or -1 where there
-    was no room for all; ``out_any`` tells of every row whether it has one. With ``once``, a row that has one in a
-    segment is not looked for in those behind it, and a segment for which there is no room is as if it were not there.
+    was no room for all; ``out_any`` says for every row whether it has one. With ``once``, a row that has one in a
+    segment is not searched in those after it, and a segment for which there is no room is left out.
     """
     count = 0
     cut = False

@@ -1,4 +1,4 @@
-"""Records of a segment read one by one, not as a whole: their words, then the strings that these point to.
+"""Reads of single records of segments: their words, then the strings that these point to.
 
 Threads: any number at once.
 """
@@ -21,14 +21,14 @@ from tailrace.state.segments.row_buffer import RowBuffer
 _GUESS_BYTES = 256
 """Of a string whose length is not known yet so much is read: most are shorter, and end in the same block anyway."""
 _ROW_BYTES, _ROW_BYTES_MOST = 1024, 16 << 10
-"""Of a row's strings so much is read at once: as much as rows had of late, and somewhat more, between these."""
+"""Of a row's strings so much is read at once: as much as recent rows had, and somewhat more, between these."""
 READ_BYTES = 16 << 20
 """So much of the files at most is in memory while they are read, beside the copies."""
 
 
 class PointRows:
     def __init__(self, layout: RecordLayout, words: ScratchFile, heap: ScratchFile, *, direct: bool) -> None:
-        """Of files that are written and not sealed. ``direct``: around the page cache, in whole blocks."""
+        """Of files that are written and not sealed. ``direct``: around the page cache, block by block."""
         self._layout = layout
         self._direct = direct
         # A part may lie across the edge of two blocks.
@@ -42,7 +42,7 @@ class PointRows:
             raise
 
     def heap_bytes(self, count: int) -> int:
-        """About what the strings of so many records take, as far as any were read."""
+        """An estimate of the bytes that the strings of so many records take, from the records read so far."""
         return int(count * self._string_bytes * 1.1) + _ROW_BYTES
 
     def close(self) -> None:

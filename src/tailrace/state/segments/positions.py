@@ -1,13 +1,13 @@
-"""Records of several segments that were looked for at once: copies of them, and where they lie.
+"""Records of several segments that were looked up at once: copies of them, and their positions.
 
-Who has looked at a record need not look for it again to take it, nor to keep a copy of it: its place says which it is.
+A caller that has looked a record up need not search for it again to take it or to cache it: its position names it.
 
 Invariants
 - Positions are valid until segments are compacted: whoever holds some uses them before that.
-- Records of one segment come in the order of their positions; where several rows want one, it is there for each of
-  them, one beside the other.
+- Records of one segment come in the order of their positions; where several rows match one record, it is there once
+  for each of them, one after the other.
 
-Threads: pure functions, but that they read.
+Threads: pure functions, apart from reading segments.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class RecordPositions:
                 yield segment, each_once(at)
 
     def ids(self, chosen: np.ndarray) -> np.ndarray:
-        """What chosen ones are called where copies are kept."""
+        """The ids of the chosen records in the cache."""
         return ids_in(self.segments, self.owners[chosen], self.at[chosen])
 
     def firsts(self) -> np.ndarray:
-        """Of each record the first row that wants it."""
+        """Of each record the first row that matches it."""
         other = (self.at[1:] != self.at[:-1]) | (self.owners[1:] != self.owners[:-1])
         return np.flatnonzero(np.append(True, other)) if len(self.at) else _NONE
 
@@ -64,7 +64,7 @@ class RecordPositions:
 
 @dataclass(frozen=True)
 class SegmentLookup:
-    """``rows[i]`` is a copy of the record that row ``numbers[i]`` wants. Strings of several rows may be the same."""
+    """``rows[i]`` is a copy of the record that row ``numbers[i]`` matches. Several rows may share strings."""
 
     rows: Rows
     numbers: np.ndarray
@@ -80,9 +80,9 @@ class SegmentIndex:
     layout: RecordLayout
 
     def look_up(self, wanted: Rows, bounds: np.ndarray, horizon: int, *, keep: bool) -> SegmentLookup:
-        """Records with the key and pane of rows of all shards, sorted by shard. ``keep``: they may be wanted again."""
+        """Records with the key and pane of rows, which are sorted by shard. ``keep``: they may be looked up again."""
         candidates = candidate_positions(self.segments, wanted, bounds, horizon)
-        if candidates.rows is None:  # too many share a tag to tell all of them
+        if candidates.rows is None:  # too many share a fingerprint to list all of them
             return self._shard_by_shard(wanted, bounds, horizon, keep=keep)
         places = RecordPositions(self.segments, candidates.which, candidates.at)
         firsts = places.firsts()

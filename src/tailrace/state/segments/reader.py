@@ -1,16 +1,16 @@
-"""How cold records come into memory: out of the eviction buffer, out of the cache of what was foretold, or off disk.
+"""How spilled records are read: from the write-back buffer, from the cache of prefetched records, or from disk.
 
 Invariants
 - A record at a position of a segment never changes, so (segment, position) names a copy for as long as the segment
-  lives. What is rewritten keeps its copies (``moved``); ``keep_only`` forgets others, of segments that are gone.
+  lives. A compacted record keeps its copy (``moved``); ``keep_only`` forgets copies of segments that are gone.
 - A record that is in flight is not read twice: whoever needs it waits for it.
-- Copies get a part of the store's memory that is as large as what epochs of late have foretold, or have read without
-  that and may read again (``share_out``).
-- Where reading is slow, what was read because nobody had foretold it is kept too, where it may be asked for again
-  (``keep``): not by who takes it, or says later what of it stays.
+- The cache gets a share of the store's memory that follows the hints of recent epochs, and the records that they read
+  without a hint and may read again (``share_out``).
+- Where reading is slow, records that were read without a hint are cached too, where they may be read again (``keep``):
+  not by callers that take them, or that say later which of them stay on disk.
 - Whoever needs records of several segments reads them at once: latencies then overlap.
-- ``wait_s`` is the time for which callers of ``read`` had to wait: for reads of their own and for others under way.
-  Copying what is in memory is no waiting.
+- ``wait_s`` is the time for which callers of ``read`` had to wait: for their own reads and for fetches in flight.
+  Copying records that are in memory does not count.
 
 Threads: any. Whoever closes a segment sees to it that nobody reads it, but for prefetching: that finds it gone.
 """
@@ -39,12 +39,12 @@ from tailrace.state.segments.row_buffer import RowBuffer
 from tailrace.state.tuning import SpillTuning
 
 CACHE_SHARE, CACHE_SHARE_MOST = 8, 2
-"""The cache gets one part in so many of the store's memory; where much is foretold, one in so many."""
+"""The cache gets one part in so many of the store's memory; with many hints, up to one in so many."""
 _EPOCHS_KEPT = 16
 
 
 class Segment(Protocol):
-    """What is read here of ``segment_module.ColdSegment``."""
+    """The part of ``segment.Segment`` that is used here."""
 
     uid: int
 
@@ -88,7 +88,7 @@ class SegmentReader:
         return self._hinted and (self.slow or self._record_s >= self._worth_s)
 
     def begin(self, epoch: int) -> None:
-        """From now on records are read for ``epoch``: what was foretold for earlier ones, and not begun, is let go."""
+        """From now on records are read for ``epoch``: pending hints for earlier ones are dropped."""
         self.time = epoch
         with self._lock:
             self._room_lately.append(self._room_for)
@@ -97,10 +97,10 @@ class SegmentReader:
             self._prefetcher.drop_before(epoch)
 
     def share_out(self, fixed_bytes: int) -> int:
-        """The bytes that copies may take from now on. Who calls sees to it that the rest of the store leaves them.
+        """The bytes that the cache may take from now on. The caller keeps the rest of the store within what is left.
 
-        ``fixed_bytes``: of the store's memory, what can go nowhere. It becomes more by an eighth at a time: what has to
-        leave for it is on its way for a while.
+        ``fixed_bytes``: of the store's memory, the part that cannot be evicted. The share grows by an eighth at a time:
+        evicting records to make room for it takes a while.
         """
         least, now = self._memory_bytes // CACHE_SHARE, self._cache.capacity_bytes
         most = max(least, (self._memory_bytes - fixed_bytes) // CACHE_SHARE_MOST)
@@ -120,7 +120,7 @@ class SegmentReader:
     ) -> tuple[Rows, np.ndarray]:
         """As ``read``, of several segments, of each its number: all copies, in any order, and the number of each one's.
 
-        What is neither here nor on its way is read at once.
+        Records that are neither cached nor in flight are read at once.
         """
         place, got = np.empty(len(at), np.int64), list[Rows]()
         near, far = self._parted(segments, owners)
@@ -187,13 +187,13 @@ class SegmentReader:
         self._count(waited_s, len(chosen) - missed, missed, late)
 
     def keep(self, ids: np.ndarray, rows: Rows) -> None:
-        """Copies of records, each once, that were read, and stay where they are, on disk."""
+        """Cache records, each named once, that were read and stay on disk."""
         new = np.flatnonzero(~self._cache.holds(ids))
         if len(new):
             self._keep_some(ids[new], take(rows, new, self._layout))
 
     def _keep_some(self, ids: np.ndarray, rows: Rows) -> None:
-        """As much as fits into half of the cache: the rest of it is for what is foretold."""
+        """As many as fit into half of the cache: the other half is for hints."""
         with self._lock:  # several shards are read at once
             self._room_for += 2 * len(ids)
         size = (rows.words.nbytes + rows.heap.nbytes) / len(rows) + ENTRY_BYTES
@@ -220,8 +220,8 @@ class SegmentReader:
         near, far = self._parted(segments, owners)
         for segment, own in near:
             if self._hinted and len(own) <= self._cache.room():
-                # It is about to be written out: with a copy here it need not be read then. (With async-io it is read
-                # at once, before that.)
+                # The buffer is about to be written: with a copy in the cache the record need not be read then. (With
+                # async-io it is read at once, before that.)
                 times = np.full(len(own), time, np.int64)
                 self._cache.put(ids_of(segment, at[own]), segment.copied(at[own]), times)
         if not len(far):
@@ -233,11 +233,11 @@ class SegmentReader:
             self._room_for += fresh
 
     def drop(self, ids: np.ndarray) -> None:
-        """These records live in a table from now on: their copies are of no use."""
+        """These records are in a table from now on: their copies are of no use."""
         self._cache.drop(ids)
 
     def known(self) -> np.ndarray:
-        """Names of all records of which there are copies, or will be."""
+        """Ids of all records that are cached or hinted."""
         ids = [self._cache.ids(), *([self._prefetcher.ids()] if self._prefetcher is not None else [])]
         return np.unique(np.concatenate(ids))
 
@@ -250,12 +250,12 @@ class SegmentReader:
             self._prefetcher.rename(before, after)
 
     def keep_only(self, segments: list[int]) -> None:
-        """Forget what was read of other segments than these."""
+        """Forget cached records and hints of other segments than these."""
         with self._lock:
             for uid in [uid for uid in self._segments if uid not in segments]:
                 del self._segments[uid]
         self._cache.keep_only(np.array(segments, np.int64))
-        if self._prefetcher is not None:  # else one of them would fail the fetch of all others with it
+        if self._prefetcher is not None:  # else one closed segment would fail the fetch of all others with it
             ids = self._prefetcher.ids()
             self._prefetcher.drop(ids[~np.isin(ids >> POSITION_BITS, segments)])
 
@@ -280,7 +280,7 @@ class SegmentReader:
         return told
 
     def drain(self) -> None:
-        """Wait for what is foretold; for tests and benches."""
+        """Wait until hinted records are fetched; for tests and benches."""
         if self._prefetcher is not None:
             self._prefetcher.drain()
 
@@ -324,13 +324,13 @@ def positions_in(segment: Segment, ids: np.ndarray) -> np.ndarray:
 
 
 def ids_of(segment: Segment, at: np.ndarray) -> np.ndarray:
-    """A number for each record."""
+    """The id of each record: segment and position."""
     ids: np.ndarray = (segment.uid << POSITION_BITS) | at
     return ids
 
 
 def ids_in(segments: Sequence[Segment], owners: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """As ``ids_of``, of records of several segments, told by their numbers."""
+    """As ``ids_of``, of records of several segments, given by their numbers."""
     uids = np.array([segment.uid for segment in segments], np.int64)
     ids: np.ndarray = (uids[owners] << POSITION_BITS) | at
     return ids

@@ -1,17 +1,17 @@
-"""A segment of cold records, and its index in memory: first in the eviction buffer, then on disk.
+"""A segment of spilled records, and its index in memory: first in the write-back buffer, then on disk.
 
 Invariants
-- A segment may be born in memory: its records are read there until ``write_out`` has put them on disk.
+- A segment may be made in memory: its records are read there until ``write_out`` has put them on disk.
 - Records lie by (shard, pane, hash): those of one shard and pane are a *cell*, sorted by hash. A segment is immutable
-  but for the dead bits of its tags, the counts of live records that follow from them, and the list of its cells.
-- In memory a record costs four bytes, its tag (see ``cold_kernels``); a cell costs ``CELL_BYTES``. The record at a
-  position has the tag at that position.
-- Single records are read by ``copied``, or of several segments by their ``points``, which map nothing. Who goes through
-  the mapped files lets go of their pages with ``release``, every ``READ_BYTES``: else all of them would be in this
+  but for the dead bits of its fingerprints, the counts of live records that follow from them, and the list of cells.
+- In memory a record costs four bytes, its fingerprint (see ``kernels``); a cell costs ``CELL_BYTES``. The record at a
+  position has the fingerprint at that position.
+- Single records are read by ``copied``, or of several segments by their ``points``, which map nothing. Whoever scans
+  the mapped files gives their pages back with ``release``, every ``READ_BYTES``: else all of them would count as this
   process's memory.
 
-Threads: one at a time for each shard; different shards may be used at once. ``write_out``, ``copied`` and who reads by
-``points`` may run beside all else.
+Threads: one at a time for each shard; different shards may be used at once. ``write_out``, ``copied`` and reads by
+``points`` may run beside everything else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tailrace.state.segments.row_buffer import RowBuffer
 
 CELL_BYTES = 40
 FINGERPRINTS = ck.DEAD
-"""Tags are numbers below this."""
+"""Fingerprints are numbers below this."""
 _DEAD = np.uint32(ck.DEAD)
 _NO_FINGERPRINTS = np.empty(0, np.uint32)
 _NO_KEYS = np.empty((0, 2), np.int64)
@@ -49,11 +49,11 @@ def fingerprints_of(hashes: np.ndarray) -> np.ndarray:
 
 
 class SegmentClosedError(Exception):
-    """What was to be read ahead lies elsewhere now, or nowhere. Nobody but the prefetching manager meets this."""
+    """A hinted record lies elsewhere by now, or is gone. Only the prefetching manager meets this."""
 
 
 class Segment:
-    """Made by ``segment_writer``. The arrays of cells are by (shard, pane), ascending."""
+    """Made by ``writer``. The arrays of cells are by (shard, pane), ascending."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class Segment:
         """``cells``: shards, panes, first positions, ends, live records.
 
         ``files``: where the rows are mapped from, and ``points``: by which single ones are read; None while they lie in
-        memory. ``tags_file``: where the tags are
-        mapped from, until ``load_tags``. ``lane``: it has no other shards than those.
+        memory. ``fingerprints_file``: where the fingerprints are mapped from, until ``load_fingerprints``.
+        ``compaction_group``: the segment has no other shards than those.
         """
         self._points = points
         self.uid = next(_UIDS)
@@ -92,12 +92,12 @@ class Segment:
 
     @property
     def buffered_bytes(self) -> int:
-        """Of records that are not on disk yet."""
+        """Bytes of records that are not on disk yet."""
         return self.disk_bytes if self._files is None and not self._closed else 0
 
     @property
     def points(self) -> PointRows:
-        """By which single records are read that are on disk."""
+        """Reads single records that are on disk."""
         if self._points is None:
             raise SegmentClosedError("a segment is in memory, or was before it was closed")
         return self._points
@@ -127,9 +127,9 @@ class Segment:
                 self.rows, self._points, self._files = rows, points, files
 
     def load_fingerprints(self) -> None:
-        """Put the tags into memory, and let go of their file. They can be used before, and still where this fails.
+        """Copy the fingerprints into memory and close their file. They can be used before, and still if this fails.
 
-        It is for the time after the old ones are gone, so that whoever rewrites segments never holds both.
+        To be called after the old segments are closed, so that a compaction never holds the fingerprints of both.
         """
         if self._fingerprints_file is None:
             return
@@ -143,7 +143,7 @@ class Segment:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of memory that finding its records takes."""
+        """Bytes of memory of its index."""
         return int(self.fingerprints.nbytes + CELL_BYTES * len(self.panes))
 
     @property
@@ -181,7 +181,7 @@ class Segment:
 
     def copied(self, at: np.ndarray) -> Rows:
         """A copy of the records at these positions, ascending."""
-        rows, points = self.rows, self._points  # taken once: they are others once it is written out, or closed
+        rows, points = self.rows, self._points  # read once: another thread may write it out, or close it
         if self._closed or len(rows) < len(self.fingerprints):
             raise SegmentClosedError("a segment was closed while it was read ahead")
         if points is None:
@@ -208,9 +208,9 @@ class Segment:
             file.release()
 
     def candidates(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-        """Live records that have the pane and the tag of the chosen rows: (rows of ``wanted``, positions), by position.
+        """Live records with the pane and fingerprint of the chosen rows: (rows of ``wanted``, positions), by position.
 
-        Of the files only what tags cannot tell apart is looked at, and that hardly ever.
+        The files are read only where fingerprints cannot tell records apart, which is rare.
         """
         cells = self.cells_of(shard)
         first = cells.start + int(np.searchsorted(self.panes[cells], horizon))
@@ -227,7 +227,7 @@ class Segment:
             )  # fmt: skip
             found_rows.append(pair_rows[: count[0]].copy())
             found_at.append(pair_at[: count[0]].copy())
-            if done == before:  # more records share a tag than there is room for
+            if done == before:  # more records share a fingerprint than there is room for
                 room *= 2
                 pair_rows, pair_at = np.empty(room, np.int64), np.empty(room, np.int64)
         rows, at = np.concatenate(found_rows), np.concatenate(found_at)
@@ -237,7 +237,7 @@ class Segment:
     def places_of(self, other: Segment, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Live records of a segment that this one was made of: which of them are here beyond doubt, and where.
 
-        A record's tag is the same in both. One that others share is left out.
+        A record's fingerprint is the same in both. A record that shares it with others is left out.
         """
         shards = other.shards_of(at)
         live = np.flatnonzero((other.fingerprints[at] < _DEAD) & (shards >= 0))
@@ -280,7 +280,7 @@ class Segment:
     def matching(
         self, wanted: Rows, pair_rows: np.ndarray, pair_at: np.ndarray, copies: Rows, *, by_hash: bool = False
     ) -> Matches:
-        """Of pairs of a row and a position, by position, those whose record is the one that the row wants.
+        """Of pairs of a row and a position, by position, those whose record is the one that the row looks for.
 
         ``copies``: of the records at these positions, each once.
         """
@@ -294,7 +294,7 @@ class Segment:
         return Matches(pair_rows, pair_at[new][places], copies, places)
 
     def live_in(self, cells: np.ndarray, first_fingerprint: int = 0, end_fingerprint: int = ck.DEAD) -> np.ndarray:
-        """Positions of the live records of these cells (numbers) with tags in a range, cell by cell."""
+        """Positions of the live records of these cells (numbers) with fingerprints in a range, cell by cell."""
         at = row_numbers(
             *(self.fingerprint_positions(cells, fingerprint) for fingerprint in (first_fingerprint, end_fingerprint))
         )
@@ -302,7 +302,7 @@ class Segment:
         return found
 
     def fingerprint_positions(self, cells: np.ndarray, fingerprint: int) -> np.ndarray:
-        """Where in each of these cells (numbers) the first record lies whose tag is not below one; else their ends."""
+        """In each of these cells (numbers) the first position whose fingerprint is not below one; else its end."""
         out = np.empty(len(cells), np.int64)
         ck.fingerprint_positions(self.fingerprints, self.lo[cells], self.hi[cells], fingerprint, out)
         return out
@@ -325,7 +325,7 @@ def each_once(at: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Matches:
-    """Pairs of a row and the record that it wants, by the record's position.
+    """Pairs of a row and the record that it looks for, by the record's position.
 
     ``at`` are positions; row ``places[i]`` of ``copies`` is a copy of pair ``i``'s record. Copies that no pair names
     are of records that only seemed to match.
@@ -360,7 +360,7 @@ def close_files(files: Sequence[ScratchFile], points: PointRows | None) -> None:
 
 
 def mapped(files: tuple[ScratchFile, ScratchFile], count: int, layout: RecordLayout) -> Rows:
-    """What was written to the files of words and of strings."""
+    """The rows that were written to the files of words and of strings."""
     words, heap = files
     (word,) = words.sealed((np.int64, 0, layout.words * count))
     (text,) = heap.sealed((np.uint8, 0, heap.nbytes))

@@ -1,22 +1,22 @@
-"""The cold records of a read-modify-write store: segments on disk, found through their indexes in memory.
+"""The spilled records of a read-modify-write store: segments on disk, found through their indexes in memory.
 
-Records that leave the tables become a segment in memory, the *eviction buffer*: found there as on disk, and taken back
-from there, until a thread in the background has written it. There is one such segment at most: who makes another waits.
+Records that are evicted from the tables become a segment in memory, the *write-back buffer*. They are found and taken
+there as on disk, until a background thread has written it. There is at most one such segment: who makes another waits.
 
 Invariants
 - A record is in its shard's table or live in exactly one segment, never both. A batch *takes* what it touches: the
   record's dead bit is set and the record goes to the table as one that the open epoch has made. Undoing the epoch takes
   it out of the table there and clears the bit here, so bringing a record in is no change of the state.
-- A record may also be removed where it lies, without coming into a table: its dead bit is set, and ``removed`` tells
-  the epoch's delta its key.
-- What an epoch that can be undone has taken stays on disk, through every rewriting; ``_taken`` knows where.
-- Cells of panes below the floor (the horizon before the oldest epoch that can be undone) go whole, without being read.
-- Segments are merged in tiers (see ``tiers``), so that few are searched, and where there is much on disk in lanes (see
-  ``lanes``), one at a time, so that no epoch rewrites all. Where bytes on disk exceed
-  ``max_space_amplification`` times those of the records that are needed, the emptiest segment is rewritten, one by one.
+- A record may also be removed where it lies, without coming into a table: its dead bit is set, and ``removed`` gives
+  its key to the epoch's delta.
+- Records that an undoable epoch has taken stay on disk through every compaction; ``_taken`` knows where they lie.
+- Cells of panes below the floor (the horizon before the oldest undoable epoch) are dropped without being read.
+- Segments are merged in tiers (see ``tiers``), so that few are searched, and where there is much on disk in compaction
+  groups (see ``compaction_groups``), one at a time, so that no epoch compacts everything. Where bytes on disk exceed
+  ``max_space_amplification`` times those of the records that are needed, the emptiest segment is compacted, one by one.
 
-Memory: four bytes for a record and 40 for a cell (see ``cold_segment``). What reading and rewriting take besides does
-not grow with what lies on disk (see ``cold_rewrite``).
+Memory: four bytes for a record and 40 for a cell (see ``segment``). The memory for reading and compacting does not grow
+with the bytes on disk (see ``compaction``).
 
 Threads: ``lookup`` and ``rows_of`` may run for different shards at once, all else alone. One thread of
 its own writes the buffer.
@@ -52,7 +52,7 @@ from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 class _Taken:
     segment: Segment
     at: np.ndarray
-    removed: bool = False  # not brought into a table, but gone
+    removed: bool = False  # it did not come into a table, but was removed
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class SpilledRecords:
         memory_bytes: int = 0,
         tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
-        """``memory_bytes``: of the whole store, of which what is read ahead has a share."""
+        """``memory_bytes``: of the store; cached records get a share of it."""
         if tuning.max_space_amplification <= 1:
             raise ValueError(f"max_space_amplification is {tuning.max_space_amplification}: it must be more than 1")
         self._layout = layout
@@ -102,13 +102,13 @@ class SpilledRecords:
 
     @property
     def index_bytes(self) -> int:
-        """Of what finds the records."""
+        """Bytes of memory of the indexes."""
         taken = sum(part.at.nbytes for parts in self._taken.values() for part in parts)
         return taken + sum(segment.index_bytes for segment in self._segments)
 
     @property
     def buffered_bytes(self) -> int:
-        """Of records on their way to disk."""
+        """Bytes of the write-back buffer."""
         return sum(segment.buffered_bytes for segment in self._segments)
 
     @property
@@ -149,7 +149,7 @@ class SpilledRecords:
         self.reads.drop(places.ids(places.firsts()))
 
     def cache_copies(self, found: SegmentLookup, chosen: np.ndarray) -> None:
-        """Of records that were looked up, none of them twice, and stay here."""
+        """Cache records that were looked up, none of them twice, and that stay on disk."""
         if self.reads.slow:
             on_disk = np.array([not segment.in_memory for segment in found.positions.segments], bool)
             stays = np.flatnonzero(chosen & on_disk[found.positions.owners])
@@ -165,9 +165,9 @@ class SpilledRecords:
         return index.look_up(wanted, bounds, horizon, keep=keep)
 
     def hint(self, rows: Rows, bounds: np.ndarray, horizon: int, time: int) -> None:
-        """Rows, sorted by shard, that will be asked for: begin to read the records that they may want.
+        """Rows, sorted by shard, that an epoch will look up: begin to read the records that they may match.
 
-        Not all of them, where records share a tag.
+        Not all of them, where records share a fingerprint.
         """
         largest_first = sorted(self._segments, key=lambda segment: -len(segment.fingerprints))
         found = candidate_positions(largest_first, rows, bounds, horizon, once=True)
@@ -176,16 +176,16 @@ class SpilledRecords:
         self.reads.hint(largest_first, once.owners, once.at, time)
 
     def may_hold(self, rows: Rows, bounds: np.ndarray, horizon: int) -> np.ndarray:
-        """Which of these rows, sorted by shard, may have a record here, by what memory tells."""
+        """Which of these rows, sorted by shard, may have a record here, according to the indexes."""
         return candidate_positions(self._segments, rows, bounds, horizon).any
 
     def take_found(self, epoch: int, found: FoundRecords, chosen: np.ndarray) -> Rows:
-        """Some of what ``with_hashes`` has found, from now on owned by the caller."""
+        """Some of the records that ``with_hashes`` has found, from now on owned by the caller."""
         self._take(epoch, found.segment, found.at[chosen])
         return Rows(found.rows.words[chosen], found.rows.heap)
 
     def remove_found(self, epoch: int, found: FoundRecords, chosen: np.ndarray) -> None:
-        """Some of what was found is gone, as part of the epoch: ``removed`` tells which."""
+        """Remove some of the found records, as part of the epoch; ``removed`` lists them."""
         self._take(epoch, found.segment, found.at[chosen], removed=True)
 
     def removed(self, epoch: int) -> tuple[Rows, np.ndarray]:
@@ -208,7 +208,7 @@ class SpilledRecords:
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def lookup(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> tuple[Rows, np.ndarray]:
-        """Copies of the records with the key and pane of the chosen rows, and the row that wanted each."""
+        """Copies of the records with the key and pane of the chosen rows, and the row that matches each."""
         parts, numbers = [], []
         for segment in self._segments:
             pairs = segment.find(self.reads, shard, wanted, chosen, horizon)
@@ -236,7 +236,7 @@ class SpilledRecords:
                 yield FoundRecords(segment, *pairs.distinct())
 
     def find(self, shard: int, wanted: Rows, chosen: np.ndarray, horizon: int) -> Iterator[FoundRecords]:
-        """As ``lookup``, but each record once, however many rows want it, and with its place."""
+        """As ``lookup``, but each record once, however many rows match it, and with its position."""
         for segment in self._segments:
             pairs = segment.find(self.reads, shard, wanted, chosen, horizon)
             if len(pairs):
@@ -262,7 +262,7 @@ class SpilledRecords:
     def rows_of(
         self, shard: int, panes: np.ndarray, first_fingerprint: int = 0, end_fingerprint: int = ck.DEAD
     ) -> Rows:
-        """Copies of the records of these panes whose tags lie in a range."""
+        """Copies of the records of these panes whose fingerprints lie in a range."""
         parts = []
         for segment in self._segments:
             cells = segment.cells_of(shard)
@@ -275,7 +275,7 @@ class SpilledRecords:
     # Records that come -----------------------------------------------------------------------------------------------
 
     def put(self, parts: Iterable[tuple[int, Rows]], count: int) -> None:
-        """Records of some shards, ascending, as a new segment, in the eviction buffer. ``count``: of all of them."""
+        """Records of some shards, ascending, as a new segment, the write-back buffer. ``count``: of all of them."""
         self._finish_writing()
         writer = MemoryWriter(self._layout, count)
         for shard, rows in parts:
@@ -286,7 +286,7 @@ class SpilledRecords:
             self._segments.append(segment)
 
     def write_buffer(self) -> None:
-        """Begin to write what ``put`` has left in memory."""
+        """Begin to write the write-back buffer in the background."""
         segment = self._segments[-1] if self._segments else None
         if segment is None or not segment.buffered_bytes or self._writing is not None:
             return
@@ -303,12 +303,12 @@ class SpilledRecords:
             self._writing.exception()
 
     def raise_failed_write(self) -> None:
-        """Try once more what could not be written, and raise what keeps it from the disk."""
+        """Try once more to write a buffer that could not be written, and raise the error of the disk."""
         if self._writing is not None and self._writing.done():
             self._finish_writing()
 
     def _finish_writing(self) -> None:
-        """The buffer is empty after this. What could not be written stays in memory, and a full disk raises here."""
+        """Empty the buffer. A segment that cannot be written stays in memory, and a full disk raises here."""
         if self._writing is not None:
             with suppress(OSError):
                 self._writing.result()
@@ -318,7 +318,7 @@ class SpilledRecords:
                 self._write_out(segment)
 
     def take_back(self, shards: Sequence[int]) -> None:
-        """What the newest segment got of these shards stays where it was."""
+        """The records that the newest segment got of these shards stay in their tables."""
         newest = self._segments[-1]
         newest.drop(np.isin(newest.shards, shards))
 
@@ -329,14 +329,14 @@ class SpilledRecords:
             segment.drop(segment.shards == shard)
 
     def compact(self, floor: int) -> None:
-        """Drop what nobody can see again, merge segments that have become many, rewrite those that are mostly dead."""
+        """Drop cells below the floor, merge segments that have become many, compact those that are mostly dead."""
         if not self._segments:
             return
         for segment in self._segments:
             segment.drop(segment.panes < floor)
         self._close_empty()
         started = clock.thread_cpu()
-        with suppress(OSError):  # a disk that is full stops rewriting, which is all or nothing, and nothing else
+        with suppress(OSError):  # a full disk stops the compaction, which is all or nothing, and nothing else
             self._compact_groups()
         self.compaction_cpu_s += clock.thread_cpu() - started
         self.reads.keep_only([segment.uid for segment in self._segments])
@@ -350,7 +350,7 @@ class SpilledRecords:
             count = newest_to_merge([segment.disk_bytes for segment in own])
             if count:
                 self._replace(own[-count:], compaction_group, compaction_groups)
-                break  # the next lane next time: no epoch pays for all
+                break  # the next group next time: no epoch pays for all
         while self._segments:
             needed = [self._needed_bytes(segment) for segment in self._segments]
             if self.disk_bytes <= self._amplification_max * sum(needed):
@@ -369,7 +369,7 @@ class SpilledRecords:
         self._segments, self._taken = [], {}
 
     def _still_undoable(self, segment: Segment) -> np.ndarray:
-        """Positions of dead records that an epoch which can be undone has taken."""
+        """Positions of dead records that an undoable epoch has taken."""
         parts = [part.at for parts in self._taken.values() for part in parts if part.segment is segment]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
@@ -386,9 +386,9 @@ class SpilledRecords:
         self._segments = stay
 
     def _replace(self, old: Sequence[Segment], within: CompactionGroup = EVERY, compaction_groups: int = 1) -> None:
-        """Put one segment in the place of others, or one for each lane where there are so many lanes.
+        """Replace segments by one, or by one for each compaction group where there are so many groups.
 
-        With the records that are live, or can become it again. ``within``: the lane that all of them are in.
+        It holds the records that are live or can become live again. ``within``: the group that all segments are in.
         """
         place = self._segments.index(old[0])
         self.compactions += 1
@@ -415,7 +415,7 @@ class SpilledRecords:
             made.load_fingerprints()
 
     def _follow(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
-        """Copies of records that lie elsewhere now stay, and so do hints that name them."""
+        """Cached records that lie elsewhere now stay cached, and so do hints that name them."""
         known = self.reads.known()
         for segment in old:
             at = positions_in(segment, known)
@@ -425,7 +425,7 @@ class SpilledRecords:
 
 
 def _followed(part: _Taken, old: Sequence[Segment], new: Sequence[tuple[Segment, list[Moved]]]) -> list[_Taken]:
-    """What was taken of one of the old segments, where it lies in the new ones."""
+    """The positions in the new segments of records that were taken from one of the old ones."""
     if part.segment not in old:
         return [part]
     number = old.index(part.segment)

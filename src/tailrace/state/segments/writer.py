@@ -1,9 +1,10 @@
-"""Makes a segment of cold records, piece by piece: on disk, or in memory.
+"""Makes a segment of spilled records, piece by piece: on disk, or in memory.
 
 Invariants
-- Pieces come in the order of the segment, by (shard, pane, tag): two pieces may share a cell, no two share a tag there.
-- On disk a segment takes no memory but for its cells and the piece that is being added: words, strings and tags are
-  written as they come. Tags are read back by ``ColdSegment.load_tags``.
+- Pieces come in the order of the segment, by (shard, pane, fingerprint): two pieces may share a cell, but none of its
+  fingerprints.
+- On disk a segment takes no memory but for its cells and the piece that is being added: words, strings and fingerprints
+  are written as they come. ``Segment.load_fingerprints`` reads the fingerprints back.
 - A segment in memory is written once where it will stay: its ``rows`` are known before.
 
 Threads: one.
@@ -67,7 +68,7 @@ class SegmentWriter:
         return self._segment(_each_cell_once(np.concatenate(self._cells, axis=1)))
 
     def close(self) -> None:
-        """Nothing is left of what was added."""
+        """Remove everything that was added."""
 
     def _put(self, rows: Rows, fingerprints: np.ndarray) -> None:
         raise NotImplementedError

@@ -265,7 +265,7 @@ def test_equals_the_model_in_little_memory(
     monkeypatch: pytest.MonkeyPatch, window: TimeWindowSpec | None, changed: bool, memory: int
 ) -> None:
     """Time goes on slowly here, so that windows stay open for several epochs, mostly on disk."""
-    monkeypatch.setattr("tailrace.operators.aggregate.closing.PIECE_BYTES", 500)
+    monkeypatch.setattr("tailrace.state.read_modify_write.scan.PIECE_BYTES", 500)
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)

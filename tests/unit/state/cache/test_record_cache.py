@@ -228,12 +228,12 @@ def test_many_leave_at_once_where_small_records_were_used_up() -> None:
     cache.put(small, rows_of(small.tolist()), np.zeros(500, np.int64))
     cache.drop(small[:499])
     large = np.arange(60, 60 + 70 * 400, 70)
-    rewritten = []
-    rewrite = cache._rewrite
-    cache._rewrite = lambda blocks: (rewritten.append(blocks), rewrite(blocks))[1]  # type: ignore[method-assign]
+    compacted = []
+    compact = cache._compact_blocks
+    cache._compact_blocks = lambda blocks: (compacted.append(blocks), compact(blocks))[1]  # type: ignore[method-assign]
     cache.put(large, rows_of(large.tolist()), np.ones(400, np.int64))
     assert cache.nbytes <= 120_000 and len(cache) > 250
-    assert len(rewritten) < 6
+    assert len(compacted) < 6
 
 
 def test_reading_beside_others_that_put_and_drop() -> None:
