@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -111,17 +111,7 @@ def table_of(taken: Sequence[Taken]) -> pa.Table:
     return pa.Table.from_batches([section]).drop_columns(["__hash"]).rename_columns(["window", *names])
 
 
-class _Held(Protocol):
-    @property
-    def rows(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
-    @property
-    def disk_bytes(self) -> int: ...
-    def close(self) -> None: ...
-
-
-_AnyStore = TypeVar("_AnyStore", bound=_Held)
+_AnyStore = TypeVar("_AnyStore", AppendUnalignedStore, AppendAlignedStore, ReadModifyWriteStore)
 
 
 class _Store(Generic[_AnyStore]):
@@ -154,9 +144,11 @@ class _Store(Generic[_AnyStore]):
         for value, place in zip(self._values, self.layout.accumulators, strict=True):
             builder.put(rows.column(value.name), value.type, place.word, place.bit)
 
-    def _sorted(self, rows: Rows, expected: np.ndarray | None = None) -> Prepared:
-        order, bounds = shard_order(rows.words, SHARDS)
-        return Prepared(Rows(rows.words[order], rows.heap), bounds, None if expected is None else expected[order])
+    def prepared(self, rows: pa.RecordBatch, windows: np.ndarray, expected: np.ndarray | None = None) -> Prepared:
+        """``expected``, for AUR: for each row, when its list will be asked for, as far as it can be foreseen."""
+        packed = self._packed(rows, windows, values=True)
+        order, bounds = shard_order(packed.words, SHARDS)
+        return Prepared(Rows(packed.words[order], packed.heap), bounds, None if expected is None else expected[order])
 
     def _taken(self, rows: Rows) -> Taken:
         return Taken(rows, self.layout, self._names)
@@ -244,10 +236,6 @@ class AppendUnaligned(_Store[AppendUnalignedStore]):
             instances=instances,
         )
 
-    def prepared(self, rows: pa.RecordBatch, windows: np.ndarray, expected: np.ndarray) -> Prepared:
-        """``expected``: for each row, when its list will be asked for, as far as it can be foreseen."""
-        return self._sorted(self._packed(rows, windows, values=True), expected)
-
     def lists(self, keys: pa.RecordBatch, windows: np.ndarray) -> Lists:
         return Lists(self._packed(keys, windows, values=False))
 
@@ -289,9 +277,6 @@ class AppendAligned(_Store[AppendAlignedStore]):
     ) -> None:
         super().__init__(schema, keys, _row_values(schema, keys))
         self._store = AppendAlignedStore(self.layout, range(SHARDS), **_placement(folder, memory_bytes, threads))
-
-    def prepared(self, rows: pa.RecordBatch, windows: np.ndarray) -> Prepared:
-        return self._sorted(self._packed(rows, windows, values=True))
 
     def append(self, rows: Prepared) -> None:
         with self._writing() as epoch:
@@ -341,9 +326,6 @@ class ReadModifyWrite(_Store[ReadModifyWriteStore]):
         builder.set_bit(count.bit, None)
         for value, place in zip(self._values, sums, strict=True):
             builder.put(rows.column(value.name), value.type, place.word, place.bit)
-
-    def prepared(self, rows: pa.RecordBatch, windows: np.ndarray) -> Prepared:
-        return self._sorted(self._packed(rows, windows, values=True))
 
     def merge(self, rows: Prepared) -> None:
         with self._writing() as epoch:
