@@ -25,7 +25,7 @@ from tailrace.lab.bench.prefetch.moving import _result as moving_result
 from tailrace.lab.bench.prefetch.numbers import (
     Measured,
     batch_of,
-    copy_bytes,
+    cached_row_bytes,
     ratio_error,
     result,
     tables,
@@ -125,9 +125,9 @@ def test_the_numbers_of_a_run() -> None:
 def test_a_lookup_table_is_as_large_as_its_copies_would_be() -> None:
     first = progress_of(5, 1, 0, 40)
     first["operators"][0]["customMetrics"]["cacheBytes"] = 4_000.0
-    assert copy_bytes(first) == 100.0
+    assert cached_row_bytes(first) == 100.0
     one, table = measured(), case("q13", 4_000_000)
-    found = result({"q13": replace(one, case=table, copy_bytes=dict.fromkeys(one.batches, 100.0))})
+    found = result({"q13": replace(one, case=table, cached_row_bytes=dict.fromkeys(one.batches, 100.0))})
     assert found["state_over_memory"]["q13"]["lru"] == round(table.table_rows * 100 / (8 << 20), 2)
 
 

@@ -51,7 +51,7 @@ def make_bids(rows: int, auctions: int, seed: int) -> Bids:
 
 
 def flat(output: pa.Table) -> pa.Table:
-    """Emitted rows with the window as two columns, times in microseconds since 1970."""
+    """Output rows with the window as two columns, times in microseconds since 1970."""
     window = output["window"]
     columns = {
         edge: pc.struct_field(window, edge).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())

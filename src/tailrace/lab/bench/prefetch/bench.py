@@ -25,7 +25,7 @@ from tailrace.lab.bench.comparison import NO_EMPTY_BATCHES, Report, batch_with_c
 from tailrace.lab.bench.prefetch.numbers import (
     Measured,
     batch_of,
-    copy_bytes,
+    cached_row_bytes,
     hit_ratio,
     percentiles,
     result,
@@ -106,7 +106,7 @@ class Runner:
         self.mode, self.engine = mode, engine
         self._way = way
         self.batches: list[dict[str, Any]] = []
-        self.copy_bytes: float | None = None
+        self.cached_row_bytes: float | None = None
         self._before: dict[str, float] = {}
 
     def ask(self, do: str, **arguments: object) -> dict[str, Any]:
@@ -118,8 +118,8 @@ class Runner:
     def finish_batch(self) -> None:
         """Waits for a batch that was shown and is not measured."""
         report = self.ask("finished")
-        if self.copy_bytes is None:
-            self.copy_bytes = copy_bytes(report)
+        if self.cached_row_bytes is None:
+            self.cached_row_bytes = cached_row_bytes(report)
         self._before = totals(report)
 
     def _batch(self, path: str) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def _run_case(
             batches={name: runner.batches for name, runner in runners.items()},
             memory_bytes=memory_bytes,
             cores=measure.cores(),
-            copy_bytes={name: runner.copy_bytes or 0.0 for name, runner in runners.items()},
+            cached_row_bytes={name: runner.cached_row_bytes or 0.0 for name, runner in runners.items()},
             rows_checked=checked,
             confs={name: runner.engine.confs for name, runner in runners.items()},
         )

@@ -38,8 +38,8 @@ def totals(report: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(sum(each.get(metric, 0) for each in metrics)) for name, metric in COUNTS.items()}
 
 
-def copy_bytes(first: Mapping[str, Any]) -> float:
-    """What a row of a lookup table takes as a copy, from the first batch: nothing has left the cache by then."""
+def cached_row_bytes(first: Mapping[str, Any]) -> float:
+    """What a cached row of a lookup table takes, from the first batch: nothing has been evicted by then."""
     now = totals(first)
     metrics = [operator.get("customMetrics", {}) for operator in first.get("operators", [])]
     size = max((each.get("cacheBytes", 0.0) for each in metrics), default=0.0)
@@ -70,7 +70,7 @@ class Measured:
     batches: Mapping[str, list[dict[str, Any]]]
     memory_bytes: int
     cores: int
-    copy_bytes: Mapping[str, float]
+    cached_row_bytes: Mapping[str, float]
     """Of a lookup table."""
     rows_checked: int | None
     confs: Mapping[str, dict[str, str]]
@@ -198,12 +198,12 @@ def cpu_percent(batches: Batches, cores: int) -> float | None:
 
 
 def state_over_memory(one: Measured, name: str) -> float:
-    """What lies on disk and is needed, to the memory of the servers; of a lookup table, what all of it would take as
-    copies."""
+    """What lies on disk and is needed, to the memory of the servers; of a lookup table, what all of it would take in
+    the cache."""
     last = one.batches[name][-1]
     size = last["disk_bytes"]
     if one.case.table_rows:
-        size = one.case.table_rows * one.copy_bytes[name]
+        size = one.case.table_rows * one.cached_row_bytes[name]
     return round(float(size) / max(1, last["budget_bytes"] or one.memory_bytes), 2)
 
 

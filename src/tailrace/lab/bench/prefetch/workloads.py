@@ -23,8 +23,8 @@ from tailrace.lab.workloads.nexmark.workloads import AS_TEXTS, PREFIX
 TIMES = 12
 """State is planned to be so many times the memory; at least 8 is asked for, and stated in the result."""
 TOUCHED = 32
-"""Where all is to be in memory, a lookup table's copies take one part in so many of it: a row comes when it is asked
-for, so the table must be so small that all rows were, in the batches before those that are measured."""
+"""Where all is to be in memory, a lookup table's cached rows take one part in so many of it: a row comes when it is
+asked for, so the table must be so small that all rows were, in the batches before those that are measured."""
 PEER = "spark-rocksdb"
 HINTS = "hints"
 
@@ -136,7 +136,7 @@ def _q18(memory: int, _: int) -> Case:
 
 
 def _q19(memory: int, _: int) -> Case:
-    """Ten bids of each auction, 2 kB on disk and 3.6 kB as a copy: seven times the memory, so that they fit as copies.
+    """Ten bids of each auction, 2 kB on disk and 3.6 kB in the cache: seven times the memory, so that they fit.
 
     While it is filled each auction has its bids soon after it opens.
     """
@@ -179,7 +179,7 @@ def _q20(memory: int, _: int) -> Case:
 
 
 def _ysb(memory: int, table_bytes: int) -> Case:
-    """Ads in Redis. A copy takes about 170 bytes; the counts of views have the other half of the memory."""
+    """Ads in Redis. A cached row takes about 170 bytes; the counts of views have the other half of the memory."""
     rows = memory // 175
     ads = table_bytes // 170
     values: dict[str, Value] = {"ads": ads, "rate": max(1, rows // 5), "skew": 1.0, "hot_events": rows * 4}

@@ -1,4 +1,4 @@
-"""Whether the rows that an engine emits in its last batches are the oracle's, though the earlier ones were dropped.
+"""Whether the rows that an engine outputs in its last batches are the oracle's, though the earlier ones were dropped.
 
 In append mode they are the answer so far without the answer before. In update mode the last word on each key must be
 the answer's, and no key may be missing whose row the last batches changed.

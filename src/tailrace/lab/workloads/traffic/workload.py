@@ -96,7 +96,7 @@ def _mark(query: StreamQuery, files: Sequence[Path], values: Mapping[str, Value]
 
 
 def final_rows(query: StreamQuery, rows: pa.Table) -> pa.Table:
-    """Emitted rows with the answer's columns: times in seconds, the window as its end."""
+    """Output rows with the answer's columns: times in seconds, the window as its end."""
     columns = {name: rows[name] for name in rows.column_names if name not in ("epoch", WINDOW)}
     if WINDOW in rows.column_names:
         columns[CLOSES_BY] = pc.struct_field(rows[WINDOW], "end")

@@ -1,4 +1,4 @@
-"""Q13 on Tailrace: bids with the rows of a lookup table, in Parquet files, of which servers copy what is asked for."""
+"""Q13 on Tailrace: bids with the rows of a lookup table, in Parquet files, of which servers cache what is looked up."""
 
 from __future__ import annotations
 
