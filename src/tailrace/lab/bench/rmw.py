@@ -1,11 +1,12 @@
 """``tailrace bench rmw``: read-modify-write of keyed state, Tailrace against Spark's stores and two stateless floors.
 
-All engines live at the same time, one process each, and take turns of a few batches, the same for each, in an order
-(``comparison``) by which a slow minute of the machine, and what one leaves to the next, hits all alike. The first batch of a
-turn is not counted: a stream runs on, and an engine that has stood still while others ran finds its memory in no cache.
-Before each turn the disk comes to rest: who syncs what it writes, as Tailrace does and Spark does not, would pay for
-what the one before left. Every key exists before measuring begins. At the end every exact engine is restarted from its
-checkpoint, made to output the aggregates of every key, and compared with an answer computed from the files alone.
+All engines live at the same time, one process each, and take turns of a few batches, the same batches for each. The
+order of turns (``comparison``) spreads a slow minute of the machine, and what one engine leaves to the next, over all
+of them. The first batch of a turn is not counted: a stream runs on, while an engine that has stood still finds its
+memory in no cache. Before each turn the disk is synced: an engine that syncs what it writes, as Tailrace does and Spark
+does not, would otherwise wait for what the one before it wrote. Every key exists before measuring begins. At the end
+every exact engine is restarted from its checkpoint and made to output the aggregates of every key, which are compared
+with an answer computed from the files alone.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ def _kind_table(config: Config, kind: Kind, start: int, stop: int, columns: Iter
 
 
 def persons(config: Config, start: int, stop: int, columns: Iterable[str] | None = None) -> pa.Table:
-    """The persons among the events with sequence numbers ``start`` to ``stop``, in the order in which they are generated."""
+    """The persons among the events with sequence numbers ``start`` to ``stop``, in that order."""
     return _kind_table(config, Kind.PERSON, start, stop, columns)
 
 
