@@ -22,7 +22,7 @@ from tailrace.lab.records.record import Record
 from tailrace.lab.report.page import write_report
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "chromium.sh"
-WIDTHS = {"dispatcher": 1280, "phone": 360}
+WIDTHS = {"desktop": 1280, "phone": 360}
 EVIL = '</script><img src="https://example.org/x.png" onerror="window.hurt = 1">'
 
 BENCH_OLD, BENCH = bench_record(1_000, speedup=2.0), bench_record(2_000, speedup=3.0)
@@ -215,7 +215,7 @@ def _lightness(page: Page, selector: str, property_name: str) -> float:
 
 
 def test_it_follows_the_readers_light(browser: Browser, tmp_path: Path) -> None:
-    seen = open_report(browser, tmp_path / "report.html", [OURS], WIDTHS["dispatcher"], "dark")
+    seen = open_report(browser, tmp_path / "report.html", [OURS], WIDTHS["desktop"], "dark")
     page = seen.page
     for scheme in ("dark", "light", "dark"):
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
@@ -231,7 +231,7 @@ def test_it_follows_the_readers_light(browser: Browser, tmp_path: Path) -> None:
 
 def test_a_hostile_record_is_only_text(browser: Browser, tmp_path: Path) -> None:
     odd = replace(BENCH, name=EVIL, parameters={EVIL: EVIL}, versions={EVIL: EVIL}, series={EVIL: {"ms": [1, 2, 3]}})
-    seen = open_report(browser, tmp_path / "report.html", [odd], WIDTHS["dispatcher"])
+    seen = open_report(browser, tmp_path / "report.html", [odd], WIDTHS["desktop"])
     assert seen.console == [] and seen.requests == [seen.page.url]
     assert seen.page.evaluate("window.hurt === undefined && document.images.length === 0")
     assert EVIL in seen.page.inner_text("#panel-0 h2")
