@@ -232,6 +232,8 @@ class Machine(RuleBasedStateMachine):
         if not self.past:
             self.stamped = set()
         undoable = set().union(self.stamped, *(touched for *_, touched in self.past))
+        # Records that become evictable all at once may exceed the budget in the write-back buffer until it is written.
+        self.store.spilled.wait_for_writes()
         if self.store.nbytes > self.budget:
             assert sum(table.rows for _, table in self.store.tables()) <= len(undoable)
 
