@@ -13,7 +13,7 @@ from tailrace.errors import AnalysisError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.accumulators import Output, StateSpec
 from tailrace.operators.aggregate.functions.descriptor import Descriptor
-from tailrace.operators.aggregate.functions.groups import lists, present_values
+from tailrace.operators.aggregate.functions.groups import grouped_order, lists, present_values
 from tailrace.operators.aggregate.functions.packed_values import BINARY, pack, unpack
 from tailrace.operators.aggregate.functions.states import StateKind, run_numbers
 from tailrace.operators.aggregate.functions.values import Values
@@ -55,7 +55,7 @@ class TopValues:
         return self._best(values, np.repeat(run_numbers(offsets), counts), len(offsets) - 1)
 
     def _best(self, values: pa.Array, numbers: np.ndarray, groups: int) -> list[pa.Array]:
-        order = np.lexsort((-sort_ranks(values), numbers))
+        order = grouped_order(numbers, -sort_ranks(values))
         counts = np.bincount(numbers, minlength=groups)
         place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
         best = values.take(pa.array(order[place < self._k]))

@@ -16,7 +16,7 @@ from tailrace.api.aggregates import Aggregate
 from tailrace.operators.aggregate.accumulators import Output, StateSpec
 from tailrace.operators.aggregate.functions.counts_and_sums import total_type
 from tailrace.operators.aggregate.functions.descriptor import Descriptor, numeric
-from tailrace.operators.aggregate.functions.groups import lists, sums
+from tailrace.operators.aggregate.functions.groups import grouped_order, lists, sums
 from tailrace.operators.aggregate.functions.packed_values import BINARY, pack, unpack
 from tailrace.operators.aggregate.functions.states import StateKind, run_numbers
 from tailrace.operators.aggregate.functions.values import Values
@@ -47,7 +47,7 @@ class DistinctValues:
         if self._type.is_float:
             values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 becomes 0.0
         ranks = sort_ranks(values)
-        order = np.lexsort((ranks, numbers))
+        order = grouped_order(numbers, ranks)
         new = np.ones(len(order), bool)
         new[1:] = (np.diff(numbers[order]) != 0) | (np.diff(ranks[order]) != 0)
         chosen = order[new]

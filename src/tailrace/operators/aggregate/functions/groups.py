@@ -16,6 +16,8 @@ from tailrace.state.rows.builder import RowsBuilder
 from tailrace.state.sections.sections import ValidBits, value_words
 from tailrace.types import BIGINT, DataType, Field, Kind
 
+_KEY_BITS = 62
+
 
 def present_values(groups: Groups, column: str, *beside: str) -> Any:
     """The values that are not null, the numbers of their groups, and the same rows of other columns."""
@@ -26,6 +28,17 @@ def present_values(groups: Groups, column: str, *beside: str) -> Any:
     there = pc.is_valid(values)
     numbers = numbers[np.asarray(there.to_numpy(zero_copy_only=False), bool)]
     return values.filter(there), numbers, *(other.filter(there) for other in others)
+
+
+def grouped_order(numbers: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """Rows by group and then by rank. What is sorted in runs already, as sets that are merged, takes one pass."""
+    if not len(ranks):
+        return np.empty(0, np.int64)
+    least = int(ranks.min())
+    width = (int(ranks.max()) - least).bit_length()
+    if width + int(numbers.max()).bit_length() <= _KEY_BITS:
+        return np.argsort((numbers << width) | (ranks - least), kind="stable")
+    return np.lexsort((ranks, numbers))
 
 
 def lists(values: pa.Array, counts: np.ndarray) -> pa.Array:
