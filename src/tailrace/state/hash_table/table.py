@@ -75,9 +75,21 @@ class Table:
             self.compact()
         self._undo.open(rows_expected)
 
-    def merge(self, rows: np.ndarray, heap: np.ndarray, lo: int, hi: int, *, replace: bool = False) -> None:
-        """Merge partials ``rows[lo:hi]``, or with ``replace`` put them in place of what is there."""
-        if self.layout.batch_merges and not replace:
+    def merge(
+        self,
+        rows: np.ndarray,
+        heap: np.ndarray,
+        lo: int,
+        hi: int,
+        *,
+        replace: bool = False,
+        states_merged: bool = False,
+    ) -> None:
+        """Merge partials ``rows[lo:hi]``, or with ``replace`` put them in place of what is there.
+
+        ``states_merged``: what batch merges do has been done, with the records of this table.
+        """
+        if self.layout.batch_merges and not replace and not states_merged:
             merged = self._with_states_merged(rows, heap, lo, hi)
             rows, heap, lo, hi = merged.words, merged.heap, 0, len(merged)
         log, layout = self._undo.with_room(hi - lo), self.layout

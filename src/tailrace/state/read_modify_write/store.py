@@ -23,12 +23,13 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.state.hash_table.table import Table
+from tailrace.state.hash_table.batch_merge import copied_rows, merge_states
+from tailrace.state.hash_table.table import Table, key_numbers
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.part_pool import PartPool
 from tailrace.state.read_modify_write.memory_budget import MemoryBudget
-from tailrace.state.rows.rows import Rows
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.tables import Copies, bury, by_shard, copied, fill_table, tombstones
 from tailrace.state.segments.positions import SegmentLookup
 from tailrace.state.segments.spilled_records import SpilledRecords
@@ -144,17 +145,44 @@ class ReadModifyWriteStore:
             for rows, bounds in turn:
                 lo, hi = int(bounds[shard]), int(bounds[shard + 1])
                 if lo < hi:
-                    table.merge(rows.words, rows.heap, lo, hi, replace=replace)
+                    table.merge(rows.words, rows.heap, lo, hi, replace=replace, states_merged=batch)
             if self._noted_word is not None:
                 new = table.made_rows()[came:]
                 made = np.stack([table.word(new, self._noted_word), table.word(new, HASH)], axis=1)
                 self.made[shard] = np.concatenate([self.made[shard], made]) if shard in self.made else made
 
+        batch = bool(self.layout.batch_merges) and not replace
         for turn in turns:
             brought = self._taken(epoch, turn) if reading and turn is turns[-1] else []
+            if batch and any(len(rows) for rows, _ in turn):
+                # Once for all shards: a call for each of them would cost more than it does.
+                self._pool.each(partial(merge_shard, turn=[], brought=brought), touched, rows_owned)
+                turn, brought = [self._with_states_merged(turn)], []
             self._pool.each(partial(merge_shard, turn=turn, brought=brought), touched, rows_owned)
         if hold:
             self.hold_budget()
+
+    def _with_states_merged(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> tuple[Rows, np.ndarray]:
+        """The partials of all frames as one, with the values of batch merges merged, those of records included."""
+        parts = [copied_rows(rows.words, rows.heap, np.arange(len(rows)), self.layout) for rows, _ in frames]
+        shards = np.concatenate([np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)) for _, bounds in frames])
+        order = np.argsort(shards, kind="stable")
+        together = concat_rows(parts, self.layout)
+        rows, shards = Rows(np.ascontiguousarray(together.words[order]), together.heap), shards[order]
+        numbers, firsts = key_numbers(rows, self.layout)
+        held, owners = [], [np.empty(0, np.int64)]
+        edges = np.searchsorted(shards[firsts], np.arange(self._shard_count + 1))
+        for shard in np.unique(shards):
+            lo, hi = int(edges[shard]), int(edges[shard + 1])
+            table = self._tables[int(shard)]
+            at = table.locate(Rows(np.ascontiguousarray(rows.words[firsts[lo:hi]]), rows.heap))
+            known = np.flatnonzero(at >= 0)
+            if len(known):
+                held.append(table.copy(at[known]))
+                owners.append(lo + known)
+        records = concat_rows(held, self.layout)
+        bounds = np.searchsorted(shards, np.arange(self._shard_count + 1))
+        return merge_states(rows, numbers, records, np.concatenate(owners), self.layout), bounds
 
     def read_turns(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> Sequence[Sequence[tuple[Rows, np.ndarray]]]:
         """The frames; with async-io first the rows that need no read, then the others, whose reads begin here.
