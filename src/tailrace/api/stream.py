@@ -110,7 +110,8 @@ class Stream:
 
         For operators that have no method here, and for steps of your own that several queries share.
 
-        >>> bids.pipe(row_number, "auction", limit=10).groupBy("auction")                      # doctest: +SKIP
+        >>> from tailrace.operators.row_number import row_number
+        >>> firsts = bids.pipe(row_number, "auction", limit=10)
         """
         made = function(self, *args, **kwargs)
         if not isinstance(made, Stream):

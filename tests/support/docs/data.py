@@ -25,6 +25,7 @@ SCHEMAS = {
     "clicks": pa.schema({"ad": pa.int64(), "cost": pa.float64(), "clicked": _TIME}),
     "events": pa.schema({"device": pa.string(), "value": pa.float64(), "ts": _TIME}),
     "offers": pa.schema({"item": pa.int64(), "discount": pa.float64(), "begins": _TIME, "ends": _TIME}),
+    "trades": pa.schema({"share": pa.string(), "price": pa.float64(), "count": pa.int64(), "ts": _TIME}),
     "orders": pa.schema({"item": pa.int64(), "amount": pa.int64(), "at": _TIME}),
 }
 
