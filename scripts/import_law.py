@@ -64,7 +64,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     # A package's rooms, from the lowest layer to the highest. A room may import itself and the layers below it.
     "env": (
-        ("clock", "randomness", "processes", "pandas_import"),
+        ("clock", "randomness", "processes", "pandas_import", "forking"),
         ("tasks", "retry", "memory"),
         ("kernels",),
         ("files",),

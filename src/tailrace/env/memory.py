@@ -15,11 +15,18 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
 """Of glibc's ``mallopt``."""
+_MALLOC_VARIABLES = {
+    "MALLOC_TRIM_THRESHOLD_": _TRIM_THRESHOLD,
+    "MALLOC_TOP_PAD_": _TOP_PAD,
+    "MALLOC_MMAP_THRESHOLD_": _MMAP_THRESHOLD,
+    "MALLOC_MMAP_MAX_": _MMAP_MAX,
+}
+"""Without the number of arenas: a warm parent is started with that."""
 _MAPPED_MOST, _MAPPED_FROM, _PAD = 65_536, 32 << 20, 128 << 10
 """What glibc itself comes to in a process that frees large arrays."""
 _INT_MAX = (1 << 31) - 1
@@ -41,6 +48,15 @@ def server_variables(memory_bytes: int) -> dict[str, str]:
         "MALLOC_TOP_PAD_": str(min(kept // 4, 64 << 20)),
         "ARROW_DEFAULT_MEMORY_POOL": "system",
     }
+
+
+def apply_variables(variables: Mapping[str, str]) -> None:
+    """What the C library reads of ``server_variables`` when a process starts, for one that was forked."""
+    if _mallopt is None:
+        return
+    for name, parameter in _MALLOC_VARIABLES.items():
+        with suppress(KeyError, ValueError):
+            _mallopt(parameter, min(int(variables[name]), _INT_MAX))
 
 
 def kept_bytes(memory_bytes: int) -> int:

@@ -6,6 +6,7 @@ Linux reads ``/proc``; elsewhere ``ps`` is asked, and ends are found by polling.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import signal
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 _STDERR = 2
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,14 @@ def kill(pid: int, started: str) -> bool:
         if descriptor is not None:
             os.close(descriptor)
     return True
+
+
+def end_with_parent() -> None:
+    """This process is killed as soon as the one that has forked it ends. Where the system cannot do that: nothing."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError, TypeError):
+        pass
 
 
 def command(pid: int) -> list[str]:

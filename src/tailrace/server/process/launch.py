@@ -23,6 +23,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Collection
+from typing import Protocol
 
 from tailrace.env import clock, processes
 from tailrace.env import memory as kept_memory
@@ -31,18 +32,28 @@ from tailrace.env.files.disk import host_name, process_id
 from tailrace.env.randomness import short_id
 from tailrace.env.stores.location import locate, open_store
 from tailrace.errors import CheckpointError, StateServerError
+from tailrace.server.process.fork_client import SERVER_WORDS, fork_server
 from tailrace.server.transport.folder import NAME_CHARS_MAX, ServerFolder
 from tailrace.server.transport.server_config import ProcessConfig, ServerAddress, ServerConfig
 
+
+class Process(Protocol):
+    """A server that was started here: a child, or one that was forked for us."""
+
+    def poll(self) -> int | None: ...
+    def kill(self) -> None: ...
+    def wait(self) -> int: ...
+
+
 _TAIL_BYTES = 4000
-_POLL_S = 0.01
+_POLL_S = 0.002
 _DYING_S = 5.0
 _BESIDE_STATE_BYTES = 1536 << 20
 """Address space of a server without state, as measured with two cores: libraries, and the stacks and arenas of its
 threads. Most of it is never touched, but a limit counts it: with less, a server does not even start."""
 
 _SPARK_SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET")
-_started: list[subprocess.Popen[bytes]] = []
+_started: list[Process] = []
 """Children of this worker, kept so that they are reaped when they end before it does."""
 
 
@@ -65,8 +76,7 @@ def ensure_server(
     base = scratch.private_base(NAME_CHARS_MAX, temporary)
     folder = ServerFolder.of(base, config.run, executor.pid, executor.started)
     deadline = clock.monotonic() + config.start_timeout_s
-    for child in _started:
-        child.poll()
+    _started[:] = [child for child in _started if child.poll() is None]
     while True:
         left_s = max(0.0, deadline - clock.monotonic())
         try:
@@ -237,16 +247,21 @@ def _start(
     raise StateServerError(f"the state server on {host} {what}. The end of its log:\n{tail}")
 
 
-def _spawn(config: ProcessConfig, folder: ServerFolder) -> subprocess.Popen[bytes]:
+def _spawn(config: ProcessConfig, folder: ServerFolder) -> Process:
+    """Forked from a warm process where that is possible; else a new interpreter."""
+    environment = _environment(config.common.memory_bytes)
     with scratch.open_log(folder.log) as log:
+        forked = fork_server(config, environment, folder.path, log)
+        if forked is not None:
+            return forked
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tailrace.server.process.main"],
+            [sys.executable, *SERVER_WORDS],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             close_fds=True,
             cwd=folder.path,
-            env=_environment(config.common.memory_bytes),
+            env=environment,
         )
     assert process.stdin is not None
     try:

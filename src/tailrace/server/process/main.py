@@ -80,6 +80,11 @@ def main() -> int:
     hide_pandas()
     config = ProcessConfig.from_json(sys.stdin.readline())
     scratch.leave_stdin()
+    return run(config)
+
+
+def run(config: ProcessConfig) -> int:
+    """A server's life, in a process that is its own: returns the exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     end = End()
     for number in (signal.SIGTERM, signal.SIGHUP):

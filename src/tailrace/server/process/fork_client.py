@@ -1,0 +1,230 @@
+"""Asking the forkserver (``fork``) of this machine for a state server, in place of starting an interpreter.
+
+Invariants
+- Nothing depends on the forkserver: where it cannot be had, or does not answer in time, the caller gets None and starts
+  the server plainly.
+- A forked process does nothing before the caller, who has heard from it, lets it go on: the two have a socket of their
+  own. So when the forkserver dies in between, or the caller gives up, no second server appears later.
+- One forkserver for each context (``env.forking.context``): whoever starts one holds the folder's launch lock until it
+  listens, and the forkserver holds its alive lock for life.
+
+The folder is private (mode 0700), so is the socket (0600), and each side looks at the other's user.
+
+Threads: any. No Flight client may be open in the forkserver; in the caller that does not matter.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from tailrace.env import clock, processes
+from tailrace.env.files import scratch
+from tailrace.env.forking import Handover, context
+from tailrace.server.transport.server_config import ProcessConfig
+
+SWITCH = "TAILRACE_FORKSERVER"
+"""Set to ``off`` to start every server plainly."""
+
+SERVER_WORDS = ("-P", "-m", "tailrace.server.process.main")
+_FORKSERVER_WORDS = ("-P", "-m", "tailrace.server.process.fork")
+"""As long as those of a server, so that a forked one can show a server's: see ``env.forking.show_command``."""
+
+LENGTH = struct.Struct("<Q")
+"""Goes before a request, together with the descriptors of the log and of the child's end of the socket pair."""
+
+GO = b"go"
+_PREFIX = "forkserver-"
+_NAME_CHARS_MAX = len(f"/{_PREFIX}0123456789abcdef/socket")
+_READY_S = 20.0
+"""How long a forkserver may take to import what it has to, on a busy machine."""
+_ANSWER_S = 10.0
+_POLL_S = 0.005
+_CALLS = 2
+"""One that ends for lack of use may do so just when it is called; the next one is fresh."""
+
+_log = logging.getLogger("tailrace.server")
+_started: list[subprocess.Popen[bytes]] = []
+"""Forkservers that this process has started, kept so that they are reaped when they end before it does."""
+
+
+@dataclass(frozen=True)
+class ForkFolder:
+    path: str
+
+    @property
+    def launch_lock(self) -> str:
+        return os.path.join(self.path, "launch")
+
+    @property
+    def alive_lock(self) -> str:
+        return os.path.join(self.path, "alive")
+
+    @property
+    def socket(self) -> str:
+        return os.path.join(self.path, "socket")
+
+    @property
+    def log(self) -> str:
+        return os.path.join(self.path, "log")
+
+
+class ForkedServer:
+    """A server that was forked for us. Used as a ``subprocess.Popen`` is."""
+
+    def __init__(self, pid: int, started: str, control: socket.socket) -> None:
+        self.pid = pid
+        self._started = started
+        self._control = control
+
+    def poll(self) -> int | None:
+        """None while it lives; else its exit code, or that of a kill where it did not get to say one."""
+        if processes.alive(self.pid, self._started):
+            return None
+        try:
+            self._control.setblocking(False)
+            return int(self._control.recv(64) or b"-9")
+        except (OSError, ValueError):
+            return -9
+
+    def kill(self) -> None:
+        processes.kill(self.pid, self._started)
+
+    def wait(self) -> int:
+        while (code := self.poll()) is None:
+            clock.sleep(_POLL_S)
+        return code
+
+
+def fork_server(
+    config: ProcessConfig, environment: Mapping[str, str], folder: str, log: BinaryIO
+) -> ForkedServer | None:
+    """A process that runs the server of this configuration, or None: then nothing was started."""
+    if os.environ.get(SWITCH) == "off":
+        return None
+    key = context()
+    if key is None:
+        return None
+    request = json.dumps([config.to_json(), Handover.of_this_process(environment, folder).to_json()]).encode()
+    try:
+        place = ForkFolder(os.path.join(scratch.private_base(_NAME_CHARS_MAX), _PREFIX + key))
+        for _ in range(_CALLS):
+            forked = _ask(place, request, log, environment)
+            if forked is not None:
+                return forked
+        why = "it has gone twice while it was asked"
+    except OSError as error:  # TimeoutError too
+        why = str(error)
+    _log.warning("no state server could be forked, one is started plainly: %s", why)
+    return None
+
+
+def _ask(place: ForkFolder, request: bytes, log: BinaryIO, environment: Mapping[str, str]) -> ForkedServer | None:
+    """None where the forkserver was gone before its child has answered."""
+    mine, its = socket.socketpair()
+    try:
+        with its, _connected(place, environment) as line:
+            line.settimeout(_ANSWER_S)
+            socket.send_fds(line, [LENGTH.pack(len(request))], [log.fileno(), its.fileno()])
+            line.sendall(request)
+        mine.settimeout(_ANSWER_S)
+        answer = mine.recv(256)
+        if not answer:
+            mine.close()
+            return None
+        pid, started = json.loads(answer)
+        mine.sendall(GO)
+        return ForkedServer(pid, started, mine)
+    except (BrokenPipeError, ConnectionResetError):
+        mine.close()
+        return None
+    except BaseException:
+        mine.close()  # what was forked, or still is, ends when it finds this closed
+        raise
+
+
+def _connected(place: ForkFolder, environment: Mapping[str, str]) -> socket.socket:
+    deadline = clock.monotonic() + _READY_S
+    _started[:] = [child for child in _started if child.poll() is None]
+    while clock.monotonic() < deadline:
+        line = _connect(place)
+        if line is not None:
+            return line
+        try:
+            scratch.make_private(place.path)
+            lock = scratch.ProcessLock.take(place.launch_lock, deadline - clock.monotonic())
+        except FileNotFoundError:
+            continue  # one that has just ended has removed the folder
+        if lock is None:
+            break
+        with lock:
+            line = _connect(place) or _launched(place, environment, deadline)
+            if line is not None:
+                return line
+    raise TimeoutError(f"the forkserver in {place.path} does not listen")
+
+
+def _launched(place: ForkFolder, environment: Mapping[str, str], deadline: float) -> socket.socket | None:
+    """Start a forkserver and wait until it listens. None where it has ended at once: for lack of use, or of the folder.
+
+    It gets a process group of its own, since Spark ends that of its Python workers, but no session of its own: whoever
+    ends a session, or counts what it uses, must find servers there.
+    """
+    with scratch.open_log(place.log) as log:
+        process = subprocess.Popen(
+            [sys.executable, *_FORKSERVER_WORDS],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            close_fds=True,
+            cwd=place.path,
+            env=dict(environment),
+            process_group=0,
+        )
+    _started.append(process)
+    assert process.stdin is not None
+    try:
+        process.stdin.write(place.path.encode() + b"\n")
+        process.stdin.close()
+    except BrokenPipeError:
+        pass  # it has ended
+    while clock.monotonic() < deadline:
+        line = _connect(place)
+        if line is not None:
+            return line
+        if process.poll() is not None:
+            tail = scratch.read_tail(place.log, 2000).strip() or "(its log is empty)"
+            raise ChildProcessError(f"the forkserver has ended with code {process.returncode}: {tail}")
+        clock.sleep(_POLL_S)
+    return None
+
+
+def _connect(place: ForkFolder) -> socket.socket | None:
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        line.settimeout(_ANSWER_S)
+        line.connect(place.socket)
+        if peer_user(line) != os.getuid():
+            raise PermissionError(f"{place.socket} is held by another user")
+        return line
+    except (FileNotFoundError, ConnectionRefusedError):
+        line.close()
+        return None
+    except BaseException:
+        line.close()
+        raise
+
+
+def peer_user(line: socket.socket) -> int:
+    """The user of the process at the other end."""
+    credentials = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    user: int = struct.unpack("3i", credentials)[1]
+    return user
