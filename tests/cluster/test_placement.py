@@ -116,14 +116,16 @@ def test_one_server_on_a_local_master(spark: SparkSession, config: ServerConfig)
     assert jvm.name() == "java"
     assert connect(found[0], config.access).open(range(4)).pid == process.pid
 
-    # It is a member of the daemon's group, but does not need the worker that started it.
-    daemon = os.getpgid(process.pid)
-    workers = [each for each in psutil.Process(daemon).children() if each.pid != process.pid]
-    assert process.ppid() in {worker.pid for worker in workers}
-    os.kill(process.ppid(), signal.SIGKILL)
-    wait_until("adoption", lambda: process.ppid() not in {worker.pid for worker in workers}, 10)
+    # It is a member of the daemon's group, but needs neither the workers nor the forkserver that it comes from.
+    daemon = psutil.Process(os.getpgid(process.pid))
+    assert "pyspark.daemon" in daemon.cmdline()
+    forkserver = psutil.Process(process.ppid())
+    assert "tailrace.server.process.fork" in forkserver.cmdline()
+    for each in (forkserver, *daemon.children()):
+        os.kill(each.pid, signal.SIGKILL)
+    wait_until("adoption", lambda: process.ppid() != forkserver.pid, 10)
     assert ensure_servers(spark, config) == found
-    assert not connect(found[0], config.access).status().busy
+    assert connect(found[0], config.access).ping(10.0)
 
     # Of the worker it holds nothing: no pipe, no connection to Spark.
     assert process.net_connections("inet") == []

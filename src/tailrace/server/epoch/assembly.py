@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from tailrace.env import tasks
 from tailrace.env.files.disk import process_id
 from tailrace.env.files.scratch import remove_tree
 from tailrace.env.stores.local_copy import CopiedStore, copies_of
@@ -29,6 +30,7 @@ from tailrace.server.epoch.background_throttle import BackgroundThrottle
 from tailrace.server.epoch.engine import Engine
 from tailrace.server.epoch.exchange import Exchange
 from tailrace.server.epoch.staging import Staging
+from tailrace.server.hints.queue import HintQueue
 from tailrace.server.transport.server_config import ProcessConfig
 
 __all__ = ["build_engine", "remove_copies", "warm_up"]
@@ -73,12 +75,12 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
     if common.copies and is_remote(store):
         store = CopiedStore(store, copies_of(store, common.copies_location))
     spill_folder = common.scratch or config.directory
-    made: list[Engine] = []  # the one below
-    spilled = replace(common.tuning.spilled, pause=lambda: made[0].hints.catch_up() if made else None)
+    hint_queue = HintQueue(tasks.reentrant_lock())
+    spilled = replace(common.tuning.spilled, pause=hint_queue.catch_up)
     tuning = replace(common.tuning, spilled=spilled)
     throttle = BackgroundThrottle()
     state_bytes = (common.memory_bytes - common.memory_bytes // STAGING_SHARE) // max(1, len(specs))
-    engine = Engine(
+    return Engine(
         run=common.run,
         server=config.server,
         pid=process_id(),
@@ -89,6 +91,5 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
         memory_bytes=common.memory_bytes,
         warm_up_ms=warm_up_ms,
         throttle=throttle,
+        hint_queue=hint_queue,
     )
-    made.append(engine)
-    return engine

@@ -39,6 +39,7 @@ from tailrace.server.epoch.operator_runner import OperatorRunner, StateLost, Ste
 from tailrace.server.epoch.outputs import Outputs
 from tailrace.server.epoch.staging import Staging
 from tailrace.server.hints.dispatcher import HintDispatcher
+from tailrace.server.hints.queue import HintQueue
 from tailrace.server.transport.epoch_messages import (
     Applied,
     CommitResult,
@@ -110,14 +111,17 @@ class Engine:
         clock: Clock = SYSTEM,
         warm_up_ms: float = 0.0,
         throttle: BackgroundThrottle | None = None,
+        hint_queue: HintQueue | None = None,
     ) -> None:
+        """``hint_queue``: has the engine's lock; operators that hold that for long let hints in by ``catch_up``."""
         self.staging = staging
         self.throttle = throttle or BackgroundThrottle()
         self._run, self._server = run, server
         self._clock = clock
         self._checkpoint = checkpoint
         self._exchange = exchange
-        self._lock = tasks.reentrant_lock()
+        hint_queue = hint_queue or HintQueue(tasks.reentrant_lock())
+        self._lock = hint_queue.engine
         self._commit_lock = tasks.lock()
         self._outputs = Outputs()
         self._runners = {
@@ -129,9 +133,8 @@ class Engine:
         self._broken: str | None = None
         self._sealing = Sealing(self._runners, checkpoint.due)
         self.hints = HintDispatcher(
-            self._lock, self._runners, self._takes_hints, self.throttle.mark_busy, staging.together
+            hint_queue, self._runners, self._accepts_hints, self.throttle.mark_busy, staging.together
         )
-        staging.dispatcher = self.hints
         self._last_status = ServerStatus(
             server=server,
             run=run,
@@ -271,21 +274,6 @@ class Engine:
 
     # -- between epochs -----------------------------------------------------------------------------------------------
 
-    def undo(self, request: Request) -> None:
-        """Back to before ``request.epoch``; from now on only ``request.try_`` of it, or a later one, is accepted."""
-        with self._lock:
-            self._check_run(request.run)
-            self._check_unbroken()
-            if request.epoch <= self._forgotten:
-                raise StateServerError(
-                    f"epoch {request.epoch} cannot be undone: {self._forgotten} and before are forgotten; assign anew"
-                )
-            at = Attempt(request.epoch, request.try_)
-            if at < self._newest:
-                raise FencedError(self._over(at))
-            self._undo_to(request.epoch)
-            self._raise_newest(at)
-
     def forget(self, request: Request) -> None:
         with self._lock:
             self._check_run(request.run)
@@ -371,7 +359,7 @@ class Engine:
 
     # -- under the lock -----------------------------------------------------------------------------------------------
 
-    def _takes_hints(self, runner: OperatorRunner, epoch: int) -> bool:
+    def _accepts_hints(self, runner: OperatorRunner, epoch: int) -> bool:
         """Whether the epoch's rows are still to be applied, and not being applied just now."""
         applied = runner.at.epoch == epoch and runner.step != Step.PREPARED
         return self._broken is None and epoch > self._forgotten and not applied

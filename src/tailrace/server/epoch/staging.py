@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -69,13 +69,6 @@ class Stage:
         return Attempt(self.key.epoch, self.key.try_)
 
 
-class Dispatcher(Protocol):
-    """What is needed of a hint desk."""
-
-    def offer(self, operator: str, frame: Any, epoch: int) -> None: ...
-    def show(self, operator: str, frame: Any, epoch: int) -> None: ...
-
-
 class Staging:
     def __init__(
         self,
@@ -86,7 +79,6 @@ class Staging:
         gather: Callable[[str, list[Frame]], list[Frame]] = lambda operator, frames: frames,
     ) -> None:
         """``gather`` puts frames of an operator together where they are small."""
-        self.dispatcher: Dispatcher | None = None  # told of each frame: hints for operators
         self._run = run
         self._folder = folder
         self._memory_bytes_max = memory_bytes_max
@@ -125,19 +117,16 @@ class Staging:
         self._clean(losers)
         return stage
 
-    def show(self, key: StageKey, batch: pa.RecordBatch) -> int:
-        """A frame that will be staged once its task has sent all: hints for its operator. How many rows it has."""
+    def preview(self, key: StageKey, batch: pa.RecordBatch) -> Frame:
+        """The frame that will be staged once its task has sent all. Refused where that would be."""
         with self._lock:
             self._refuse_fenced(key)
-        frame = self._frame_of(key.operator, batch)
-        if self.dispatcher is not None:
-            self.dispatcher.show(key.operator, frame, key.epoch)
-        return frame.n
+        return self._frame_of(key.operator, batch)
 
-    def add(self, stage: Stage, batch: pa.RecordBatch, *, in_file: bool = False, shown: bool = False) -> None:
+    def add(self, stage: Stage, batch: pa.RecordBatch, *, in_file: bool = False) -> Frame:
         """Append a frame, spilling it where memory has no room. Called only by the thread that opened the stage.
 
-        ``in_file``: it is mapped from a file already, and stays there. ``shown``: it was before.
+        ``in_file``: it is mapped from a file already, and stays there.
         """
         frame = self._frame_of(stage.key.operator, batch)
         nbytes = frame.nbytes
@@ -157,8 +146,7 @@ class Staging:
             stage.spill.write(batch)
         stage.frames.append(frame if fits or in_file else None)
         stage.receipt = receipt
-        if self.dispatcher is not None and not shown:
-            self.dispatcher.offer(stage.key.operator, frame, stage.key.epoch)
+        return frame
 
     def finish(self, stage: Stage, said: StageReceipt) -> StageReceipt:
         """Complete a stage whose sender says what it has sent."""

@@ -27,7 +27,7 @@ from tailrace.env.files.shared_file import sweep
 from tailrace.errors import StateServerError
 from tailrace.server.epoch.engine import Engine
 from tailrace.server.epoch.staged_parts import StagedParts
-from tailrace.server.epoch.staging import Stage, Staging
+from tailrace.server.epoch.staging import Stage
 from tailrace.server.hints.receiver import HintReceiver
 from tailrace.server.transport.epoch_messages import OutputTicket, Request
 from tailrace.server.transport.file_output import ACTION as EMIT_ACTION
@@ -108,19 +108,14 @@ class StateService(flight.FlightServerBase):
         self._parts = StagedParts()
         self._questions: dict[str, Callable[[Engine, Request], list[bytes | pa.Buffer]]] = {
             "open": self._open,
-            "apply": lambda engine, request: [encode(engine.apply(request))],
-            "advance": lambda engine, request: [encode(engine.advance(request))],
             "commit": lambda engine, request: [json.dumps(engine.commit(request).to_json()).encode()],
             "upload": lambda engine, request: [encode(engine.upload(request))],
             "run_epoch": self._run_epoch,
             "exchange": lambda engine, request: [engine.exchange(request).to_json()],
-            "status": lambda engine, request: [encode(engine.status(request))],
         }
         self._instructions: dict[str, Callable[[Engine, Request], None]] = {
             "prepare": Engine.prepare,
-            "undo": Engine.undo,
             "forget": self._forget,
-            "assign": Engine.assign,
             "compact": Engine.compact,
             "give_up": Engine.give_up,
         }
@@ -180,13 +175,14 @@ class StateService(flight.FlightServerBase):
         writer: flight.FlightMetadataWriter,
     ) -> None:
         try:
-            staging = self._engine.get().staging
+            engine = self._engine.get()
+            staging = engine.staging
             stage = staging.open(decode(StageKey, descriptor.command))
             try:
                 said = None
                 while (chunk := _next_chunk(reader)) is not None:
                     if chunk.data is not None and chunk.data.num_rows:
-                        self._add(staging, stage, chunk.data, in_file=False)
+                        self._add(engine, stage, chunk.data, in_file=False)
                     if chunk.app_metadata is not None:
                         said = decode(StageReceipt, chunk.app_metadata.to_pybytes())
                 if said is None:
@@ -199,29 +195,33 @@ class StateService(flight.FlightServerBase):
 
     def _stage_file(self, staged: StagedFile) -> None:
         """As a put, of frames that lie in a file."""
-        staging = self._engine.get().staging
+        engine = self._engine.get()
+        staging = engine.staging
         stage = staging.open(staged.key)
         try:
             for batch in self._parts.take(staged.key, staged.parts):
-                staging.add(stage, batch, in_file=True, shown=True)
+                staging.add(stage, batch, in_file=True)  # hints of its keys were taken when the part came
             for batch in frames_in(self._folder, staged):
-                self._add(staging, stage, batch, in_file=True)
+                self._add(engine, stage, batch, in_file=True)
             staging.finish(stage, staged.receipt)
         finally:
             staging.abandon(stage)
 
     def _stage_part(self, part: StagedPart) -> None:
         """Frames of a stage that is not finished yet: nothing is staged, but their keys are known."""
-        staging = self._engine.get().staging
-        frames = frames_in(self._folder, part)
-        rows = sum(staging.show(part.key, frame) for frame in frames)  # refused where it is fenced
-        self._parts.hold(part.key, part.number, frames)
-        self._hints.staged(part.key, rows)
+        engine = self._engine.get()
+        batches = frames_in(self._folder, part)
+        frames = [engine.staging.preview(part.key, batch) for batch in batches]  # refused where it is fenced
+        for frame in frames:
+            engine.hints.show(part.key.operator, frame, part.key.epoch)
+        self._parts.hold(part.key, part.number, batches)
+        self._hints.staged(part.key, sum(frame.n for frame in frames))
 
-    def _add(self, staging: Staging, stage: Stage, batch: pa.RecordBatch, *, in_file: bool) -> None:
-        before = stage.receipt.rows
-        staging.add(stage, batch, in_file=in_file)
-        self._hints.staged(stage.key, stage.receipt.rows - before)
+    def _add(self, engine: Engine, stage: Stage, batch: pa.RecordBatch, *, in_file: bool) -> None:
+        """Stage a frame, and let its operator fetch what the frame's keys need while others still come."""
+        frame = engine.staging.add(stage, batch, in_file=in_file)
+        engine.hints.offer(stage.key.operator, frame, stage.key.epoch)
+        self._hints.staged(stage.key, frame.n)
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         try:

@@ -32,10 +32,8 @@ from tailrace.env.files.disk import process_id
 from tailrace.errors import StateServerError, TailraceError
 from tailrace.ids import MIN_MICROS, NO_EPOCH
 from tailrace.server.transport.epoch_messages import (
-    Applied,
     CommitResult,
     EpochResult,
-    OutputInfo,
     OutputTicket,
     Request,
     Uploaded,
@@ -53,7 +51,7 @@ from tailrace.server.transport.server_config import UNIX_SCHEME, Access, ServerA
 from tailrace.server.transport.server_status import ServerStatus
 from tailrace.server.transport.stage_messages import CommittedAttempt, Exchanged, StageKey
 from tailrace.server.transport.stream_stage import StageWriter, Streams
-from tailrace.server.transport.wire import ERROR_PREFIX, TOKEN_HEADER, decode, encode
+from tailrace.server.transport.wire import ERROR_PREFIX, TOKEN_HEADER, encode
 
 _CLIENTS_MAX = 64
 _HINT_TIMEOUT_S = 2.0
@@ -129,22 +127,15 @@ class StateClient:
         try_: int = 0,
         horizons: Mapping[str, int] | None = None,
     ) -> ServerStatus:
-        """Take the server into use: as ``assign``, and from now on it waits for this driver without a bound."""
-        request = self._assignment(shards, refs, epoch, try_, horizons)
+        """Own exactly these shards as of the end of ``epoch``; accept ``try_`` of the next epoch, or later ones.
+
+        From now on the server waits for this driver without a bound.
+        """
+        request = self._request(
+            shards=tuple(shards), refs=tuple(refs), epoch=epoch, try_=try_, horizons=dict(horizons or {})
+        )
         answer = self._act("open", request, self._access.transfer_timeout_s)
         return ServerStatus.from_json(json.loads(answer[0]))
-
-    def assign(
-        self,
-        shards: Iterable[int],
-        refs: Iterable[ObjectRef],
-        epoch: int,
-        try_: int = 0,
-        horizons: Mapping[str, int] | None = None,
-    ) -> None:
-        """Own exactly these shards as of the end of ``epoch``; accept ``try_`` of the next one, or later."""
-        request = self._assignment(shards, refs, epoch, try_, horizons)
-        self._act("assign", request, self._access.transfer_timeout_s)
 
     def prepare(
         self, epoch: int, try_: int, committed_attempts: Sequence[CommittedAttempt], operator: str = ""
@@ -153,14 +144,6 @@ class StateClient:
             "prepare",
             self._request(epoch=epoch, try_=try_, committed_attempts=tuple(committed_attempts), operator=operator),
         )
-
-    def apply(self, epoch: int, try_: int, operator: str = "") -> Applied:
-        answer = self._act("apply", self._request(epoch=epoch, try_=try_, operator=operator))
-        return decode(Applied, answer[0])
-
-    def advance(self, epoch: int, try_: int, late_before: int, watermark: int, operator: str = "") -> OutputInfo:
-        request = self._request(epoch=epoch, try_=try_, late_before=late_before, watermark=watermark, operator=operator)
-        return decode(OutputInfo, self._act("advance", request)[0])
 
     def commit(self, epoch: int, try_: int, *, upload: bool) -> CommitResult:
         """Save the delta of a try that has advanced; ``upload``: into the state store, too."""
@@ -230,10 +213,6 @@ class StateClient:
         )
         return Exchanged.from_json(self._act("exchange", request, self._access.transfer_timeout_s)[0])
 
-    def undo(self, epoch: int, try_: int) -> None:
-        """Back to before ``epoch``; ``try_`` is the one that comes next, and older ones are fenced."""
-        self._act("undo", self._request(epoch=epoch, try_=try_))
-
     def forget(self, epoch: int) -> None:
         """Epochs up to this one will not be undone any more."""
         self._act("forget", self._request(epoch=epoch))
@@ -241,10 +220,6 @@ class StateClient:
     def compact(self, objects: Iterable[ObjectRef], epoch: int, horizons: Mapping[str, int]) -> None:
         """Tell what is durable now: the server merges objects in the background where it is due."""
         self._act("compact", self._request(epoch=epoch, refs=tuple(objects), horizons=dict(horizons)))
-
-    def status(self, timeout_s: float | None = None) -> ServerStatus:
-        """Answers at once, also while a step is under way: a server that does not is dead or stuck."""
-        return ServerStatus.from_json(json.loads(self._act("status", self._request(), timeout_s)[0]))
 
     def ping(self, timeout_s: float) -> bool:
         """Whether this very server answers: another one may have got a port that became free."""
@@ -283,22 +258,6 @@ class StateClient:
 
     def _request(self, **fields: Any) -> Request:
         return Request(run=self._access.run, **fields)
-
-    def _assignment(
-        self,
-        shards: Iterable[int],
-        refs: Iterable[ObjectRef],
-        epoch: int,
-        try_: int,
-        horizons: Mapping[str, int] | None,
-    ) -> Request:
-        return self._request(
-            shards=tuple(shards),
-            refs=tuple(refs),
-            epoch=epoch,
-            try_=try_,
-            horizons=dict(horizons or {}),
-        )
 
     def _options(self, timeout_s: float | None = None) -> flight.FlightCallOptions:
         return flight.FlightCallOptions(timeout=timeout_s or self._access.timeout_s, headers=self._headers)

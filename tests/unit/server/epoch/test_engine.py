@@ -91,7 +91,7 @@ def test_a_new_try_undoes_a_commit_too_and_writes_its_own(server: Bench) -> None
 
 def test_a_new_try_keeps_nothing_staged_by_the_old_one(server: Bench) -> None:
     old = server.stage(0, 0, 7, 0, (1,))
-    server.engine.undo(request(0, 1))
+    server.engine.assign(request(-1, 1, shards=(0, 1, 2, 3)))
     assert server.staging.staged_bytes == 0
     with pytest.raises(FencedError):
         server.stage(0, 0, 8, 0, (1,))
@@ -101,7 +101,7 @@ def test_a_new_try_keeps_nothing_staged_by_the_old_one(server: Bench) -> None:
 
 def test_a_prepared_try_lets_go_of_its_rows_when_undone(server: Bench) -> None:
     server.engine.prepare(request(0, 0, committed_attempts=(server.stage(0, 0, 7, 0, (1,)),)))
-    server.engine.undo(request(0, 1))
+    server.engine.assign(request(-1, 1, shards=(0, 1, 2, 3)))
     assert server.staging.staged_bytes == 0
 
 
@@ -117,12 +117,9 @@ def test_fences_by_run_epoch_and_try(server: Bench) -> None:
         for step in (server.engine.prepare, server.engine.apply, server.engine.advance, server.engine.commit):
             with pytest.raises(FencedError, match="is over"):
                 step(old)
-        with pytest.raises((FencedError, StateServerError)):
-            server.engine.undo(old)
     other = Request(run="ffffffffffffffff", epoch=2, try_=0)
     for step in (
         server.engine.prepare,
-        server.engine.undo,
         server.engine.forget,
         server.engine.assign,
         server.engine.status,
@@ -138,8 +135,6 @@ def test_a_forgotten_epoch_is_over(server: Bench) -> None:
     server.engine.forget(request(0, 0))
     with pytest.raises(FencedError):
         server.engine.apply(request(0, 1))
-    with pytest.raises(StateServerError, match="cannot be undone"):
-        server.engine.undo(request(0, 1))
     assert emitted(server, 0, 0) == [1], "a sink may still read it"
     with pytest.raises(StateServerError, match="cannot be forgotten"):
         server.engine.forget(request(1, 0))

@@ -62,7 +62,7 @@ def test_an_epoch_that_is_tried_again_gives_what_its_last_try_made(server: Bench
 def test_nothing_is_given_of_an_epoch_that_was_undone(server: Bench) -> None:
     server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
     server.engine.commit(request(0, 0))
-    server.engine.undo(request(0, 1))
+    server.engine.assign(request(-1, 1, shards=(0, 1, 2, 3)))
     assert snapshotted(server, 0) is None
 
 

@@ -31,9 +31,17 @@ def common(tmp_path: Path) -> ServerConfig:
     return config(tmp_path / "store")
 
 
+@pytest.fixture
+def engine(common: ServerConfig, short_path: Path) -> Iterator[Engine]:
+    made = build_engine(ProcessConfig("s0", str(short_path), "here", 0, "0", common))
+    yield made
+    made.close()
+
+
 @pytest.fixture(params=["frames in files", "frames in files, over the direct line", "frames in streams"])
-def client(request: pytest.FixtureRequest, common: ServerConfig, short_path: Path) -> Iterator[StateClient]:
-    engine = build_engine(ProcessConfig("s0", str(short_path), "here", 0, "0", common))
+def client(
+    request: pytest.FixtureRequest, common: ServerConfig, short_path: Path, engine: Engine
+) -> Iterator[StateClient]:
     late = EngineFuture(1.0)
     late.set(engine)
     unix = request.param != "frames in streams"
@@ -58,7 +66,6 @@ def client(request: pytest.FixtureRequest, common: ServerConfig, short_path: Pat
     if line is not None:
         line.close()
     service.shutdown()
-    engine.close()
 
 
 def test_an_epoch_over_the_wire(client: StateClient, common: ServerConfig) -> None:
@@ -75,20 +82,19 @@ def test_an_epoch_over_the_wire(client: StateClient, common: ServerConfig) -> No
     assert done.committed.delta.last_epoch == 0
 
     client.prepare(1, 0, [stage(client, run, 1, 0, 20, 0, frame([3]))])
-    assert client.apply(1, 0).rows == 1
-    assert client.advance(1, 0, 0, 0).rows == 1
+    prepared = client.run_epoch(1, 0, None, 0, 0, commit=False)
+    assert (prepared.applied.rows, prepared.output.rows) == (1, 1)
     second = client.commit(1, 0, upload=True)
     assert second.delta is not None and second.delta.first_epoch == 1
     client.forget(0)
-    status = client.status()
+    status = prepared.status
     assert (status.epoch, status.rows, status.staged_bytes, status.shards) == (1, 3, 0, SHARDS)
     with pytest.raises(FencedError, match="is over"):
-        client.apply(0, 0)
+        client.run_epoch(0, 0, None, 0, 0, commit=False)
 
     # A survivor's shards are read back by another server from what was committed.
-    client.assign(range(4), [], 1, 1)
-    client.assign(range(SHARDS), [done.committed.delta, second.delta], 1, 2)
-    assert client.status().rows == 3
+    client.open(range(4), [], 1, 1)
+    assert client.open(range(SHARDS), [done.committed.delta, second.delta], 1, 2).rows == 3
     again = client.run_epoch(2, 2, [stage(client, run, 2, 2, 30, 0, frame([1, 2, 3]))], 0, 0, commit=False)
     assert rows(again.batches) == {1: (3, 3), 2: (2, 4), 3: (3, 9)}
 
@@ -124,25 +130,27 @@ def test_a_refused_stream_tells_its_task_why(client: StateClient, common: Server
         stage(client, "ffffffffffffffff", 0, 0, 9, 0, frame([1]))
 
 
-def test_a_zombie_in_the_middle_of_its_stream_is_refused(client: StateClient, common: ServerConfig) -> None:
+def test_a_zombie_in_the_middle_of_its_stream_is_refused(
+    client: StateClient, common: ServerConfig, engine: Engine
+) -> None:
     zombie = client.stage(StageKey(common.run, SPEC.name, 0, 0, 7, 0))
     zombie.write(frame([5]))
     if isinstance(zombie, StageWriter):  # a file reaches the server when it is finished
-        assert eventually(lambda: client.status().staged_bytes > 0)
+        assert eventually(lambda: engine.staging.staged_bytes > 0)
     done = client.run_epoch(0, 0, [stage(client, common.run, 0, 0, 8, 0, frame([1]))], 0, 0, commit=False)
     assert rows(done.batches) == {1: (1, 1)}
     with pytest.raises(FencedError, match=r"went on without it|has its winners"):
         zombie.write(frame([5]))
         zombie.finish()
-    assert eventually(lambda: client.status().staged_bytes == 0)
+    assert eventually(lambda: engine.staging.staged_bytes == 0)
 
 
-def test_a_stream_that_breaks_off_leaves_nothing(client: StateClient, common: ServerConfig) -> None:
+def test_a_stream_that_breaks_off_leaves_nothing(client: StateClient, common: ServerConfig, engine: Engine) -> None:
     writer = client.stage(StageKey(common.run, SPEC.name, 0, 0, 7, 0))
     sent = frame([5])
     writer.write(sent)
     writer.abort()
-    assert eventually(lambda: client.status().staged_bytes == 0)
+    assert eventually(lambda: engine.staging.staged_bytes == 0)
     with pytest.raises(StateServerError, match="1 rows missing"):
         client.prepare(0, 0, [CommittedAttempt(0, 7, 1, sent.checksum())])
 
@@ -164,26 +172,25 @@ def test_errors_keep_their_type(client: StateClient, common: ServerConfig, tmp_p
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises(CorruptionError, match=path.name):
-        client.assign([], [], 0, 1)
-        client.assign(range(SHARDS), [done.committed.delta], 0, 2)
+        client.open([], [], 0, 1)
+        client.open(range(SHARDS), [done.committed.delta], 0, 2)
     with pytest.raises(StateServerError, match="has lost its state"):
         client.run_epoch(1, 0, [], 0, 0, commit=False)
 
 
-def test_large_frames_pass_and_spill(client: StateClient, common: ServerConfig) -> None:
+def test_large_frames_pass_and_spill(client: StateClient, common: ServerConfig, engine: Engine) -> None:
     one = frame(list(range(1000)))
     repeat = 2000
     large = Frame(np.tile(one.rows, (repeat, 1)), one.heap, one.bounds * repeat)
     large = Frame(np.ascontiguousarray(np.repeat(one.rows, repeat, axis=0)), one.heap, one.bounds * repeat)
     assert large.nbytes > 64 << 20
     committed_attempt = stage(client, common.run, 0, 0, 7, 0, large, one)
-    status = client.status()
-    assert status.spilled_bytes == large.nbytes
-    assert status.staged_bytes == large.nbytes + one.nbytes
+    assert engine.staging.spilled_bytes == large.nbytes
+    assert engine.staging.staged_bytes == large.nbytes + one.nbytes
     done = client.run_epoch(0, 0, [committed_attempt], 0, 0, commit=False)
     assert done.applied.rows == 1000 * (repeat + 1)
     assert rows(done.batches)[7] == (repeat + 1, 7 * (repeat + 1))
-    assert client.status().staged_bytes == 0
+    assert engine.staging.staged_bytes == 0
 
 
 def test_two_threads_stage_at_once(client: StateClient, common: ServerConfig) -> None:

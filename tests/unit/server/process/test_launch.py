@@ -72,7 +72,7 @@ def test_socket_and_folder_are_private(address: ServerAddress) -> None:
 
 def test_a_wrong_token_opens_nothing(address: ServerAddress, common: ServerConfig) -> None:
     calls: list[Callable[[StateClient], object]] = [
-        lambda stranger: stranger.status(),
+        lambda stranger: stranger.forget(0),
         lambda stranger: stranger.open(range(SHARDS)),
         lambda stranger: stage(stranger, common.run, 0, 0, 7, 0, frame([1])),
         lambda stranger: list(stranger.output(0, 0)),
@@ -102,7 +102,7 @@ def test_tcp(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
     done = reached.run_epoch(0, 0, [stage(reached, common.run, 0, 0, 1, 0, frame([1]))], 0, 0, commit=True)
     assert rows(done.batches) == {1: (1, 1)}
     with pytest.raises(StateServerError, match="token"):
-        StateClient(found, replace(common.access, token="x")).status()
+        StateClient(found, replace(common.access, token="x")).forget(0)
     disconnect(common.run)
 
 
@@ -120,7 +120,7 @@ def test_tls(tmp_path: Path, executor: StandIn, short_path: Path) -> None:
     assert found.uri.startswith("grpc+tls://localhost:")
     StateClient(found, common.access).open(range(SHARDS))
     with pytest.raises(StateServerError):
-        StateClient(found, replace(common.access, tls_roots=None, timeout_s=1.0)).status()
+        StateClient(found, replace(common.access, tls_roots=None, timeout_s=1.0)).forget(0)
 
 
 def test_it_ends_on_request_and_leaves_nothing(common: ServerConfig, executor: StandIn, short_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_it_ends_on_request_and_leaves_nothing(common: ServerConfig, executor: S
     assert left_over(short_path) == []
     client.shutdown()  # of one that is gone
     with pytest.raises(StateServerError, match=f"state server {found.server} .*cannot be reached"):
-        client.status()
+        client.forget(0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -181,7 +181,7 @@ def test_calls_to_a_dead_server_do_not_hold_up_its_successor(
     def ask() -> None:
         while not requested:
             with pytest.raises(StateServerError):
-                connect(first, common.access).status(5.0)
+                connect(first, replace(common.access, timeout_s=5.0)).forget(0)
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
@@ -196,7 +196,7 @@ def test_a_hung_server_is_replaced_when_it_is_named(common: ServerConfig, execut
     hung = start(common, executor, short_path)
     os.kill(hung.pid, signal.SIGSTOP)
     with pytest.raises(StateServerError, match="did not answer in time"):
-        StateClient(hung, common.access).status(0.5)
+        StateClient(hung, replace(common.access, timeout_s=0.5)).forget(0)
     assert start(common, executor, short_path, suspects=["another"]) == hung
     assert running(hung.pid)
     second = start(common, executor, short_path, suspects=[hung.server])
