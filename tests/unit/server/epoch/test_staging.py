@@ -6,7 +6,6 @@ import os
 import random
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -181,20 +180,14 @@ def test_many_threads_stage_at_once(tmp_path: Path) -> None:
     assert staging.staged_bytes == staging.spilled_bytes == 0
 
 
-def test_a_frame_that_is_shown_is_offered_once_and_staged_only_when_its_task_has_sent_all(staging: Staging) -> None:
-    offered: list[tuple[int, ...]] = []
-    take = lambda operator, frame, epoch: offered.append(frame.numbers)  # noqa: E731
-    staging.dispatcher = SimpleNamespace(offer=take, show=take)
+def test_a_frame_that_is_previewed_is_staged_only_when_its_task_has_sent_all(staging: Staging) -> None:
     frames = [FakeFrame((1, 2)), FakeFrame((3,))]
-    assert [staging.show(key(0, 0, 5, 0), frame.to_batch()) for frame in frames] == [2, 1]
-    assert offered == [(1, 2), (3,)] and staging.staged_bytes == 0
+    assert [staging.preview(key(0, 0, 5, 0), frame.to_batch()).n for frame in frames] == [2, 1]
+    assert staging.staged_bytes == 0
     made = staging.open(key(0, 0, 5, 0))
-    for frame in frames:
-        staging.add(made, frame.to_batch(), in_file=True, shown=True)
-    staging.add(made, FakeFrame((4,)).to_batch(), in_file=True)
+    for frame in (*frames, FakeFrame((4,))):
+        assert staging.add(made, frame.to_batch(), in_file=True).n == frame.n
     receipt = staging.finish(made, receipt_of((1, 2), (3,), (4,)))
-    assert offered == [(1, 2), (3,), (4,)]
     assert numbers(staging, Attempt(0, 0), [CommittedAttempt(0, 5, receipt.rows, receipt.checksum)]) == [1, 2, 3, 4]
-    with pytest.raises(FencedError):
-        staging.show(key(0, 0, 6, 0), frames[0].to_batch())
-    assert len(offered) == 3, "the epoch has its winners: nothing is fetched for who comes late"
+    with pytest.raises(FencedError):  # the epoch has its committed attempts: nothing is fetched for who comes late
+        staging.preview(key(0, 0, 6, 0), frames[0].to_batch())

@@ -235,3 +235,19 @@ def test_frames_that_come_in_parts_count_when_their_task_has_sent_all(
         with pytest.raises(FencedError):
             parted(attempt, 0, frame([5])).finish()
         client.forget(0)
+
+
+def test_operators_get_hints_of_each_frame_once(
+    client: StateClient, common: ServerConfig, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hinted: list[tuple[str, int]] = []
+    for name in ("offer", "show"):
+        monkeypatch.setattr(engine.hints, name, lambda _, frame, epoch, name=name: hinted.append((name, frame.n)))
+    writer = client.stage(StageKey(common.run, SPEC.name, 0, 0, 8, 0))
+    for keys in ([1, 2], [3, 4, 5]):
+        writer.write(frame(keys))
+        writer.part()
+    writer.write(frame([6]))
+    writer.finish()
+    parts = "show" if isinstance(writer, FileStageWriter) else "offer"  # a stream has no parts
+    assert hinted == [(parts, 2), (parts, 3), ("offer", 1)]
