@@ -70,6 +70,17 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("files",),
         ("stores",),
     ),
+    "log": (("filenames", "format"), ("reader", "writer")),
+    "commit": (
+        ("shard_ranges", "max_pane", "phases", "spark_logs", "plan_file", "lock", "epoch_config", "row_counts"),
+        ("late_rows",),
+        ("objects",),
+        ("manifest",),
+        ("log", "compaction"),
+        ("recovery_point",),
+        ("controller", "inspect"),
+    ),
+    "server": (("transport",), ("checkpoint", "hints"), ("epoch",), ("process",)),
     "state": (
         ("layout", "metrics", "tuning", "tiers", "part_pool"),
         ("rows",),

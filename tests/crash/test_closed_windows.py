@@ -15,9 +15,9 @@ import pytest
 from support.crash.recovery import Fleet, Logs, durable, undisturbed
 from support.crash.recovery_kinds import script_of, spec_of
 from tailrace.commit.compaction.compaction import FAN_IN, CompactSections
-from tailrace.commit.compaction.max_pane import is_dead
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
+from tailrace.commit.max_pane import is_dead
 from tailrace.env.randomness import short_id
 from tailrace.env.stores.cloud_store import CloudStore
 from tailrace.server.checkpoint.checkpoint import StoreCheckpoint

@@ -20,11 +20,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tailrace.commit.compaction.max_pane import grown
 from tailrace.commit.epoch_config import forget_epoch_configs, put_epoch_config, read_epoch_config
 from tailrace.commit.lock import QueryLock
 from tailrace.commit.log import CommitLog, History
 from tailrace.commit.manifest import NO_ENTRY, Compaction, Manifest, next_objects
+from tailrace.commit.max_pane import grown
 from tailrace.commit.objects import ObjectRef
 from tailrace.commit.phases import Phase, Phases
 from tailrace.commit.plan_file import plan_digest, read_plan, refuse_other_plan, write_plan

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.commit.compaction import shard_ranges as ranges
-from tailrace.commit.compaction.max_pane import is_dead
+from tailrace.commit import shard_ranges as ranges
+from tailrace.commit.max_pane import is_dead
 from tailrace.commit.objects import ObjectRef
 from tailrace.ids import NO_EPOCH
 

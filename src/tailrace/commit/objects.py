@@ -16,9 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.commit.compaction import shard_ranges as ranges
-from tailrace.commit.compaction.max_pane import MaxPane, MaxPaneTracker, is_over, max_pane_from_json, max_pane_to_json
-from tailrace.commit.compaction.shard_ranges import Ranges
+from tailrace.commit import shard_ranges as ranges
+from tailrace.commit.max_pane import MaxPane, MaxPaneTracker, is_over, max_pane_from_json, max_pane_to_json
+from tailrace.commit.shard_ranges import Ranges
 from tailrace.env.stores.object_store import ObjectStore, locate
 from tailrace.errors import CorruptionError
 from tailrace.log import filenames

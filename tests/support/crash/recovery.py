@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from support.crash.recovery_kinds import SHARDS, TYPES, Script
 from support.models.spark_logs import FakeSparkLogs
-from tailrace.commit.compaction import shard_ranges as ranges
+from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.compaction.compaction import CompactSections, choose, compact_objects, write_shard_snapshot
 from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.controller import Controller

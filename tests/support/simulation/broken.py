@@ -15,16 +15,17 @@ from support.simulation.disk import SimDisk
 from support.simulation.store import SimStore
 from tailrace.commit import controller as controllers
 from tailrace.commit import manifest as manifests
-from tailrace.commit.compaction.max_pane import MaxPane, is_dead
 from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.controller import Controller
 from tailrace.commit.epoch_config import put_epoch_config
 from tailrace.commit.log import CommitLog
 from tailrace.commit.manifest import Manifest
+from tailrace.commit.max_pane import MaxPane, is_dead
 from tailrace.commit.phases import Phases
 from tailrace.commit.recovery_point import RecoveryPoint
 from tailrace.ids import NO_EPOCH, Attempt
 from tailrace.log import filenames
+from tailrace.operators.base import Operator
 from tailrace.server.checkpoint.deltas import Sealed, Sealing
 from tailrace.server.epoch.engine import Engine
 from tailrace.spark.commit.commits import Commits
@@ -128,14 +129,14 @@ def sealed_too_late(patch: pytest.MonkeyPatch) -> None:
 
 def snapshotted_as_before(patch: pytest.MonkeyPatch) -> None:
     """Shards are given as they were an epoch before."""
-    complete = Sealing._whole
+    take = Sealing._take_snapshot
 
-    def an_epoch_late(self: Sealing, sealed: Sealed) -> ShardSnapshot | None:
-        given = complete(self, sealed)
+    def an_epoch_late(self: Sealing, sealed: Sealed, operators: Mapping[str, Operator]) -> ShardSnapshot | None:
+        given = take(self, sealed, operators)
         before, self.__dict__["before"] = self.__dict__.get("before", given), given
         return before if given is not None else None
 
-    patch.setattr(Sealing, "_whole", an_epoch_late)
+    patch.setattr(Sealing, "_take_snapshot", an_epoch_late)
 
 
 class _Now(Mapping[str, Any]):

@@ -24,7 +24,7 @@ from support.simulation.rows import OPERATOR, STATES, State, emitted, left_by, r
 from support.simulation.scheduler import Violation
 from support.simulation.spark import COMMITS, OFFSETS, Batch
 from tailrace.api.options import CommitMode
-from tailrace.commit.compaction import shard_ranges as ranges
+from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.log import Damaged, Entry, Fence, History, _entry
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.objects import ObjectRef, open_object

@@ -28,10 +28,10 @@ from functools import partial
 
 import pyarrow as pa
 
-from tailrace.commit.compaction import shard_ranges as ranges
-from tailrace.commit.compaction.max_pane import is_dead
+from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.manifest import Compaction, compaction_problem, living
+from tailrace.commit.max_pane import is_dead
 from tailrace.commit.objects import (
     READ_AHEAD_BYTES,
     ObjectRef,
@@ -148,7 +148,7 @@ def compact_objects(
 
 
 def write_shard_snapshot(
-    store: ObjectStore, whole: ShardSnapshot, replaced: Sequence[ObjectRef], epoch: int, run: str, server: str | int
+    store: ObjectStore, snapshot: ShardSnapshot, replaced: Sequence[ObjectRef], epoch: int, run: str, server: str | int
 ) -> Compaction:
     """Write shards as they were after durable ``epoch``. ``replaced``: all that its manifest has of them."""
     first = min(ref.first_epoch for ref in replaced)
@@ -157,9 +157,9 @@ def write_shard_snapshot(
         filenames.compaction_name(first, epoch, run, server, short_id()),
         first_epoch=first,
         last_epoch=epoch,
-        shards=ranges.of_shards(whole.shards),
-        sections=in_order(whole.sections),
-        horizons=whole.horizons,
+        shards=ranges.of_shards(snapshot.shards),
+        sections=in_order(snapshot.sections),
+        horizons=snapshot.horizons,
     )
     return Compaction(tuple(replaced), ref)
 
@@ -199,11 +199,11 @@ class Compactor:
         shards: Iterable[int],
         epoch: int,
         horizons: Mapping[str, int] | None = None,
-        whole: ShardSnapshot | None = None,
+        snapshot: ShardSnapshot | None = None,
     ) -> None:
         """The objects of durable epoch ``epoch``: starts a fold where one is due. Returns at once.
 
-        ``whole``: of that epoch. Where it is given its shards are renewed, and objects are not folded.
+        ``snapshot``: of that epoch. Where it is given, its shards are written from it, and no objects are merged.
         """
         self._horizons = dict(horizons or {})
         objects, shards = tuple(objects), tuple(shards)
@@ -219,10 +219,11 @@ class Compactor:
         if self._pause > 0:
             self._pause -= 1
             return
-        if whole is not None:
-            snapshotted = ranges.of_shards(whole.shards)
+        if snapshot is not None:
+            snapshotted = ranges.of_shards(snapshot.shards)
             if replaced := tuple(ref for ref in objects if ranges.common(ref.shards, snapshotted)):
-                self._start(partial(write_shard_snapshot, self._store, whole, replaced, epoch, self._run, self._server))
+                ours = self._run, self._server
+                self._start(partial(write_shard_snapshot, self._store, snapshot, replaced, epoch, *ours))
         elif chosen := self._choose(objects, shards):
             mine = [ref for ref in objects if ranges.common(ref.shards, ranges.of_shards(shards))]
             complete = {ref.name for ref in mine} <= {ref.name for ref in chosen}

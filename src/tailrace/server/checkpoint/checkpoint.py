@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from tailrace.commit.compaction import shard_ranges as ranges
+from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.compaction.compaction import Compactor, CompactSections
 from tailrace.commit.compaction.shard_snapshot import DEFAULT_TUNING, ShardSnapshot, SnapshotRule, SnapshotScheduler
 from tailrace.commit.manifest import Compaction, living
@@ -123,9 +123,9 @@ class StoreCheckpoint:
         shards: Iterable[int],
         epoch: int,
         horizons: Mapping[str, int],
-        whole: ShardSnapshot | None = None,
+        snapshot: ShardSnapshot | None = None,
     ) -> None:
-        """``refs``: all that the manifest of durable ``epoch`` lists. ``whole``: what was given whole with it."""
+        """``refs``: all that the manifest of durable ``epoch`` lists. ``snapshot``: what was taken with it."""
         if self._copied is not None:
             if isinstance(self._compactor.failure, CorruptionError):
                 self._copied.drop(ref.name for ref in refs)  # the store's may be whole
@@ -133,7 +133,7 @@ class StoreCheckpoint:
             self._let_go({ref.name for ref in refs})
         shards = tuple(shards)
         self._shard_snapshots.see(living(refs, horizons), shards)
-        self._compactor.submit(refs, shards, epoch, horizons, whole)
+        self._compactor.submit(refs, shards, epoch, horizons, snapshot)
 
     def _let_go(self, listed: set[str]) -> None:
         assert self._copied is not None

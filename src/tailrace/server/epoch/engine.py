@@ -83,7 +83,7 @@ class Checkpoint(Protocol):
         shards: Iterable[int],
         epoch: int,
         horizons: Mapping[str, int],
-        whole: ShardSnapshot | None = None,
+        snapshot: ShardSnapshot | None = None,
     ) -> None: ...
     def compactions(self) -> list[Compaction]: ...
     def compacting(self) -> tuple[float, float] | None: ...
@@ -131,9 +131,9 @@ class Engine:
         self._epoch: int = NO_EPOCH
         self._forgotten: int = NO_EPOCH
         self._broken: str | None = None
-        self._sealing = Sealing(self._runners, checkpoint.due)
+        self._sealing = Sealing(checkpoint.due)
         self.hints = HintDispatcher(
-            hint_queue, self._runners, self._accepts_hints, self.throttle.mark_busy, staging.together
+            hint_queue, self._operator_of, self._accepts_hints, self.throttle.mark_busy, staging.together
         )
         self._last_status = ServerStatus(
             server=server,
@@ -317,8 +317,8 @@ class Engine:
         with self._commit_lock:
             with self._lock:
                 self._check_run(request.run)
-                shards, whole = self._shards(), self._sealing.whole(request.epoch)
-            self._checkpoint.compact(request.refs, shards, request.epoch, request.horizons, whole)
+                shards, snapshot = self._shards(), self._sealing.take_snapshot_of(request.epoch)
+            self._checkpoint.compact(request.refs, shards, request.epoch, request.horizons, snapshot)
 
     def status(self, request: Request) -> ServerStatus:
         """Does not wait for a step under way: who asks wants to know whether this server still answers."""
@@ -359,8 +359,13 @@ class Engine:
 
     # -- under the lock -----------------------------------------------------------------------------------------------
 
-    def _accepts_hints(self, runner: OperatorRunner, epoch: int) -> bool:
+    def _operator_of(self, name: str) -> Operator | None:
+        runner = self._runners.get(name)
+        return None if runner is None else runner.operator
+
+    def _accepts_hints(self, operator: str, epoch: int) -> bool:
         """Whether the epoch's rows are still to be applied, and not being applied just now."""
+        runner = self._runners[operator]
         applied = runner.at.epoch == epoch and runner.step != Step.PREPARED
         return self._broken is None and epoch > self._forgotten and not applied
 
@@ -434,7 +439,11 @@ class Engine:
         )
 
     def _seal(self, at: Attempt) -> Sealed:
-        return self._sealing.seal(at, self._shards())
+        behind = [runner.name for runner in self._runners.values() if runner.step_of(at) != Step.ADVANCED]
+        if behind:
+            raise StateServerError(f"epoch {at.epoch} try {at.try_} cannot be committed: {behind} not advanced")
+        operators = {name: runner.operator for name, runner in self._runners.items()}
+        return self._sealing.seal(at, self._shards(), operators)
 
     def _go_back_to(self, epoch: int) -> None:
         """Bring the shards held to just after ``epoch``, or hold none where that is not possible."""

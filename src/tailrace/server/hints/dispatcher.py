@@ -12,13 +12,12 @@ Threads: any thread may call; all work is done under the engine's lock (``queue`
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tailrace.operators.base import Hinted, HintedByKey, HintedKeys
-from tailrace.server.epoch.operator_runner import OperatorRunner
 from tailrace.server.hints.queue import HintQueue
 
 Gather = Callable[[str, list[Any]], Sequence[Any]]
@@ -29,16 +28,18 @@ class HintDispatcher:
     def __init__(
         self,
         queue: HintQueue,
-        runners: Mapping[str, OperatorRunner],
-        accepts: Callable[[OperatorRunner, int], bool],
+        operator_of: Callable[[str], object],
+        accepts: Callable[[str, int], bool],
         mark_busy: Callable[[], None] = lambda: None,
         gather: Gather = lambda operator, frames: frames,
     ) -> None:
-        """``accepts``: whether hints for an epoch still come in time; called under the engine's lock.
+        """``operator_of``: the operator of a name as it is now, None where there is none of that name.
+
+        ``accepts``: whether hints for an operator and epoch still come in time; called under the engine's lock.
 
         ``mark_busy``: called when rows are about to come.
         """
-        self._queue, self._runners, self._accepts = queue, runners, accepts
+        self._queue, self._operator_of, self._accepts = queue, operator_of, accepts
         self._mark_busy, self._gather = mark_busy, gather
         self._lock = threading.Lock()
         self._shown: dict[tuple[str, int], list[Any]] = {}  # frames that wait, by operator and epoch
@@ -47,7 +48,7 @@ class HintDispatcher:
     def offer(self, operator: str, frame: Any, epoch: int) -> None:
         """A frame was staged: what it needs may be fetched while others still come."""
         self._mark_busy()
-        if isinstance(taker := self._runners[operator].operator, Hinted) and taker.wants_hints():
+        if self._wants_hints(operator):
             # Where hints of its keys came before, nearly all is on its way, and the task need not wait for the rest.
             submit = self._queue.add if self._hinted.get(operator) == epoch else self._queue.run
             submit(lambda: self._hint(operator, epoch, lambda hinted: hinted.hint_frame(frame, epoch)))
@@ -55,7 +56,7 @@ class HintDispatcher:
     def show(self, operator: str, frame: Any, epoch: int) -> None:
         """As ``offer``, of a frame whose task still goes on."""
         self._mark_busy()
-        if not isinstance(taker := self._runners[operator].operator, Hinted) or not taker.wants_hints():
+        if not self._wants_hints(operator):
             return
         with self._lock:
             waiting = self._shown.setdefault((operator, epoch), [])
@@ -82,23 +83,25 @@ class HintDispatcher:
     def hint_keys(self, operator: str, epoch: int, keys: HintedKeys) -> None:
         """Keys that are on their way to an operator in this epoch. Whatever is wrong with them, nothing happens."""
         self._mark_busy()
-        runner = self._runners.get(operator)
-        if runner is not None and isinstance(runner.operator, Hinted) and runner.operator.wants_hints():
+        if self._wants_hints(operator):
             self._hinted[operator] = epoch
             self._queue.run(lambda: self._hint(operator, epoch, lambda hinted: hinted.hint_keys(keys, epoch)))
 
     def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray:
         """Of keys that are on their way, which the operator would fetch: none where it takes no hints."""
-        runner = self._runners.get(operator)
-        if runner is not None and isinstance(runner.operator, HintedByKey) and runner.operator.wants_hints():
-            return runner.operator.lacking(hashes, times)
+        found = self._operator_of(operator)
+        if isinstance(found, HintedByKey) and found.wants_hints():
+            return found.lacking(hashes, times)
         return np.zeros(len(hashes), bool)
 
     def _hint(self, operator: str, epoch: int, hint: Callable[[Hinted], None]) -> None:
         """Under the engine's lock."""
-        runner = self._runners[operator]
-        if self._accepts(runner, epoch) and isinstance(runner.operator, Hinted):
-            hint(runner.operator)
+        if self._accepts(operator, epoch) and isinstance(found := self._operator_of(operator), Hinted):
+            hint(found)
+
+    def _wants_hints(self, operator: str) -> bool:
+        found = self._operator_of(operator)
+        return isinstance(found, Hinted) and found.wants_hints()
 
     def close(self) -> None:
         self._queue.close()

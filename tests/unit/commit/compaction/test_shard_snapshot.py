@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.models.commit import RUN, State, compact_newest, sections, state_of, write_delta
-from tailrace.commit.compaction import shard_ranges as ranges
+from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.compaction.compaction import MANY, Compactor, choose, write_shard_snapshot
 from tailrace.commit.compaction.shard_snapshot import ShardSnapshot, SnapshotRule, SnapshotScheduler, chains
 from tailrace.commit.manifest import EMPTY, Compaction, Manifest, apply_compaction, next_objects

@@ -35,7 +35,7 @@ def test_frames_that_come_while_others_wait_are_hinted_together(takes: bool) -> 
     queue = HintQueue(engine)
     dispatcher = HintDispatcher(
         queue,
-        {"o": runner},  # type: ignore[dict-item]
+        {"o": runner}.get,  # type: ignore[arg-type]
         lambda *_: takes,
         gather=lambda operator, frames: [tuple(frames)],
     )

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.commit.compaction import shard_ranges as ranges
+from tailrace.commit import shard_ranges as ranges
 
 sets = st.sets(st.integers(0, 20))
 

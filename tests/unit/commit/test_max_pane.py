@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.models.commit import compact_newest, section, state_of
-from tailrace.commit.compaction import shard_ranges as ranges
+from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.compaction.compaction import FAN_IN, Compactor, compact_objects
-from tailrace.commit.compaction.max_pane import MaxPane, MaxPaneTracker, grown, is_dead, is_over
 from tailrace.commit.manifest import Compaction, Manifest, StaleCompaction, apply_compaction, living, next_objects
+from tailrace.commit.max_pane import MaxPane, MaxPaneTracker, grown, is_dead, is_over
 from tailrace.commit.objects import ObjectRef, open_object, write_object
 from tailrace.env.randomness import short_id
 from tailrace.env.stores.cloud_store import CloudStore
