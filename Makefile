@@ -39,11 +39,12 @@ kernels: setup
 demo: setup ## a windowed query live, then the same stream through Spark's RocksDB store
 	@$(JAVA) && $(BIN)/tailrace demo
 
-check: setup ## lint, format, types, import law
+check: setup ## lint, format, types, import law, unused code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python scripts/import_law.py
+	$(BIN)/python scripts/unused.py
 
 test: setup kernels check $(ARCHIVE) ## all checks and all tests but the long ones
 	@$(JAVA) && $(CHROMIUM) && $(PYTEST) -m "not long"

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from support.models.spark_logs import spark_logs
+from support.stores.faulty import FaultyStore, SimulatedCrash, SimulatedDisk
 from tailrace.cli import app
 from tailrace.commit.controller import Controller
 from tailrace.commit.objects import read_sections, write_object
@@ -20,7 +21,6 @@ from tailrace.commit.spark_logs import BACKUP, SparkLogObjects
 from tailrace.env.randomness import short_id
 from tailrace.env.stores import cloud_store
 from tailrace.env.stores.cloud_store import CloudStore
-from tailrace.env.stores.faulty import FaultyStore, SimulatedCrash, SimulatedDisk
 from tailrace.env.stores.local_copy import copies_of
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.env.stores.location import open_store, probe_put_if_absent

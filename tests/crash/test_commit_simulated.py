@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from support.models.commit import State, compact_newest, sections, split, state_of
 from support.models.spark_logs import spark_logs
+from support.stores.faulty import FaultyStore, SimulatedCrash, SimulatedDisk
 from tailrace.commit.compaction.compaction import choose, compact_objects
 from tailrace.commit.controller import Controller
 from tailrace.commit.objects import write_object
 from tailrace.env.randomness import short_id
 from tailrace.env.stores.cloud_store import CloudStore
-from tailrace.env.stores.faulty import FaultyStore, SimulatedCrash, SimulatedDisk
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import CheckpointError

@@ -15,7 +15,7 @@ import pytest
 
 from support.crash.recovery import Logs, Rewind, live, live_behind, undisturbed
 from support.crash.recovery_kinds import PARAMETERS, Script, script_of, spec_of
-from tailrace.env.stores.faulty import SimulatedCrash, SimulatedDisk
+from support.stores.faulty import SimulatedCrash, SimulatedDisk
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.operators.spec import OperatorSpec
 

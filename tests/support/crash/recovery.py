@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from support.crash.recovery_kinds import SHARDS, TYPES, Script
 from support.models.spark_logs import FakeSparkLogs
+from support.stores.faulty import SimulatedCrash
 from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.compaction.compaction import CompactSections, choose, compact_objects, write_shard_snapshot
 from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Compaction, Manifest, compaction_problem, living
 from tailrace.commit.objects import ObjectRef
-from tailrace.env.stores.faulty import SimulatedCrash
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.ids import Attempt
 from tailrace.operators.base import Operator, Timed

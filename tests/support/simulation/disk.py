@@ -1,6 +1,6 @@
 """A machine's disk, each of whose operations is a point; what was not synced is lost with the power.
 
-The same rules as ``tailrace.env.stores.faulty.SimulatedDisk``, by names that are plain text: a simulation
+The same rules as ``support.stores.faulty.SimulatedDisk``, by names that are plain text: a simulation
 does little else.
 After a loss of power each name that was not synced is there or not, as the seed says, one by one: a disk may have
 written them in any order. A file that was not synced has a part of its bytes.

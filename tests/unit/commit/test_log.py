@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from support.stores.faulty import FaultyStore
 from tailrace.commit.log import CommitLog, Damaged, Fence
 from tailrace.commit.manifest import Manifest
 from tailrace.env.randomness import new_run_id, short_id
 from tailrace.env.stores.cloud_store import CloudStore
-from tailrace.env.stores.faulty import FaultyStore
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import CorruptionError, FencedError
 

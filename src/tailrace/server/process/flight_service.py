@@ -120,21 +120,6 @@ class StateService(flight.FlightServerBase):
             "give_up": Engine.give_up,
         }
 
-    def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        return [
-            (name, "")
-            for name in [
-                *self._questions,
-                *self._instructions,
-                ACTION,
-                PART_ACTION,
-                EMIT_ACTION,
-                HINT,
-                "ping",
-                "shutdown",
-            ]
-        ]
-
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[flight.Result]:
         try:
             return [flight.Result(part) for part in self.act(action.type, action.body)]

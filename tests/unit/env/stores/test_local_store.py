@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from support.stores.faulty import SimulatedCrash, SimulatedDisk
 from tailrace.env.files import disk as disk_module
 from tailrace.env.files.disk import Disk, FileLock
-from tailrace.env.stores.faulty import SimulatedCrash, SimulatedDisk
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import CheckpointError
 
