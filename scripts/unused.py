@@ -121,7 +121,7 @@ def unused_metrics(modules: list[Module]) -> Iterator[Finding]:
 
 
 def unused_rpcs(modules: list[Module]) -> Iterator[Finding]:
-    clients = [(module, node) for module in modules for node in module.tree.body if _is_class(node, CLIENT)]
+    clients = [(module, node) for module in modules for node in _classes(module, CLIENT)]
     for module, client in clients:
         called = {
             node.attr
@@ -140,9 +140,7 @@ def unused_rpcs(modules: list[Module]) -> Iterator[Finding]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     for module in modules:
-        for service in module.tree.body:
-            if not _is_class(service, SERVICE):
-                continue
+        for service in _classes(module, SERVICE):
             for table in ast.walk(service):
                 if isinstance(table, ast.AnnAssign) and isinstance(table.value, ast.Dict):
                     for key in table.value.keys:
@@ -150,8 +148,8 @@ def unused_rpcs(modules: list[Module]) -> Iterator[Finding]:
                             yield Finding(module.path, key.lineno, f"no client sends the action {key.value!r}")
 
 
-def _is_class(node: ast.stmt, name: str) -> bool:
-    return isinstance(node, ast.ClassDef) and node.name == name
+def _classes(module: Module, name: str) -> list[ast.ClassDef]:
+    return [node for node in module.tree.body if isinstance(node, ast.ClassDef) and node.name == name]
 
 
 def _is_client(value: ast.expr) -> bool:
