@@ -1,1 +1,1 @@
-"""What makes an epoch durable, and what a restart lands on. See docs/explanation/commit-protocol.md."""
+"""What makes an epoch durable, and where a restart recovers. See docs/explanation/commit-protocol.md."""

@@ -2,8 +2,8 @@
 
 Order of a start, and why: the lock (so that nobody on this machine works here), the probe (so that put-if-absent can be
 relied on), the plan (so that a changed query is refused before it disturbs anything), the fence (so that no older run
-can publish after it), *then* the newest entries (so that what was read cannot be overtaken), the landing, the rewind of
-Spark's logs where the landing asks for one, the orphans.
+can publish after it), *then* the newest entries (so that what was read cannot be overtaken), the recovery
+point, the rewind of Spark's logs where that asks for one, the orphans.
 
 Cleaning keeps the newest durable entry and its ``retain - 1`` predecessors by parent. Of what goes, log entries go
 first, then objects: a crash between the two leaves objects that nobody lists, which the next start deletes. The other
@@ -11,7 +11,7 @@ way round it would leave an entry that lists missing objects. Deleting again wha
 point is too. Epoch *e* is committed here only when Spark has committed *e - 1*, and ``retain`` is at least 2: so
 cleaning never passes min(c, d).
 
-``commit``: one thread at a time; so ``clean``, which another one may call meanwhile; ``decide`` and ``durable``: any.
+Threads: ``commit`` one at a time; ``clean`` one at a time, also beside a commit; all else any.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Controller:
         self.fence_name = ""  # of the log entry with this run's fence: who can read it sees our store
         self._phases = Phases(NO_EPOCH)
         self._guard = threading.Lock()
-        self._recorded: list[int] = []  # epochs with a record of what they go by
+        self._recorded: list[int] = []  # epochs whose config was recorded
         self._fence = -1  # its number in the log
         self._counts: dict[int, int] = {}  # rows by epoch, of the newest two
         self._floor = 0
@@ -110,9 +110,9 @@ class Controller:
     def record_epoch_config(
         self, epoch: int, epoch_config: Mapping[str, Any], before: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """What the epoch goes by, on record before its rows reach a sink: ``decisions``, or what was recorded first.
+        """The epoch's config, recorded before its rows reach a sink: ``epoch_config``, or what was recorded first.
 
-        ``before``: what the epoch before went by. An epoch without a record goes by the same.
+        ``before``: the config of the epoch before. An epoch without a record has the same.
         """
         if epoch_config == before:
             return epoch_config
@@ -164,8 +164,9 @@ class Controller:
     ) -> Manifest:
         """Make the epoch durable. All deltas are already in the store. At most once per (epoch, try).
 
-        A later try of the same epoch starts again from the manifest of the epoch before. A fold that no longer fits is
-        left out: the manifest that is returned tells which were used. So are objects whose windows have all closed.
+        A later try of the same epoch starts again from the manifest of the epoch before. A compaction that no longer
+        fits is left out: the manifest that is returned lists those that were used. So are objects whose windows have
+        all closed.
         """
         attempt = Attempt(epoch, try_)
         if self._phases.of(attempt) is None:
@@ -196,7 +197,7 @@ class Controller:
         return manifest
 
     def manifest(self, epoch: int) -> Manifest:
-        """The manifest of a retained epoch (or the one landed on)."""
+        """The manifest of a retained epoch (or that of the recovery point)."""
         if epoch == self.recovery_point.epoch and epoch < 0:
             return self.recovery_point.manifest
         found = [each for each in self._chain() if each.epoch == epoch]
@@ -223,7 +224,7 @@ class Controller:
             self._floor = min(self._known)
 
     def _forget_epoch_configs(self) -> None:
-        """A durable manifest says what its epoch went by."""
+        """A durable manifest holds its epoch's config."""
         with self._guard:
             over = [epoch for epoch in self._recorded if epoch <= self.durable]
             self._recorded = [epoch for epoch in self._recorded if epoch not in over]

@@ -1,10 +1,10 @@
-"""What an epoch goes by, recorded before its rows reach a sink.
+"""The epoch config: what beside rows and state decides an epoch's output, recorded before its rows reach a sink.
 
-A replay must give the sink the same rows. The rows follow from the source, the state before, and these decisions:
-whether tasks combine, the route, the epoch's time, the delays of watermarks. Where an epoch's manifest is durable
-before its sink they are in it. In the asynchronous modes the sink comes first, so they have an object of their own, put
-only if absent: whoever runs the epoch again goes by what was put first. Where an epoch goes by what the manifest before
-it says, it needs none, unless an earlier run may have begun the same epoch (``spark.commits``).
+A replay must give the sink the same rows. The rows follow from the source, the state before, and this config: whether
+tasks combine, the route, the epoch's time, the delays of watermarks. Where an epoch's manifest is durable before its
+sink they are in it. In the asynchronous modes the sink comes first, so they have an object of their own, put only if
+absent: whoever runs the epoch again uses what was put first. Where an epoch has the config of the manifest before it,
+it needs none, unless an earlier run may have begun the same epoch (``spark.commits``).
 
 Functions here hold no state: safe from any thread.
 """
@@ -31,13 +31,13 @@ def read_epoch_config(store: ObjectStore, epoch: int) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     if kind != _KIND or body.get("epoch") != epoch:
-        raise CorruptionError(damaged(where, f"it is not the record of what epoch {epoch} goes by"))
-    decided: dict[str, Any] = body["epoch_config"]
-    return decided
+        raise CorruptionError(damaged(where, f"it is not the config of epoch {epoch}"))
+    config: dict[str, Any] = body["epoch_config"]
+    return config
 
 
 def put_epoch_config(store: ObjectStore, epoch: int, epoch_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Record them unless that was done before; returns what the epoch must go by."""
+    """Record the config unless that was done before; returns the one that the epoch must use."""
     body = {"epoch": epoch, "epoch_config": dict(epoch_config)}
     if store.put_if_absent(filenames.epoch_config_name(epoch), encode_entry(_KIND, body)):
         return dict(epoch_config)

@@ -23,7 +23,7 @@ class Acknowledged:
     """How far one epoch has come: with Spark, and of ours, in this order, saved, uploaded, durable.
 
     ``saved`` and ``uploaded`` are bytes of its deltas, of all tries and servers, on this machine's disk and in the
-    store; None where there is none, as after they were folded or all their windows have closed, or where an epoch
+    store; None where there is none, as after they were compacted or all their windows have closed, or where an epoch
     changed nothing. ``entry``: the number of the newest log entry that makes it durable.
     """
 
@@ -37,7 +37,10 @@ class Acknowledged:
 
 @dataclass(frozen=True)
 class Inspection:
-    """``entries``: all of the log that can be read, oldest first. ``landing``: None where a start would be refused."""
+    """What was found. ``entries``: all of the log that can be read, oldest first.
+
+    ``recovery_point``: None where a start would be refused.
+    """
 
     state: str
     commits: tuple[int, ...]
@@ -45,7 +48,7 @@ class Inspection:
     entries: tuple[Entry, ...]
     objects: dict[str, int]  # bytes, by name
     copies: dict[str, int]  # those of which this machine has a copy
-    epoch_config: tuple[int, ...]  # epochs with a record of what they go by
+    epoch_config: tuple[int, ...]  # epochs whose config is on record
     recovery_point: RecoveryDecision | None
     refusal: str
 
@@ -95,13 +98,13 @@ class Inspection:
         if recovery_point.rewind:
             moved = " and then ".join(f"{step.log}/{step.epoch}" for step in recovery_point.rewind)
             return (
-                f"A start would rewind Spark by moving {moved} aside, open {_epoch(recovery_point.epoch)} and replay "
-                f"epoch {recovery_point.epoch + 1}, which Spark has committed and which is not durable here."
+                f"A start would rewind Spark by moving {moved} to a backup, open {_epoch(recovery_point.epoch)} and "
+                f"replay epoch {recovery_point.epoch + 1}, which Spark has committed and which is not durable here."
             )
         if recovery_point.replay is not None:
             return (
                 f"A start would open {_epoch(recovery_point.epoch)} and replay epoch {recovery_point.epoch + 1}, "
-                "which is durable here and not committed by Spark, with the same rows and decisions."
+                "which is durable here and not committed by Spark, with the same rows and epoch config."
             )
         if recovery_point.planned > recovery_point.epoch:
             return (

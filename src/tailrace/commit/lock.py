@@ -1,10 +1,10 @@
 """The query's lock: one query per state location, on this machine.
 
-Two layers: a table in this process, so that a second query of the same session is told so, and ``flock`` on a file, so
-that a second process is. The system releases ``flock`` with its process, however that ends. For a local state location
-the file is ``<location>/lock``; for an object store it lies in the machine's temporary folder, named by a hash of the
-address. Machines cannot see each other's locks on an object store: there, the fence of the commit log stops the older
-query.
+Two layers: a table in this process, so that a second query of the same session gets an error, and ``flock`` on a file,
+so that a second process gets one. The system releases ``flock`` with its process, however that ends. For a local state
+location the file is ``<location>/lock``; for an object store it lies in the machine's temporary folder, named by a hash
+of the address. Machines cannot see each other's locks on an object store: there, the fence of the commit log stops the
+older query.
 
 Safe from any thread.
 """

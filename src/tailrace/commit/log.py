@@ -175,8 +175,8 @@ class CommitLog:
         name = filenames.entry_name(number)
         if self._store.put_if_absent(name, data):
             return True
-        # A put may be told "taken" by its own first attempt, retried by the store's client. Entries of two tries, or of
-        # two runs, are never equal, so equal bytes mean that it was ours.
+        # A put may be answered with "taken" because of its own first attempt, retried by the store's client. Entries of
+        # two tries, or of two runs, are never equal, so equal bytes mean that it was ours.
         try:
             return self._store.get(name) == data
         except FileNotFoundError:

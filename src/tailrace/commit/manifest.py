@@ -3,13 +3,15 @@
 Invariants, checked whenever a manifest is made from another:
 
 - For every shard, the epochs of the objects valid for it are disjoint. An object with no shard left is not listed.
-- A manifest of epoch *e* follows one of epoch *e - 1*; it adds objects of epoch *e* only, and folds only objects that
-  the manifest before it already had. So no fold reaches past a durable epoch.
-- A fold stands for *all* that its shards had between its first and last epoch: otherwise newest-wins would go wrong.
-- What the manifest before had and what is dead by the new one's horizons (see ``reach``) is not listed any more. So an
-  object that the new manifest adds is listed at least once, dead or not: only what was listed is ever cleaned.
+- A manifest of epoch *e* follows one of epoch *e - 1*; it adds objects of epoch *e* only, and compacts only objects
+  that the manifest before it already had. So no compaction goes past a durable epoch.
+- A compaction stands for *all* that its shards had between its first and last epoch: otherwise newest-wins would go
+  wrong.
+- What the manifest before had and what is dead by the new one's horizons (see ``max_pane``) is not listed any more. So
+  an object that the new manifest adds is listed at least once, dead or not: only what was listed is ever cleaned.
 
-Changes are data (``Fold``, ``ObjectRef``) with preconditions, checked before they are applied. Everything is frozen.
+Changes are data (``Compaction``, ``ObjectRef``) with preconditions, checked before they are applied. Everything is
+frozen.
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ EMPTY = Manifest(epoch=NO_EPOCH, run="", try_=0)
 
 
 class StaleCompaction(ValueError):
-    """A fold that no longer fits: its objects were replaced meanwhile. Its maker drops it; nothing is lost."""
+    """A compaction that no longer fits: its objects were replaced meanwhile. Its maker drops it; nothing is lost."""
 
 
 def living(objects: Iterable[ObjectRef], horizons: Mapping[str, int]) -> tuple[ObjectRef, ...]:
@@ -117,10 +119,10 @@ def living(objects: Iterable[ObjectRef], horizons: Mapping[str, int]) -> tuple[O
 def compaction_problem(
     objects: Iterable[ObjectRef], compact: Compaction, horizons: Mapping[str, int] = NO_HORIZONS
 ) -> str | None:
-    """Why the fold may not be applied to these objects, without those dead by these horizons, or ``None``.
+    """Why the compaction may not be applied to these objects, without those dead by these horizons, or ``None``.
 
     What it replaces may have died since it was begun. Anything else of it that is gone, wholly or for shards of the
-    fold, was folded otherwise: what stands for it may have died too, so that its absence is all that tells.
+    compaction, was compacted otherwise: what stands for it may have died too, so that only its absence shows that.
     """
     replaced, seen = {each.name: each for each in compact.replaces}, set()
     ref = compact.ref
@@ -135,7 +137,7 @@ def compaction_problem(
             if each.first_epoch < ref.first_epoch or each.last_epoch > ref.last_epoch:
                 return f"{each.name} reaches beyond the epochs of {ref.name}"
             if ranges.without(ranges.common(replaced[each.name].shards, ref.shards), each.shards):
-                return f"{each.name} was folded otherwise for some shards of {ref.name}"
+                return f"{each.name} was compacted otherwise for some shards of {ref.name}"
         elif not apart and ranges.common(each.shards, ref.shards):
             return f"{each.name} overlaps {ref.name}, which was made without it"
     missing = [each for name, each in replaced.items() if name not in seen]
@@ -147,7 +149,10 @@ def compaction_problem(
 def apply_compaction(
     objects: Iterable[ObjectRef], compact: Compaction, horizons: Mapping[str, int] = NO_HORIZONS
 ) -> tuple[ObjectRef, ...]:
-    """The objects with the fold's shards taken out of what it replaces; objects with no shard left are dropped."""
+    """The objects with the compaction's shards taken out of what it replaces.
+
+    Objects with no shard left are dropped.
+    """
     objects = tuple(objects)
     if problem := compaction_problem(objects, compact, horizons):
         raise StaleCompaction(problem)
@@ -183,17 +188,17 @@ def next_objects(
     compactions: Sequence[Compaction],
     horizons: Mapping[str, int] = NO_HORIZONS,
 ) -> tuple[tuple[ObjectRef, ...], tuple[Compaction, ...]]:
-    """The objects of ``epoch`` and the folds that could be applied; a stale fold is left out.
+    """The objects of ``epoch`` and the compactions that could be applied; a stale one is left out.
 
     ``horizons``: those of ``epoch``. What they leave nothing of goes first, without being read: it must not stand in
-    the way of a fold that was made without it.
+    the way of a compaction that was made without it.
     """
     if epoch != before.epoch + 1:
         raise ValueError(f"epoch {epoch} cannot follow epoch {before.epoch}")
     objects, applied = living(before.objects, horizons), []
     for compact in compactions:
         if compact.ref.last_epoch > before.epoch:
-            continue  # a renewal of an epoch that is tried again: its epochs do not follow from what it replaces
+            continue  # a shard snapshot of an epoch that is tried again: its epochs do not follow from what it replaces
         try:
             objects = apply_compaction(objects, compact, horizons)
         except StaleCompaction:

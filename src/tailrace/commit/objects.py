@@ -2,8 +2,8 @@
 
 An object covers epochs ``[first_epoch, last_epoch]`` and some shards. For each shard, the objects of a manifest are
 disjoint in epochs; their sections, oldest first, newest value of a record winning, are that shard's state. A delta
-covers one epoch, a fold several; nothing reads them differently. An operator's sections in an object that reaches no
-farther than its horizon are not read (see ``reach``).
+covers one epoch, a compaction several; nothing reads them differently. An operator's sections in an object whose max
+pane is below its horizon are not read (see ``max_pane``).
 
 Functions here hold no state: safe from any thread.
 """
@@ -38,7 +38,7 @@ ShardSections = tuple[int, list[pa.RecordBatch], int]
 
 @dataclass(frozen=True)
 class ObjectRef:
-    """An object, and the shards for which the manifest that holds this still uses it (others were folded away).
+    """An object, and the shards for which the manifest that holds this still uses it (others were compacted).
 
     ``max_pane``: of all the shards that it was written for.
     """
@@ -92,7 +92,7 @@ def write_object(
     """
     if first_epoch != last_epoch:
         raise ValueError(
-            f"a delta covers one epoch, not {first_epoch} to {last_epoch}: folds are written by commit.fold"
+            f"a delta covers one epoch, not {first_epoch} to {last_epoch}: compactions are written by commit.compaction"
         )
     name = filenames.delta_name(last_epoch, run, try_, server)
     return write_sections(

@@ -44,7 +44,9 @@ LEGAL: dict[Phase | None, frozenset[Phase]] = {
 
 
 class Phases:
-    """Where the newest try of each of the newest epochs stands. ``landed``: the epoch that is durable from the start.
+    """Where the newest try of each of the newest epochs stands.
+
+    ``recovered``: the epoch that is durable from the start.
 
     A step out of order is a bug here, and going on could lose an epoch: it raises.
     """

@@ -1,16 +1,17 @@
-"""Where a start lands: a pure decision from Spark's logs and ours.
+"""The recovery point, where a start resumes: a pure decision from Spark's logs and ours.
 
-``c`` is Spark's newest commit, ``d`` our newest durable epoch, -1 where there is none. The start lands on the smaller:
+``c`` is Spark's newest commit, ``d`` our newest durable epoch, -1 where there is none. The start resumes after the
+smaller:
 
 - ``d = c``: go on after ``c``.
 - ``d = c + 1``: the crash came after our entry and before Spark's commit. Open the manifest of ``c``; Spark replays
-  epoch ``c + 1`` with the same offsets. What was recorded for it (rows, decisions) goes to the driver, to repeat and
+  epoch ``c + 1`` with the same offsets. What was recorded for it (rows, epoch config) goes to the driver, to repeat and
   compare.
 - ``c = d + 1``: the crash came after Spark's commit and before our entry, which the asynchronous modes allow. Spark is
-  **rewound**: offsets of ``c + 1`` first, then the commit of ``c``, are moved aside, so that it replays epoch ``c``
-  with the same offsets. Epoch ``c + 1``, whose rows reached no sink, is planned afresh. The order matters: with commit
-  ``c`` gone and offsets ``c + 1`` there, Spark would take ``c`` for done, and skip its rows without an error. Between
-  the two moves the case is the same, so that a start which crashes there is simply repeated.
+  **rewound**: offsets of ``c + 1`` first, then the commit of ``c``, are moved to a backup, so that it replays epoch
+  ``c`` with the same offsets. Epoch ``c + 1``, whose rows reached no sink, is planned afresh. The order matters: with
+  commit ``c`` gone and offsets ``c + 1`` there, Spark would take ``c`` for done, and skip its rows without an error.
+  Between the two moves the case is the same, so that a start which crashes there is simply repeated.
 
 Anything else is refused, with an error that says which epochs are where.
 """
@@ -38,7 +39,7 @@ class SparkLogs(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """One file that a rewind moves aside."""
+    """One file that a rewind moves to the backup."""
 
     log: str
     epoch: int
@@ -76,7 +77,9 @@ class RecoveryDecision:
 def decide(
     commits: Sequence[int], offsets: Sequence[int], history: History, uri: str, reread: bool = True
 ) -> RecoveryDecision:
-    """Which manifest to land on, or the refusal. ``reread``: the sources give an epoch again that Spark has committed.
+    """Which manifest to resume from, or the refusal.
+
+    ``reread``: the sources give an epoch again that Spark has committed.
 
     ``history`` is read after the new run's fence.
     """
@@ -122,7 +125,7 @@ def decide(
 
 
 def resolve(decision: RecoveryDecision, manifest: Manifest, uri: str) -> RecoveryPoint:
-    """The landing on ``manifest``, which must be of the epoch that was decided on."""
+    """The recovery point with its ``manifest``, which must be of the epoch that was decided on."""
     if manifest.epoch != decision.epoch:
         raise CheckpointError(
             f"The log at {uri} does not fit together: entry {manifest.number} should hold epoch {decision.epoch} and "

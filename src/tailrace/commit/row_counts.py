@@ -4,10 +4,10 @@ An epoch whose manifest is durable has its count there. In the asynchronous mode
 Spark's log, without one. Its count then is in one small object of the run, which every epoch replaces, behind its back:
 nobody waits for it, and where it was lost with a crash nothing is compared.
 
-Only an epoch that Spark replays with the same offsets may be compared: the first one after a landing. One behind it is
-planned afresh, with other rows. So a start keeps the count of that one, and drops all others before Spark runs.
-The object is named by its run's fence, and the newest one counts: a run that was replaced cannot change what its
-successor goes by.
+Only an epoch that Spark replays with the same offsets may be compared: the first one after the recovery point. One
+behind it is planned afresh, with other rows. So a start keeps the count of that one, and drops all others before Spark
+runs. The object is named by its run's fence, and the newest one counts: a run that was replaced cannot change what its
+successor compares with.
 
 Functions here hold no state: safe from any thread.
 """

@@ -1,9 +1,9 @@
 """Spark's own logs of a query as they lie in its checkpoint: one file an epoch, named by its number. And the rewind.
 
-A file that is moved aside goes to ``<checkpoint>/tailrace-backup/``, where Spark does not look; what an earlier rewind
+A file that a rewind moves goes to ``<checkpoint>/tailrace-backup/``, where Spark does not look; what an earlier rewind
 left there is replaced. Beside a local file lies Hadoop's checksum of it: it goes first, since a file without one is
 read unchecked, but one with another file's is refused. In an object store there are none, and nothing can be moved: a
-copy is put aside, then the object is deleted. A crash in between leaves it where it was, for the next start.
+copy is put there, then the object is deleted. A crash in between leaves it where it was, for the next start.
 """
 
 from __future__ import annotations

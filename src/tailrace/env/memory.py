@@ -105,7 +105,7 @@ def give_back() -> None:
 
 
 def resident_bytes() -> int | None:
-    """Of this process; None where the system does not tell."""
+    """Of this process; None where the system does not say."""
     with suppress(OSError, ValueError, IndexError):
         descriptor = os.open("/proc/self/statm", os.O_RDONLY)
         try:

@@ -2,8 +2,8 @@
 
 pyarrow imports pandas, where it is installed, the first time that it makes an array of anything, only to see whether
 that is a Series. A state server has no use for it: it would start 0.2 s later and be 33 MB larger. So pyarrow, which
-looks once, looks while pandas cannot be found. A user's function may use pandas; before one is loaded pyarrow is told,
-since it would take a Series for a list of plain values, in which NaN is not null.
+looks once, looks while pandas cannot be found. A user's function may use pandas; before one is loaded pyarrow is made
+to see it, since it would take a Series for a list of plain values, in which NaN is not null.
 
 Threads: call ``hide_pandas`` before there are any.
 """

@@ -27,13 +27,13 @@ def use(hex_of: Callable[[int], str]) -> Iterator[None]:
 def new_run_id() -> RunId:
     """16 hex digits.
 
-    Runs of one state location are told apart by this alone, so it comes from the system's generator.
+    Runs of one state location are distinguished by this alone, so it comes from the system's generator.
     """
     return RunId(_hex(8))
 
 
 def short_id() -> str:
-    """8 hex digits, to tell apart objects that one run may write twice under the same numbers."""
+    """8 hex digits, to distinguish objects that one run may write twice under the same numbers."""
     return _hex(4)
 
 

@@ -1,6 +1,6 @@
 """Doing again what may succeed later, with pauses that grow, until a stated time has passed. Safe from any thread.
 
-What takes long is told in the log, once: an address with a mistake in it looks like a store that is down.
+What takes long is logged, once: an address with a mistake in it looks like a store that is down.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 from tailrace.env import clock
 
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.05, 2.0
-TOLD_S = 5.0
+LOG_AFTER_S = 5.0
 _log = logging.getLogger("tailrace")
 _Answer = TypeVar("_Answer")
 
@@ -26,7 +26,7 @@ def keep_trying(
 ) -> _Answer:
     """The first answer. ``explained(error, tried)`` is what is raised; ``tried`` is empty where trying is no use."""
     began = clock.monotonic()
-    sent, told = 0, False
+    sent, logged = 0, False
     while True:
         sent += 1
         try:
@@ -38,8 +38,8 @@ def keep_trying(
                 tried = f"{sent} requests in {spent:.0f} s had no success" if again else ""
                 raised = explained(error, tried)
                 raise raised from (None if raised is error else error)
-            if spent > TOLD_S and not told:
-                told = True
+            if spent > LOG_AFTER_S and not logged:
+                logged = True
                 said = str(error).strip().split("\n", 1)[0]
                 _log.warning(
                     "no success after %d requests, trying on until %.0f s have passed: %s", sent, retry_s, said

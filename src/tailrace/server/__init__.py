@@ -1,1 +1,1 @@
-"""The state server: protocol, staging, engine, Flight service, process, and how tasks start and reach it."""
+"""The state server: messages, staging, engine, Flight service, process, and how tasks start and reach it."""

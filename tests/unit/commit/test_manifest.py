@@ -69,7 +69,7 @@ def test_a_compaction_takes_its_shards_out_of_what_it_replaces() -> None:
         (Compaction((A, B), ref("f", 0, 0)), "reaches beyond"),
         (Compaction((A, C), ref("f", 0, 2)), "made without it"),
         (Compaction((A,), ref("a", 0, 0)), "already listed"),
-        (Compaction((ref("a", 0, 0, (0, 9)),), ref("f", 0, 0, (0, 9))), "folded otherwise"),
+        (Compaction((ref("a", 0, 0, (0, 9)),), ref("f", 0, 0, (0, 9))), "compacted otherwise"),
         (Compaction((), ref("f", 5, 5)), "nothing is left"),
     ],
 )

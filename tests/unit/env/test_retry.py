@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from tailrace.env import clock
-from tailrace.env.retry import PAUSE_S_MAX, TOLD_S, keep_trying
+from tailrace.env.retry import LOG_AFTER_S, PAUSE_S_MAX, keep_trying
 
 
 class Hurried(clock.SystemClock):
@@ -53,7 +53,7 @@ def test_it_ends_at_the_stated_time_and_says_how_often(caplog: pytest.LogCapture
         pytest.raises(RuntimeError, match=r"\d+ requests in 120 s .*not yet"),
     ):
         tried(10_000)
-    assert len(caplog.records) == 1 and "not yet" in caplog.text, f"told once, after {TOLD_S} s"
+    assert len(caplog.records) == 1 and "not yet" in caplog.text, f"told once, after {LOG_AFTER_S} s"
 
 
 def test_what_cannot_pass_is_reported_at_once() -> None:

@@ -1,4 +1,4 @@
-"""Folding: adjacent objects become one, in the background, never touching live state.
+"""Checkpoint compaction: adjacent objects become one, in the background, never touching live state.
 
 Which objects, decides ``choose`` alone, a pure function with three rules:
 
@@ -6,17 +6,17 @@ Which objects, decides ``choose`` alone, a pure function with three rules:
   each rewriting of a record puts it into an object at least four times as large: it is rewritten logarithmically often.
 - *Snapshot*: once all that follows the oldest object is twice as large as the oldest itself, everything becomes one. So
   a restart reads at most about three times the state, and the price is half a write more per byte written.
-- *Many*: once there are 128 objects, whatever their sizes, everything becomes one. A renewal overlaps older objects,
-  so that all count as one: where shards are renewed now and then, the other two rules may never have their sixteen.
+- *Many*: once there are 128 objects, whatever their sizes, everything becomes one. A shard snapshot overlaps older
+  objects, so that all count as one: with a snapshot now and then, the other two rules may never have their sixteen.
 
-A fold is made file to file, one shard of one operator at a time. It reads only objects of durable epochs, and counts
-only when a durable manifest lists it: a fold that is lost, or comes too late, costs nothing but its work. An object
-that is dead (see ``reach``) is never chosen. One that dies while it is being folded is not read any further: its file
-may go at any time, and the fold enters a manifest by whose horizons its records mean nothing.
+A compaction is made file to file, one shard of one operator at a time. It reads only objects of durable epochs, and
+counts only when a durable manifest lists it: one that is lost, or comes too late, costs nothing but its work. An object
+that is dead (see ``max_pane``) is never chosen. One that dies while it is being merged is not read any further: its
+file may go at any time, and the compaction enters a manifest by whose horizons its records mean nothing.
 
-Where epochs change much of the state, shards are *renewed* in place of all this: see ``renewal``.
+Where epochs change much of the state, shard snapshots take the place of all this: see ``shard_snapshot``.
 
-``Folder`` owns one thread. Its methods are called from one other thread (the server's commit).
+``Compactor`` owns one thread. Its methods are called from one other thread (the server's commit).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ FAN_IN = 16
 """So many objects at least become one."""
 
 GROWTH = 4
-"""So much larger at least than the largest of them must the fold be."""
+"""So much larger at least than the largest of them must the result be."""
 
 TAIL = 2
 """So many times the oldest object's size may follow it before everything becomes one."""
@@ -75,14 +75,14 @@ logger = logging.getLogger("tailrace.commit")
 
 @dataclass(frozen=True)
 class _Span:
-    """Objects whose epochs overlap (they are of different shards): folded together or not at all."""
+    """Objects whose epochs overlap (they are of different shards): merged together or not at all."""
 
     refs: tuple[ObjectRef, ...]
-    bytes: float  # the part that belongs to the folding server's shards, estimated
+    bytes: float  # the part that belongs to the compacting server's shards, estimated
 
 
 def choose(objects: Iterable[ObjectRef], shards: Iterable[int]) -> tuple[ObjectRef, ...]:
-    """The objects that a server of these shards should fold now, oldest first; empty where there is no need."""
+    """The objects that a server of these shards should merge now, oldest first; empty where there is no need."""
     spans = _spans(objects, ranges.of_shards(shards))
     if sum(len(span.refs) for span in spans) >= MANY:
         return _refs(spans)
@@ -165,7 +165,7 @@ def write_shard_snapshot(
 
 
 class Compactor:
-    """The server's background thread that folds. At most one fold is under way or waiting to be used."""
+    """The server's background thread that compacts. At most one compaction is under way or waiting to be used."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Compactor:
         choose: Callable[[Iterable[ObjectRef], Iterable[int]], tuple[ObjectRef, ...]] = choose,
         throttle: Callable[[], None] = lambda: None,
     ) -> None:
-        """``calm``: returns when it is a good time for the next shard."""
+        """``throttle``: returns when it is a good time for the next shard."""
         self._store = store
         self._compact_sections = compact_sections
         self._run = run
@@ -191,7 +191,7 @@ class Compactor:
         self._pause = 0  # submits to let pass after a failure, so that a damaged file is not reread every epoch
         self._pause_next = 1
         self.failure: Exception | None = None
-        self.took: tuple[float, float] | None = None  # the newest fold that was made: begin and end, by the wall clock
+        self.took: tuple[float, float] | None = None  # the newest compaction: begin and end, by the wall clock
 
     def submit(
         self,
@@ -201,14 +201,14 @@ class Compactor:
         horizons: Mapping[str, int] | None = None,
         snapshot: ShardSnapshot | None = None,
     ) -> None:
-        """The objects of durable epoch ``epoch``: starts a fold where one is due. Returns at once.
+        """The objects of durable epoch ``epoch``: starts a compaction where one is due. Returns at once.
 
         ``snapshot``: of that epoch. Where it is given, its shards are written from it, and no objects are merged.
         """
         self._horizons = dict(horizons or {})
         objects, shards = tuple(objects), tuple(shards)
         if any(ref.last_epoch > epoch for ref in objects):
-            raise ValueError(f"objects beyond epoch {epoch} were submitted to be folded")
+            raise ValueError(f"objects beyond epoch {epoch} were submitted to be compacted")
         objects = living(objects, self._horizons)
         if self._busy():
             return
@@ -230,16 +230,19 @@ class Compactor:
             self._start(partial(self._compacted, chosen, shards, self._horizons, complete), chosen)
 
     def finished(self) -> list[Compaction]:
-        """Folds to be taken into the next manifest. Offered again until a submit shows that they are, or cannot be."""
+        """Compactions to be taken into the next manifest.
+
+        Offered again until a submit shows that they are, or cannot be.
+        """
         return [self._done] if self._done is not None and not self._busy() else []
 
     def wait(self, timeout_seconds: float | None = None) -> None:
-        """Wait for the fold under way."""
+        """Wait for the compaction under way."""
         if self._thread is not None:
             self._thread.join(timeout_seconds)
 
     def close(self) -> None:
-        """Stop between two shards; an unfinished fold leaves nothing behind. Idempotent."""
+        """Stop between two shards; an unfinished compaction leaves nothing behind. Idempotent."""
         self._stopping.set()
         self.wait()
 
@@ -272,7 +275,7 @@ class Compactor:
         return self._stopping.is_set() or all(map(self._gone, chosen))
 
     def _start(self, make: Callable[[], Compaction], reads: tuple[ObjectRef, ...] = ()) -> None:
-        self._thread = tasks.start("tailrace-fold", self._work, make, reads)
+        self._thread = tasks.start("tailrace-compaction", self._work, make, reads)
 
     def _work(self, make: Callable[[], Compaction], reads: tuple[ObjectRef, ...]) -> None:
         began = clock.now()
@@ -284,11 +287,11 @@ class Compactor:
             pass
         except Exception as error:
             if any(map(self._gone, reads)):
-                return  # a file that has gone meanwhile is no damage; the next fold is made without it
-            # Live state is untouched and the objects stay as they are: folding is tried again, ever more rarely.
+                return  # a file that has gone meanwhile is no damage; the next compaction is made without it
+            # Live state is untouched and the objects stay as they are: compaction is tried again, ever more rarely.
             self.failure = error
             self._pause, self._pause_next = self._pause_next, min(PAUSE_MAX, 2 * self._pause_next)
-            logger.warning("A fold failed, and will be tried again: %s", error)
+            logger.warning("A compaction failed, and will be tried again: %s", error)
 
 
 class _Stopped(Exception):

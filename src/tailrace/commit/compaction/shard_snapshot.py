@@ -1,10 +1,11 @@
-"""Renewal: a few shards of every epoch are written whole, out of memory, so that nobody reads older objects for them.
+"""Shard snapshots: with every epoch a few shards are written completely, from memory, and older objects are not read.
 
-A *renewal* is a fold (see ``fold``) of all that its shards have, whose sections are not made of the objects that it
-replaces but are the state itself, copied when an epoch's delta is sealed. Where an epoch changes much of the state this
-costs a fraction of reading the last epochs' deltas and merging them: every epoch writes about half as much again, and
-an object leaves the manifest once all of its shards were renewed. Where it changes little, renewing everything within a
-bounded number of epochs would write much more than the epochs do, and folds are the cheaper way.
+A *shard snapshot* is a compaction (see ``compaction``) of all that its shards have. Its sections are not merged from
+the objects that it replaces: they are the state itself, copied when an epoch's delta is sealed. Where an epoch changes
+much of the state this costs a fraction of reading the last epochs' deltas and merging them: every epoch writes about
+half as much again, and an object leaves the manifest once all of its shards had a snapshot. Where it changes little,
+snapshots of everything within a bounded number of epochs would write much more than the epochs do, and merging objects
+is cheaper.
 
 Pure functions, and a memory of what was asked for last. One thread at a time.
 """
@@ -32,9 +33,9 @@ class ShardSnapshot:
 
 @dataclass(frozen=True)
 class SnapshotRule:
-    """``chain``: a shard is renewed once so many objects hold something of it. So objects that die before are left
-    alone. ``cycle``: renewing pays where all shards get their turn within so many epochs. ``extra``: an epoch writes
-    that much more, of what it changes. ``least_bytes``: below this an epoch costs its request, not its bytes.
+    """``chain``: a snapshot of a shard is taken once so many objects hold something of it. So objects that die before
+    are left alone. ``cycle``: snapshots pay where all shards get their turn within so many epochs. ``extra``: an epoch
+    writes that much more, of what it changes. ``least_bytes``: below this an epoch costs its request, not its bytes.
     """
 
     chain: int = 16
@@ -43,11 +44,11 @@ class SnapshotRule:
     least_bytes: int = 1 << 20
 
     def at_once(self, shards: int, changed_bytes: int, state_bytes: int) -> int:
-        """How many of so many shards an epoch may renew that changes so much of the state; 0 where that is no way.
+        """Of how many shards an epoch that changes so much may take a snapshot; 0 where merging objects is cheaper.
 
-        >>> RenewalRule().at_once(64, changed_bytes=36_000_000, state_bytes=216_000_000)
+        >>> SnapshotRule().at_once(64, changed_bytes=36_000_000, state_bytes=216_000_000)
         6
-        >>> RenewalRule().at_once(64, changed_bytes=2_000_000, state_bytes=216_000_000)
+        >>> SnapshotRule().at_once(64, changed_bytes=2_000_000, state_bytes=216_000_000)
         0
         """
         if changed_bytes < self.least_bytes or not shards:
@@ -74,10 +75,10 @@ class SnapshotScheduler:
         self._chains = chains(objects, shards)
 
     def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None:
-        """Of these shards those to be given whole now, ascending; None where folds are the cheaper way.
+        """The shards to take a snapshot of now, ascending; None where merging objects is cheaper.
 
         To be asked with every epoch: what counts is the mean of the last ones. So one large epoch among small ones
-        renews nothing, and a stream does not go back and forth between renewing and folding.
+        takes no snapshot, and a stream does not go back and forth between snapshots and merging.
         """
         self._changed.append(changed_bytes)
         if not changed_bytes:

@@ -5,7 +5,7 @@ private (0600) and lies in the receiver's own folder.
 
 Who sends the same amount again and again may have the files used again: pages that the system has given once need not
 be asked for anew, which costs more than writing them. A file has one owner at any time, and changes hands by its name:
-``handed-`` is the sender's until the receiver has been told of it, ``taken-`` the receiver's for as long as anything
+``handed-`` is the sender's until the receiver knows of it, ``taken-`` the receiver's for as long as anything
 looks at its bytes, ``spare-`` nobody's: the next sender renames it, and only one of several can. A name that a dead
 sender left goes with ``sweep``, as do files that nobody has used for a while, or with the folder.
 

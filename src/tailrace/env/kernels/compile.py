@@ -38,7 +38,7 @@ def cache_folder() -> Path:
 
 
 def cache_folder_of(function: Callable[..., Any]) -> Path:
-    """Where its compiled code lies: elsewhere as soon as anything that is folded into it changes."""
+    """Where its compiled code lies: elsewhere as soon as anything that is inlined into it changes."""
     return cache_folder() / kernel_sources.digest(function.__module__)
 
 
@@ -59,7 +59,7 @@ def kernel(function: _Function) -> _Function:
 
 
 def inlined(function: _Function) -> _Function:
-    """A helper of kernels, folded into its callers: a call would pass every field of every array."""
+    """A helper of kernels, inlined into its callers: a call would pass every field of every array."""
     return compiled(function, force_inline=True)
 
 

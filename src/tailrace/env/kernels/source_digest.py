@@ -1,6 +1,6 @@
 """What a compiled kernel is made of: a digest of its module and of all modules of this package that it takes from.
 
-Helpers and constants of other files are folded into a kernel, but numba looks only at the kernel's own file to tell
+Helpers and constants of other files are inlined into a kernel, but numba looks only at the kernel's own file to tell
 whether compiled code on disk is still right. The digest is a part of that code's place: what was compiled from other
 sources is not found.
 

@@ -1,6 +1,6 @@
 """What a cloud store's client says, as what went wrong, where, and what to do; and whether it may pass.
 
-obstore tells by the type of its error only a part of what the store has said; the rest is in the text: the status, and
+The type of obstore's error holds only a part of what the store has said; the rest is in the text: the status, and
 the store's own code inside an XML answer. Pure functions.
 """
 

@@ -4,11 +4,11 @@ A put of an object store is atomic and durable when it returns, and a conditiona
 put-if-absent. Rules:
 
 - A request that fails and may succeed later is sent again, with pauses that grow, until ``RETRY_S`` have passed since
-  the first; then a ``CheckpointError`` says so. A refusal (credentials, bucket) is told at once.
+  the first; then a ``CheckpointError`` says so. A refusal (credentials, bucket) is raised at once.
 - A request that makes no progress for ``STALL_S`` is given up and sent again. A client cannot see how far an upload has
   come, so an upload is given ``STALL_S`` and the time that its bytes take at ``SLOWEST_BYTES_PER_S``.
 - A conditional put whose answer was lost may find its own object on the next try: it then compares, and has won where
-  the bytes are equal. Who needs to tell two writers apart writes different bytes.
+  the bytes are equal. A caller that has to distinguish two writers writes different bytes.
 - Large objects go out in parts, of which a few are under way at once.
 
 Safe from any thread.
@@ -142,7 +142,7 @@ class CloudStore:
             except NotFoundError:
                 raise
             except BaseError:
-                # Stores differ in how they refuse a range past the end; the size settles it.
+                # Stores differ in how they refuse a range past the end; the size decides.
                 size = obstore.head(self._reader, name)["size"]
                 if start + length <= size:
                     raise
@@ -185,7 +185,7 @@ class CloudStore:
     def _ask(self, verb: str, name: str, work: Callable[[], _Answer]) -> _Answer:
         """The answer, of the first request that gets one. ``FileNotFoundError`` where the object is missing."""
 
-        def told(error: Exception, tried: str) -> Exception:
+        def described(error: Exception, tried: str) -> Exception:
             if not isinstance(error, BaseError | OSError):
                 return error
             missing = isinstance(error, FileNotFoundError | NotFoundError) and not is_bucket_gone(error)
@@ -193,7 +193,7 @@ class CloudStore:
                 return FileNotFoundError(f"no such object: {self._place(name)}")
             return explained(error, verb, self._place(name), tried)
 
-        return keep_trying(work, may_pass, told, self._retry_s)
+        return keep_trying(work, may_pass, described, self._retry_s)
 
     def _put_whole(self, name: str, data: bytes) -> None:
         writer = self._client(self._upload_s(len(data)))

@@ -143,7 +143,10 @@ class HdfsStore:
         self._ask(verb, name, lambda: self._call("DELETE", name, "DELETE", recursive="true"))
 
     def _named(self, name: str, data: Any, option: str) -> bool:
-        """Create a file aside and give it its name; whether it got it. Bytes can be sent again, an iterator cannot."""
+        """Create a file under another name and rename it. Whether it got the name.
+
+        Bytes can be sent again, an iterator cannot.
+        """
         folder = name.rpartition("/")[0]
         temporary = f"{TEMPORARY}/{short_id()}{short_id()}"
         lost_answer = False
@@ -231,8 +234,8 @@ class HdfsStore:
         if answer.status in (301, 302, 307):
             return b"", answer.headers["Location"] or ""
         try:
-            told = json.loads(data)["RemoteException"]
-            raise _RemoteError(answer.status, told["exception"], str(told["message"]).split("\n", 1)[0])
+            remote = json.loads(data)["RemoteException"]
+            raise _RemoteError(answer.status, remote["exception"], str(remote["message"]).split("\n", 1)[0])
         except (ValueError, KeyError, TypeError):
             raise _RemoteError(answer.status, "", "") from None
 
@@ -263,8 +266,8 @@ class HdfsStore:
                 f"Cannot {verb} {place}: HDFS refuses it to the user {self._user} ({error}). Give that user the rights "
                 f"there, or name another by HADOOP_USER_NAME (Kerberos is not supported), {again}"
             )
-        told = f"{tried}; the last trouble: {error}" if tried else str(error)
+        reason = f"{tried}; the last trouble: {error}" if tried else str(error)
         return CheckpointError(
-            f"Cannot {verb} {place}: {told}. Check that {self._nodes[0]} is the name node's web address (else give "
+            f"Cannot {verb} {place}: {reason}. Check that {self._nodes[0]} is the name node's web address (else give "
             f"it by the environment variable {ADDRESS_VARIABLE}=HOST:PORT) and that the cluster is up, {again}"
         )

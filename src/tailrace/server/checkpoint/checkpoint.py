@@ -1,13 +1,13 @@
-"""A server's side of the checkpoint: saves its deltas, uploads them, reads its shards, folds in the background.
+"""A server's side of the checkpoint: saves its deltas, uploads them, reads its shards, compacts in the background.
 
 Where the state store is far, objects are saved on this machine's disk first (``env.local_copy``): an epoch is *saved*
-before it is uploaded, folding and loading read the copies, and a server that follows one which has died here can upload
-what that one had saved. Where the store is a disk itself, what is saved is in the store.
+before it is uploaded, compacting and loading read the copies, and a server that follows one which has died here can
+upload what that one had saved. Where the store is a disk itself, what is saved is in the store.
 
 Copies are kept of what the newest two durable manifests list, and of what is newer.
 
-Threading: ``save``, ``read`` and ``fold`` are called by one thread at a time (the engine's commit lock), ``upload`` by
-any. ``due`` may be asked beside them. Folding has a thread of its own, which touches only the store.
+Threading: ``save``, ``read`` and ``compact`` are called by one thread at a time (the engine's commit lock), ``upload``
+by any. ``due`` may be asked beside them. Compaction has a thread of its own, which touches only the store.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StoreCheckpoint:
         throttle: Callable[[], None] = lambda: None,
         shard_snapshot: SnapshotRule = DEFAULT_TUNING,
     ) -> None:
-        """``calm``: see ``fold.Folder``."""
+        """``throttle``: see ``Compactor``."""
         self._store = store
         self._copied = store if isinstance(store, CopiedStore) else None
         self._run = run
@@ -114,7 +114,7 @@ class StoreCheckpoint:
             self._copied.drop_others((ref.name for ref in refs), sparing=f"-{self._run}-")
 
     def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None:
-        """Which shards to give whole with an epoch that changes so much; None where folds are the cheaper way."""
+        """The shards to take a snapshot of with an epoch that changes so much; None where merging is cheaper."""
         return self._shard_snapshots.due(shards, changed_bytes, state_bytes)
 
     def compact(
@@ -148,7 +148,7 @@ class StoreCheckpoint:
         return self._compactor.finished()
 
     def compacting(self) -> tuple[float, float] | None:
-        """When the newest fold was made, told once."""
+        """When the newest compaction was made: given out once."""
         took, self._compactor.took = self._compactor.took, None
         return took
 

@@ -5,7 +5,7 @@ has it and must wait for a processor holds up all others, on a busy machine for 
 hints are worked on and rows wait for state. (All the more where that thread has a low priority: so none has.) So
 whoever works behind asks, between two pieces of it, whether it is a good time.
 
-A rush ends with its epoch, or a while after its last sign: an epoch that was given up has no end. Nobody is kept
+A busy time ends with its epoch, or a while after its last sign: an epoch that was given up has no end. Nobody is kept
 waiting for long, however many epochs follow each other without a pause.
 
 Threads: any.
@@ -39,7 +39,7 @@ class BackgroundThrottle:
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Until there is no rush, but not for long."""
+        """Until it is not busy, but not for long."""
         with self._changed:
             ends = self._clock.monotonic() + _WAIT_S
             while (left := min(self._until, ends) - self._clock.monotonic()) > 0:

@@ -2,8 +2,8 @@
 
 Invariants
 - ``_newest`` only grows: it is the newest (epoch, try) that any request has named. A request below it is fenced.
-- Every seat's operator holds epochs up to ``epoch``, the newest applied one. A new try of it first undoes it, in every
-  seat; an epoch that is not the next one is refused, since rows would be missing.
+- Every operator holds epochs up to ``epoch``, the newest applied one. A new try of it first undoes it, in every
+  operator; an epoch that is not the next one is refused, since rows would be missing.
 - An epoch's delta is **sealed**, frozen in memory, before the next epoch changes anything: by its commit, or by the
   next epoch's first step where the commit has not come yet. So it may be written while the next epoch goes on.
 - A delta is saved at most once per (epoch, try); a repeated call returns what the first one returned.
@@ -91,7 +91,7 @@ class Checkpoint(Protocol):
 
 
 class Exchange(Protocol):
-    """Stages an emission for the next operator."""
+    """Stages an output for the next operator."""
 
     def send(self, batches: Sequence[pa.RecordBatch], request: Request) -> Exchanged: ...
 
@@ -256,11 +256,11 @@ class Engine:
             if runner.step_of(at) != Step.ADVANCED:
                 raise StateServerError(f"epoch {at.epoch} try {at.try_} of {runner.name!r} has not emitted yet")
             batches = list(runner.output)
-        assert self._exchange is not None, "a chain without a relay"
+        assert self._exchange is not None, "a chain without an exchange"
         return self._exchange.send(batches, request)
 
     def output(self, ticket: OutputTicket) -> list[pa.RecordBatch]:
-        """A part of an emission, once it is there. Not fenced by forgetting: a sink may read a durable epoch's."""
+        """A part of an output, once it is there. Not fenced by forgetting: a sink may read a durable epoch's."""
         self._check_run(ticket.run)
         at = Attempt(ticket.epoch, ticket.try_)
         return self._outputs.read(self._runner(ticket.operator).name, at, ticket.part, ticket.parts)
@@ -313,7 +313,10 @@ class Engine:
             self._broken = None
 
     def compact(self, request: Request) -> None:
-        """Tell what is durable now: where it is due, merging begins in the background, and a later commit brings it."""
+        """Take note of what is durable now.
+
+        Where it is due, compaction begins in the background, and a later commit brings it.
+        """
         with self._commit_lock:
             with self._lock:
                 self._check_run(request.run)

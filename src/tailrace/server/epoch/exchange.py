@@ -1,13 +1,13 @@
-"""From one operator to the next: a server lifts what an operator emits and stages it with the owners of its keys.
+"""From one operator to the next: a server ingests what an operator puts out and stages it with the owners of its keys.
 
 The same staging, receipts and barrier as for rows from Spark: the sender is the server, by its number in the placement,
-and the driver names what it sent as winners to every receiver. A repeated relay of the same try is refused by staging,
-so a failed one costs the epoch its try.
+and the driver names what it sent as committed attempts to every receiver. A repeated exchange of the same try is
+refused by staging, so a failed one costs the epoch its try.
 
 Rows go in an order that depends on their keys alone (those of a user's function as it gave them), and servers own
 ascending shards: so doubles are added in the same order whatever the placement, and whatever lies in memory or on disk.
 
-Threads: one relay at a time per target, as the driver asks for it; nothing here holds the engine's lock.
+Threads: one exchange at a time per target, as the driver asks for it; nothing here holds the engine's lock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Exchange:
         self._access = access
 
     def send(self, batches: Sequence[pa.RecordBatch], request: Request) -> Exchanged:
-        """Stage the emission of ``request.operator`` for ``request.target`` on the servers of ``request.routes``."""
+        """Stage the output of ``request.operator`` for ``request.target`` on the servers of ``request.routes``."""
         source, target = self._specs[request.operator], self._specs[request.target]
         # Not combined: partials of a part of the rows would depend on which server holds which shards.
         ingest = ingest_of(target, request.late_before, False, output_types(source), request.epoch)

@@ -1,4 +1,4 @@
-"""One operator's seat in a server: the operator, and how far its newest (epoch, try) has come.
+"""Runs one operator of a server: holds the operator, and how far its newest (epoch, try) has come.
 
 Invariants
 - Steps go prepared -> applied -> advanced, each at most once per (epoch, try); a repeated step returns what the first
@@ -69,7 +69,9 @@ class OperatorRunner:
     def prepare(self, at: Attempt, committed_attempts: Sequence[CommittedAttempt]) -> None:
         if self.step_of(at) >= Step.PREPARED:
             if tuple(sorted(committed_attempts)) != self._committed_attempts:
-                raise StateServerError(f"{self._at_text(at)} was prepared with other winners; start a new try")
+                raise StateServerError(
+                    f"{self._at_text(at)} was prepared with other committed attempts; start a new try"
+                )
             return
         self._stages = self._staging.select(self.name, at, committed_attempts)
         self._committed_attempts = tuple(sorted(committed_attempts))

@@ -1,7 +1,7 @@
 """What the operators of a server have emitted, for sinks to read. A reader may come before it is there: it waits.
 
 Invariants
-- Of every operator at most one emission is held: that of the newest (epoch, try) that it has emitted for, until it
+- Of every operator at most one output is held: that of the newest (epoch, try) that it has emitted for, until it
   begins to emit again, or is set back.
 - A reader waits only for what can still come: never for a try that is over, that has failed, or of a server that ends.
 
@@ -37,7 +37,7 @@ class Outputs:
         self._closed = False
 
     def read(self, operator: str, at: Attempt, part: int = 0, parts: int = 1) -> list[pa.RecordBatch]:
-        """One of ``parts`` parts of an emission, about equal in batches; the same one is always cut alike."""
+        """One of ``parts`` parts of an output, about equal in batches; the same one is always cut alike."""
         with self._changed:
             while True:
                 held = self._held.get(operator)
@@ -48,7 +48,7 @@ class Outputs:
                 self._changed.wait(_LOOK_S)
 
     def _check_coming(self, at: Attempt, held: _Held | None) -> None:
-        what = f"the emission of epoch {at.epoch} try {at.try_}"
+        what = f"the output of epoch {at.epoch} try {at.try_}"
         if self._closed:
             raise StateServerError(f"{what} will not come: the server ends")
         if at in self._failed:
@@ -57,7 +57,7 @@ class Outputs:
             now = "none" if held is None else f"that of epoch {held.at.epoch} try {held.at.try_}"
             raise StateServerError(f"{what} is gone (held: {now})")
 
-    # Told by the engine ----------------------------------------------------------------------------------------------
+    # Called by the engine --------------------------------------------------------------------------------------------
 
     def begin(self, at: Attempt) -> None:
         """Earlier ones that are not held will not come any more."""
@@ -77,7 +77,7 @@ class Outputs:
             self._held.pop(operator, None)
 
     def fail(self, at: Attempt, why: str) -> None:
-        """This try has failed: who waits for it is told."""
+        """This try has failed: whoever waits for it gets an error."""
         with self._changed:
             if at == self._newest:
                 self._failed[at] = why

@@ -3,7 +3,7 @@
 Invariants
 - A stage is one attempt's frames for one operator and one (epoch, try), in the order in which they were sent.
 - A stage is complete once its stream has ended with the sender's own receipt and that equals what arrived; only a
-  complete stage can win. A stream that breaks off leaves nothing.
+  complete stage can be committed. A stream that breaks off leaves nothing.
 - Fence: a stage below the newest (epoch, try), at or below the forgotten epoch, or of an (epoch, try) that is already
   sealed for its operator is refused; a fenced stage that is still being written is dropped and its stream refused.
 - At most ``memory_bytes_max`` of frames are held in memory; the rest lie in one unnamed file per stage.
@@ -170,9 +170,9 @@ class Staging:
     # -- the driver's side --------------------------------------------------------------------------------------------
 
     def select(self, operator: str, at: Attempt, committed_attempts: Sequence[CommittedAttempt]) -> list[Stage]:
-        """Take the winners' stages in partition order, drop every other of this (epoch, try), and seal it.
+        """Take the committed attempts' stages in partition order, drop every other of this (epoch, try), and seal it.
 
-        A winner that staged nothing here need not be present. Where something is missing nothing is taken.
+        An attempt that staged nothing here need not be present. Where something is missing nothing is taken.
         """
         with self._lock:
             found = {stage.key.attempt: stage for stage in self._of(operator, at)}
@@ -184,7 +184,7 @@ class Staging:
             if len({committed_attempt.partition for committed_attempt in committed_attempts}) != len(
                 committed_attempts
             ):
-                faults.append("two winners of one partition")
+                faults.append("two committed attempts of one partition")
             if faults:
                 shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
                 raise StateServerError(f"epoch {at.epoch} try {at.try_} of {operator!r} cannot be prepared: {shown}")
@@ -251,7 +251,9 @@ class Staging:
             )
         sealed = self._sealed.get(key.operator)
         if sealed is not None and at <= sealed:
-            raise FencedError(f"attempt {key.attempt} comes too late: epoch {key.epoch} try {key.try_} has its winners")
+            raise FencedError(
+                f"attempt {key.attempt} comes too late: epoch {key.epoch} try {key.try_} has its committed attempts"
+            )
 
     def _refuse_dropped(self, stage: Stage) -> None:
         if stage.state is not StageState.OPEN:
@@ -285,7 +287,7 @@ class Staging:
 
 
 def _fault(committed_attempt: CommittedAttempt, stage: Stage | None) -> str | None:
-    """Why a winner's rows cannot be used, or None."""
+    """Why a committed attempt's rows cannot be used, or None."""
     who = f"partition {committed_attempt.partition} attempt {committed_attempt.attempt}"
     if stage is None:
         return None if committed_attempt.rows == 0 else f"{who}: {committed_attempt.rows} rows missing"

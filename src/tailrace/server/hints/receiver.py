@@ -25,7 +25,7 @@ from tailrace.types import Field
 
 
 class Operators(Protocol):
-    """What is needed of a hint desk."""
+    """What is needed of a ``HintDispatcher``."""
 
     def hint_keys(self, operator: str, epoch: int, keys: HintedKeys) -> None: ...
     def lacking(self, operator: str, hashes: np.ndarray, times: np.ndarray) -> np.ndarray: ...
@@ -49,11 +49,11 @@ class HintReceiver:
             return b""
         answer = b""
         if batch is not None and message.operator in self._keys:
-            heard = hinted_keys(batch, message.time, self._keys[message.operator])
+            keys = hinted_keys(batch, message.time, self._keys[message.operator])
             if message.asks:
-                answer = np.packbits(operators.lacking(message.operator, heard.hashes, heard.times)).tobytes()
+                answer = np.packbits(operators.lacking(message.operator, keys.hashes, keys.times)).tobytes()
             else:
-                operators.hint_keys(message.operator, message.epoch, heard)
+                operators.hint_keys(message.operator, message.epoch, keys)
         hints = 0 if batch is None or message.again else len(batch)
         self._meter.hinted(message.operator, at, hints, data.size + len(answer))
         return answer

@@ -1,6 +1,6 @@
 """How long before an operator begins to work on an epoch's rows they had passed each point on their way to it.
 
-A point tells its own passings (``HintMessage``), staging is told by the service as frames arrive. When the operator
+A point reports its own passings (``HintMessage``), the service those of staging, as frames arrive. When the operator
 begins, the time since each passing is its slack. Only the newest try of the newest epochs counts; what comes later is
 of no use any more and is refused.
 
@@ -18,7 +18,7 @@ from tailrace.ids import NO_EPOCH, Attempt
 
 STAGING_POINT = "staging"
 _SAMPLES_MAX = 24
-"""What is told of one point and epoch: as many pairs at most."""
+"""What is reported of one point and epoch: as many pairs at most."""
 
 Sample = tuple[float, float]
 
@@ -37,7 +37,7 @@ class SlackMeter:
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._open: dict[str, _Passings] = {}  # by operator, of the newest try that was heard of
+        self._open: dict[str, _Passings] = {}  # by operator, of the newest try that is known
         self._begun: dict[str, Attempt] = {}  # by operator, the newest that it has begun to work on
 
     def passed(self, operator: str, at: Attempt, point: str, passings: Sequence[tuple[float, int]]) -> bool:

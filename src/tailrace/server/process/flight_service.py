@@ -1,11 +1,11 @@
 """The Flight service: turns calls into calls of the engine, and errors into Flight errors.
 
-Actions also come over the direct line (``direct_line``), from callers on this machine. They carry one JSON ``Request``
+Actions also come over the local RPC (``local_rpc``), from callers on this machine. They carry one JSON ``Request``
 and answer with JSON, but for staged files and hints, which have messages of their own; ``DoPut`` stages one attempt's
-frames; ``DoGet`` reads an emission. A put ends with metadata that says what was sent: a stream that breaks off looks to
-gRPC like one that ended, and only that receipt tells them apart.
+frames; ``DoGet`` reads an output. A put ends with metadata that says what was sent: a stream that breaks off looks to
+gRPC like one that ended, and only that receipt distinguishes them.
 
-Threading: gRPC and the direct line call from threads of their own, any number at once. This class holds no state that
+Threading: gRPC and the local RPC call from threads of their own, any number at once. This class holds no state that
 changes, except the engine, which is set once, and parts of stages, which have a lock of their own. All other locking is
 the engine's and staging's.
 """
@@ -94,16 +94,16 @@ class StateService(flight.FlightServerBase):
         shutdown: Callable[[bool], None],
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
         hints: HintReceiver | None = None,
-        settle: Callable[[], None] = lambda: None,
+        between_epochs: Callable[[], None] = lambda: None,
     ) -> None:
-        """``settle`` is called between epochs."""
+        """``between_epochs``: called when an epoch was forgotten."""
         super().__init__(location, middleware={"token": TokenCheck(token)}, tls_certificates=tls_certificates)
         self._engine = engine
         self._server = server
         self._folder = folder  # where tasks of this machine put their frames
         self._opened = opened
         self._shutdown = shutdown
-        self._settle = settle
+        self._between_epochs = between_epochs
         self._hints = hints or HintReceiver("", {})
         self._parts = StagedParts()
         self._questions: dict[str, Callable[[Engine, Request], list[bytes | pa.Buffer]]] = {
@@ -222,7 +222,7 @@ class StateService(flight.FlightServerBase):
         try:
             return (handed(batches, self._folder, ticket.epoch) or "").encode()
         except OSError as error:
-            _log.warning("an emission goes as a stream, since it could not be written to %s: %s", self._folder, error)
+            _log.warning("an output goes as a stream, since it could not be written to %s: %s", self._folder, error)
             return b""
 
     def _run_epoch(self, engine: Engine, request: Request) -> list[bytes | pa.Buffer]:
@@ -235,7 +235,7 @@ class StateService(flight.FlightServerBase):
         engine.forget(request)
         self._parts.forget(request.epoch)
         sweep(self._folder, request.epoch)  # tasks that died have left their files
-        self._settle()
+        self._between_epochs()
 
     def _open(self, engine: Engine, request: Request) -> list[bytes | pa.Buffer]:
         engine.assign(request)
@@ -251,5 +251,5 @@ def _next_chunk(reader: flight.MetadataRecordBatchReader) -> flight.FlightStream
 
 
 def _reported(what: str, error: Exception) -> flight.FlightServerError:
-    told = refused(what, error)
-    return flight.FlightServerError(told.message, extra_info=ERROR_PREFIX + told.kind.encode())
+    refusal = refused(what, error)
+    return flight.FlightServerError(refusal.message, extra_info=ERROR_PREFIX + refusal.kind.encode())

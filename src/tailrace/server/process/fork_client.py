@@ -3,7 +3,7 @@
 Invariants
 - Nothing depends on the forkserver: where it cannot be had, or does not answer in time, the caller gets None and starts
   the server plainly.
-- A forked process does nothing before the caller, who has heard from it, lets it go on: the two have a socket of their
+- A forked process does nothing before the caller has its answer and lets it go on: the two have a socket of their
   own. So when the forkserver dies in between, or the caller gives up, no second server appears later.
 - One forkserver for each context (``env.forking.context``): whoever starts one holds the folder's launch lock until it
   listens, and the forkserver holds its alive lock for life.

@@ -125,7 +125,10 @@ def end_unresponsive(address: ServerAddress) -> None:
 
 
 def _remove(folder: ServerFolder, timeout_s: float = 0.0) -> bool:
-    """Whether the folder's server is dead, and the folder therefore removed. Locks tell, of other containers too."""
+    """Whether the folder's server is dead, and the folder therefore removed.
+
+    Its locks show that, in other containers too.
+    """
     try:
         launch = scratch.ProcessLock.take(folder.launch_lock, timeout_s)
         if launch is None:
@@ -273,7 +276,7 @@ def _spawn(config: ProcessConfig, folder: ServerFolder) -> Process:
 
 
 def _host(executor: processes.ProcessFacts) -> str:
-    """This machine as the executor was told to call itself, or Spark's processes in general, or as it names itself."""
+    """This machine as the executor's command line names it, or Spark's processes in general, or as it names itself."""
     words = processes.command(executor.pid)
     if "--hostname" in words[:-1]:
         return words[words.index("--hostname") + 1]

@@ -1,4 +1,4 @@
-"""The direct line: a Unix socket on which callers of the server's own machine reach it without gRPC.
+"""Local RPC: a Unix socket on which callers of the server's own machine reach it without gRPC.
 
 A call through gRPC wakes two or three threads on either side. Where all processors are busy, as they are while Spark's
 tasks run, each waits for its turn: some three milliseconds a call. Here the caller's own thread writes, and the one
@@ -56,7 +56,7 @@ class LocalRpcServer:
         except BaseException:
             self._listener.close()
             raise
-        threading.Thread(target=self._accept, name="direct-accept", daemon=True).start()
+        threading.Thread(target=self._accept, name="local-rpc-accept", daemon=True).start()
 
     def close(self, grace_s: float = 0.0) -> None:
         """No calls are taken any more; those under way may end, for so long, and lose their callers then."""
@@ -64,7 +64,7 @@ class LocalRpcServer:
             self._closed = True
             _end(self._listener)
             for connection in self._connections:
-                _shut(connection, socket.SHUT_RD)  # who waits for the next call has heard the last one
+                _shut(connection, socket.SHUT_RD)  # a thread that waits for the next call has answered the last one
             deadline = clock.monotonic() + grace_s
             while self._connections and (left_s := deadline - clock.monotonic()) > 0:
                 self._changed.wait(left_s)
@@ -91,7 +91,7 @@ class LocalRpcServer:
                 _end(connection)
                 continue
             try:
-                threading.Thread(target=self._serve, args=(connection,), name="direct", daemon=True).start()
+                threading.Thread(target=self._serve, args=(connection,), name="local-rpc", daemon=True).start()
             except RuntimeError:
                 _log.exception("no thread for a connection on %s", self._path)
                 self._leave(connection)
@@ -134,8 +134,8 @@ class LocalRpcServer:
         try:
             answer = self._act(name, pa.py_buffer(parts[1]))
         except Exception as error:
-            told = refused(f"action {name}", error)
-            send(connection, REFUSAL, [told.kind.encode(), told.message.encode(errors="replace")])
+            refusal = refused(f"action {name}", error)
+            send(connection, REFUSAL, [refusal.kind.encode(), refusal.message.encode(errors="replace")])
         else:
             send(connection, ANSWER, answer)
 

@@ -4,10 +4,10 @@ It reads one line of JSON from stdin (not from its arguments: they would show th
 writes its address into its folder, and only then warms its kernels, so that whoever started it need not wait for that.
 
 It ends when the executor's JVM ends, on SIGTERM or SIGHUP (the Python daemon's process group gets one when Spark stops
-it), when it is told to, or when no driver opens it within a bounded time. In each case its folder, socket and spilled
-rows go with it. Its lock file is held for its whole life: who can take the lock knows that it is dead.
+it), when a driver says so, or when no driver opens it within a bounded time. In each case its folder, socket and
+spilled rows go with it. Its lock file is held for its whole life: who can take the lock knows that it is dead.
 
-Threading: the main thread only waits for one of these ends and keeps the log bounded. gRPC and the direct line have
+Threading: the main thread only waits for one of these ends and keeps the log bounded. gRPC and the local RPC have
 threads of their own; one more builds the engine.
 """
 
@@ -45,7 +45,7 @@ _TICK_S = 1.0
 _CLOSE_S = 2.0
 _SWITCH_S = 5e-4
 """Of the interpreter, 5 ms if nobody says. A thread that reads records ahead comes back from compiled code some seventy
-times a fetch, for each file it reads: beside one that folds or rewrites it may wait for that long each time."""
+times a fetch, for each file it reads: beside one that compacts it may wait for that long each time."""
 _BUILD_S = 600.0
 """How long calls wait for the engine: kernels are compiled the first time on a machine."""
 
@@ -61,9 +61,9 @@ class End:
         self.why: str | None = None
         self.keep = True  # the copies of objects, unless a driver says that nobody will want them
 
-    def told(self, keep: bool) -> None:
+    def ordered(self, keep: bool) -> None:
         self.keep = keep
-        self.ask("told to")
+        self.ask("a driver has ended it")
 
     def ask(self, why: str) -> None:
         self.why = self.why or why
@@ -104,14 +104,14 @@ def run(config: ProcessConfig) -> int:
     opened = threading.Event()
     sys.setswitchinterval(_SWITCH_S)
     engine = EngineFuture(_BUILD_S)
-    service, line = _listen(config, engine, opened.set, end.told)
+    service, line = _listen(config, engine, opened.set, end.ordered)
     # Up to here a failure leaves the folder to the starter, which shows the log and removes it.
     try:
         threading.Thread(target=_build, args=(config, engine), name="build", daemon=True).start()
         _wait(config, executor, opened, end)
         _log.info("ending: %s", end.why)
         if line is not None:
-            line.close(_CLOSE_S)  # who told it to end is answered first
+            line.close(_CLOSE_S)  # the driver that ends it is answered first
         _close(service)
     finally:
         scratch.remove_tree(folder.path)
@@ -151,7 +151,7 @@ def _listen(
             shutdown=shutdown,
             tls_certificates=certificates,
             hints=HintReceiver(common.run, _keys(common)),
-            settle=kept_memory.upkeep(common.memory_bytes),
+            between_epochs=kept_memory.upkeep(common.memory_bytes),
         )
         line = None
         if common.transport != TCP:

@@ -5,7 +5,7 @@ where the server could not be reached or did not answer in time.
 
 Threading and forks
 A ``StateClient`` may be used by several threads. ``connect`` keeps one per process and address. Next to its server, it
-calls over the direct line, and gRPC is left for streams; elsewhere all goes through gRPC. A client must never cross a
+calls by local RPC, and gRPC is left for streams; elsewhere all goes through gRPC. A client must never cross a
 fork, since neither survives one: the cache is keyed by the process's pid, and a child neither uses nor
 closes what its parent had opened.
 """
@@ -56,7 +56,7 @@ from tailrace.server.transport.wire import ERROR_PREFIX, TOKEN_HEADER, encode
 _CLIENTS_MAX = 64
 _HINT_TIMEOUT_S = 2.0
 INLINE_BYTES = 1 << 20
-"""Emissions up to this size come back with the answer of ``run_epoch``."""
+"""Outputs up to this size come back with the answer of ``run_epoch``."""
 
 
 class StateClient:
@@ -82,30 +82,30 @@ class StateClient:
         return StageWriter(self._put, lambda error: _meant(error, self._who), key)
 
     def hint(self, message: HintMessage, batch: pa.RecordBatch | None = None) -> bytes | None:
-        """Tell what is on its way. What is answered; None where nobody heard: hints may be lost, and fail no task.
+        """Send hints. Returns the answer; None where none came: hints may be lost, and fail no task.
 
-        Where nothing is asked and the server is near, it may still be at it: ``heard`` waits.
+        Where nothing is asked and the server is near, it may still be at it: ``wait_for_hints`` waits.
         """
         body = message.to_bytes(batch)
         try:
             if self._direct is None or message.asks:
                 return b"".join(self._called(HINT, body, _HINT_TIMEOUT_S))
             with self._mapped_errors():
-                self._direct.tell(HINT, body, _HINT_TIMEOUT_S)
+                self._direct.post(HINT, body, _HINT_TIMEOUT_S)
             return b""
         except (TailraceError, pa.ArrowException):
             return None
 
-    def heard(self) -> None:
+    def wait_for_hints(self) -> None:
         """Wait until the server has worked off the hints of this process; not long, and whatever became of them."""
         if self._direct is not None:
             with suppress(TailraceError), self._mapped_errors():
-                self._direct.heard(_HINT_TIMEOUT_S)
+                self._direct.drain(_HINT_TIMEOUT_S)
 
     def output(
         self, epoch: int, try_: int, operator: str = "", part: int = 0, parts: int = 1
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of an emission, or of one of its parts, once it is there."""
+        """Batches of an output, or of one of its parts, once it is there."""
         options = self._options(self._access.transfer_timeout_s)
         ticket = OutputTicket(self._access.run, operator, epoch, try_, part, parts)
         with self._mapped_errors():
@@ -171,7 +171,8 @@ class StateClient:
         forget_before: int = MIN_MICROS,
         timeout_s: float | None = None,
     ) -> EpochResult:
-        """Prepare (unless ``winners`` is None: done before), apply, advance and, where asked, commit, in one call.
+        """Prepare (unless ``committed_attempts`` is None: done before), apply, advance and, where asked, commit, in one
+        call.
 
         Such a commit uploads its delta, too.
         """
@@ -218,7 +219,7 @@ class StateClient:
         self._act("forget", self._request(epoch=epoch))
 
     def compact(self, objects: Iterable[ObjectRef], epoch: int, horizons: Mapping[str, int]) -> None:
-        """Tell what is durable now: the server merges objects in the background where it is due."""
+        """Say what is durable now: the server compacts objects in the background where it is due."""
         self._act("compact", self._request(epoch=epoch, refs=tuple(objects), horizons=dict(horizons)))
 
     def ping(self, timeout_s: float) -> bool:
@@ -236,7 +237,7 @@ class StateClient:
             pass
 
     def shutdown(self, keep: bool = False) -> bool:
-        """End the server. Whether it has heard: one that is already gone is fine.
+        """End the server. Whether it has answered: one that is already gone is fine.
 
         ``keep``: the copies of objects in its machine's temporary folder, for a start that comes soon.
         """
@@ -266,7 +267,7 @@ class StateClient:
         return self._called(name, request.to_json(), timeout_s)
 
     def _called(self, name: str, body: bytes, timeout_s: float | None) -> list[bytes]:
-        """One action, over the direct line where there is one: the parts of its answer."""
+        """One action, by local RPC where there is one: the parts of its answer."""
         with self._mapped_errors():
             if self._direct is not None:
                 try:
@@ -296,9 +297,9 @@ class StateClient:
         return opened
 
     def _send(self, name: str, body: bytes) -> None:
-        """After all that was told."""
+        """After all that was posted."""
         with self._mapped_errors():
-            refusal = None if self._staging is None else self._staging.heard(self._access.transfer_timeout_s)
+            refusal = None if self._staging is None else self._staging.drain(self._access.transfer_timeout_s)
         try:
             self._called(name, body, self._access.transfer_timeout_s)
         except TailraceError as error:
@@ -310,7 +311,7 @@ class StateClient:
     def _tell(self, name: str, body: bytes) -> None:
         with self._mapped_errors():
             if self._staging is not None:
-                self._staging.tell(name, body, self._access.transfer_timeout_s)
+                self._staging.post(name, body, self._access.transfer_timeout_s)
                 return
         self._called(name, body, self._access.transfer_timeout_s)
 

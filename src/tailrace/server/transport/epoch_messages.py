@@ -33,7 +33,7 @@ Slack = Mapping[str, tuple[tuple[float, float], ...]]
 class Request:
     """One action of the driver. Fields that an action does not use keep their defaults.
 
-    ``winners`` is None where an earlier ``prepare`` has named them. ``operator`` is empty for the only one.
+    ``committed_attempts`` is None where an earlier ``prepare`` has named them. ``operator`` is empty for the only one.
     """
 
     run: str
@@ -52,7 +52,7 @@ class Request:
     shards: tuple[int, ...] = ()
     refs: tuple[ObjectRef, ...] = ()
     horizons: Mapping[str, int] = field(default_factory=dict)
-    target: str = ""  # the operator that a relay stages for
+    target: str = ""  # the operator that an exchange stages for
     number: int = 0  # of the asked server in the placement
     routes: tuple[tuple[ServerAddress, int, int], ...] = ()  # every server with its half-open range of shards
 
@@ -85,7 +85,7 @@ class Applied:
 
 @dataclass(frozen=True)
 class OutputInfo:
-    """What an epoch emits: read it by ``StateClient.emission`` any number of times until the next epoch's advance."""
+    """What an epoch puts out: read it by ``StateClient.output`` any number of times until the next epoch's advance."""
 
     epoch: int
     try_: int
@@ -97,7 +97,7 @@ class OutputInfo:
 
 @dataclass(frozen=True)
 class OutputTicket:
-    """One of ``parts`` parts of an emission, which may still be to come."""
+    """One of ``parts`` parts of an output, which may still be to come."""
 
     run: str
     operator: str

@@ -1,6 +1,6 @@
-"""Emissions by a file: where a sink's task and the server share a machine, rows go through memory that both see.
+"""Outputs by a file: where a sink's task and the server share a machine, rows go through memory that both see.
 
-The way back of ``file_stage``: the server writes a part of an emission into a file in its own folder and answers with
+The way back of ``file_stage``: the server writes a part of an output into a file in its own folder and answers with
 the file's name; the task maps it and takes it over, until its rows are read. Each reading gets a file of its own, so
 that any number of tasks may read the same part.
 

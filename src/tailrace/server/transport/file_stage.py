@@ -2,9 +2,9 @@
 
 A socket would copy every byte four times and keep both ends busy. The task writes its frames into a file in the
 server's folder and sends one call that says what lies where; the server maps it, compares, and takes it over. When its
-frames are gone, the next task writes into the same pages. Fencing, receipts and winners are those of any stage.
+frames are gone, the next task writes into the same pages. Fencing and receipts are those of any stage.
 
-Or the frames come in parts, each a file of its own of which the server is told while the task goes on: it may look at
+Or the frames come in parts, each a file of its own which is posted to the server while the task goes on: it may look at
 them, and holds them until the last call says that they are all. Nothing is staged before that.
 
 Threads: a writer belongs to one task.
@@ -64,15 +64,15 @@ class StagedFile:
         return cls(StageKey(**raw["key"]), raw["name"], tuple(raw["sizes"]), receipt, raw["parts"])
 
 
-Tell = Callable[[str, bytes], None]
+Post = Callable[[str, bytes], None]
 """As a call, but not waited for: the next one that is waited for comes after it."""
 
 
 class FileStageWriter:
     """One attempt's frames for one server. Rows count only after ``finish``."""
 
-    def __init__(self, act: Callable[[str, bytes], None], tell: Tell, folder: str, key: StageKey) -> None:
-        self._act, self._tell = act, tell
+    def __init__(self, act: Callable[[str, bytes], None], post: Post, folder: str, key: StageKey) -> None:
+        self._act, self._post = act, post
         self._folder = folder
         self._key = key
         self._receipt = NOTHING_STAGED
@@ -93,7 +93,7 @@ class FileStageWriter:
         if self._file is None:
             return
         self._file.close()
-        self._tell(PART_ACTION, StagedPart(self._key, self._file.name, tuple(self._sizes), self._parts).to_json())
+        self._post(PART_ACTION, StagedPart(self._key, self._file.name, tuple(self._sizes), self._parts).to_json())
         self._file, self._sizes = None, []
         self._parts += 1
 

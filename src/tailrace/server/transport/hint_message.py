@@ -41,11 +41,11 @@ class HintMessage:
 
     def to_bytes(self, batch: pa.RecordBatch | None = None) -> bytes:
         # Of small batches the header is a good part: what is as usual is left out. So would Arrow's be.
-        told = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
+        given = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
         names = [] if batch is None or HASH_COLUMN not in batch.schema.names else batch.schema.names
         if names:
-            told[_WORDS] = names
-        header = json.dumps(told, separators=(",", ":")).encode()
+            given[_WORDS] = names
+        header = json.dumps(given, separators=(",", ":")).encode()
         sink = pa.BufferOutputStream()
         sink.write(len(header).to_bytes(_LENGTH_BYTES, "little"))
         sink.write(header)

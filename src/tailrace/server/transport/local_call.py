@@ -1,4 +1,4 @@
-"""Calls over the direct line (``direct_line``), from a process on the server's machine.
+"""Calls by local RPC (``process.local_rpc``), from a process on the server's machine.
 
 Threads: any; each call has a connection to itself, of those that are open and idle, or a new one. As a gRPC client,
 this one must not cross a fork.
@@ -15,7 +15,7 @@ from tailrace.server.transport.local_message import ANSWER, CALL, REFUSAL, TOKEN
 from tailrace.server.transport.refusal import Refusal
 
 _IDLE_MAX = 8
-_UNHEARD_MAX = 32
+_UNANSWERED_MAX = 32
 _PAUSE_S = 0.005
 
 
@@ -37,9 +37,9 @@ class LocalRpcClient:
         self._lock = threading.Lock()
         self._idle: list[socket.socket] = []
         self._closed = False
-        self._telling = threading.Lock()
-        self._told: socket.socket | None = None  # its own, so that no call stands behind what is only told
-        self._unheard = 0  # answers that are still to come on it
+        self._post_lock = threading.Lock()
+        self._posting: socket.socket | None = None  # its own, so that no call stands behind what is only posted
+        self._unanswered = 0  # answers that are still to come on it
         self._refusal: Refusal | None = None  # the first among those that came
 
     def call(self, name: str, body: bytes, timeout_s: float) -> list[bytes]:
@@ -65,52 +65,52 @@ class LocalRpcClient:
             raise Refused(_refusal(parts))
         return [bytes(part) for part in parts]
 
-    def tell(self, name: str, body: bytes, timeout_s: float) -> None:
-        """As ``call``, but the answer is not waited for: ``heard`` does."""
+    def post(self, name: str, body: bytes, timeout_s: float) -> None:
+        """As ``call``, but the answer is not waited for: ``drain`` does."""
         until = clock.monotonic() + timeout_s
-        with self._telling:
-            if self._unheard >= _UNHEARD_MAX:
-                self._hear(until)
-            line, self._told = self._told, None
+        with self._post_lock:
+            if self._unanswered >= _UNANSWERED_MAX:
+                self._receive_answers(until)
+            line, self._posting = self._posting, None
             if line is None:
-                line, self._unheard = self._connected(until), 0
+                line, self._unanswered = self._connected(until), 0
             try:
-                self._unheard += 1
+                self._unanswered += 1
                 send(line, CALL, [name.encode(), body], until)
             except BaseException:
                 line.close()
                 raise
-            self._told = line
+            self._posting = line
 
-    def heard(self, timeout_s: float) -> Refusal | None:
-        """Wait until all that was told is worked off, well or not: the first refusal since the last time."""
-        with self._telling:
-            self._hear(clock.monotonic() + timeout_s)
+    def drain(self, timeout_s: float) -> Refusal | None:
+        """Wait until all that was posted is worked off, well or not: the first refusal since the last time."""
+        with self._post_lock:
+            self._receive_answers(clock.monotonic() + timeout_s)
             refusal, self._refusal = self._refusal, None
             return refusal
 
-    def _hear(self, until: float) -> None:
-        line, self._told = self._told, None
+    def _receive_answers(self, until: float) -> None:
+        line, self._posting = self._posting, None
         if line is None:
             return
         try:
-            while self._unheard:
+            while self._unanswered:
                 kind, parts = _answer(line, until)
-                self._unheard -= 1
+                self._unanswered -= 1
                 if kind == REFUSAL and self._refusal is None:
                     self._refusal = _refusal(parts)
         except BaseException:
             line.close()
             raise
-        self._told = line
+        self._posting = line
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
-        with self._telling:
-            told, self._told = self._told, None
-        for line in (*idle, *([told] if told is not None else [])):
+        with self._post_lock:
+            posting, self._posting = self._posting, None
+        for line in (*idle, *([posting] if posting is not None else [])):
             line.close()
 
     def _connected(self, until: float) -> socket.socket:

@@ -1,4 +1,4 @@
-"""What goes over the direct line: messages of several parts, each with its length before it.
+"""What local RPC sends: messages of several parts, each with its length before it.
 
 A call is a name and a body; an answer has any number of parts, a refusal a kind and a message.
 """

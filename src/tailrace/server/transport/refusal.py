@@ -1,4 +1,4 @@
-"""What a caller is told of a call that failed: our errors as the same type; any other is a fault here."""
+"""What a caller gets of a call that failed: our errors as the same type; any other is a fault here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Refusal:
 
 
 def refused(what: str, error: Exception) -> Refusal:
-    """Told, and logged: what has failed, and why."""
+    """What has failed, and why. Logged as well."""
     ours = isinstance(error, TailraceError)
     if ours:
         _log.info("%s refused: %s: %s", what, type(error).__name__, error)

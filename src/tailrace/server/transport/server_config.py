@@ -37,7 +37,7 @@ class Access:
     token: str = field(repr=False)
     tls_roots: str | None = field(default=None, repr=False)
     timeout_s: float = 600.0  # of one step of an epoch
-    transfer_timeout_s: float = 3600.0  # of what lasts as long as its rows: staging streams, emissions, loading shards
+    transfer_timeout_s: float = 3600.0  # of what lasts as long as its rows: staging streams, outputs, loading shards
 
 
 @dataclass(frozen=True)

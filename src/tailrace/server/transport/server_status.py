@@ -22,7 +22,7 @@ class OperatorStatus:
     apply_ms: float
     advance_ms: float
     metrics: Mapping[str, float] = field(default_factory=dict)
-    wants_hints: bool = False  # some state is cold, and slow to read
+    wants_hints: bool = False  # some state is spilled, and slow to read
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ class HintSender:
         """Wait until the servers have received all hints and reports: they must have them before the rows."""
         if self._sending or self._measured:
             for address, _, _ in self._routes:
-                connect(address, self._access).heard()
+                connect(address, self._access).wait_for_hints()
 
     def _message(self, operator: str, passed: tuple[tuple[float, int], ...]) -> HintMessage:
         return HintMessage(self._access.run, operator, self._epoch, self._try, self._point.name, passed)

@@ -45,7 +45,7 @@ def test_a_zombie_is_refused_once_the_committed_attempts_are_known(staging: Stag
     with pytest.raises(FencedError):
         staging.finish(late, receipt_of((9,)))
     staging.abandon(late)
-    with pytest.raises(FencedError, match="has its winners"):
+    with pytest.raises(FencedError, match="has its committed attempts"):
         staging.open(key(0, 0, 13, 0))
     assert staging.staged_bytes == 0
 

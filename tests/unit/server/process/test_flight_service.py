@@ -124,7 +124,7 @@ def test_an_epoch_is_forgotten_when_there_is_time(
 def test_a_refused_stream_tells_its_task_why(client: StateClient, common: ServerConfig) -> None:
     committed_attempt = stage(client, common.run, 0, 0, 8, 0, frame([1]))
     client.prepare(0, 0, [committed_attempt])
-    with pytest.raises(FencedError, match="has its winners"):
+    with pytest.raises(FencedError, match="has its committed attempts"):
         stage(client, common.run, 0, 0, 9, 0, frame([1]))
     with pytest.raises(FencedError, match="belongs to run"):
         stage(client, "ffffffffffffffff", 0, 0, 9, 0, frame([1]))
@@ -139,7 +139,7 @@ def test_a_zombie_in_the_middle_of_its_stream_is_refused(
         assert eventually(lambda: engine.staging.staged_bytes > 0)
     done = client.run_epoch(0, 0, [stage(client, common.run, 0, 0, 8, 0, frame([1]))], 0, 0, commit=False)
     assert rows(done.batches) == {1: (1, 1)}
-    with pytest.raises(FencedError, match=r"went on without it|has its winners"):
+    with pytest.raises(FencedError, match=r"went on without it|has its committed attempts"):
         zombie.write(frame([5]))
         zombie.finish()
     assert eventually(lambda: engine.staging.staged_bytes == 0)

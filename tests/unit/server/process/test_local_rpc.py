@@ -138,32 +138,32 @@ def test_an_answer_that_comes_too_late_is_no_answer_to_the_next_call(caller: Loc
 def test_a_one_way_call_is_waited_for_later(caller: LocalRpcClient, service: Service) -> None:
     names = ["broken", "fenced", "slow"]
     for name in names:
-        caller.tell(name, b"x", 10)
+        caller.post(name, b"x", 10)
     assert caller.call("echo", b"y", 10)[0] == b"y", "it stands behind nothing that was told"
     service.go_on.set()
-    caller.heard(10)
+    caller.drain(10)
     heard = [name for name, _ in service.heard]
     assert [name for name in heard if name != "echo"] == names, "in its order, whatever failed"
-    caller.heard(10)
+    caller.drain(10)
 
 
 def test_many_one_way_calls(caller: LocalRpcClient, service: Service) -> None:
     """More than a socket takes in answers that nobody reads."""
     count = 5_000
     for number in range(count):
-        caller.tell("echo", b"x" * 500 + str(number).encode(), 10)
-    caller.heard(10)
+        caller.post("echo", b"x" * 500 + str(number).encode(), 10)
+    caller.drain(10)
     assert [int(body[500:]) for _, body in service.heard] == list(range(count))
 
 
 def test_one_way_calls_that_never_arrive(caller: LocalRpcClient, service: Service) -> None:
-    caller.tell("slow", b"", 10)
+    caller.post("slow", b"", 10)
     with pytest.raises(TimeoutError):
-        caller.heard(0.05)
-    caller.heard(10)  # of what is given up nothing is left to wait for
-    caller.tell("told", b"", 10)
+        caller.drain(0.05)
+    caller.drain(10)  # of what is given up nothing is left to wait for
+    caller.post("told", b"", 10)
     assert service.told.wait(10), "on a connection of its own"
-    caller.heard(10)
+    caller.drain(10)
     service.go_on.set()
 
 
@@ -208,13 +208,13 @@ def test_a_server_that_is_gone(short_path: Path, service: Service) -> None:
     line = LocalRpcServer(path, SECRET, service.act)
     caller = LocalRpcClient(path, SECRET)
     caller.call("echo", b"", 10)
-    caller.tell("told", b"", 10)
+    caller.post("told", b"", 10)
     line.close()
     with pytest.raises(OSError):
         caller.call("echo", b"", 10)
     with pytest.raises(OSError):
         for _ in range(100):  # the first may still find room in the socket
-            caller.tell("told", b"", 10)
+            caller.post("told", b"", 10)
     with pytest.raises(OSError):
         LocalRpcClient(path, SECRET).call("echo", b"", 10)
 
