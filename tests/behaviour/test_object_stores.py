@@ -243,7 +243,7 @@ def test_a_checkpoint_in_s3_can_be_looked_into(s3_options, monkeypatch, tmp_path
     command = ["checkpoint", "inspect", location, "--local", str(tmp_path)]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert "moving offsets/2 and then commits/1 aside" in " ".join(result.output.split())
+    assert "moving offsets/2 and then commits/1 to a backup" in " ".join(result.output.split())
     assert "0.005" in result.output
     shown = json.loads(CliRunner().invoke(app, [*command, "--json"]).output)
     assert [(each["epoch"], each["committed"], each["saved"], each["entry"]) for each in shown["epochs"]] == [

@@ -45,8 +45,8 @@ def run(store: LocalStore, epochs: int) -> None:
         (4, 4, "open the state of epoch 4 and go on with epoch 5", 4),
         (4, 5, "open the state of epoch 4 and run epoch 5, which Spark has planned", 4),
         (3, 4, "open the state of epoch 3 and replay epoch 4, which is durable here and not committed", 3),
-        (5, 5, "rewind Spark by moving commits/5 aside, open the state of epoch 4 and replay epoch 5", 4),
-        (5, 6, "moving offsets/6 and then commits/5 aside", 4),
+        (5, 5, "rewind Spark by moving commits/5 to a backup, open the state of epoch 4 and replay epoch 5", 4),
+        (5, 6, "moving offsets/6 and then commits/5 to a backup", 4),
         (7, 7, "would be refused. Spark's checkpoint and the state do not belong together", None),
     ],
 )
@@ -113,7 +113,7 @@ def test_what_each_epoch_has_been_acknowledged(tmp_path: Path) -> None:
     assert found.to_json()["epochs"][-1] == {
         "epoch": 6, "planned": True, "committed": False, "saved": 21, "uploaded": None, "entry": None
     }  # fmt: skip
-    assert "moving offsets/6 and then commits/5 aside" in found.verdict()
+    assert "moving offsets/6 and then commits/5 to a backup" in found.verdict()
 
 
 def test_a_state_whose_objects_are_missing(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_every_step_happens_once_however_often_it_is_asked_for(server: Bench) ->
 
 def test_other_committed_attempts_for_a_prepared_try_are_refused(server: Bench) -> None:
     server.engine.prepare(request(0, 0, committed_attempts=(server.stage(0, 0, 7, 0, (1,)),)))
-    with pytest.raises(StateServerError, match="other winners"):
+    with pytest.raises(StateServerError, match="other committed attempts"):
         server.engine.prepare(request(0, 0, committed_attempts=(CommittedAttempt(0, 8, 1, 1),)))
 
 

@@ -70,7 +70,7 @@ def test_what_is_missing_or_wrong_is_named_and_nothing_is_taken(
 
 def test_two_committed_attempts_of_one_partition_are_refused(staging: Staging) -> None:
     committed_attempts = [stage(staging, 0, 0, 7, 0, (1,)), stage(staging, 0, 0, 8, 0, (1,))]
-    with pytest.raises(StateServerError, match="two winners"):
+    with pytest.raises(StateServerError, match="two committed attempts"):
         staging.select(OPERATOR, Attempt(0, 0), committed_attempts)
 
 

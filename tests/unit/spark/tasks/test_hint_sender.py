@@ -44,7 +44,7 @@ class Wire:
                     return None
                 return np.packbits(np.arange(batch.num_rows) % 3 == 0).tobytes() if batch and message.asks else b""
 
-            def heard(self) -> None:
+            def wait_for_hints(self) -> None:
                 wire.waited.append(address.server)
 
         return Client()
