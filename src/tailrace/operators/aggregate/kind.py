@@ -17,11 +17,5 @@ def _runtime() -> OperatorRuntime[AggregateSpec]:
 
 
 AGGREGATE = OperatorKind(
-    spec=AggregateSpec,
-    relation=Aggregation,
-    name="aggregate",
-    plan=plan_aggregation,
-    description=DESCRIPTION,
-    ingest=aggregate_ingest,
-    runtime=_runtime,
+    AggregateSpec, Aggregation, "aggregate", plan_aggregation, DESCRIPTION, aggregate_ingest, _runtime
 )

@@ -7,7 +7,12 @@ from tailrace.operators.dedup.describe import DESCRIPTION
 from tailrace.operators.dedup.ingest import DedupIngest
 from tailrace.operators.dedup.planning import plan_deduplication
 from tailrace.operators.dedup.spec import DeduplicateSpec
+from tailrace.operators.ingest.contract import Ingest, IngestContext
 from tailrace.operators.kind import OperatorKind, OperatorRuntime
+
+
+def _ingest(spec: DeduplicateSpec, context: IngestContext) -> Ingest:
+    return DedupIngest(spec, context.late_before, context.combine)
 
 
 def _runtime() -> OperatorRuntime[DeduplicateSpec]:
@@ -17,11 +22,5 @@ def _runtime() -> OperatorRuntime[DeduplicateSpec]:
 
 
 DEDUPLICATE = OperatorKind(
-    spec=DeduplicateSpec,
-    relation=Deduplication,
-    name="deduplicate",
-    plan=plan_deduplication,
-    description=DESCRIPTION,
-    ingest=lambda spec, context: DedupIngest(spec, context.late_before, context.combine),
-    runtime=_runtime,
+    DeduplicateSpec, Deduplication, "deduplicate", plan_deduplication, DESCRIPTION, _ingest, _runtime
 )

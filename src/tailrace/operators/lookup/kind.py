@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from tailrace.api.relations import Lookup
+from tailrace.operators.ingest.contract import Ingest, IngestContext
 from tailrace.operators.ingest.rows import PassingIngest
 from tailrace.operators.kind import OperatorKind, OperatorRuntime
 from tailrace.operators.lookup.describe import DESCRIPTION
 from tailrace.operators.lookup.planning import plan_lookup
 from tailrace.operators.lookup.spec import LookupSpec
+
+
+def _ingest(spec: LookupSpec, context: IngestContext) -> Ingest:
+    return PassingIngest(spec)
 
 
 def _runtime() -> OperatorRuntime[LookupSpec]:
@@ -16,12 +21,4 @@ def _runtime() -> OperatorRuntime[LookupSpec]:
     return RUNTIME
 
 
-LOOKUP = OperatorKind(
-    spec=LookupSpec,
-    relation=Lookup,
-    name="lookup",
-    plan=plan_lookup,
-    description=DESCRIPTION,
-    ingest=lambda spec, context: PassingIngest(spec),
-    runtime=_runtime,
-)
+LOOKUP = OperatorKind(LookupSpec, Lookup, "lookup", plan_lookup, DESCRIPTION, _ingest, _runtime)

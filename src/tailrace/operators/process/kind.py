@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from tailrace.api.relations import Process
+from tailrace.operators.ingest.contract import Ingest, IngestContext
 from tailrace.operators.kind import OperatorKind, OperatorRuntime
 from tailrace.operators.process.describe import DESCRIPTION
 from tailrace.operators.process.ingest import ProcessIngest
 from tailrace.operators.process.planning import plan_process
 from tailrace.operators.process.spec import ProcessSpec
+
+
+def _ingest(spec: ProcessSpec, context: IngestContext) -> Ingest:
+    return ProcessIngest(spec, context.late_before)
 
 
 def _runtime() -> OperatorRuntime[ProcessSpec]:
@@ -16,12 +21,4 @@ def _runtime() -> OperatorRuntime[ProcessSpec]:
     return RUNTIME
 
 
-PROCESS = OperatorKind(
-    spec=ProcessSpec,
-    relation=Process,
-    name="process",
-    plan=plan_process,
-    description=DESCRIPTION,
-    ingest=lambda spec, context: ProcessIngest(spec, context.late_before),
-    runtime=_runtime,
-)
+PROCESS = OperatorKind(ProcessSpec, Process, "process", plan_process, DESCRIPTION, _ingest, _runtime)

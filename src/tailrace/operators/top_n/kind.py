@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from tailrace.api.relations import Ranking
+from tailrace.operators.ingest.contract import Ingest, IngestContext
 from tailrace.operators.kind import OperatorKind, OperatorRuntime
 from tailrace.operators.top_n.describe import DESCRIPTION
 from tailrace.operators.top_n.ingest import TopNIngest
 from tailrace.operators.top_n.planning import plan_ranking
 from tailrace.operators.top_n.spec import TopNSpec
+
+
+def _ingest(spec: TopNSpec, context: IngestContext) -> Ingest:
+    return TopNIngest(spec, context.late_before, context.combine)
 
 
 def _runtime() -> OperatorRuntime[TopNSpec]:
@@ -16,12 +21,4 @@ def _runtime() -> OperatorRuntime[TopNSpec]:
     return RUNTIME
 
 
-TOP_N = OperatorKind(
-    spec=TopNSpec,
-    relation=Ranking,
-    name="top",
-    plan=plan_ranking,
-    description=DESCRIPTION,
-    ingest=lambda spec, context: TopNIngest(spec, context.late_before, context.combine),
-    runtime=_runtime,
-)
+TOP_N = OperatorKind(TopNSpec, Ranking, "top", plan_ranking, DESCRIPTION, _ingest, _runtime)
