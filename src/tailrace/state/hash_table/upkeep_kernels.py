@@ -33,7 +33,7 @@ from tailrace.state.hash_table.kernels import (
     pane_remove,
 )
 from tailrace.state.layout import HASH, PANE, VALID
-from tailrace.state.rows.value_kernels import bytes_length, copy_bytes, fingerprint_of
+from tailrace.state.rows.value_kernels import bytes_length, copy_bytes, copy_row_strings, fingerprint_of
 
 _LOW = np.int64(0xFFFFFFFF)
 
@@ -228,12 +228,7 @@ def move_strings(matrix, stamp_word, count, bytes_words, arena, fresh, end):
     for at in range(count):
         if stamp_word >= 0 and matrix[at, stamp_word] == FREE:
             continue
-        for b in range(bytes_words.shape[0]):
-            if matrix[at, VALID] >> bytes_words[b, 1] & 1:
-                word = bytes_words[b, 0]
-                moved = end
-                end = copy_bytes(arena, matrix[at, word], fresh, end)
-                matrix[at, word] = moved
+        end = copy_row_strings(matrix, at, arena, bytes_words, matrix, at, fresh, end)
     return end
 
 

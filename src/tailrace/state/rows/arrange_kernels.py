@@ -19,7 +19,7 @@ import numpy as np
 
 from tailrace.env.kernels.compile import inlined, kernel, prefetch
 from tailrace.state.layout import HASH, PANE, VALID
-from tailrace.state.rows.value_kernels import bytes_length, compare_bytes, copy_bytes
+from tailrace.state.rows.value_kernels import bytes_length, compare_bytes, copy_row_strings
 
 DIGIT_BITS = 11
 DIGITS = 1 << DIGIT_BITS
@@ -259,11 +259,7 @@ def copy_slices(
         if bytes_words.shape[0] > 0:
             target, end = at[s], heap_at[s]
             for r in range(lo[s], hi[s]):
-                for b in range(bytes_words.shape[0]):
-                    if words[r, VALID] >> bytes_words[b, 1] & 1:
-                        word = bytes_words[b, 0]
-                        out_words[target, word] = end
-                        end = copy_bytes(heap, words[r, word], out_heap, end)
+                end = copy_row_strings(words, r, heap, bytes_words, out_words, target, out_heap, end)
                 target += 1
 
 

@@ -123,6 +123,18 @@ def bytes_needed(rows, i, heap, bytes_words):
     return total
 
 
+@inlined
+def copy_row_strings(rows, source, heap, bytes_words, out_rows, target, out_heap, heap_end):
+    """Copy the strings of one row to ``out_heap`` and point the target row there; return the new end of the heap."""
+    for b in range(bytes_words.shape[0]):
+        if rows[source, VALID] >> bytes_words[b, 1] & 1:
+            word = bytes_words[b, 0]
+            moved = heap_end
+            heap_end = copy_bytes(heap, rows[source, word], out_heap, heap_end)
+            out_rows[target, word] = moved
+    return heap_end
+
+
 @kernel
 def heap_needed(rows, heap, chosen, bytes_words):
     """Bytes that the strings of the chosen rows take."""
@@ -146,10 +158,5 @@ def copy_out(rows, heap, chosen, panes, bytes_words, out_rows, at, out_heap, hea
             out_rows[target, w] = rows[source, w]
         if panes.shape[0] > 0:
             out_rows[target, PANE] = panes[i]
-        for b in range(bytes_words.shape[0]):
-            if rows[source, VALID] >> bytes_words[b, 1] & 1:
-                word = bytes_words[b, 0]
-                moved = heap_end
-                heap_end = copy_bytes(heap, rows[source, word], out_heap, heap_end)
-                out_rows[target, word] = moved
+        heap_end = copy_row_strings(rows, source, heap, bytes_words, out_rows, target, out_heap, heap_end)
     return heap_end
