@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.tables import LookupTable
@@ -77,6 +77,28 @@ def passed_on(source: object) -> object:
     while isinstance(source, Lookup):
         source = source.source
     return source
+
+
+class UnchangingRows:
+    """What holds of operators whose rows are final when they are given, and keep their event time."""
+
+    unchanging: ClassVar[str]
+    """Said where such rows are asked for in another output mode."""
+
+    watermark: Watermark | None
+
+    @property
+    def window(self) -> AnyWindow | None:
+        return None
+
+    @property
+    def event_time(self) -> Watermark | None:
+        return self.watermark
+
+    def refusal(self, mode: OutputMode) -> str | None:
+        if mode is OutputMode.APPEND:
+            return None
+        return f"{self.unchanging}: use .outputMode('append'), which is the default"
 
 
 @dataclass(frozen=True)
@@ -219,8 +241,10 @@ class Join:
 
 
 @dataclass(frozen=True)
-class Lookup:
+class Lookup(UnchangingRows):
     """A stream with the columns of a table's rows, asked for by key. Its rows keep their event time."""
+
+    unchanging: ClassVar[str] = "rows that a table was asked for never change"
 
     source: object
     schema: tuple[Field, ...]
@@ -232,26 +256,15 @@ class Lookup:
     outer: bool  # left outer
 
     @property
-    def window(self) -> None:
-        return None
-
-    @property
     def fields(self) -> tuple[Field, ...]:
         return (*self.keys, *self.columns, *self.values)
 
-    @property
-    def event_time(self) -> Watermark | None:
-        return self.watermark
-
-    def refusal(self, mode: OutputMode) -> str | None:
-        if mode is OutputMode.APPEND:
-            return None
-        return "rows that a table was asked for never change: use .outputMode('append'), which is the default"
-
 
 @dataclass(frozen=True)
-class Deduplication:
+class Deduplication(UnchangingRows):
     """A stream without the rows whose keys were seen before. ``within``: for the watermark's delay, and then again."""
+
+    unchanging: ClassVar[str] = "rows without duplicates never change"
 
     source: object
     schema: tuple[Field, ...]
@@ -261,21 +274,8 @@ class Deduplication:
     state_ttl: StateTtl | None = None  # a key is remembered so long after its row
 
     @property
-    def window(self) -> None:
-        return None
-
-    @property
     def fields(self) -> tuple[Field, ...]:
         return self.schema
-
-    @property
-    def event_time(self) -> Watermark | None:
-        return self.watermark
-
-    def refusal(self, mode: OutputMode) -> str | None:
-        if mode is OutputMode.APPEND:
-            return None
-        return "rows without duplicates never change: use .outputMode('append'), which is the default"
 
 
 @dataclass(frozen=True)
@@ -337,8 +337,10 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Process:
+class Process(UnchangingRows):
     """A user's function of the rows and the state of keys, called with whole batches of them."""
+
+    unchanging: ClassVar[str] = "what process gives never changes"
 
     source: object
     schema: tuple[Field, ...]
@@ -354,10 +356,6 @@ class Process:
     state_ttl: StateTtl | None
 
     @property
-    def window(self) -> None:
-        return None
-
-    @property
     def fields(self) -> tuple[Field, ...]:
         return self.outputs
 
@@ -365,8 +363,3 @@ class Process:
     def event_time(self) -> Watermark | None:
         found = [field for field in self.outputs if field.name == self.time_name]
         return Watermark(found[0], Micros(0)) if found else None
-
-    def refusal(self, mode: OutputMode) -> str | None:
-        if mode is OutputMode.APPEND:
-            return None
-        return "what process gives never changes: use .outputMode('append'), which is the default"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tailrace.api.columns import check_key, resolve
-from tailrace.api.relations import OutputMode, Watermark
+from tailrace.api.relations import UnchangingRows, Watermark
 from tailrace.errors import AnalysisError
 from tailrace.types import BIGINT, Field
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:  # state servers start without it
 
 
 @dataclass(frozen=True)
-class RowNumbering:
+class RowNumbering(UnchangingRows):
     """A stream with the number of each row among the rows of its key. ``limit``: later rows are left out."""
+
+    unchanging: ClassVar[str] = "rows that are numbered never change"
 
     source: object
     schema: tuple[Field, ...]
@@ -26,21 +28,8 @@ class RowNumbering:
     limit: int | None
 
     @property
-    def window(self) -> None:
-        return None
-
-    @property
     def fields(self) -> tuple[Field, ...]:
         return (*self.schema, Field(self.name, BIGINT))
-
-    @property
-    def event_time(self) -> Watermark | None:
-        return self.watermark
-
-    def refusal(self, mode: OutputMode) -> str | None:
-        if mode is OutputMode.APPEND:
-            return None
-        return "rows that are numbered never change: use .outputMode('append'), which is the default"
 
 
 def row_number(stream: Stream, *cols: str, name: str = "row_number", limit: int | None = None) -> Stream:
