@@ -22,7 +22,7 @@ from tailrace.api.stream import Stream
 from tailrace.api.windows import count_window, session_window, window
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.base import Hinted, Operator
-from tailrace.operators.ingest.hint_extractor import HintExtractor, told
+from tailrace.operators.ingest.hint_extractor import HintExtractor, hinted_keys
 from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.spec import OperatorSpec
 from tailrace.plan.hints import hint_specs
@@ -116,7 +116,7 @@ def test_hinted_records_is_there(kind: str, tmp_path: Path) -> None:
     extractor = HintExtractor(hints, NEVER_HOT)
     ranges = [(0, spec.shards)]
     found = 0.0
-    with _operator(spec, tmp_path / "told") as operator, _operator(spec, tmp_path / "plain") as plain:
+    with _operator(spec, tmp_path / "hinted") as operator, _operator(spec, tmp_path / "plain") as plain:
         assert isinstance(operator, Hinted)
         for epoch in range(EPOCHS):
             rows = _rows(seed, epoch)
@@ -125,7 +125,7 @@ def test_hinted_records_is_there(kind: str, tmp_path: Path) -> None:
                 assert operator.wants_hints()
                 (sent,) = extractor.hints(dict(zip(rows.schema.names, rows.columns, strict=True)), epoch, ranges)
                 assert sent is not None
-                operator.hint_keys(told(sent.batch, sent.time, spec.keys), epoch)
+                operator.hint_keys(hinted_keys(sent.batch, sent.time, spec.keys), epoch)
                 _drain(operator)
             assert _apply(operator, spec, rows, epoch) == _apply(plain, spec, rows, epoch)
             after = operator.metrics()
@@ -145,7 +145,7 @@ def test_staged_rows_give_hints_too(kind: str, tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     spec = _plan(kind).stages[0].operator
-    with _operator(spec, tmp_path / "told") as operator:
+    with _operator(spec, tmp_path / "hinted") as operator:
         assert isinstance(operator, Hinted)
         for epoch in range(EPOCHS):
             rows = _rows(seed, epoch)
