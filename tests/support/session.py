@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import sys
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from support.class_archive import QUICK_JVM
+
+FILE_MANAGERS = "org.apache.spark.sql.execution.streaming." + (
+    "" if pyspark.__version__.startswith("4.0.") else "checkpointing."
+)
+"""The package of Spark's checkpoint file managers, which PySpark 4.1 has moved."""
 
 CONFS = {
     "spark.ui.enabled": "false",
@@ -16,9 +22,7 @@ CONFS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    "spark.sql.streaming.checkpointFileManagerClass": f"{FILE_MANAGERS}FileSystemBasedCheckpointFileManager",
     # Spark would add an empty batch after the last to move its own watermark; then epochs would not be the script's.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # A lost shuffle makes a local Spark forget its own block manager for good; larger results would go through it.

@@ -12,17 +12,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from shutil import which
 
+import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tailrace.errors import TailraceError
 from tailrace.lab.bench.measure import cores
 
+# PySpark 4.1 has moved the class to a package of its own.
+_FILE_MANAGERS = "org.apache.spark.sql.execution.streaming." + (
+    "" if pyspark.__version__.startswith("4.0.") else "checkpointing."
+)
+
 RECOMMENDED = {
     # Plain files and renames instead of Hadoop's FileContext: the clearest gain per micro-batch of all confs.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_FILE_MANAGERS}FileSystemBasedCheckpointFileManager",
     "spark.python.worker.reuse": "true",
     # Over TCP, a Python task's first rows wait 40 ms for an acknowledgement that the kernel delays.
     "spark.python.unix.domain.socket.enabled": "true",
