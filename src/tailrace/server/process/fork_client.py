@@ -29,6 +29,7 @@ from typing import BinaryIO
 from tailrace.env import clock, processes
 from tailrace.env.files import scratch
 from tailrace.env.forking import Handover, context
+from tailrace.server.transport.folder import ProcessFolder
 from tailrace.server.transport.server_config import ProcessConfig
 
 SWITCH = "TAILRACE_FORKSERVER"
@@ -57,24 +58,10 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True)
-class ForkFolder:
-    path: str
-
-    @property
-    def launch_lock(self) -> str:
-        return os.path.join(self.path, "launch")
-
-    @property
-    def alive_lock(self) -> str:
-        return os.path.join(self.path, "alive")
-
+class ForkFolder(ProcessFolder):
     @property
     def socket(self) -> str:
         return os.path.join(self.path, "socket")
-
-    @property
-    def log(self) -> str:
-        return os.path.join(self.path, "log")
 
 
 class ForkedServer:

@@ -14,9 +14,28 @@ NAME_CHARS_MAX = 60
 
 
 @dataclass(frozen=True)
-class ServerFolder:
+class ProcessFolder:
+    """What every process has in its folder that others start and look for."""
+
     path: str
 
+    @property
+    def launch_lock(self) -> str:
+        """Held by whoever is starting the process."""
+        return os.path.join(self.path, "launch")
+
+    @property
+    def alive_lock(self) -> str:
+        """Held by the process for its whole life."""
+        return os.path.join(self.path, "alive")
+
+    @property
+    def log(self) -> str:
+        return os.path.join(self.path, "log")
+
+
+@dataclass(frozen=True)
+class ServerFolder(ProcessFolder):
     @classmethod
     def of(cls, base: str, run: str, executor_pid: int, executor_started: str) -> ServerFolder:
         return cls(os.path.join(base, f"{run}-{executor_pid}-{executor_started}"))
@@ -26,16 +45,6 @@ class ServerFolder:
         """The executor's pid and start time; None where this is no server's folder."""
         parts = os.path.basename(self.path).split("-")
         return (int(parts[1]), parts[2]) if len(parts) == 3 and parts[1].isdigit() else None
-
-    @property
-    def launch_lock(self) -> str:
-        """Held by whoever is starting the server."""
-        return os.path.join(self.path, "launch")
-
-    @property
-    def alive_lock(self) -> str:
-        """Held by the server for its whole life."""
-        return os.path.join(self.path, "alive")
 
     @property
     def address(self) -> str:
@@ -49,7 +58,3 @@ class ServerFolder:
     def local_rpc(self, server: str) -> str:
         """The socket without gRPC, beside the other one."""
         return os.path.join(self.path, f"d{server}")
-
-    @property
-    def log(self) -> str:
-        return os.path.join(self.path, "log")
