@@ -150,7 +150,7 @@ class KilledQuery:
         assert self.stands() == (epoch, epoch + planned, epoch - 1)
         assert not (self.root / "out" / f"{epoch + 1:06d}.parquet").exists(), "the gate was open"
         moved = f"offsets/{epoch + 1} and then commits/{epoch}" if planned else f"commits/{epoch}"
-        assert f"rewind Spark by moving {moved} aside" in self.verdict()
+        assert f"rewind Spark by moving {moved} to a backup" in self.verdict()
 
     def ahead_of_spark(self, epoch: int, **more: Any) -> None:
         """Kill it in the sink of ``epoch``, which is durable by then."""

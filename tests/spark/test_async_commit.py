@@ -289,7 +289,7 @@ def test_the_epoch_config_is_kept_until_it_is_durable(spark: SparkSession, tmp_p
     query = Scripted(spark, tmp_path, ROLLING)
     query.feed(batches(2))
     query.run(commit="async", combine="on")
-    assert list((query.state / "epoch_config").iterdir()) == []
+    assert list((query.state / "epoch-config").iterdir()) == []
     forget_newest(query)
     query.feed(batches(3)[2:])
     output = query.run(commit="async", combine="off")

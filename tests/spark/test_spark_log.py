@@ -20,7 +20,9 @@ from tailrace.spark.commit.spark_log import SparkLogFiles
 def test_a_file_system_that_tailrace_has_no_store_for(spark: SparkSession) -> None:
     logs = SparkLogFiles(spark, "hdfs://nowhere/check")
     assert logs.fixed == ("Spark's checkpoint hdfs://nowhere/check is on hdfs:, where Tailrace cannot rewind it",)
-    with pytest.raises(CheckpointError, match=r"one epoch ahead .* commits/3 must be moved .* aside by hand"):
+    with pytest.raises(
+        CheckpointError, match=r"one epoch ahead .* commits/3 must be moved .* Move commits/3 away by hand"
+    ):
         logs.move_to_backup("commits", 3)
 
 

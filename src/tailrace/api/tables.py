@@ -37,7 +37,7 @@ class LookupTable:
     connect: Callable[[], object] | None = field(default=None, repr=False)
     columns: tuple[str, ...] | None = None  # those that are wanted; None: all
     text_keys: bool = False  # it is asked by the text of its keys, so that types without one text cannot be keys
-    one_value: bool = False  # a row has one column beside its keys
+    one_value: str | None = None  # where a row has one column beside its keys: what to do to have more
 
 
 def redis(
@@ -85,7 +85,7 @@ def redis(
             "timeout_s": parse_duration(timeout, f"{where}: timeout") / 1e6,
         },
         text_keys=True,
-        one_value=layout == "string",
+        one_value="use layout='hash'" if layout == "string" else None,
     )
 
 

@@ -83,8 +83,10 @@ def _values(table: LookupTable, columns: tuple[Field, ...], keys: tuple[Field, .
         values = tuple(field for field in wanted if field in values)
     if not values:
         raise AnalysisError(f"join: {table.shown} has no column beside its key, so there is nothing to look up")
-    if table.one_value and len(values) > 1:
-        raise AnalysisError(f"{table.shown}: a value is the text of one column, and the schema has {len(values)}")
+    if table.one_value is not None and len(values) > 1:
+        raise AnalysisError(
+            f"{table.shown}: a value is the text of one column, and the schema has {len(values)}: {table.one_value}"
+        )
     return values
 
 

@@ -26,7 +26,7 @@ _GRPC_ABOVE = 10_000
 class S3Server(GuardedServer):
     """``with S3Server() as s3:`` then ``open_store(s3.uri("x"), s3.options())``."""
 
-    program = "seaweedfs"
+    program = "s3"  # short: a socket's path, which has this in it, may have 107 characters
 
     def __init__(self, bucket: str = "state") -> None:
         super().__init__()

@@ -130,11 +130,14 @@ def _share(wanted: Accumulator, accumulators: list[Accumulator]) -> int:
 
 def _check_width(stream: Aggregation, accumulators: list[Accumulator], rows: tuple[Field, ...]) -> None:
     width = len(stream.keys) + isinstance(stream.window, CustomWindow)
-    width += max(len(rows), sum(one.valid_bits for one in accumulators))
+    # Where rows are kept there are no records, but for windows by count, whose store is chosen later.
+    records = not rows or isinstance(stream.window, CountWindow)
+    width += max(len(rows), sum(one.valid_bits for one in accumulators) if records else 0)
     if width > VALUES_MAX:
         raise AnalysisError(
             f"the query keeps {width} values in each state record ({len(stream.keys)} group columns, "
             f"{len(accumulators)} aggregated values; first, last, sets, sketches and sums of wide decimals count "
-            f"twice), and at most {VALUES_MAX} are possible: split the aggregates over two queries, or group by one "
-            "column that stands for several"
+            f"twice), and at most {VALUES_MAX} are possible: split the aggregates over two queries, group by one "
+            "column that stands for several, or keep rows in place of aggregated values, with .store('AAR') of "
+            "windows that end for all keys together and .store('AUR') of others"
         )
