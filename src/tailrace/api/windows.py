@@ -146,7 +146,8 @@ def count_window(size: int, slide: int | None = None, eventTime: str | None = No
     a replay fills the same windows. No row is late.
 
     ``eventTime``: name of an output column with the largest event time of a window's rows, for windows over windows.
-    With it, rows before the watermark are late: what comes out must not be older than what follows has been told.
+    With it, rows before the watermark are late: output must not be older than the watermark that the next operator
+    already has.
 
     >>> count_window(100).alias("hundred").name
     'hundred'

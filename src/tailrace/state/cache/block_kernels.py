@@ -1,4 +1,4 @@
-"""Kernels of blocks of rows, which are told by their addresses in memory: there is any number of them.
+"""Kernels of blocks of rows, which are given by their addresses in memory, since their number varies.
 
 Threads: kernels only write to the arrays named ``out`` and ``words``; whoever calls holds the blocks meanwhile.
 """
@@ -18,7 +18,7 @@ _PREFIX_BYTES = 4
 
 @inlined
 def _length(start):
-    """Of the string at an address, with what tells it."""
+    """Bytes of the string at an address, its length prefix included."""
     return _PREFIX_BYTES + np.int64(uint32_at(start))
 
 

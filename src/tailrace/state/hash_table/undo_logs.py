@@ -117,7 +117,7 @@ class UndoLogs:
         return log
 
     def take_newest(self) -> UndoLog:
-        """To be undone. The counters still tell its ends: ``reopen`` follows."""
+        """To be undone. The counters still hold its ends until ``reopen``, which must follow."""
         self.newest()
         return self._logs.pop()
 

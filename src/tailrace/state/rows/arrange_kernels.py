@@ -1,9 +1,9 @@
 """Kernels of sorted runs: order, copy, compare and search rows. Free functions over arrays.
 
 Invariants
-- Rows are ordered by an unsigned 64-bit *order key* first; it decides nothing by itself. Rows of one order key are told
-  apart by ``compare_keys``, a total order over hash, key words and byte strings (and the pane, where asked), so that
-  equal keys end up adjacent and rows of one key keep the order in which they came.
+- Rows are ordered by an unsigned 64-bit *order key* first; it decides nothing by itself. Rows of one order key are
+  distinguished by ``compare_keys``, a total order over hash, key words and byte strings (and the pane, where asked),
+  so that equal keys end up adjacent and rows of one key keep the order in which they came.
 - A *slice* is a range of rows of one source. Copying goes slice by slice, so that rows which already lie together are
   copied together.
 

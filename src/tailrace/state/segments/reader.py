@@ -261,7 +261,7 @@ class SegmentReader:
 
     def metrics(self) -> Metrics:
         prefetcher = self._prefetcher
-        told: Metrics = {
+        metrics: Metrics = {
             "spilledHits": self.hits,
             "spilledMisses": self.misses,
             "spilledLate": self.late,
@@ -269,7 +269,7 @@ class SegmentReader:
             "cacheBytes": self._cache.nbytes,
         }
         if prefetcher is not None:
-            told |= {
+            metrics |= {
                 "hintsReceived": prefetcher.received,
                 "hintsDropped": prefetcher.dropped,
                 "hintsFetched": prefetcher.fetched,
@@ -277,7 +277,7 @@ class SegmentReader:
                 "hintsPending": self._cache.pending,
                 "spilledFetchMsP99": prefetcher.fetch_ms(0.99),
             }
-        return told
+        return metrics
 
     def drain(self) -> None:
         """Wait until hinted records are fetched; for tests and benches."""

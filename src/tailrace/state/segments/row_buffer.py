@@ -12,7 +12,7 @@ from tailrace.state.rows import arrange_kernels as rk
 from tailrace.state.rows.rows import Rows
 
 _HEAP_BYTES = 32 << 20
-"""Room for strings is made for so much at first, at most: one long string tells little of others."""
+"""The first reservation for strings is at most this: one long string says little about the others."""
 
 
 class RowBuffer:
