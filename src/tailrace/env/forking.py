@@ -18,7 +18,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -60,8 +60,11 @@ class Handover:
         return cls(**json.loads(text))
 
 
-def context() -> str | None:
-    """A digest of all that a process has from its birth on. None where processes cannot be forked as needed here."""
+def context(without: Collection[str] = ()) -> str | None:
+    """A digest of all that a process has from its birth on. None where processes cannot be forked as needed here.
+
+    ``without``: variables that are not handed over.
+    """
     try:
         found = {
             "interpreter": [sys.executable, sys.version, str(sys.flags)],
@@ -75,7 +78,7 @@ def context() -> str | None:
             "variables": sorted(
                 (name, value)
                 for name, value in os.environ.items()
-                if name.startswith(_READ_ONCE) and name != "PYTHONPATH"
+                if name.startswith(_READ_ONCE) and name not in ("PYTHONPATH", *without)
             ),
         }
     except (OSError, AttributeError):

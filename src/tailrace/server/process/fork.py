@@ -6,9 +6,12 @@ This process has done both, and forks in some milliseconds. It is started by the
 
 Invariants
 - It never starts a Flight server, nor uses a Flight client, nor runs a Python thread: a child of such a process hangs.
-- It holds nothing of a query: a configuration is read by the child, and the child alone.
+  The threads that numpy and Arrow start when they are imported (OpenBLAS, jemalloc) see to forks themselves.
+- It knows nothing of a query but whose executor it is for: a configuration is read by the child, and the child alone.
 - A child closes what belongs to the forkserver, answers the caller on the caller's own socket, and does nothing before
   the caller lets it go on. It then is a server as any other (``main``).
+- A child never comes back from ``_end_after``, whatever is raised in it: above it are the forkserver's loop and the
+  removal of the forkserver's folder.
 
 It ends, and removes its folder, when no executor lives any more that it has forked a server for, when it was not used
 for ten minutes, when its socket is gone, or on SIGTERM or SIGHUP. Servers that it has forked live on.
@@ -20,7 +23,6 @@ from __future__ import annotations
 
 import gc
 import json
-import logging
 import os
 import select
 import signal
@@ -28,7 +30,9 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
+from typing import NoReturn
 
 from tailrace.env import clock, processes
 from tailrace.env import memory as kept_memory
@@ -50,8 +54,6 @@ _QUIET_S = 1.0
 _REQUEST_S = 5.0
 _GO_S = 60.0
 _REQUEST_BYTES_MAX = 1 << 30
-
-_log = logging.getLogger("tailrace.server")
 
 
 class Forkserver:
@@ -118,23 +120,25 @@ class Forkserver:
     def _warm_up(self) -> None:
         if self._warming is not None:
             return
-        pid = os.fork()
-        if pid:
-            self._warming = pid
-            return
-        code = 1
         try:
-            processes.end_with_parent()
-            self._close_own()
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_DFL)
-            assembly.warm_up()
-            code = 0
-        except BaseException:
+            pid = os.fork()
+        except OSError:  # too many processes, or too little memory: servers load their kernels themselves
             traceback.print_exc()
-        finally:
-            os._exit(code)
+            self._warm = True
+            return
+        if pid == 0:
+            _end_after(self._compile)
+        self._warming = pid
+
+    def _compile(self) -> int:
+        """In a child."""
+        processes.end_with_parent()
+        self._close_own()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        assembly.warm_up()
+        return 0
 
     def _serve(self) -> None:
         try:
@@ -150,20 +154,41 @@ class Forkserver:
                     raise PermissionError("a call of another user")
                 request = _receive(line, descriptors)
                 log, control = descriptors
-                given = json.loads(request)
-                config, handover = ProcessConfig.from_json(given[0]), Handover.from_json(given[1])
+                pid, started, config, handover = json.loads(request)
                 if threading.active_count() != 1:
                     raise RuntimeError(f"threads were started: {threading.enumerate()}")
-                self._owners[config.executor_pid, config.executor_started] = None
+                self._owners[pid, started] = None
                 if os.fork() == 0:
-                    line.close()
-                    self._close_own()
-                    _run_child(config, handover, log, control)
+                    _end_after(lambda: self._run_server(line, config, handover, log, control))
             except Exception:
                 traceback.print_exc()  # the caller finds its socket closed, and starts a server by itself
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
+
+    def _run_server(self, line: socket.socket, config: str, handover: str, log: int, control: int) -> int:
+        """In a child: a server's whole life. The caller hears of its end, if it has let it go on."""
+        line.close()
+        self._close_own()
+        given = Handover.from_json(handover)
+        take_on(given, log, [sys.executable, *SERVER_WORDS])
+        kept_memory.apply_variables(given.environment)
+        sys.argv = [server.__file__]
+        myself = processes.facts(process_id())
+        assert myself is not None
+        with socket.socket(fileno=control) as caller:
+            caller.settimeout(_GO_S)
+            caller.sendall(json.dumps([myself.pid, myself.started]).encode())
+            if caller.recv(len(GO)) != GO:
+                return 1  # nobody waits for this server
+            caller.settimeout(None)
+            code = 1
+            try:
+                code = server.run(ProcessConfig.from_json(config))
+                return code
+            finally:
+                with suppress(OSError):  # who has asked may have ended since
+                    caller.sendall(str(code).encode())
 
     def _close_own(self) -> None:
         """In a child: what belongs to the forkserver. Its lock stays taken, by the forkserver."""
@@ -195,32 +220,23 @@ def _receive(line: socket.socket, descriptors: list[int]) -> bytes:
     return bytes(data)
 
 
-def _run_child(config: ProcessConfig, handover: Handover, log: int, control: int) -> None:
-    """In the child. Does not return."""
+def _end_after(work: Callable[[], int]) -> NoReturn:
+    """In a child that was just forked: do this, and end with its code."""
     code = 1
-    line = socket.socket(fileno=control)
     try:
-        take_on(handover, log, [sys.executable, *SERVER_WORDS])
-        kept_memory.apply_variables(handover.environment)
-        sys.argv = [server.__file__]
-        myself = processes.facts(process_id())
-        assert myself is not None
-        line.settimeout(_GO_S)
-        line.sendall(json.dumps([myself.pid, myself.started]).encode())
-        if line.recv(len(GO)) == GO:  # else nobody waits for this server
-            line.settimeout(None)
-            code = server.run(config)
+        code = work()
     except BaseException:
-        traceback.print_exc()
+        with suppress(Exception):  # a full disk takes no log either
+            traceback.print_exc()
+            sys.stderr.flush()
     finally:
-        sys.stderr.flush()
-        with suppress(OSError):  # who has asked may have ended since
-            line.sendall(str(code).encode())
         os._exit(code)  # neither gRPC's threads nor a kernel that still runs may keep a process that has to end
 
 
 def main() -> int:
     place = ForkFolder(sys.stdin.readline().rstrip("\n"))
+    if not place.path:
+        return 1  # who has started it was killed before it could say where
     scratch.leave_stdin()
     hide_pandas()
     alive = scratch.ProcessLock.take(place.alive_lock, timeout_s=5.0)

@@ -5,6 +5,7 @@ Invariants
   the server plainly.
 - A forked process does nothing before the caller has its answer and lets it go on: the two have a socket of their
   own. So when the forkserver dies in between, or the caller gives up, no second server appears later.
+- A forkserver that was killed leaves its folder; whoever starts the next one removes it.
 - One forkserver for each context (``env.forking.context``): whoever starts one holds the folder's launch lock until it
   listens, and the forkserver holds its alive lock for life.
 
@@ -34,6 +35,9 @@ from tailrace.server.transport.server_config import ProcessConfig
 
 SWITCH = "TAILRACE_FORKSERVER"
 """Set to ``off`` to start every server plainly."""
+
+SPARK_SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET")
+"""Variables of Spark's workers that no server gets. They differ between executors, which may share a forkserver."""
 
 SERVER_WORDS = ("-P", "-m", "tailrace.server.process.main")
 _FORKSERVER_WORDS = ("-P", "-m", "tailrace.server.process.fork")
@@ -97,25 +101,31 @@ def fork_server(
     """A process that runs the server of this configuration, or None: then nothing was started."""
     if os.environ.get(SWITCH) == "off":
         return None
-    key = context()
+    key = context(without=SPARK_SECRETS)
     if key is None:
         return None
-    request = json.dumps([config.to_json(), Handover.of_this_process(environment, folder).to_json()]).encode()
+    request = request_of(config, Handover.of_this_process(environment, folder))
     try:
         place = ForkFolder(os.path.join(scratch.private_base(_NAME_CHARS_MAX), _PREFIX + key))
         for _ in range(_CALLS):
             forked = _ask(place, request, log, environment)
             if forked is not None:
                 return forked
-        why = "it has gone twice while it was asked"
+        why = f"the forkserver, or what it has forked, has ended twice before it has answered (log: {place.log})"
     except OSError as error:  # TimeoutError too
         why = str(error)
     _log.warning("no state server could be forked, one is started plainly: %s", why)
     return None
 
 
+def request_of(config: ProcessConfig, handover: Handover) -> bytes:
+    """Whose server it will be stands beside the configuration, which the forkserver itself does not read."""
+    owner = (config.executor_pid, config.executor_started)
+    return json.dumps([*owner, config.to_json(), handover.to_json()]).encode()
+
+
 def _ask(place: ForkFolder, request: bytes, log: BinaryIO, environment: Mapping[str, str]) -> ForkedServer | None:
-    """None where the forkserver was gone before its child has answered."""
+    """None where the forkserver, or its child, was gone before the child has answered."""
     mine, its = socket.socketpair()
     try:
         with its, _connected(place, environment) as line:
@@ -160,11 +170,12 @@ def _connected(place: ForkFolder, environment: Mapping[str, str]) -> socket.sock
 
 
 def _launched(place: ForkFolder, environment: Mapping[str, str], deadline: float) -> socket.socket | None:
-    """Start a forkserver and wait until it listens. None where it has ended at once: for lack of use, or of the folder.
+    """Start a forkserver and wait until it listens. None where it does not in time.
 
     It gets a process group of its own, since Spark ends that of its Python workers, but no session of its own: whoever
     ends a session, or counts what it uses, must find servers there.
     """
+    _sweep(os.path.dirname(place.path))
     with scratch.open_log(place.log) as log:
         process = subprocess.Popen(
             [sys.executable, *_FORKSERVER_WORDS],
@@ -192,6 +203,13 @@ def _launched(place: ForkFolder, environment: Mapping[str, str], deadline: float
             raise ChildProcessError(f"the forkserver has ended with code {process.returncode}: {tail}")
         clock.sleep(_POLL_S)
     return None
+
+
+def _sweep(base: str) -> None:
+    """Remove the folders of forkservers that were killed: nobody of their context may ever come back to them."""
+    for name in scratch.folders(base):
+        if name.startswith(_PREFIX):
+            ForkFolder(os.path.join(base, name)).remove_if_dead()
 
 
 def _connect(place: ForkFolder) -> socket.socket | None:

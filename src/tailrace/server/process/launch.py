@@ -32,7 +32,7 @@ from tailrace.env.files.disk import host_name, process_id
 from tailrace.env.randomness import short_id
 from tailrace.env.stores.location import locate, open_store
 from tailrace.errors import CheckpointError, StateServerError
-from tailrace.server.process.fork_client import SERVER_WORDS, fork_server
+from tailrace.server.process.fork_client import SERVER_WORDS, SPARK_SECRETS, fork_server
 from tailrace.server.transport.folder import NAME_CHARS_MAX, ServerFolder
 from tailrace.server.transport.server_config import ProcessConfig, ServerAddress, ServerConfig
 
@@ -52,7 +52,6 @@ _BESIDE_STATE_BYTES = 1536 << 20
 """Address space of a server without state, as measured with two cores: libraries, and the stacks and arenas of its
 threads. Most of it is never touched, but a limit counts it: with less, a server does not even start."""
 
-_SPARK_SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET")
 _started: list[Process] = []
 """Children of this worker, kept so that they are reaped when they end before it does."""
 
@@ -111,7 +110,7 @@ def find_executor() -> processes.ProcessFacts:
 def sweep(base: str) -> list[str]:
     """Remove the folders of dead servers. Returns what was removed."""
     folders = (ServerFolder(os.path.join(base, name)) for name in scratch.folders(base))
-    return [folder.path for folder in folders if folder.owner is not None and _remove(folder)]
+    return [folder.path for folder in folders if folder.owner is not None and folder.remove_if_dead()]
 
 
 def end_unresponsive(address: ServerAddress) -> None:
@@ -121,27 +120,7 @@ def end_unresponsive(address: ServerAddress) -> None:
         return  # no folder of ours
     if _living(folder) == address:
         processes.kill(address.pid, address.started)
-    _remove(folder, _DYING_S)
-
-
-def _remove(folder: ServerFolder, timeout_s: float = 0.0) -> bool:
-    """Whether the folder's server is dead, and the folder therefore removed.
-
-    Its locks show that, in other containers too.
-    """
-    try:
-        launch = scratch.ProcessLock.take(folder.launch_lock, timeout_s)
-        if launch is None:
-            return False
-        with launch:
-            alive = scratch.ProcessLock.take(folder.alive_lock, timeout_s)
-            if alive is None:
-                return False
-            with alive:
-                scratch.remove_tree(folder.path)
-    except FileNotFoundError:
-        return False  # it was removed at this moment, or is a folder of another machine
-    return True
+    folder.remove_if_dead(_DYING_S)
 
 
 def _living(folder: ServerFolder) -> ServerAddress | None:
@@ -285,7 +264,7 @@ def _host(executor: processes.ProcessFacts) -> str:
 
 def _environment(memory_bytes: int) -> dict[str, str]:
     """The worker's environment, without Spark's secrets and with every place this worker imports from."""
-    environment = {name: value for name, value in os.environ.items() if name not in _SPARK_SECRETS}
+    environment = {name: value for name, value in os.environ.items() if name not in SPARK_SECRETS}
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in sys.path)
     environment["ACERO_ALIGNMENT_HANDLING"] = "reallocate"
     return {**kept_memory.server_variables(memory_bytes), **environment}

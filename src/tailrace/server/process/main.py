@@ -213,5 +213,6 @@ if __name__ == "__main__":
         code = main()
     except BaseException:
         traceback.print_exc()
-    sys.stderr.flush()
-    os._exit(code)  # neither gRPC's threads nor a kernel that still runs may keep a process that has to end
+        sys.stderr.flush()
+    finally:  # also where a full disk takes no log
+        os._exit(code)  # neither gRPC's threads nor a kernel that still runs may keep a process that has to end

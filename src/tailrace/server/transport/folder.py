@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from tailrace.env.files import scratch
+
 NAME_CHARS_MAX = 60
 """Bound of ``/<run>-<pid>-<start>/<socket>``, for choosing a base short enough for a socket's path."""
 
@@ -32,6 +34,25 @@ class ProcessFolder:
     @property
     def log(self) -> str:
         return os.path.join(self.path, "log")
+
+    def remove_if_dead(self, timeout_s: float = 0.0) -> bool:
+        """Whether the folder's process is dead, and the folder therefore removed.
+
+        Its locks show that, in other containers too.
+        """
+        try:
+            launch = scratch.ProcessLock.take(self.launch_lock, timeout_s)
+            if launch is None:
+                return False
+            with launch:
+                alive = scratch.ProcessLock.take(self.alive_lock, timeout_s)
+                if alive is None:
+                    return False
+                with alive:
+                    scratch.remove_tree(self.path)
+        except FileNotFoundError:
+            return False  # it was removed at this moment, or is a folder of another machine
+        return True
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 import pytest
 
+from support.processes import MARK, session_servers
 from support.servers.state_servers import (
     SHARDS,
     StandIn,
@@ -35,7 +37,7 @@ from tailrace.env.forking import Handover, context
 from tailrace.env.randomness import short_id
 from tailrace.server.process import fork_client
 from tailrace.server.process.fork import LINGER_S
-from tailrace.server.process.fork_client import LENGTH, SWITCH, ForkFolder
+from tailrace.server.process.fork_client import LENGTH, SPARK_SECRETS, SWITCH, ForkFolder, request_of
 from tailrace.server.transport.client import StateClient
 from tailrace.server.transport.folder import ServerFolder
 from tailrace.server.transport.server_config import ProcessConfig, ServerAddress
@@ -191,6 +193,17 @@ def _servers_in(temporary: Path) -> list[int]:
     ]
 
 
+def ask(place: ForkFolder, config: ProcessConfig, handover: Handover, log: BinaryIO) -> socket.socket:
+    """Have the forkserver fork, and leave what it has forked alone."""
+    request = request_of(config, handover)
+    mine, its = socket.socketpair()
+    with its, socket.socket(socket.AF_UNIX) as line:
+        line.connect(place.socket)
+        socket.send_fds(line, [LENGTH.pack(len(request))], [log.fileno(), its.fileno()])
+        line.sendall(request)
+    return mine
+
+
 @pytest.mark.parametrize("hears", [True, False], ids=["after its answer", "before its answer"])
 def test_a_forked_process_that_nobody_lets_go_on_ends(
     tmp_path: Path, executor: StandIn, short_path: Path, place: ForkFolder, hears: bool
@@ -201,18 +214,12 @@ def test_a_forked_process_that_nobody_lets_go_on_ends(
     os.mkdir(folder.path)
     owner = (executor.facts.pid, executor.facts.started)
     asked = ProcessConfig("s", folder.path, "localhost", *owner, config(tmp_path / "store"))
-    handover = Handover.of_this_process(dict(os.environ), folder.path)
-    request = json.dumps([asked.to_json(), handover.to_json()]).encode()
-    mine, its = socket.socketpair()
-    with scratch.open_log(folder.log) as log, socket.socket(socket.AF_UNIX) as line:
-        line.connect(place.socket)
-        socket.send_fds(line, [LENGTH.pack(len(request))], [log.fileno(), its.fileno()])
-        line.sendall(request)
-        its.close()
-        if hears:
-            pid, _ = json.loads(mine.recv(256))
-            assert running(pid)
-        mine.close()
+    with scratch.open_log(folder.log) as log:
+        mine = ask(place, asked, Handover.of_this_process(dict(os.environ), folder.path), log)
+    if hears:
+        pid, _ = json.loads(mine.recv(256))
+        assert running(pid)
+    mine.close()
     assert eventually(lambda: not any(_works_in(each, folder.path) for each in psutil.process_iter()))
     assert sorted(os.listdir(folder.path)) == ["log"]
     assert running(start(config(tmp_path / "store"), executor, short_path).pid)
@@ -295,6 +302,95 @@ def test_without_a_forkserver_a_server_is_started_plainly(
     assert psutil.Process(address.pid).ppid() == os.getpid()
     assert "started plainly" in caplog.text and "no fork today" in caplog.text
     scratch.remove_tree(place.path)
+
+
+def test_a_forked_process_that_cannot_begin_is_replaced_by_a_plain_one(
+    tmp_path: Path,
+    executor: StandIn,
+    short_path: Path,
+    place: ForkFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    nowhere = Handover.of_this_process({}, str(tmp_path / "no-such-folder"))
+    monkeypatch.setattr(Handover, "of_this_process", lambda *_: nowhere)
+    with caplog.at_level(logging.WARNING, "tailrace.server"):
+        address = start(config(tmp_path / "store"), executor, short_path)
+    assert psutil.Process(address.pid).ppid() == os.getpid()
+    assert "started plainly" in caplog.text
+    assert "no-such-folder" in Path(address.log_path).read_text()
+
+
+def test_a_forked_process_that_fails_on_a_full_disk_leaves_the_forkserver_alone(
+    tmp_path: Path, executor: StandIn, short_path: Path, place: ForkFolder
+) -> None:
+    """It cannot even say what is wrong. Whatever it raises, it must not go on as if it were the forkserver."""
+    start(config(tmp_path / "store"), executor, short_path)
+    (forkserver,) = forkservers(place)
+    owner = (executor.facts.pid, executor.facts.started)
+    asked = ProcessConfig("s", str(tmp_path), "localhost", *owner, config(tmp_path / "store"))
+    with open("/dev/full", "wb", buffering=0) as full:
+        mine = ask(place, asked, Handover.of_this_process({}, str(tmp_path / "no-such-folder")), full)
+    mine.settimeout(30)
+    assert mine.recv(256) == b"", "it has ended without a word"
+    mine.close()
+    address = start(config(tmp_path / "store"), executor, short_path)
+    assert psutil.Process(address.pid).ppid() == forkserver and forkservers(place) == [forkserver]
+    assert os.path.exists(place.socket)
+
+
+def test_executors_of_other_secrets_share_a_forkserver_and_no_server_knows_them(
+    tmp_path: Path, executor: StandIn, short_path: Path, place: ForkFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark gives the Python workers of each executor a secret of their own."""
+    parents = set()
+    for secret in ("of-one-executor", "of-another"):
+        monkeypatch.setenv(SPARK_SECRETS[0], secret)
+        server = psutil.Process(start(config(tmp_path / "store"), executor, short_path).pid)
+        parents.add(server.ppid())
+        assert SPARK_SECRETS[0] not in server.environ()
+    assert [*parents] == forkservers(place)
+
+
+def test_what_a_killed_forkserver_leaves_is_removed_by_the_next_of_any_context(
+    tmp_path: Path, executor: StandIn, short_path: Path, place: ForkFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(config(tmp_path / "store"), executor, short_path)
+    (killed,) = forkservers(place)
+    os.kill(killed, signal.SIGKILL)
+    assert eventually(lambda: not forkservers(place)) and os.path.exists(place.socket)
+    monkeypatch.setenv(_ONCE, short_id())
+    other = ForkFolder(os.path.join(scratch.private_base(0), f"forkserver-{context()}"))
+    address = start(config(tmp_path / "store"), executor, short_path)
+    assert psutil.Process(address.pid).ppid() in forkservers(other)
+    assert not os.path.exists(place.path)
+    executor.end()
+    assert eventually(lambda: not os.path.exists(other.path), LINGER_S + 20)
+
+
+def test_a_forkserver_has_no_threads_that_a_fork_would_break(
+    tmp_path: Path, executor: StandIn, short_path: Path, place: ForkFolder
+) -> None:
+    """Those of OpenBLAS, which have no name of their own, and of jemalloc see to forks themselves."""
+    start(config(tmp_path / "store"), executor, short_path)
+    (pid,) = forkservers(place)
+    named = [each.read_text().strip() for each in Path(f"/proc/{pid}/task").glob("*/comm")]
+    plain = named[0]
+    assert set(named) <= {plain, "jemalloc_bg_thd"}
+    assert named.count(plain) <= (os.cpu_count() or 1)
+
+
+def test_the_hunt_for_leaks_finds_a_forked_server(
+    tmp_path: Path, executor: StandIn, short_path: Path, place: ForkFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests look for servers by their command line and by a variable: a leak that they cannot see is none to them."""
+    monkeypatch.setenv(MARK, short_id())
+    own = ForkFolder(os.path.join(scratch.private_base(0), f"forkserver-{context()}"))
+    address = start(config(tmp_path / "store"), executor, short_path)
+    assert psutil.Process(address.pid).ppid() in forkservers(own)
+    assert [process.pid for process in session_servers()] == [address.pid]
+    executor.end()
+    assert eventually(lambda: not session_servers() and not os.path.exists(own.path), LINGER_S + 20)
 
 
 _TWINS = """
