@@ -9,8 +9,8 @@ Invariants
 - Hints that come while all workers are busy gather in the buffer, and the next free worker fetches them together.
 - A record that is in the cache is not fetched again (``held``): a caller may look into the cache before a record
   arrives there, and give the hint after it has arrived.
-- A fetch that fails leaves nothing behind: whoever needs the id fetches it again and meets the error where it can be
-  reported.
+- A fetch that fails, its keys included, leaves nothing behind: whoever needs the id fetches it again and meets the
+  error where it can be reported.
 - The buffer is bounded; hints beyond its room are dropped, and counted.
 - No more is fetched than the cache has room for (``space``): the rest stays pending, for whoever needs it.
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -38,6 +38,8 @@ BATCH = 512
 Fetch = Callable[[np.ndarray, list[Any]], Any]
 """What is stored under these ids, in any form; beside them their keys, a part for each call of ``hint`` that gave some,
 in their order (none where none were given)."""
+_KeyPart = tuple[Callable[[np.ndarray], Any], np.ndarray]
+"""What gives keys, and of which positions."""
 Keep = Callable[[np.ndarray, Any, np.ndarray], None]
 """Put the result of ``Fetch`` into the cache: ids, the result, event times."""
 Space = Callable[[], int]
@@ -114,9 +116,9 @@ class Prefetcher:
             np.minimum.at(places, numbers[fresh] - before, np.flatnonzero(fresh))
             self._pieces[new] = (self._piece << 32) | places
             self._hinted_at[new] = clock.monotonic()
-            if keys is not None:
-                self._keys.append((self._piece, keys))
             if self._table.end > before:
+                if keys is not None:  # else nobody would ever ask for them
+                    self._keys.append((self._piece, keys))
                 self._start_workers()
                 self._call_worker()
             return self._table.end - before
@@ -222,8 +224,8 @@ class Prefetcher:
         while len(self._workers) < self._threads:
             number = len(self._workers)
             worker = threading.Thread(target=self._work, name=f"tailrace-{self._name}-{number}", daemon=True)
-            self._workers.append(worker)
             worker.start()
+            self._workers.append(worker)
 
     def _work(self) -> None:
         while True:
@@ -252,7 +254,8 @@ class Prefetcher:
                 self._compact()
                 self._changed.notify_all()
 
-    def _fetch_and_keep(self, ids: np.ndarray, keys: list[Any], since: int) -> None:
+    def _fetch_and_keep(self, ids: np.ndarray, parts: Sequence[_KeyPart], since: int) -> None:
+        keys = [keys_of(at) for keys_of, at in parts]
         try:
             found = self._fetch(ids, keys)
         except Exception:
@@ -310,14 +313,17 @@ class Prefetcher:
             self._table.drop(entries)
             self._changed.notify_all()
 
-    def _keys_of(self, picked: np.ndarray) -> list[Any]:
-        """The parts of the keys of entries, in their order: calls of ``hint`` have made entries one after the other."""
+    def _keys_of(self, picked: np.ndarray) -> list[_KeyPart]:
+        """The parts of the keys of entries, in their order: calls of ``hint`` have made entries one after the other.
+
+        They are not asked for here: that copies, and may fail.
+        """
         if not self._keys:
             return []
         calls, known = self._pieces[picked] >> 32, dict(self._keys)
         edges = [0, *(np.flatnonzero(calls[1:] != calls[:-1]) + 1).tolist(), len(picked)]
         spans = [picked[low:high] for low, high in pairwise(edges)]
-        return [known[int(self._pieces[own[0]] >> 32)](self._pieces[own] & 0xFFFFFFFF) for own in spans]
+        return [(known[int(self._pieces[own[0]] >> 32)], self._pieces[own] & 0xFFFFFFFF) for own in spans]
 
     def _make_room(self) -> None:
         more = self._table.room - len(self._times)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -162,6 +164,38 @@ def test_a_fetch_that_fails_leaves_nothing_and_wedges_nobody() -> None:
         made.drain()
         assert backend.kept == {1: (2, 0)}
         assert made.failed >= 1
+
+
+@pytest.mark.timeout(60)
+def test_keys_that_cannot_be_had_wedge_nobody() -> None:
+    def no_keys(places: np.ndarray) -> list[str]:
+        raise MemoryError
+
+    backend = Backend()
+    with prefetcher(backend, threads=1) as made:
+        made.hint(ids(1, 2), ids(0, 0), no_keys)
+        made.drain()
+        made.wait_for(ids(1, 2))
+        assert made.failed == 2 and not backend.kept
+        made.hint(ids(1), ids(0), lambda places: ["one"])
+        made.drain()
+        assert backend.kept == {1: (2, 0)}
+
+
+def test_keys_of_ids_that_are_known_already_are_not_held() -> None:
+    class Keys:
+        def __call__(self, places: np.ndarray) -> list[str]:
+            return ["key"] * len(places)
+
+    backend = Backend()
+    with prefetcher(backend, space=lambda: 0) as made:  # a full cache: everything stays pending
+        first = Keys()
+        made.hint(ids(1), ids(0), first)
+        again = weakref.ref(more := Keys())
+        made.hint(ids(1), ids(1), more)
+        del more
+        gc.collect()
+        assert again() is None, "hints of the same keys pile up while there is no room for what they name"
 
 
 def test_keys_travel_with_their_ids() -> None:
