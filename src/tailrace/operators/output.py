@@ -11,6 +11,8 @@ from tailrace.state.rows.columns import arrow_type
 from tailrace.state.rows.rows import Rows
 
 OUTPUT_ROWS_MAX = 1 << 16
+OUTPUT_BYTES_MAX = 1 << 30
+"""Of the strings and states of one batch, about."""
 
 
 def output_schema(spec: OperatorSpec) -> pa.Schema:
@@ -18,6 +20,12 @@ def output_schema(spec: OperatorSpec) -> pa.Schema:
 
 
 def output_pieces(rows: Rows) -> Iterator[Rows]:
-    """Rows cut before Arrow is made of them: the strings of one batch must stay below 2 GiB."""
-    for at in range(0, len(rows), OUTPUT_ROWS_MAX):
-        yield Rows(rows.words[at : at + OUTPUT_ROWS_MAX], rows.heap)
+    """Rows cut before Arrow is made of them: the strings of one batch must stay below 2 GiB, and so must its lists.
+
+    A key's set or sketch may have millions of bytes, so rows are counted by what they have on average.
+    """
+    step = OUTPUT_ROWS_MAX
+    if len(rows.heap) > OUTPUT_BYTES_MAX:
+        step = max(1, min(step, len(rows) * OUTPUT_BYTES_MAX // len(rows.heap)))
+    for at in range(0, len(rows), step):
+        yield Rows(rows.words[at : at + step], rows.heap)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pyarrow as pa
+import pytest
 
 from tailrace.ids import Micros
+from tailrace.operators import output as operator_output
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.exchange import in_fixed_order
-from tailrace.operators.output import output_schema
+from tailrace.operators.output import output_pieces, output_schema
 from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import Merge
+from tailrace.state.rows.rows import Rows
 from tailrace.types import DOUBLE, TIMESTAMP, DataType, Field
 
 SPEC = AggregateSpec(
@@ -81,6 +85,17 @@ def test_best_rows_of_windows_without_a_key_are_in_order_too() -> None:
         batch = pa.RecordBatch.from_pylist(rows, schema=output_schema(spec))
         seen.add(str([row for batch in in_fixed_order([batch], spec) for row in batch.to_pylist()]))
     assert len(seen) == 1
+
+
+def test_rows_with_much_in_them_come_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The offsets of an Arrow column have 32 bits: 65,536 rows with sets of 40 kB each are too many for a batch."""
+    monkeypatch.setattr(operator_output, "OUTPUT_BYTES_MAX", 1000)
+    words = np.arange(12, dtype=np.int64).reshape(12, 1)
+    pieces = list(output_pieces(Rows(words, np.zeros(4000, np.uint8))))
+    assert [len(piece) for piece in pieces] == [3, 3, 3, 3]
+    assert np.array_equal(np.concatenate([piece.words for piece in pieces]), words)
+    assert [len(piece) for piece in output_pieces(Rows(words, np.zeros(1000, np.uint8)))] == [12]
+    assert [len(piece) for piece in output_pieces(Rows(words[:1], np.zeros(4000, np.uint8)))] == [1]
 
 
 def test_nothing_is_nothing() -> None:

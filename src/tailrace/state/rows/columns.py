@@ -13,6 +13,9 @@ from tailrace.state.rows.buffers import view
 from tailrace.state.rows.string_kernels import pack_strings, string_offsets, unpack_strings
 from tailrace.types import DataType, Kind
 
+STRING_BYTES_MAX = (1 << 31) - 8192
+"""Of one byte string, a state included: what one call of the system reads, with the length before it."""
+
 _ARROW = {
     "tinyint": pa.int8(),
     "smallint": pa.int16(),
@@ -104,6 +107,11 @@ def string_heap(array: pa.Array, valid: np.ndarray | None, heap_start: int) -> t
         return np.zeros(count, np.int64), np.empty(0, np.uint8)
     dtype = np.int64 if large else np.int32
     offsets = view(offset_buffer, dtype, count + 1, array.offset).astype(np.int64)
+    if offsets[-1] - offsets[0] > STRING_BYTES_MAX and (longest := int(np.diff(offsets).max())) > STRING_BYTES_MAX:
+        raise OverflowError(
+            f"a record would hold a value of {longest:,} bytes, and at most {STRING_BYTES_MAX:,} fit: a set of so many "
+            "values is better counted by approx_count_distinct"
+        )
     source = view(data, np.uint8, 0 if data is None else data.size)
     out = np.empty(int(offsets[-1] - offsets[0]) + 4 * count, np.uint8)
     words = np.zeros(count, np.int64)
@@ -151,6 +159,8 @@ def _decode_strings(
     string_offsets(words, present, heap, offsets)
     data = np.empty(int(offsets[-1]), np.uint8)
     unpack_strings(words, present, heap, offsets, data)
+    if not large and offsets[-1] > STRING_BYTES_MAX:
+        raise OverflowError(f"strings of {offsets[-1]:,} bytes in one batch: at most {STRING_BYTES_MAX:,} fit")
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     edges = pa.py_buffer(offsets if large else offsets.astype(np.int32))
     target = arrow_type(type_, large)
