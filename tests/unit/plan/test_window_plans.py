@@ -253,6 +253,16 @@ def test_the_store_is_the_usual_one_or_the_users_choice_where_it_is_right(kind, 
     assert ("off: every row" in explain(plan)) == plan.operator.keeps_rows
 
 
+def test_sets_in_overlapping_windows_by_count_are_not_kept_in_records():
+    def stream(store):
+        windows = MARKED.groupBy("auction", count_window(10, 5))
+        return (windows if store is None else windows.store(store)).agg(tr.count_distinct("price"))
+
+    assert plan_of(stream(None)).operator.pattern is Pattern.AUR
+    with pytest.raises(AnalysisError, match=r"store RMW cannot keep this: sets, .* Without .* it is AUR"):
+        plan_of(stream("RMW"))
+
+
 def test_holistic_aggregates_without_a_window_grow_for_ever_and_say_so():
     stream = MARKED.groupBy("auction").agg(tr.median("price"), tr.collect_list("price"), tr.top_k("price", 3))
     assert "the state grows with every row" in explain(plan_of(stream, OutputMode.UPDATE))

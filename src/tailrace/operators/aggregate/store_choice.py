@@ -146,8 +146,12 @@ def _of_aggregation(operator: AggregateSpec) -> StoreChoice:
     if wanted is usual.pattern:
         return StoreChoice(wanted, usual.reason, by_user=True)
     if wanted is Pattern.RMW:
-        needing = next(out.name for out in operator.outputs if needs_rows(out))
-        problem = f"a record of it holds a few merged values, and {needing} needs every row of its group"
+        needing = next((out.name for out in operator.outputs if needs_rows(out)), None)
+        problem = (
+            "sets, sketches and states of your own are not merged by panes of windows by count that overlap"
+            if needing is None
+            else f"a record of it holds a few merged values, and {needing} needs every row of its group"
+        )
     elif wanted is Pattern.AUR and overlapping:
         return StoreChoice(wanted, OVERLAPPING_COUNT_ROWS.reason, by_user=True)
     elif (wanted, operator.window_kind) in OTHERS:
