@@ -69,7 +69,7 @@ def _aggregates() -> list[str]:
 
 
 def _public_names() -> list[str]:
-    return list(vars(tailrace)["__all__"])
+    return list(tailrace.__all__)
 
 
 def _tables() -> list[str]:

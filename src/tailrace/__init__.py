@@ -9,7 +9,7 @@
 
 from typing import TYPE_CHECKING
 
-from tailrace.api import tables as table
+from tailrace.api import tables as table  # noqa: F401 - public; `__all__` comes from `__getattr__`
 from tailrace.api.windows import count_window as count_window
 from tailrace.api.windows import custom_window as custom_window
 from tailrace.api.windows import session_window as session_window
@@ -25,14 +25,13 @@ from tailrace.errors import SumOverflowError as SumOverflowError
 from tailrace.errors import TableError as TableError
 from tailrace.errors import TailraceError as TailraceError
 from tailrace.errors import UserFunctionError as UserFunctionError
-from tailrace.operators.aggregate import functions as _functions
-from tailrace.operators.aggregate.functions import *
 
 if TYPE_CHECKING:
+    from tailrace.operators.aggregate.functions import *
     from tailrace.spark.query.runtime import stream as stream
 else:
     # Type checkers follow the imports: a list here would hide the aggregates, which are listed where they are defined.
-    __all__ = [
+    _LIGHT = [
         "AnalysisError",
         "CheckpointError",
         "CorruptionError",
@@ -47,19 +46,30 @@ else:
         "count_window",
         "custom_window",
         "session_window",
-        "stream",
         "table",
         "window",
     ]
-    __all__ += _functions.__all__
 
     def __getattr__(name):
+        """What needs Spark, or Arrow and compiled kernels, is imported when it is first asked for.
+
+        Every process that imports a part of this package comes through here: the command, tasks, state servers.
+        """
         if name == "stream":
-            # State servers need no Spark, and start in half the time without it.
             from tailrace.spark.query.runtime import stream  # lazy: see above
 
             return stream
+        if name == "__all__" or not name.startswith("_"):
+            from tailrace.operators.aggregate import functions  # lazy: see above
+
+            if name == "__all__":
+                return [*_LIGHT, "stream", *functions.__all__]
+            if name in functions.__all__:
+                return getattr(functions, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *__getattr__("__all__")})
 
 
 __version__ = "0.1.0"

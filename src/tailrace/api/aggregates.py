@@ -1,7 +1,7 @@
 """An aggregate as a user asks for it. It only says what is wanted: what that is, its descriptor knows.
 
 The descriptors, and the functions that users call, are in ``operators.aggregate.functions``, which this module may not
-import. Each registers itself here when the package ``tailrace`` is imported.
+import. They register themselves here when that package is imported: a query cannot be made without it.
 """
 
 from __future__ import annotations
