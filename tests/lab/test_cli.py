@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,14 +16,15 @@ from tailrace.cli import app
 
 
 def tailrace(*arguments: str, tmp: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command in a process of its own, with its temporary files in ``tmp``."""
+    """Runs the command in a process of its own, from the same sources, with its temporary files in ``tmp``."""
+    sources = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     return subprocess.run(
         [sys.executable, "-m", "tailrace.cli", *arguments],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp), "TMPDIR": str(tmp), "COLUMNS": "120", **environment},
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp), "TMPDIR": str(tmp), "COLUMNS": "120", **sources, **environment},
     )
 
 

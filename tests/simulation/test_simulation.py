@@ -9,12 +9,14 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from support.simulation.seeds import Failed, run_seed, run_seeds
 from support.simulation.world import simulated
+from tailrace.env import clock, randomness, tasks
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 SEEDS = int(os.environ.get("TAILRACE_SIM_SEEDS", 10_000 if LONG else 1_000))
@@ -38,6 +40,32 @@ def test_a_seed_is_the_same_every_time() -> None:
         again = [run_seed(seed) for seed in reversed(seeds)]
     assert once == again[::-1]
     assert len({each.trace for each in once}) == TWICE
+
+
+def test_a_seed_is_the_same_beside_threads_that_are_none_of_its_own() -> None:
+    """Tests before may have left some. They sleep, lock and make names as the code under test does."""
+    seeds = random.sample(range(2**32), 3)
+    print(f"seeds {seeds}")
+    over = threading.Event()
+    wrong: list[BaseException] = []
+
+    def live() -> None:
+        try:
+            while not over.is_set():
+                with tasks.lock():
+                    clock.sleep(0.0001)
+                randomness.short_id()
+        except BaseException as error:
+            wrong.append(error)
+
+    with simulated():
+        alone = [run_seed(seed) for seed in seeds]
+        other = threading.Thread(target=live, daemon=True)
+        other.start()
+        beside = [run_seed(seed) for seed in seeds]
+        over.set()
+        other.join(30)
+    assert alone == beside and not wrong and not other.is_alive()
 
 
 def test_a_seed_is_the_same_in_another_process() -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 import random
+import threading
 import zlib
 from collections import deque
 from collections.abc import Callable
@@ -76,9 +77,15 @@ class Scheduler:
         self.fault: Callable[[], None] = lambda: None
         self._limit_s = limit_s
         self._hub = getcurrent()
+        self._thread = threading.get_ident()
         self._ready: list[Task] = []
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer = 0
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether this thread is the one that runs the simulation. Others, of tests before, know nothing of it."""
+        return threading.get_ident() == self._thread
 
     # Processes -------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Locks, events and workers of ``tailrace.env.tasks``, and its clock, over the scheduler.
 
-Each belongs to the process whose task has made it, and is gone with it.
+Each belongs to the process whose task has made it, and is gone with it. Threads that tests before have left get those
+of the system: a step of theirs would be one of the simulation, and no seed would be the same again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from support.simulation.scheduler import Killed, Process, Queue, Scheduler, Task, Violation
+from tailrace.env import clock, tasks
 
 
 class SimLock:
@@ -169,20 +171,24 @@ class SimTasks:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
-    def lock(self) -> SimLock:
-        return SimLock(self._scheduler, reentrant=False)
+    def lock(self) -> tasks.Lock:
+        return SimLock(self._scheduler, reentrant=False) if self._scheduler.runs_here else tasks.SYSTEM.lock()
 
-    def reentrant_lock(self) -> SimLock:
-        return SimLock(self._scheduler, reentrant=True)
+    def reentrant_lock(self) -> tasks.Lock:
+        return SimLock(self._scheduler, reentrant=True) if self._scheduler.runs_here else tasks.SYSTEM.reentrant_lock()
 
-    def event(self) -> SimEvent:
-        return SimEvent(self._scheduler)
+    def event(self) -> tasks.Event:
+        return SimEvent(self._scheduler) if self._scheduler.runs_here else tasks.SYSTEM.event()
 
-    def worker(self, name: str, threads: int) -> SimWorker:
+    def worker(self, name: str, threads: int) -> tasks.Worker:
+        if not self._scheduler.runs_here:
+            return tasks.SYSTEM.worker(name, threads)
         assert self._scheduler.current is not None
         return SimWorker(self._scheduler, self._scheduler.current.process, name, threads)
 
-    def start(self, name: str, call: Callable[..., object], args: tuple[Any, ...]) -> SimStarted:
+    def start(self, name: str, call: Callable[..., object], args: tuple[Any, ...]) -> tasks.Started:
+        if not self._scheduler.runs_here:
+            return tasks.SYSTEM.start(name, call, args)
         return SimStarted(self._scheduler, name, call, args)
 
 
@@ -193,14 +199,17 @@ class SimClock:
         self._scheduler = scheduler
 
     def now(self) -> float:
-        return 1.8e9 + self._scheduler.now
+        return 1.8e9 + self._scheduler.now if self._scheduler.runs_here else clock.SYSTEM.now()
 
     def monotonic(self) -> float:
-        return self._scheduler.now
+        return self._scheduler.now if self._scheduler.runs_here else clock.SYSTEM.monotonic()
 
     def thread_cpu(self) -> float:
         return 0.0
 
     def sleep(self, seconds: float) -> None:
+        if not self._scheduler.runs_here:
+            clock.SYSTEM.sleep(seconds)
+            return
         self._scheduler.point("sleep")
         self._scheduler.sleep(seconds)

@@ -287,10 +287,15 @@ class World:
     @contextlib.contextmanager
     def _in_place(self) -> Iterator[None]:
         names = random.Random(self.seed)
+
+        def name_of(count: int) -> str:
+            own = names.getrandbits(8 * count) if self.scheduler.runs_here else random.getrandbits(8 * count)
+            return f"{own:0{2 * count}x}"
+
         with contextlib.ExitStack() as stack:
             stack.enter_context(tasks.use(SimTasks(self.scheduler)))
             stack.enter_context(clock.use(SimClock(self.scheduler)))
-            stack.enter_context(randomness.use(lambda count: f"{names.getrandbits(8 * count):0{2 * count}x}"))
+            stack.enter_context(randomness.use(name_of))
             yield
 
 

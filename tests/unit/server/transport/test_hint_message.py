@@ -19,6 +19,7 @@ from tailrace.operators.ingest.hint_extractor import HASH_COLUMN, PANE_COLUMN, h
 from tailrace.server.hints.receiver import HintReceiver
 from tailrace.server.hints.slack import STAGING_POINT, SlackMeter
 from tailrace.server.process.flight_service import EngineFuture, StateService
+from tailrace.server.transport import client as client_module
 from tailrace.server.transport.client import StateClient
 from tailrace.server.transport.hint_message import HintMessage
 from tailrace.server.transport.server_config import Access, ServerAddress
@@ -57,7 +58,10 @@ def _message(epoch: int = 1, try_: int = 0, run: str = "r", operator: str = "op"
 
 
 @pytest.fixture
-def wire(short_path: Path) -> Iterator[tuple[StateClient, Told, HintReceiver, StateService]]:
+def wire(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[StateClient, Told, HintReceiver, StateService]]:
+    monkeypatch.setattr(client_module, "_HINT_TIMEOUT_S", 60.0)  # hints that come late are lost, and none may be here
     told = Told()
     engine = EngineFuture(5.0)
     engine.set(told)  # type: ignore[arg-type]
