@@ -6,14 +6,21 @@ Run on every supported version by ``make test-versions``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from tailrace.spark import private
+from tailrace.spark.sources.schema import spark_type
+from tailrace.state.rows.columns import arrow_type
+from tailrace.types import DataType
 
 
 def test_the_plan_of_a_stream_shows_operators_and_sources(spark: SparkSession, tmp_path: Path) -> None:
@@ -73,6 +80,46 @@ def test_a_batch_is_collected_without_a_second_query(
     texts, transformed = found
     assert transformed is None, "a DataFrame that was made of a batch must be planned"
     assert (texts == ["3 rows", "3 rows"]) if direct else (texts is None)
+
+
+_COLUMNS: dict[DataType, list[Any]] = {
+    DataType("tinyint"): [1, -128],
+    DataType("smallint"): [1, -32768],
+    DataType("int"): [7, -(1 << 31)],
+    DataType("bigint"): [1 << 62, -(1 << 63)],
+    DataType("float"): [0.5, float("inf")],
+    DataType("double"): [-0.0, 1e300],
+    DataType("boolean"): [True, False],
+    DataType("date"): [date(1969, 12, 31), date(2026, 2, 28)],
+    DataType("timestamp"): [datetime(1960, 1, 1, 0, 0, 0, 1, UTC), datetime(2026, 3, 29, 2, 30, tzinfo=UTC)],
+    DataType("timestamp_ntz"): [datetime(1960, 1, 1, 0, 0, 0, 1), datetime(2026, 3, 29, 2, 30)],
+    DataType("string"): ["", "t\u00e4t"],
+    DataType("binary"): [b"", b"\x00\xff"],
+    DataType("decimal(38,2)"): [Decimal("1.25"), Decimal("-" + "9" * 36 + ".99")],
+    DataType("array<string>"): [[], ["a", None]],
+    DataType("array<decimal(10,1)>"): [[Decimal("0.5")], []],
+    DataType("struct<start:timestamp,end:timestamp>"): [
+        {edge: datetime(2026, 1, 1, hour, tzinfo=UTC) for edge, hour in (("start", 1), ("end", 2))},
+        {edge: datetime(1900, 1, 1, hour, tzinfo=UTC) for edge, hour in (("start", 3), ("end", 4))},
+    ],
+}
+
+
+@pytest.mark.parametrize("large_types", [False, True])
+@pytest.mark.parametrize("rows", [3, 0])
+def test_rows_of_every_type_become_a_frame_as_pyspark_makes_it(
+    spark: SparkSession, rows: int, large_types: bool
+) -> None:
+    columns = {f"c{number}": (type_, [*values, None][:rows]) for number, (type_, values) in enumerate(_COLUMNS.items())}
+    table = pa.table({name: pa.array(values, arrow_type(type_)) for name, (type_, values) in columns.items()})
+    schema = StructType([StructField(name, spark_type(type_)) for name, (type_, _) in columns.items()])
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    session.conf.set("spark.sql.execution.arrow.useLargeVarTypes", str(large_types).lower())
+    made, expected = private.arrow_frame(session, table, schema), session.createDataFrame(table, schema=schema)
+    assert made.schema == expected.schema == schema
+    assert made.collect() == expected.collect()
+    assert made.selectExpr("count(1)", "max(c8)", "max(c10)").collect()[0][0] == rows, "a query can be made of it"
 
 
 def test_an_error_that_pyspark_has_no_name_for(spark: SparkSession) -> None:

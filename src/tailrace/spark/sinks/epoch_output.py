@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from tailrace.ids import Attempt
 from tailrace.server.transport.server_config import Access, ServerAddress
+from tailrace.spark.private import arrow_frame
 from tailrace.spark.tasks.output_reader import OutputPart, OutputTask, output_property, output_property_value
 
 LOCAL_ROWS_MAX = 20_000
@@ -73,7 +74,7 @@ def local_output(
     def frame() -> DataFrame:
         # PySpark cannot take a table without any batch.
         table = pa.Table.from_batches(batches or [pa.RecordBatch.from_pylist([], schema=arrow)])
-        return spark.createDataFrame(table, schema=schema)
+        return arrow_frame(spark, table, schema)
 
     return EpochOutput(sum(len(batch) for batch in batches), True, frame)
 
