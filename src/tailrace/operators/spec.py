@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from tailrace.ids import Micros
 from tailrace.operators.spec_json import from_plain, to_plain
 from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.operators.windows.panes import Panes
-from tailrace.state.layout import MAX_BITS, RecordLayout
+from tailrace.state.layout import MAX_BITS, Merge, RecordLayout, record_layout
 from tailrace.types import Field
 
 VALUES_MAX = MAX_BITS
@@ -141,6 +141,10 @@ class SpecBase:
     name: str
 
     @property
+    def keeps_rows(self) -> bool:
+        return True
+
+    @property
     def takes_window_start(self) -> bool:
         return False
 
@@ -192,6 +196,61 @@ class SpecBase:
     @classmethod
     def from_json(cls: type[_Self], text: str) -> _Self:
         return from_plain(cls, json.loads(text))
+
+
+class SentRows(Protocol):
+    """What tasks send an operator: the keys of a row, then its columns ``rows``; the event time is among them."""
+
+    @property
+    def keys(self) -> tuple[Field, ...]: ...
+    @property
+    def rows(self) -> tuple[Field, ...]: ...
+    @property
+    def time_column(self) -> Field | None: ...
+
+
+class FinalRowsSpec(SpecBase):
+    """Of an operator that is sent rows as they are, and gives rows once, when they are final."""
+
+    @property
+    def emit_changed(self) -> bool:
+        return False
+
+    @property
+    def reads(self: SentRows) -> tuple[str, ...]:
+        return column_names((*self.keys, *self.rows), self.time_column)
+
+    def layout(self: SentRows) -> RecordLayout:
+        return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], ansi=False)
+
+
+_Whole = TypeVar("_Whole", bound="WholeRowsSpec")
+
+
+@dataclass(frozen=True)
+class WholeRowsSpec(FinalRowsSpec):
+    """Of an operator that is sent whole rows, and gives those that it chooses as they came."""
+
+    name: str
+    keys: tuple[Field, ...]
+    columns: tuple[Field, ...]  # all of a row, keys included, in order
+    time_column: Field | None
+
+    @property
+    def rows(self) -> tuple[Field, ...]:
+        """The columns that are sent beside the keys."""
+        return tuple(column for column in self.columns if column not in self.keys)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return column_names(self.columns)
+
+    def narrowed(self: _Whole, reads: Collection[str]) -> _Whole:
+        needed = {*reads, *column_names(self.keys, self.time_column)}
+        return replace(self, columns=tuple(column for column in self.columns if column.name in needed))
+
+    def passes_through(self, column: Field) -> bool:
+        return column in self.columns
 
 
 _RECORDABLE = (

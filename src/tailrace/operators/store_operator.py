@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from tailrace.errors import SumOverflowError
-from tailrace.operators.base import HintedKeys
+from tailrace.operators.base import EpochState, HintedKeys
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.resources import Resources
 from tailrace.operators.spec import OperatorSpec
@@ -24,7 +24,13 @@ from tailrace.state.metrics import Metrics, added
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 
 
-class Store(Protocol):
+class Companion(EpochState, Protocol):
+    """What an operator keeps beside its store."""
+
+    def metrics(self) -> Metrics: ...
+
+
+class Store(Companion, Protocol):
     """What is common to the stores."""
 
     horizon: int
@@ -34,32 +40,9 @@ class Store(Protocol):
     @property
     def rows(self) -> int: ...
     @property
-    def nbytes(self) -> int: ...
-    @property
-    def disk_bytes(self) -> int: ...
-    @property
     def newest_epoch(self) -> int | None: ...
-    def metrics(self) -> Metrics: ...
     def delta(self) -> dict[int, pa.RecordBatch]: ...
-    def undo(self, epoch: int) -> None: ...
-    def forget(self, epoch: int) -> None: ...
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None: ...
-    def drop_shard(self, shard: int) -> None: ...
-    def close(self) -> None: ...
-
-
-class Companion(Protocol):
-    """What an operator keeps beside its store."""
-
-    @property
-    def nbytes(self) -> int: ...
-    @property
-    def disk_bytes(self) -> int: ...
-    def metrics(self) -> Metrics: ...
-    def undo(self, epoch: int) -> None: ...
-    def forget(self, epoch: int) -> None: ...
-    def drop_shard(self, shard: int) -> None: ...
-    def close(self) -> None: ...
 
 
 _Store = TypeVar("_Store", bound=Store)
@@ -96,7 +79,7 @@ def overflow(spec: OperatorSpec, epoch: int, error: SumOverflowError, sums: Sequ
 
 
 class HintedRecords:
-    """Hints for an operator whose frames have the keys and panes of its records first. See ``operator.Hinted``."""
+    """Hints for an operator whose frames have the keys and panes of its records first. See ``base.Hinted``."""
 
     _store: ReadModifyWriteStore
 
@@ -171,7 +154,7 @@ class OverStore(Generic[_Store]):
 
 
 class RecordSnapshots:
-    """Shards whole, for an operator over records that writes nothing else. See ``operator.Renewable``."""
+    """Shards whole, for an operator over records that writes nothing else. See ``base.ShardSnapshotSource``."""
 
     _store: ReadModifyWriteStore
 

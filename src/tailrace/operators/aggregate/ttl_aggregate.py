@@ -24,12 +24,7 @@ from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiring, Expiry
 class TtlAggregate(Expiring, WindowAggregate):
     _expiry: Expiry
 
-    def __init__(
-        self,
-        spec: AggregateSpec,
-        shards: Iterable[int],
-        resources: Resources,
-    ) -> None:
+    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
         assert spec.ttl is not None and spec.window is None
         deadlines, records = resources.share(DEADLINES_SHARE)
         updated = spec.layout().accumulators[0]

@@ -48,11 +48,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
     """Called where accesses are recorded, with the hashes of keys whose windows close, and where these start."""
 
     def __init__(
-        self,
-        spec: AggregateSpec,
-        shards: Iterable[int],
-        resources: Resources,
-        noted_word: int | None = None,
+        self, spec: AggregateSpec, shards: Iterable[int], resources: Resources, noted_word: int | None = None
     ) -> None:
         """``noted_word``: for operators that remove single records, see the store."""
         self.spec = spec

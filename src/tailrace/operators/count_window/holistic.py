@@ -45,12 +45,7 @@ from tailrace.state.rows.rows import Rows, concat_rows, no_rows
 
 
 class CountRows(ListOperator):
-    def __init__(
-        self,
-        spec: AggregateSpec,
-        shards: Iterable[int],
-        resources: Resources,
-    ) -> None:
+    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
         window = spec.count_window
         assert window is not None
         self._shape = Shape(window.size, window.slide or window.size)

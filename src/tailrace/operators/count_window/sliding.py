@@ -49,12 +49,7 @@ WORK_ROWS_MAX = 1 << 20
 
 
 class CountPanes(CountAggregate):
-    def __init__(
-        self,
-        spec: AggregateSpec,
-        shards: Iterable[int],
-        resources: Resources,
-    ) -> None:
+    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
         super().__init__(spec, shards, resources)
         window = spec.count_window
         assert window is not None and window.slide is not None

@@ -39,12 +39,7 @@ from tailrace.state.rows.rows import Rows, concat_rows, no_rows
 
 
 class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
-    def __init__(
-        self,
-        spec: AggregateSpec,
-        shards: Iterable[int],
-        resources: Resources,
-    ) -> None:
+    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
         assert spec.count_window is not None
         self.spec = spec
         self._size = spec.count_window.size

@@ -7,7 +7,7 @@ from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
 from tailrace.operators.kind import Description
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.planning.store_choice import StoreChoice
-from tailrace.operators.planning.texts import field_text, fields_text
+from tailrace.operators.planning.texts import fields_text, row_parts
 
 
 def deduplicate_lines(operator: DeduplicateSpec) -> list[str]:
@@ -21,12 +21,8 @@ def deduplicate_lines(operator: DeduplicateSpec) -> list[str]:
 
 
 def deduplicate_parts(operator: DeduplicateSpec) -> dict[str, str]:
-    return {
-        "keys": fields_text(operator.keys),
-        "columns": fields_text(operator.columns),
-        "event time column": field_text(operator.time_column),
-        "memory of keys": operator.memory.value,
-    }
+    rows = row_parts(operator.keys, operator.columns, operator.time_column)
+    return {**rows, "memory of keys": operator.memory.value}
 
 
 def _memory(operator: DeduplicateSpec) -> str:

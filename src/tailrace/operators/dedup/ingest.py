@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.dedup.spec import DeduplicateSpec
+from tailrace.operators.ingest.event_time import times_of
 from tailrace.operators.ingest.rows import RowIngestBase
 from tailrace.operators.rows.keyed import earliest, keyed, sample
 from tailrace.operators.rows.places import time_place
-from tailrace.state.rows import columns
 from tailrace.state.rows.arrange import take
 from tailrace.state.rows.rows import Rows
 
@@ -30,18 +30,10 @@ class DedupIngest(RowIngestBase):
         column = self._spec.time_column
         if column is None:
             return batch, None
-        array = batch.column(column.name)
-        known = columns.valid_mask(array)
-        times = columns.fixed_words(array, column.type, known)
-        timed = np.ones(len(batch), bool) if known is None else known
-        seen = times[timed]
-        if len(seen):
-            self.counts.saw(0, int(seen.min()), int(seen.max()), f"column {column.name}")
-        late = timed & (times <= self._late_before) if self._spec.watermarked else np.zeros(len(batch), bool)
-        if not late.any():
+        times, known = times_of(batch, column.name, self.counts)
+        if not self._spec.watermarked:
             return batch, None
-        self.counts.leave_out(batch, late, np.zeros(len(batch), bool))
-        return batch.filter(pa.array(~late)), None
+        return self._without_late(batch, known & (times <= self._late_before), np.zeros(len(batch), bool)), None
 
     def _chosen(self, rows: Rows) -> Rows:
         sample(rows, self._layout, self.counts)

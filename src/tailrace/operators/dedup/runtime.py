@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tailrace.env.files.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.dedup.ingest import DedupIngest
 from tailrace.operators.dedup.operator import Deduplicate
 from tailrace.operators.dedup.spec import DeduplicateSpec
 from tailrace.operators.kind import OperatorRuntime
-from tailrace.operators.resources import Resources
 from tailrace.operators.rows.keyed_warm_up import KEY, TIME, run_epochs
 from tailrace.state.sections import compaction
 
@@ -35,9 +33,7 @@ def _warm_up() -> None:
         handed_over=False,
         shards=1,
     )
-    with temporary_folder() as folder:
-        operator = Deduplicate(spec, [0], Resources(0, folder, threads=1))
-        run_epochs(operator, DedupIngest(spec, MIN_MICROS, combine=True))
+    run_epochs(Deduplicate, spec, DedupIngest(spec, MIN_MICROS, combine=True))
 
 
 RUNTIME = OperatorRuntime(Deduplicate, _compact, _warm_up)

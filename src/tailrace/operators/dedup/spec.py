@@ -16,13 +16,12 @@ Nothing here touches Spark or Arrow.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.spec import HintTarget, SpecBase, column_names
+from tailrace.operators.spec import HintTarget, WholeRowsSpec
 from tailrace.operators.timers.ttl import Ttl
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import TIMESTAMP, Field
@@ -40,13 +39,9 @@ class Memory(StrEnum):
 
 
 @dataclass(frozen=True)
-class DeduplicateSpec(SpecBase):
+class DeduplicateSpec(WholeRowsSpec):
     operator: ClassVar[str] = "deduplicate"
 
-    name: str
-    keys: tuple[Field, ...]
-    columns: tuple[Field, ...]  # all that are emitted, keys included, in order
-    time_column: Field | None
     watermarked: bool
     within: bool  # remember a key for the watermark's delay after its row's event time
     delay: Micros  # of the watermark; 0 without one
@@ -64,11 +59,6 @@ class DeduplicateSpec(SpecBase):
             return Memory.WITHIN
         return Memory.KEY_TIME if self.time_column in self.keys else Memory.FOREVER
 
-    @property
-    def rows(self) -> tuple[Field, ...]:
-        """The columns that are sent beside the keys."""
-        return tuple(column for column in self.columns if column not in self.keys)
-
     def mark(self, watermark: int) -> int:
         """The watermark as it is compared with event times: rows at or before it are late, keys go."""
         return watermark - 1 if self.handed_over and watermark > MIN_MICROS else watermark
@@ -80,10 +70,6 @@ class DeduplicateSpec(SpecBase):
             return Micros(max(_SECOND, self.ttl.span // 4))
         return Micros(max(_SECOND, self.delay // (4 if self.within else 8)))
 
-    def layout(self) -> RecordLayout:
-        """Of what is sent: whole rows."""
-        return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], ansi=False)
-
     def kept_layout(self) -> RecordLayout:
         """Of what is kept: the keys and, where it does not follow from the key, until when, or since when."""
         timed = self.memory in (Memory.WITHIN, Memory.SINCE)
@@ -92,16 +78,8 @@ class DeduplicateSpec(SpecBase):
     # As every operator ----------------------------------------------------------------------------------------------
 
     @property
-    def emit_changed(self) -> bool:
-        return False
-
-    @property
     def keeps_rows(self) -> bool:
         return False  # tasks drop duplicates too
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.columns)
 
     @property
     def emits(self) -> tuple[Field, ...]:
@@ -114,13 +92,6 @@ class DeduplicateSpec(SpecBase):
     @property
     def state_ttl(self) -> Ttl | None:
         return self.ttl
-
-    def narrowed(self, reads: Collection[str]) -> DeduplicateSpec:
-        needed = {*reads, *column_names(self.keys, self.time_column)}
-        return replace(self, columns=tuple(column for column in self.columns if column.name in needed))
-
-    def passes_through(self, column: Field) -> bool:
-        return column in self.columns
 
     def hint_target(self) -> HintTarget | None:
         """Keys that are forgotten lie by when that will be, which is more than a row's key and time say."""

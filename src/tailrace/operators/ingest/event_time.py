@@ -65,7 +65,7 @@ def living(
 
 
 def times_of(batch: pa.RecordBatch, name: str, counts: IngestCounts) -> tuple[np.ndarray, np.ndarray]:
-    """Event times, and which of them are known."""
+    """Event times, and which of them are known. They are also counted as seen, for the watermark."""
     array = batch.column(name)
     valid = columns.valid_mask(array)
     times = columns.fixed_words(array, TIMESTAMP, None)
@@ -83,19 +83,13 @@ def in_time(
     counts: IngestCounts,
 ) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray | None]:
     """The batch without rows that are late, or of no window for want of a time; their times; their panes."""
-    array = batch.column(name)
-    valid = columns.valid_mask(array)
-    times = columns.fixed_words(array, TIMESTAMP, None)
-    known = times if valid is None else times[valid]
-    if len(known):
-        counts.saw(0, int(known.min()), int(known.max()), f"column {name}")
+    times, known = times_of(batch, name, counts)
     if window is None:
-        return batch, times if valid is None else np.where(valid, times, MIN_MICROS), None
-    keep = np.ones(len(batch), bool) if valid is None else valid
+        return batch, times if known.all() else np.where(known, times, MIN_MICROS), None
     last_end, panes = window.last_ends(times), window.panes.of(times)
-    late = keep & (last_end <= late_before)
-    counts.leave_out(batch, late, ~keep)
-    keep = keep & ~late
+    late = known & (last_end <= late_before)
+    counts.leave_out(batch, late, ~known)
+    keep = known & ~late
     if keep.all():
         return batch, times, panes
     chosen = np.flatnonzero(keep)

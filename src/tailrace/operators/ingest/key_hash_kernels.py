@@ -98,6 +98,15 @@ def _byte_of(low, high, place):
 
 
 @inlined
+def _bytes_down(low, high, top, width):
+    """A number of ``width`` bytes of a 128-bit number, from byte ``top`` down, which becomes the least significant."""
+    value = np.uint64(0)
+    for b in range(width):
+        value |= _byte_of(low, high, top - b) << np.uint64(8 * b)
+    return value
+
+
+@inlined
 def _hash_int128(low, high, seed):
     """At most 16 bytes: the short form of ``_hash_bytes``, over bytes that lie in two words."""
     sign = np.uint64(0xFF) if high < 0 else np.uint64(0)
@@ -110,16 +119,10 @@ def _hash_int128(low, high, seed):
     h = seed + _P5 + np.uint64(count)
     at = 0
     while at + 8 <= count:
-        value = np.uint64(0)
-        for b in range(8):
-            value |= _byte_of(low, high, count - 1 - at - b) << np.uint64(8 * b)
-        h = _mix_eight(h, value)
+        h = _mix_eight(h, _bytes_down(low, high, count - 1 - at, 8))
         at += 8
     if at + 4 <= count:
-        value = np.uint64(0)
-        for b in range(4):
-            value |= _byte_of(low, high, count - 1 - at - b) << np.uint64(8 * b)
-        h = _mix_four(h, value)
+        h = _mix_four(h, _bytes_down(low, high, count - 1 - at, 4))
         at += 4
     while at < count:
         h = _rotate(h ^ (_byte_of(low, high, count - 1 - at) * _P5), 11) * _P1

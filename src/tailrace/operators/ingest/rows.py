@@ -12,24 +12,17 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.ingest.event_time import IngestCounts
+from tailrace.operators.ingest.event_time import IngestCounts, times_of
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
 from tailrace.operators.ingest.pane_assigner import Placed, Placer
+from tailrace.operators.spec import SentRows
 from tailrace.state.layout import RecordLayout
-from tailrace.state.rows import columns
 from tailrace.state.rows.builder import RowsBuilder
 from tailrace.state.rows.rows import Rows, concat_rows
-from tailrace.types import Field
 
 
-class RowsSent(Protocol):
-    """The description of an operator that is sent rows: its keys, then the columns ``rows``."""
-
-    @property
-    def keys(self) -> tuple[Field, ...]: ...
-    @property
-    def rows(self) -> tuple[Field, ...]: ...
+class RowSpec(SentRows, Protocol):
     @property
     def shards(self) -> int: ...
     def layout(self) -> RecordLayout: ...
@@ -38,7 +31,7 @@ class RowsSent(Protocol):
 class RowIngestBase:
     """Turns the batches of one task into frames of rows. Which rows are late, and which are sent, others say."""
 
-    def __init__(self, sent: RowsSent) -> None:
+    def __init__(self, sent: RowSpec) -> None:
         self._sent = sent
         self._layout = sent.layout()
         self._hash_program = hash_program(self._layout, len(sent.keys))
@@ -48,6 +41,12 @@ class RowIngestBase:
     def _in_time(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray | None]:
         """The rows that are not late, and their panes."""
         raise NotImplementedError
+
+    def _without_late(self, batch: pa.RecordBatch, late: np.ndarray, untimed: np.ndarray) -> pa.RecordBatch:
+        """Count rows that are late, and those left out for want of an event time; give the others."""
+        self.counts.leave_out(batch, late, untimed)
+        keep = ~(late | untimed)
+        return batch if keep.all() else batch.filter(pa.array(keep))
 
     def _chosen(self, rows: Rows) -> Rows:
         """What of a chunk's rows is sent."""
@@ -77,26 +76,16 @@ class RowIngestBase:
         return rows
 
 
-class PassingRows(RowsSent, Protocol):
-    @property
-    def time_column(self) -> Field | None: ...
-
-
 class PassingIngest(RowIngestBase):
     """For operators that pass every row on, however late. Event times are only counted, for the watermark."""
 
-    def __init__(self, spec: PassingRows) -> None:
+    def __init__(self, spec: RowSpec) -> None:
         super().__init__(spec)
         self._time = spec.time_column
 
     def _in_time(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray | None]:
         if self._time is not None:
-            array = batch.column(self._time.name)
-            known = columns.valid_mask(array)
-            times = columns.fixed_words(array, self._time.type, known)
-            times = times if known is None else times[known]
-            if len(times):
-                self.counts.saw(0, int(times.min()), int(times.max()), f"column {self._time.name}")
+            times_of(batch, self._time.name, self.counts)
         return batch, None
 
 

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
-from tailrace.operators.spec import SpecBase
+from tailrace.operators.spec import FinalRowsSpec
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import BIGINT, TIMESTAMP, DataType, Field, window_of
@@ -45,7 +45,7 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True)
-class JoinSpec(SpecBase):
+class JoinSpec(FinalRowsSpec):
     """``ttl``: a row is forgotten once the watermark is more than so much after its time; None: not for that reason.
 
     Names of keys, left and right columns, and of what is put beside them, are those of the output.
@@ -126,18 +126,6 @@ class JoinSpec(SpecBase):
         """Whether rows need an event time: all but those of a join by key alone that forgets nothing."""
         return self.watermarked or self.kind is not JoinKind.TTL
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return tuple(field.name for field in (*self.keys, *self.rows))
-
-    @property
-    def keeps_rows(self) -> bool:
-        return True
-
-    def layout(self) -> RecordLayout:
-        """Of what is sent."""
-        return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], ansi=False)
-
     def kept_layout(self) -> RecordLayout:
         """Of what is kept: what is sent and, where unmatched rows are distinguished from matched ones, a number."""
         types = [row.type for row in self.rows] + ([BIGINT] if self.numbered else [])
@@ -148,10 +136,6 @@ class JoinSpec(SpecBase):
         return self.outer and self.kind is not JoinKind.WINDOW
 
     # Output ----------------------------------------------------------------------------------------------------------
-
-    @property
-    def emit_changed(self) -> bool:
-        return False
 
     @property
     def emits(self) -> tuple[Field, ...]:

@@ -6,7 +6,7 @@ from tailrace.api.duration import format_duration
 from tailrace.operators.kind import Description
 from tailrace.operators.lookup.spec import LookupSpec
 from tailrace.operators.planning.store_choice import StoreChoice
-from tailrace.operators.planning.texts import field_text, fields_text
+from tailrace.operators.planning.texts import fields_text, row_parts
 
 
 def lookup_lines(operator: LookupSpec) -> list[str]:
@@ -23,13 +23,9 @@ def lookup_lines(operator: LookupSpec) -> list[str]:
 
 def lookup_parts(operator: LookupSpec) -> dict[str, str]:
     """The table itself may move: no state depends on it."""
-    return {
-        "keys": fields_text(operator.keys),
-        "columns": fields_text(operator.rows),
-        "columns of the table": fields_text(operator.values),
-        "join": "left outer" if operator.outer else "inner",
-        "event time column": field_text(operator.time_column),
-    }
+    rows = row_parts(operator.keys, operator.rows, operator.time_column)
+    join = "left outer" if operator.outer else "inner"
+    return {**rows, "columns of the table": fields_text(operator.values), "join": join}
 
 
 DESCRIPTION = Description(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tailrace.ids import Micros
-from tailrace.operators.spec import HintTarget, SpecBase, column_names
+from tailrace.operators.spec import FinalRowsSpec, HintTarget
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import DataType, Field
 
@@ -35,7 +35,7 @@ class TableSpec:
 
 
 @dataclass(frozen=True)
-class LookupSpec(SpecBase):
+class LookupSpec(FinalRowsSpec):
     operator: ClassVar[str] = "lookup"
 
     name: str
@@ -49,10 +49,6 @@ class LookupSpec(SpecBase):
     time_column: Field | None
     shards: int
 
-    def layout(self) -> RecordLayout:
-        """Of what is sent: whole rows."""
-        return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], ansi=False)
-
     def cached_layout(self) -> RecordLayout:
         """Of a copy of what the table says of a key: whether it has a row, and that row's values."""
         types = [_PRESENT, *(value.type for value in self.values)]
@@ -63,18 +59,6 @@ class LookupSpec(SpecBase):
     @property
     def watermarked(self) -> bool:
         return False
-
-    @property
-    def emit_changed(self) -> bool:
-        return False
-
-    @property
-    def keeps_rows(self) -> bool:
-        return True
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return column_names((*self.keys, *self.rows), self.time_column)
 
     @property
     def emits(self) -> tuple[Field, ...]:

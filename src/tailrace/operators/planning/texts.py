@@ -16,5 +16,14 @@ def field_text(field: Field | None) -> str:
     return "none" if field is None else f"{field.name} {field.type}"
 
 
+def row_parts(keys: Iterable[Field], columns: Iterable[Field], time_column: Field | None) -> dict[str, str]:
+    """What may not change of the rows that an operator passes on. See ``Description.parts``."""
+    return {
+        "keys": fields_text(keys),
+        "columns": fields_text(columns),
+        "event time column": field_text(time_column),
+    }
+
+
 def fields_text(fields: Iterable[Field], none: str = "none") -> str:
     return ", ".join(map(field_text, fields)) or none

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tailrace.operators.spec import HintTarget, SpecBase
+from tailrace.operators.spec import FinalRowsSpec, HintTarget
 from tailrace.operators.timers.ttl import Clock, Ttl
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import BIGINT, Field
 
 
 @dataclass(frozen=True)
-class ProcessSpec(SpecBase):
+class ProcessSpec(FinalRowsSpec):
     """A record is the state of one key: some words of our own first (see ``hidden``), then the user's columns.
 
     ``timers``: the state column with the time at which a key is due, by ``timers_clock``.
@@ -52,29 +52,11 @@ class ProcessSpec(SpecBase):
             *(["expiry"] if self.ttl is not None else []),
         )
 
-    # Rows ------------------------------------------------------------------------------------------------------------
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return tuple(field.name for field in (*self.keys, *self.rows))
-
-    @property
-    def keeps_rows(self) -> bool:
-        return True
-
-    def layout(self) -> RecordLayout:
-        """Of what is sent."""
-        return record_layout(self.keys, [(Merge.ROW, row.type) for row in self.rows], ansi=False)
-
     def kept_layout(self) -> RecordLayout:
         types = [*(BIGINT for _ in self.hidden), *(field.type for field in self.state)]
         return record_layout(self.keys, [(Merge.ROW, type_) for type_ in types], ansi=False)
 
     # Output ----------------------------------------------------------------------------------------------------------
-
-    @property
-    def emit_changed(self) -> bool:
-        return False
 
     @property
     def emits(self) -> tuple[Field, ...]:

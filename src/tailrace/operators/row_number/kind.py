@@ -8,7 +8,7 @@ from tailrace.operators.ingest.rows import PassingIngest
 from tailrace.operators.kind import Description, OperatorKind, OperatorRuntime
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.planning.store_choice import StoreChoice
-from tailrace.operators.planning.texts import field_text, fields_text
+from tailrace.operators.planning.texts import fields_text, row_parts
 from tailrace.operators.row_number.relation import RowNumbering
 from tailrace.operators.row_number.spec import RowNumberSpec
 from tailrace.operators.spec import VALUES_MAX
@@ -35,11 +35,7 @@ def _lines(spec: RowNumberSpec) -> list[str]:
 
 
 def _parts(spec: RowNumberSpec) -> dict[str, str]:
-    return {
-        "keys": fields_text(spec.keys),
-        "columns": fields_text(spec.columns),
-        "event time column": field_text(spec.time_column),
-    }
+    return row_parts(spec.keys, spec.columns, spec.time_column)
 
 
 def _runtime() -> OperatorRuntime[RowNumberSpec]:

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from tailrace.operators.spec import SentRows
 from tailrace.state.layout import AccumulatorWords, KeyWords, RecordLayout
-from tailrace.types import Field
-
-
-class SentRows(Protocol):
-    @property
-    def keys(self) -> tuple[Field, ...]: ...
-    @property
-    def rows(self) -> tuple[Field, ...]: ...
-    @property
-    def time_column(self) -> Field | None: ...
 
 
 def place_of(spec: SentRows, name: str, layout: RecordLayout) -> KeyWords | AccumulatorWords:

@@ -33,12 +33,7 @@ from tailrace.state.rows.rows import Rows, concat_rows
 
 
 class SessionAggregate(HintedRecords, OpenSessions):
-    def __init__(
-        self,
-        spec: AggregateSpec,
-        shards: Iterable[int],
-        resources: Resources,
-    ) -> None:
+    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
         assert isinstance(spec.window, SessionWindowSpec)
         self.spec = spec
         self._layout = spec.layout()

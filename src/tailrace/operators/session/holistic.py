@@ -36,12 +36,7 @@ _NO_NUMBERS = np.empty(0, np.int64)
 
 
 class SessionRows(ListOperator):
-    def __init__(
-        self,
-        spec: AggregateSpec,
-        shards: Iterable[int],
-        resources: Resources,
-    ) -> None:
+    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
         assert isinstance(spec.window, SessionWindowSpec) and spec.time_column is not None
         self._gap = spec.window.gap
         self._index_layout = _index_layout(spec)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tailrace.env.files.scratch import temporary_folder
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.base import Operator
 from tailrace.operators.kind import OperatorRuntime
@@ -40,9 +39,7 @@ def _warm_up() -> None:
         watermarked=False,
         shards=1,
     )
-    with temporary_folder() as folder:
-        operator = TopN(spec, [0], Resources(0, folder, threads=1))
-        run_epochs(operator, TopNIngest(spec, MIN_MICROS, combine=True))
+    run_epochs(TopN, spec, TopNIngest(spec, MIN_MICROS, combine=True))
 
 
 RUNTIME = OperatorRuntime(_operator, compact_sections, _warm_up)

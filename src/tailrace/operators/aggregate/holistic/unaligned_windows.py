@@ -39,12 +39,7 @@ class WindowLists(ListOperator):
     on_close: Callable[[np.ndarray, np.ndarray], None] | None = None
     """Called in append mode, where accesses are recorded: the hashes of keys whose windows close, and their starts."""
 
-    def __init__(
-        self,
-        spec: AggregateSpec,
-        shards: Iterable[int],
-        resources: Resources,
-    ) -> None:
+    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
         self._window = spec.pane_windows
         index, lists = resources.share(INDEX_SHARE)
         shards = tuple(shards)
