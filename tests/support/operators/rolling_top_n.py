@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.operators.top_n.best_spec import Order
-from tailrace.operators.top_n.spec import TopNSpec
+from tailrace.operators.top_n.spec import Order, TopNSpec
 from tailrace.types import BIGINT, Field
 
 

@@ -24,6 +24,7 @@ from tailrace.operators.base import Operator
 from tailrace.operators.ingest.frame import Frame, split
 from tailrace.operators.planning.user_functions import packed
 from tailrace.operators.registry import compact_sections, ingest_of
+from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.windows.custom_window import CustomWindowSpec
 from tailrace.state.layout import Merge
 from tailrace.testing.lateness import closing_watermarks
@@ -302,7 +303,7 @@ def emitted(batches: list[pa.RecordBatch], names: Iterable[str], window: str = "
 
 
 def play(
-    spec: AggregateSpec,
+    spec: OperatorSpec,
     make: Callable[[Iterable[int]], Operator],
     epochs: list[list[Row]],
     wanted: Wanted,
@@ -381,7 +382,7 @@ def play(
 
 def _restore(
     server: Operator,
-    spec: AggregateSpec,
+    spec: OperatorSpec,
     shard: int,
     sections: list[pa.RecordBatch],
     horizon: int,

@@ -22,8 +22,7 @@ from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.resources import Resources
 from tailrace.operators.session.aggregate import SessionAggregate
 from tailrace.operators.spec import OperatorSpec
-from tailrace.operators.top_n.best_spec import Order
-from tailrace.operators.top_n.spec import TopNSpec
+from tailrace.operators.top_n.spec import Order, TopNSpec
 from tailrace.operators.warm_up import warm_up
 from tailrace.operators.windows.count_window import CountWindowSpec
 from tailrace.operators.windows.custom_window import CustomWindowSpec

@@ -14,8 +14,7 @@ from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorIn
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.exchange import in_fixed_order
 from tailrace.operators.output import output_pieces, output_schema
-from tailrace.operators.top_n.best_spec import Order
-from tailrace.operators.top_n.spec import TopNSpec
+from tailrace.operators.top_n.spec import Order, TopNSpec
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import Merge
 from tailrace.state.rows.rows import Rows

@@ -115,10 +115,10 @@ def test_best_rows_of_windows_that_end_key_by_key(each: Any, said: str, kind: st
     relation = stream().groupBy("auction", each).topN(3, "price", columns=["note"])
     plan = planned(relation)
     spec = plan.operator
-    assert isinstance(spec, AggregateSpec) and spec.best is not None and spec.pattern == "AUR"
-    assert [row.name for row in spec.rows] == ["note", "price", "ts"] and spec.best.shown == ("note",)
+    assert isinstance(spec, TopNSpec) and spec.keeps_rows and spec.kept().pattern == "AUR"
+    assert [row.name for row in spec.rows] == ["note", "price", "ts"] and spec.shown == ("note",)
     assert [field.name for field in spec.emits] == ["auction", each.name, "note", "rank"]
-    assert spec.window_kind == kind and spec.watermarked is (kind != "count")
+    assert spec.kept().window_kind == kind and spec.watermarked is (kind != "count")
     text = explain(plan)
     assert "+- Top n" in text and f"window {said}" in text and "store AUR: the best rows are chosen when a" in text
     assert "the best 3 rows of each, by price descending, then the earlier event time, then the smaller other" in text
@@ -137,8 +137,8 @@ def test_best_rows_of_windows_by_count_with_an_event_time() -> None:
         return rows.groupBy("auction", count_window(5, 2, time)).topN(3, "price", columns=["note"])
 
     spec = planned(relation("at")).operator
-    assert isinstance(spec, AggregateSpec) and spec.best is not None and spec.best.time == "at"
-    assert spec.watermarked and not spec.window.in_time and AggregateSpec.from_json(spec.to_json()) == spec
+    assert isinstance(spec, TopNSpec) and spec.latest == "at"
+    assert spec.watermarked and not spec.window.in_time and TopNSpec.from_json(spec.to_json()) == spec
     assert [field.name for field in spec.emits] == ["auction", "window", "note", "rank", "at"]
     assert spec.emits[-1].type.name == TYPES["ts"]
     assert "are kept; at: the largest event time of all" in explain(planned(relation("at")))
@@ -146,7 +146,7 @@ def test_best_rows_of_windows_by_count_with_an_event_time() -> None:
     assert [line.split(":")[0] for line in found] == ["watermark", "output columns"]
     for mode in ("eventTime", "processingTime"):
         kept = planned(relation("at", timeMode=mode)).operator
-        assert isinstance(kept, AggregateSpec) and kept.watermarked and kept.window.in_time and not kept.late_by_ttl
+        assert isinstance(kept, TopNSpec) and kept.watermarked and kept.window.in_time and not kept.late_by_ttl
     then = planned(relation("at").groupBy(window("at", "1 hour")).agg(tr.max("rank"))).last
     assert isinstance(then, AggregateSpec) and then.time_column is not None and then.time_column.name == "at"
 

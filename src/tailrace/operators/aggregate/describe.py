@@ -11,13 +11,14 @@ from tailrace.operators.kind import Description
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.planning.texts import field_text, fields_text
 from tailrace.operators.planning.ttl import ttl_clock_text, ttl_lines
-from tailrace.operators.top_n.describe import best_line, best_parts
+from tailrace.operators.planning.windows import timeless_text, undropped_text
 from tailrace.operators.windows.any_window import window_text
 from tailrace.operators.windows.window_kind import WindowKind
 from tailrace.state.layout import Merge
 
 
-def aggregate_lines(operator: AggregateSpec) -> list[str]:
+def group_lines(operator: AggregateSpec) -> list[str]:
+    """What rows are grouped by."""
     lines = [f"group by {fields_text(operator.keys, 'nothing: one group')}"]
     if operator.window is not None:
         time = None if operator.time_column is None else operator.time_column.name
@@ -27,15 +28,15 @@ def aggregate_lines(operator: AggregateSpec) -> list[str]:
         lines.append(f"rows of an epoch count {order}by {fields_text(operator.rows, 'nothing: all are alike')}")
         if operator.ttl is not None:
             lines.append("the open window of a key that is forgotten is never given; the key's next one is number 0")
-    if operator.best is not None:
-        lines.append(best_line(operator.best, operator))
+    return lines
+
+
+def aggregate_lines(operator: AggregateSpec) -> list[str]:
     outputs = [f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs]
-    return [*lines, *outputs, *ttl_lines(operator.ttl)]
+    return [*group_lines(operator), *outputs, *ttl_lines(operator.ttl)]
 
 
 def aggregate_parts(operator: AggregateSpec) -> dict[str, str]:
-    if operator.best is not None:
-        return best_parts(operator, operator.best, window_text(operator.window))
     return {
         "group columns": fields_text(operator.keys),
         "window": window_text(operator.window),
@@ -92,24 +93,14 @@ def output_text(operator: AggregateSpec, output: Output) -> str:
     return f"{output.type} from {descriptor.made_of(parts)}"
 
 
-def _title(operator: AggregateSpec) -> str:
-    return "Aggregate" if operator.best is None else "Top n"
-
-
 def _progress_name(operator: AggregateSpec) -> str:
     if operator.window_kind is WindowKind.GLOBAL:
         return "rolling aggregate"
-    return f"{operator.window_kind} window aggregate" if operator.best is None else _title(operator).lower()
-
-
-def _undropped(operator: AggregateSpec) -> str:
-    if operator.ttl is not None:
-        return "state goes by its time-to-live"
-    return "state is never dropped" if operator.count_window is None else "a window goes when it is full"
+    return f"{operator.window_kind} window aggregate"
 
 
 DESCRIPTION = Description(
-    title=_title,
+    title=lambda spec: "Aggregate",
     progress_name=_progress_name,
     lines=aggregate_lines,
     parts=aggregate_parts,
@@ -117,6 +108,6 @@ DESCRIPTION = Description(
     outputs=aggregate_outputs,
     kept=aggregate_kept,
     final=lambda spec: "the rows of windows that closed",
-    undropped=_undropped,
-    timeless=lambda spec: "no window" if spec.count_window is None else "windows by count",
+    undropped=lambda spec: undropped_text(spec.window, spec.ttl),
+    timeless=lambda spec: timeless_text(spec.window),
 )

@@ -17,7 +17,7 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.planning.ttl import plan_ttl
 from tailrace.operators.planning.user_functions import packed
-from tailrace.operators.planning.windows import plan_window
+from tailrace.operators.planning.windows import closes_by_watermark, plan_window
 from tailrace.operators.spec import VALUES_MAX
 from tailrace.state.layout import Merge
 from tailrace.types import TIMESTAMP, Field
@@ -54,7 +54,7 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
         window_position=stream.window_position,
         time_column=stream.time_column,
         emit_changed=output_mode is OutputMode.UPDATE,
-        watermarked=_watermarked(stream),
+        watermarked=closes_by_watermark(window, stream.watermark, stream.state_ttl),
         ansi=stream.ansi,
         shards=shards,
         rows=rows,
@@ -62,19 +62,6 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
         store=stream.store,
         ttl=plan_ttl(stream.state_ttl),
     )
-
-
-def _watermarked(stream: Aggregation) -> bool:
-    """Without a window nothing ever closes and no row is late, whatever the watermark: as in Spark.
-
-    Windows by count close when they are full; rows are late only where what comes out has to be in time for others.
-    """
-    forgets = stream.state_ttl is not None and not stream.state_ttl.processing
-    if isinstance(stream.window, CountWindow):
-        return forgets or stream.window.event_time is not None
-    if stream.state_ttl is not None:
-        return forgets
-    return stream.watermark is not None and stream.window is not None
 
 
 def _session_bounds(stream: Aggregation) -> list[Accumulator]:

@@ -54,7 +54,9 @@ def _operator(spec: AggregateSpec, shards: Iterable[int], given: Resources) -> O
     raise AssertionError(f"no operator for {spec!r}")
 
 
-def _compact(spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: int, *, complete: bool) -> pa.RecordBatch:
+def compact_sections(
+    spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: int, *, complete: bool
+) -> pa.RecordBatch:
     match spec.pattern, spec.window_kind:
         case Pattern.RMW, kind:
             bury = complete and (kind is WindowKind.SESSION or spec.ttl is not None)
@@ -68,4 +70,4 @@ def _compact(spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: in
     raise AssertionError(f"no sections of {spec!r}")
 
 
-RUNTIME = OperatorRuntime(_operator, _compact, warm_up_aggregate)
+RUNTIME = OperatorRuntime(_operator, compact_sections, warm_up_aggregate)

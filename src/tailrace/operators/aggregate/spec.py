@@ -14,7 +14,6 @@ from tailrace.operators.aggregate.functions.states import PlacedState, states_am
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.spec import HintTarget, SpecBase, column_names
 from tailrace.operators.timers.ttl import Clock, Ttl
-from tailrace.operators.top_n.best_spec import Best
 from tailrace.operators.windows.any_window import AnyWindowSpec, pane_windows_of, window_kind_of
 from tailrace.operators.windows.count_window import CountWindowSpec
 from tailrace.operators.windows.custom_window import CustomWindowSpec
@@ -24,7 +23,6 @@ from tailrace.operators.windows.window_kind import WindowKind
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import DataType, Field
 
-INT = DataType("int")
 START = "__start"
 """Part of the key of records that lie by their windows' ends: where the window starts."""
 
@@ -56,7 +54,6 @@ class AggregateSpec(SpecBase):
     # Of records without a window: then the first accumulator is when a record was last updated. Of windows by count, of
     # keys with their open windows: then it is the second one.
     ttl: Ttl | None = None
-    best: Best | None = None  # in place of ``outputs``: rows of each group, chosen of all that it has
 
     @property
     def windowed(self) -> bool:
@@ -93,7 +90,7 @@ class AggregateSpec(SpecBase):
     @property
     def holistic(self) -> bool:
         """Whether some output needs all rows of a group."""
-        return self.best is not None or any(needs_rows(out) for out in self.outputs)
+        return any(needs_rows(out) for out in self.outputs)
 
     @property
     def usual_pattern(self) -> Pattern:
@@ -169,19 +166,11 @@ class AggregateSpec(SpecBase):
         groups = list(self.shown_keys)
         if self.windowed:
             groups.insert(self.window_position, Field(self.window_name, self.window_type))
-        if self.best is not None:
-            by_name = {row.name: row for row in self.rows}
-            shown = (*(by_name[name] for name in self.best.shown), Field(self.best.rank, INT))
-            if self.best.time is None:
-                return (*groups, *shown)
-            assert self.time_column is not None
-            return (*groups, *shown, Field(self.best.time, self.time_column.type))
         return (*groups, *(Field(out.name, out.type) for out in self.outputs))
 
     @property
     def distinguishing(self) -> tuple[str, ...]:
-        named = (self.window_name,) if self.windowed else ()
-        return named if self.best is None else (*named, self.best.rank)
+        return (self.window_name,) if self.windowed else ()
 
     @property
     def state_ttl(self) -> Ttl | None:

@@ -119,23 +119,8 @@ REFUSED: dict[tuple[Pattern, WindowKind], str] = {
 }
 
 
-BEST = {
-    WindowKind.SESSION: "the best rows are chosen when a session ends, of all its rows, and sessions end key by key",
-    WindowKind.COUNT: "the best rows are chosen when a window is full, of all its rows, and windows are key by key",
-    WindowKind.CUSTOM: "the best rows are chosen when a window ends, of all its rows, and windows of your own may "
-    "start and end in any order",
-}
-"""Of windows that do not end for all keys at once."""
-
-
 def choose_store(operator: AggregateSpec) -> StoreChoice:
     """The store that semantics ask for, or the one that the user has chosen."""
-    if operator.best is not None:
-        return StoreChoice(Pattern.AUR, f"{BEST[operator.window_kind]}: rows are appended by key and window")
-    return _of_aggregation(operator)
-
-
-def _of_aggregation(operator: AggregateSpec) -> StoreChoice:
     usual = (HOLISTIC if operator.holistic else INCREMENTAL)[operator.window_kind]
     overlapping = operator.count_window is not None and operator.count_window.overlapping
     if overlapping:

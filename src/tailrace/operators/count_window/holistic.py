@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.aggregate.holistic.list_operator import INDEX_SHARE, ListOperator
+from tailrace.operators.aggregate.holistic.results import Results
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.count_window import sections as count_sections
 from tailrace.operators.count_window.windows import (
@@ -45,7 +46,9 @@ from tailrace.state.rows.rows import Rows, concat_rows, no_rows
 
 
 class CountRows(ListOperator):
-    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
+    def __init__(
+        self, spec: AggregateSpec, shards: Iterable[int], resources: Resources, results: Results | None = None
+    ) -> None:
         window = spec.count_window
         assert window is not None
         self._shape = Shape(window.size, window.slide or window.size)
@@ -53,7 +56,7 @@ class CountRows(ListOperator):
         deadlines, counts = (None, counts) if spec.ttl is None else counts.share(DEADLINES_SHARE)
         shards = tuple(shards)
         self._totals = RowCounts(spec.keys, spec.layout(), shards, counts, expire=spec.ttl is not None)
-        super().__init__(spec, shards, lists, self._totals.store)
+        super().__init__(spec, shards, lists, self._totals.store, results=results)
         self._expiry: Expiry | None = None
         if spec.ttl is not None and self._totals.updated is not None and deadlines is not None:
             kept, updated = self._totals.store, self._totals.updated

@@ -8,6 +8,7 @@ from tailrace.operators.kind import Description
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.planning.store_choice import StoreChoice
 from tailrace.operators.planning.texts import fields_text, row_parts
+from tailrace.operators.planning.windows import undropped_text
 
 
 def deduplicate_lines(operator: DeduplicateSpec) -> list[str]:
@@ -73,5 +74,5 @@ DESCRIPTION = Description(
     lines=deduplicate_lines,
     parts=deduplicate_parts,
     store=lambda spec: _STORES[spec.memory],
-    undropped=lambda spec: "state is never dropped" if spec.ttl is None else "state goes by its time-to-live",
+    undropped=lambda spec: undropped_text(None, spec.ttl),
 )

@@ -20,6 +20,7 @@ import pyarrow as pa
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.finish import window_struct
 from tailrace.operators.aggregate.holistic.list_operator import INDEX_SHARE, ListOperator, index_records, lists_of
+from tailrace.operators.aggregate.holistic.results import Results
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.resources import Resources
@@ -36,14 +37,16 @@ _NO_NUMBERS = np.empty(0, np.int64)
 
 
 class SessionRows(ListOperator):
-    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
+    def __init__(
+        self, spec: AggregateSpec, shards: Iterable[int], resources: Resources, results: Results | None = None
+    ) -> None:
         assert isinstance(spec.window, SessionWindowSpec) and spec.time_column is not None
         self._gap = spec.window.gap
         self._index_layout = _index_layout(spec)
         index, lists = resources.share(INDEX_SHARE)
         shards = tuple(shards)
         self._open = OpenSessions(self._index_layout, spec.window.gap, shards, spec.shards, index)
-        super().__init__(spec, shards, lists, self._open)
+        super().__init__(spec, shards, lists, self._open, results=results)
         times = [row.name for row in spec.rows].index(spec.time_column.name)
         self._time_word = self._layout.accumulators[times].word
 

@@ -11,9 +11,8 @@ import numpy as np
 
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.rows.keyed import Keyed
-from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.top_n.kernels import best_rows
-from tailrace.operators.top_n.spec import TopNSpec
+from tailrace.operators.top_n.spec import Order, TopNSpec
 from tailrace.state.layout import VALUE_KIND, AccumulatorWords, KeyWords, RecordLayout
 from tailrace.state.rows.rows import Rows
 from tailrace.types import Field

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.aggregate.describe import group_lines
 from tailrace.operators.kind import Description
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.planning.store_choice import StoreChoice
 from tailrace.operators.planning.texts import field_text, fields_text
 from tailrace.operators.planning.ttl import ttl_clock_text, ttl_lines
-from tailrace.operators.top_n.best_spec import Best, Order
+from tailrace.operators.planning.windows import timeless_text, undropped_text
 from tailrace.operators.top_n.spec import TopNSpec
-from tailrace.operators.windows.any_window import window_text
+from tailrace.operators.windows.any_window import window_kind_of, window_text
+from tailrace.operators.windows.window_kind import WindowKind
 
 
 def top_n_lines(operator: TopNSpec) -> list[str]:
-    lines = [f"group by {fields_text(operator.keys, 'nothing: one group')}"]
-    if operator.window is not None:
-        assert operator.time_column is not None
-        window, time = window_text(operator.window), operator.time_column.name
-        lines.append(f"window {window}, over {time}, in column {operator.window_name}")
-    lines += [
-        f"the best {operator.n:,} rows of each, by {order_text(operator, operator.order)}",
-        f"keeps {_kept(operator)}",
-    ]
-    return [*lines, *ttl_lines(operator.ttl)]
+    best = f"the best {operator.n:,} rows of each, by {order_text(operator)}"
+    if not operator.keeps_rows:
+        lines = [best, f"keeps {_kept(operator)}"]
+    elif operator.latest is None:
+        lines = [f"{best}; chosen of all, which are kept"]
+    else:
+        lines = [f"{best}; chosen of all, which are kept; {operator.latest}: the largest event time of all"]
+    return [*group_lines(operator.kept()), *lines, *ttl_lines(operator.ttl)]
 
 
 def top_n_parts(operator: TopNSpec) -> dict[str, str]:
@@ -34,53 +31,52 @@ def top_n_parts(operator: TopNSpec) -> dict[str, str]:
         "window": window_text(operator.window),
         "event time column": field_text(operator.time_column),
         "rows of each group": f"{operator.n:,}",
-        "order": order_text(operator, operator.order),
+        "order": order_text(operator),
         "columns kept": fields_text(operator.rows),
         "output mode": "update" if operator.emit_changed else "append",
         "time-to-live": ttl_clock_text(operator.ttl),
     }
 
 
-def best_line(best: Best, operator: AggregateSpec) -> str:
-    line = f"the best {best.n:,} rows of each, by {order_text(operator, best.order)}; chosen of all, which are kept"
-    return line if best.time is None else f"{line}; {best.time}: the largest event time of all"
-
-
-def best_parts(operator: AggregateSpec, best: Best, window: str) -> dict[str, str]:
-    """The same as those above, where all rows are kept."""
-    return {
-        "group columns": fields_text(operator.keys),
-        "window": window,
-        "event time column": field_text(operator.time_column),
-        "rows of each group": f"{best.n:,}",
-        "order": order_text(operator, best.order),
-        "columns kept": fields_text(operator.rows),
-        "output mode": "update" if operator.emit_changed else "append",
-        "time-to-live": ttl_clock_text(operator.ttl),
-    }
-
-
-def order_text(operator: TopNSpec | AggregateSpec, order: Sequence[Order]) -> str:
-    asked = [f"{each.column} {'ascending' if each.ascending else 'descending'}" for each in order]
-    time, by = operator.time_column, {each.column for each in order}
+def order_text(operator: TopNSpec) -> str:
+    asked = [f"{each.column} {'ascending' if each.ascending else 'descending'}" for each in operator.order]
+    time, by = operator.time_column, {each.column for each in operator.order}
     ties = ["the earlier event time"] if time in operator.rows and time is not None and time.name not in by else []
     return ", then ".join([*asked, *ties, "the smaller other columns"])
 
 
 def _kept(operator: TopNSpec) -> str:
-    pane = " and pane" if operator.window is not None and not operator.window.tumbling else ""
+    pane = " and pane" if operator.time_window is not None and not operator.time_window.tumbling else ""
     return f"at most {operator.n:,} rows a group{pane} ({fields_text(operator.rows)})"
 
 
-_STORE = StoreChoice(
+_ONLY_BEST = StoreChoice(
     Pattern.RMW, "only the best rows of a group are kept: one record a group, its rows in one list, cut when rows come"
 )
+_ALL_ROWS: dict[WindowKind, StoreChoice] = {
+    WindowKind.SESSION: StoreChoice(
+        Pattern.AUR,
+        "the best rows are chosen when a session ends, of all its rows, and sessions end key by key: rows are appended "
+        "by key and window",
+    ),
+    WindowKind.COUNT: StoreChoice(
+        Pattern.AUR,
+        "the best rows are chosen when a window is full, of all its rows, and windows are key by key: rows are "
+        "appended by key and window",
+    ),
+    WindowKind.CUSTOM: StoreChoice(
+        Pattern.AUR,
+        "the best rows are chosen when a window ends, of all its rows, and windows of your own may start and end in "
+        "any order: rows are appended by key and window",
+    ),
+}
 
 
 DESCRIPTION = Description(
     title=lambda spec: "Top n",
     lines=top_n_lines,
     parts=top_n_parts,
-    store=lambda spec: _STORE,
-    undropped=lambda spec: "state is never dropped" if spec.ttl is None else "state goes by its time-to-live",
+    store=lambda spec: _ALL_ROWS[window_kind_of(spec.window)] if spec.keeps_rows else _ONLY_BEST,
+    undropped=lambda spec: undropped_text(spec.window, spec.ttl),
+    timeless=lambda spec: timeless_text(spec.window),
 )

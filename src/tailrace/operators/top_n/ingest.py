@@ -35,7 +35,7 @@ class TopNIngest(RowIngestBase):
             return batch, None
         if spec.late_by_ttl:
             return living(batch, spec.time_column.name, self._late_before, self.counts)[0], None
-        batch, _, panes = in_time(batch, spec.time_column.name, spec.window, self._late_before, self.counts)
+        batch, _, panes = in_time(batch, spec.time_column.name, spec.time_window, self._late_before, self.counts)
         return batch, panes
 
     def _chosen(self, rows: Rows) -> Rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tailrace.api.relations import Ranking
 from tailrace.operators.ingest.contract import Ingest, IngestContext
+from tailrace.operators.ingest.rows import RowIngest
 from tailrace.operators.kind import OperatorKind, OperatorRuntime
 from tailrace.operators.top_n.describe import DESCRIPTION
 from tailrace.operators.top_n.ingest import TopNIngest
@@ -12,6 +13,8 @@ from tailrace.operators.top_n.spec import TopNSpec
 
 
 def _ingest(spec: TopNSpec, context: IngestContext) -> Ingest:
+    if spec.keeps_rows:
+        return RowIngest(spec.kept(), context.late_before, context.epoch)
     return TopNIngest(spec, context.late_before, context.combine)
 
 

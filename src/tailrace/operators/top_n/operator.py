@@ -68,7 +68,7 @@ class TopN(WindowAggregate):
         resources: Resources,
         noted_word: int | None = None,
     ) -> None:
-        super().__init__(spec.records(), shards, resources, noted_word=noted_word)
+        super().__init__(spec.kept(), shards, resources, noted_word=noted_word)
         self._top = spec
         self._row_layout = spec.layout()
         self._order = order_of(spec.rows, spec.order, spec.time_column, self._row_layout)

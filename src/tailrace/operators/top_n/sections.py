@@ -24,10 +24,10 @@ from tailrace.state.sections.sections import from_section, to_section
 
 def to_rows(section: pa.RecordBatch, spec: TopNSpec) -> pa.RecordBatch:
     """A section of records as one of their rows, the best of each key first."""
-    records = from_section(section, spec.records().layout())
+    records = from_section(section, spec.kept().layout())
     if spec.ttl is None:
         return to_section(unpack(records, spec.layout())[0], spec.section_layout())
-    kept, layout = spec.records().layout(), spec.section_layout()
+    kept, layout = spec.kept().layout(), spec.section_layout()
     there = _there(records, kept.accumulators[1])
     live = Rows(records.words[there], records.heap)
     rows, starts = unpack(live, spec.layout())
@@ -43,7 +43,7 @@ def to_rows(section: pa.RecordBatch, spec: TopNSpec) -> pa.RecordBatch:
 
 
 def to_records(section: pa.RecordBatch, spec: TopNSpec) -> pa.RecordBatch:
-    layout, kept = spec.layout(), spec.records().layout()
+    layout, kept = spec.layout(), spec.kept().layout()
     rows = from_section(section, spec.section_layout())
     groups = keyed(rows, layout)
     order = np.argsort(groups.numbers, kind="stable")

@@ -39,7 +39,7 @@ class TtlTopN(Expiring, TopN):
     ) -> None:
         assert spec.ttl is not None and spec.window is None
         deadlines, records = resources.share(DEADLINES_SHARE)
-        updated = spec.records().layout().accumulators[1]
+        updated = spec.kept().layout().accumulators[1]
         super().__init__(spec, shards, records, noted_word=updated.word)
         self._expire_by(Expiry(self._store, updated, spec.ttl.clock, spec.shards, deadlines))
         self._entered: list[Rows] = []  # records whose best rows the newest epoch changed, until they are emitted

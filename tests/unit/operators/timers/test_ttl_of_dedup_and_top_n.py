@@ -25,8 +25,7 @@ from tailrace.ids import Micros
 from tailrace.operators.dedup.spec import DeduplicateSpec, Memory
 from tailrace.operators.registry import ingest_of, operator_of
 from tailrace.operators.timers.ttl import Clock, Ttl
-from tailrace.operators.top_n.best_spec import Order
-from tailrace.operators.top_n.spec import TopNSpec
+from tailrace.operators.top_n.spec import Order, TopNSpec
 from tailrace.operators.warm_up import warm_up
 from tailrace.types import Field
 

@@ -22,19 +22,18 @@ from support.call_counts import calls
 from support.models.top_n import TopNModel
 from support.operators import session_scenario as session_cases
 from support.operators import window_scenario as cases
-from support.operators.window_scenario import CUSTOM, Answers, Row, Wanted, by_count, by_time, play, spec_of
+from support.operators.window_scenario import CUSTOM, Answers, Row, Wanted, by_count, by_time, play
 from tailrace.ids import MIN_MICROS, Micros
-from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest import rows as row_ingest
 from tailrace.operators.registry import ingest_of, operator_of
-from tailrace.operators.top_n.best_spec import Best, Order
-from tailrace.operators.top_n.spec import TopNSpec
+from tailrace.operators.top_n.spec import Order, TopNSpec
 from tailrace.operators.warm_up import warm_up
 from tailrace.operators.windows.count_window import CountWindowSpec
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.state.layout import HASH
 from tailrace.state.rows.rows import Rows
+from tailrace.types import TIMESTAMP, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 
@@ -50,10 +49,30 @@ def few_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_ingest, "put_hashes", coarse)
 
 
-def best_of(rng: random.Random) -> Best:
+def top_n(window: Any, *, emit_changed: bool, **given: Any) -> TopNSpec:
+    settings: dict[str, Any] = {
+        "name": "windows",
+        "keys": (Field("k", cases.STRING),),
+        "rows": cases.ROWS,
+        "shown": ("v", "s"),
+        "order": (Order("v", False),),
+        "n": 2,
+        "rank": "rank",
+        "window_name": "window",
+        "window_position": 1,
+        "time_column": Field("ts", TIMESTAMP),
+        "watermarked": True,
+        "shards": cases.SHARDS,
+    }
+    return TopNSpec(window=window, emit_changed=emit_changed, **(settings | given))
+
+
+def any_best(rng: random.Random) -> dict[str, Any]:
+    """How many rows, by what, and what is shown of them."""
     names = rng.sample(["v", "s", "ts"], rng.randint(1, 2))
     order = tuple(Order(name, rng.random() < 0.5) for name in names)
-    return Best(rng.choice([1, 2, 5]), order, tuple(rng.sample(["v", "s", "ts"], rng.randint(1, 3))), "rank")
+    shown = tuple(rng.sample(["v", "s", "ts"], rng.randint(1, 3)))
+    return {"n": rng.choice([1, 2, 5]), "order": order, "shown": shown}
 
 
 def drawn(rng: random.Random, *, nulls: bool) -> list[list[Row]]:
@@ -70,45 +89,27 @@ def drawn(rng: random.Random, *, nulls: bool) -> list[list[Row]]:
     return epochs
 
 
-def sorted_by(spec: AggregateSpec, groups: dict[tuple[Any, ...], list[Row]]) -> Answers:
+def sorted_by(spec: TopNSpec, groups: dict[tuple[Any, ...], list[Row]]) -> Answers:
     """The best rows of each group, by the model of ``topN``."""
-    best = spec.best
-    assert best is not None
-    requested = TopNSpec(
-        name="t",
-        keys=spec.keys,
-        rows=spec.rows,
-        shown=best.shown,
-        order=best.order,
-        n=best.n,
-        rank="rank",
-        window=None,
-        window_name="",
-        window_position=0,
-        time_column=spec.time_column,
-        emit_changed=True,
-        watermarked=False,
-        shards=1,
-    )
+    requested = replace(spec, window=None, emit_changed=True, watermarked=False, latest=None)
     out: Answers = {}
     for group, rows in groups.items():
         model = TopNModel(requested)
         model.rows[group] = [dict(zip(("k", "ts", "v", "s"), row, strict=True)) for row in rows]
         chosen = model.best(group)
         # The event time is that of the window, whichever rows are its best.
-        latest = () if best.time is None else (max(row[1] for row in rows if row[1] is not None),)
-        out[group] = tuple((rank, *(row[name] for name in best.shown), *latest) for rank, row in enumerate(chosen, 1))
+        latest = () if spec.latest is None else (max(row[1] for row in rows if row[1] is not None),)
+        out[group] = tuple((rank, *(row[name] for name in spec.shown), *latest) for rank, row in enumerate(chosen, 1))
     return out
 
 
-def read(spec: AggregateSpec, batches: list[pa.RecordBatch]) -> Answers:
-    assert spec.best is not None
+def read(spec: TopNSpec, batches: list[pa.RecordBatch]) -> Answers:
     out: Answers = {}
     for batch in batches:
         assert batch.schema.names == [field.name for field in spec.emits]
         bounds = batch["window"].flatten() if pa.types.is_struct(batch["window"].type) else [batch["window"]]
         windows = zip(*(bound.cast(pa.int64()).to_pylist() for bound in bounds), strict=True)
-        names = [*spec.best.shown, *([] if spec.best.time is None else [spec.best.time])]
+        names = [*spec.shown, *([] if spec.latest is None else [spec.latest])]
         shown = [
             column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
             for column in (batch[name] for name in names)
@@ -120,8 +121,8 @@ def read(spec: AggregateSpec, batches: list[pa.RecordBatch]) -> Answers:
     return out
 
 
-def check(spec: AggregateSpec, epochs: list[list[Row]], wanted: Wanted, memory_bytes: int, seed: int) -> None:
-    assert AggregateSpec.from_json(spec.to_json()) == spec
+def check(spec: TopNSpec, epochs: list[list[Row]], wanted: Wanted, memory_bytes: int, seed: int) -> None:
+    assert TopNSpec.from_json(spec.to_json()) == spec
     with tempfile.TemporaryDirectory() as folder:
 
         def make(shards: Iterable[int]) -> Operator:
@@ -150,9 +151,7 @@ def by_session(epochs: list[list[Row]], *, update: bool) -> Wanted:
 
 @pytest.mark.parametrize("slide", [None, 4])
 def test_ten_times_the_keys_need_no_more_calls_of_python(slide: int | None, tmp_path: Any) -> None:
-    best = Best(2, (Order("v", False),), ("v", "s"), "rank")
-    given = {"window": CountWindowSpec(6, slide), "watermarked": False}
-    spec = spec_of((), accumulators=(), best=best, emit_changed=True, **given)
+    spec = top_n(CountWindowSpec(6, slide), emit_changed=True, watermarked=False)
     warm_up()
 
     def of(keys: int) -> Counter[str]:
@@ -184,7 +183,7 @@ MEMORY = st.sampled_from([1 << 12, 1 << 24])
 def test_of_sessions(update: bool, memory_bytes: int, seed: int) -> None:
     rng = random.Random(seed)
     epochs, gap = drawn(rng, nulls=False), Micros(session_cases.GAP)
-    spec = spec_of((), accumulators=(), window=SessionWindowSpec(gap), best=best_of(rng), emit_changed=update)
+    spec = top_n(SessionWindowSpec(gap), emit_changed=update, **any_best(rng))
     check(spec, epochs, by_session(epochs, update=update), memory_bytes, seed)
 
 
@@ -193,7 +192,7 @@ def test_of_sessions(update: bool, memory_bytes: int, seed: int) -> None:
 def test_of_a_users_windows(update: bool, memory_bytes: int, seed: int) -> None:
     rng = random.Random(seed)
     epochs = drawn(rng, nulls=True)
-    spec = spec_of((), accumulators=(), window=CUSTOM, best=best_of(rng), emit_changed=update)
+    spec = top_n(CUSTOM, emit_changed=update, **any_best(rng))
     check(spec, epochs, by_time(epochs, cases.window_of, update=update), memory_bytes, seed)
 
 
@@ -205,7 +204,7 @@ def test_of_windows_by_count(update: bool, memory_bytes: int, seed: int) -> None
     slide = rng.choice([size, rng.randint(1, size)])
     window = CountWindowSpec(size, slide if slide < size else None)
     timed = rng.random() < 0.5
-    best = replace(best_of(rng), time="at" if timed else None)
-    spec = spec_of((), accumulators=(), best=best, emit_changed=update, watermarked=timed, window=window)
+    latest = "at" if timed else None
+    spec = top_n(window, emit_changed=update, watermarked=timed, latest=latest, **any_best(rng))
     wanted = by_count(epochs, size, slide=slide, update=update, in_time=timed)
     check(spec, epochs, wanted, memory_bytes, seed)

@@ -13,8 +13,8 @@ from tailrace.env.files import shaped_reads
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.registry import ingest_of
 from tailrace.operators.resources import Resources
-from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.top_n.operator import TopN
+from tailrace.operators.top_n.spec import Order
 from tailrace.state.tuning import SpillTuning, Tuning
 from tailrace.types import BIGINT, DataType, Field
 

@@ -19,8 +19,7 @@ from support.operators.row_cluster import RowCluster
 from support.operators.scenario import Scenario, play
 from tailrace.ids import Micros
 from tailrace.operators.top_n import operator as top_n
-from tailrace.operators.top_n.best_spec import Order
-from tailrace.operators.top_n.spec import TopNSpec
+from tailrace.operators.top_n.spec import Order, TopNSpec
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.types import BIGINT, DOUBLE, TIMESTAMP, DataType, Field
 

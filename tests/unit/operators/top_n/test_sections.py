@@ -17,8 +17,8 @@ from tailrace.log import format as fmt
 from tailrace.operators import registry as catalogue
 from tailrace.operators.registry import ingest_of
 from tailrace.operators.resources import Resources
-from tailrace.operators.top_n.best_spec import Order
 from tailrace.operators.top_n.operator import TopN
+from tailrace.operators.top_n.spec import Order
 from tailrace.types import BIGINT, Field
 
 NO_WATERMARK = -(2**63)

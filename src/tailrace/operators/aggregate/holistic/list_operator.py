@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import SumOverflowError
-from tailrace.operators.aggregate.holistic.results import GroupResults
+from tailrace.operators.aggregate.holistic.results import GroupResults, Results
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.resources import Resources
 from tailrace.operators.rows.groups import Groups
@@ -37,11 +37,18 @@ INDEX_SHARE = 4
 class ListOperator(OverStore[AppendUnalignedStore]):
     """A subclass keeps the index: it says which lists an epoch emits, and passes the rest on."""
 
-    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources, *index: Companion) -> None:
-        """``resources``: of the lists."""
+    def __init__(
+        self,
+        spec: AggregateSpec,
+        shards: Iterable[int],
+        resources: Resources,
+        *index: Companion,
+        results: Results | None = None,
+    ) -> None:
+        """``resources``: of the lists. ``results``: what is made of a group; None: its aggregates."""
         self.spec = spec
         self._layout = spec.layout()
-        self._results = GroupResults(spec)
+        self._results: Results = GroupResults(spec) if results is None else results
         self._function = None if spec.function is None else UserFunction(spec)
         super().__init__(list_store(self._layout, shards, spec.shards, resources), *index)
         self._appended = 0  # rows of the newest epoch

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,29 +22,31 @@ from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.output import output_schema
 from tailrace.operators.rows.groups import Groups
 from tailrace.operators.spec import VALUES_MAX
-from tailrace.operators.top_n.best_results import BestResults
 from tailrace.state.rows.rows import Rows
 from tailrace.types import BIGINT, DataType, Field
 
 _GROUP = Field("__group", BIGINT)
 
 
-class GroupResults:
+class Results(Protocol):
     """Makes the output rows of groups."""
+
+    def batch(self, groups: Groups, window: pa.Array | None) -> pa.RecordBatch:
+        """``window``: that of each group, as the output has it; None where there are no windows."""
+
+
+class GroupResults:
+    """Makes one output row of each group: its aggregates."""
 
     def __init__(self, spec: AggregateSpec) -> None:
         self._spec = spec
-        self._best = None if spec.best is None else BestResults(spec)
         self._schema = output_schema(spec)
         self._types: dict[str, DataType] = {field.name: field.type for field in (*spec.keys, *spec.rows)}
         self._merged = [_of_groups(part) for part in _parts(spec)]
 
     def batch(self, groups: Groups, window: pa.Array | None) -> pa.RecordBatch:
-        """One row for each group, or its best. ``window``: the struct of its bounds, for each group."""
+        """One row for each group."""
         spec = self._spec
-        if self._best is not None:
-            assert window is not None
-            return self._best.batch(groups, window)
         arrays = [groups.firsts(key.name) for key in spec.keys]
         if window is not None:
             arrays.insert(spec.window_position, window)
@@ -86,7 +89,6 @@ def _of_groups(spec: AggregateSpec) -> AggregateSpec:
         emit_changed=True,
         watermarked=False,
         ttl=None,
-        best=None,
         shards=1,
     )
 

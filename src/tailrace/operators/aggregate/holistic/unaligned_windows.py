@@ -24,6 +24,7 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.closing import closed_records
 from tailrace.operators.aggregate.finish import window_column
 from tailrace.operators.aggregate.holistic.list_operator import INDEX_SHARE, ListOperator
+from tailrace.operators.aggregate.holistic.results import Results
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.resources import Resources
@@ -39,12 +40,14 @@ class WindowLists(ListOperator):
     on_close: Callable[[np.ndarray, np.ndarray], None] | None = None
     """Called in append mode, where accesses are recorded: the hashes of keys whose windows close, and their starts."""
 
-    def __init__(self, spec: AggregateSpec, shards: Iterable[int], resources: Resources) -> None:
+    def __init__(
+        self, spec: AggregateSpec, shards: Iterable[int], resources: Resources, results: Results | None = None
+    ) -> None:
         self._window = spec.pane_windows
         index, lists = resources.share(INDEX_SHARE)
         shards = tuple(shards)
         self._index = RowCounts(spec.kept_keys, spec.layout(), shards, index)
-        super().__init__(spec, shards, lists, self._index.store)
+        super().__init__(spec, shards, lists, self._index.store, results=results)
         self._known = None if spec.custom_window is None else KnownWindows(spec.name, self._layout)
         self._trigger = Trigger(spec)
 
