@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from support.operators.keyed_cluster import NO_TIME, KeyedCluster, Times
 from support.operators.scenario import TimedScenario, few_hashes, play
 from tailrace.ids import Micros
+from tailrace.operators.ingest import rows as row_ingest
 from tailrace.operators.process import call as process_call
-from tailrace.operators.process import ingest as process_ingest
 from tailrace.operators.process import operator as process
 from tailrace.operators.process.spec import ProcessSpec
 from tailrace.operators.timers.ttl import Clock, Ttl
@@ -243,7 +243,7 @@ def run_scenario(seed: int, epochs: int) -> KeyedCluster:
     stream = Stream(spec, rng)
     with (
         tempfile.TemporaryDirectory() as folder,
-        few_hashes(rng, process_ingest, process_call),
+        few_hashes(rng, row_ingest, process_call),
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(process, "CALL_ROWS_MAX", rng.choice([1, 4, 1 << 16]))
