@@ -37,6 +37,9 @@ def breaches(tmp_path: Path, name: str, code: str) -> list[str]:
         "commit/log",
         "operators/dedup/kind",
         "operators/dedup/spec",
+        "operators/top_n/kind",
+        "operators/top_n/spec",
+        "state/segments/segment",
         name,
     ):
         path = tmp_path / "tailrace" / f"{neighbour}.py"
@@ -56,6 +59,16 @@ def test_the_package_keeps_the_law() -> None:
             "operators/made/operator",
             "from tailrace.operators.dedup.spec import DeduplicateSpec",
             "tailrace.operators.made.operator may not import tailrace.operators.dedup.spec",
+        ),
+        (
+            "operators/aggregate/made",
+            "from tailrace.operators.top_n.spec import TopNSpec",
+            "tailrace.operators.aggregate.made may not import tailrace.operators.top_n.spec",
+        ),
+        (
+            "operators/session/made",
+            "from tailrace.state.segments.segment import Segment",
+            "tailrace.operators.session.made may not import tailrace.state.segments.segment",
         ),
         (
             "operators/rows/made",

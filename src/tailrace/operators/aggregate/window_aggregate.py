@@ -34,7 +34,7 @@ from tailrace.operators.user_code.windows import KnownWindows
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, VALID
-from tailrace.state.read_modify_write.scan import scan_keys
+from tailrace.state.read_modify_write.scan import scan_keys, scan_pane_range
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.compaction import compact_records
@@ -113,31 +113,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
             step = max(1, _LOOKUPS_MAX * window.pane // window.size)
             for low in range(0, len(targets), step):
                 some = Rows(targets.words[low : low + step], targets.heap)
-                found, found_windows = table.rows_in_windows(some, window.size, window.pane)
-                hot = table.copy(found, found_windows)
-                if self._store.spilled:
-                    yield from self._with_spilled(hot, table.pane_starts(found), shard, table, some, window)
-                else:
-                    yield hot
-
-    def _with_spilled(
-        self, hot: Rows, hot_panes: np.ndarray, shard: int, table: Table, targets: Rows, window: TimeWindowSpec
-    ) -> Iterator[Rows]:
-        """Records found in memory, and those on disk of the same targets: keys whose pane is a window's start."""
-        panes = window.size // window.pane
-        wanted = Rows(np.repeat(targets.words, panes, axis=0), targets.heap)
-        windows = wanted.words[:, PANE].copy()
-        wanted.words[:, PANE] += np.tile(np.arange(panes) * window.pane, len(targets))
-        chosen = table.missing(wanted.words, wanted.heap, 0, len(wanted))
-        spilled, numbers = self._store.spilled.lookup(shard, wanted, chosen, self._store.horizon)
-        spilled_panes = wanted.words[numbers, PANE]
-        spilled.words[:, PANE] = windows[numbers]
-        yield self._by_pane([hot, spilled], [hot_panes, spilled_panes])
-
-    def _by_pane(self, parts: list[Rows], panes: list[np.ndarray]) -> Rows:
-        """Partials in the order of the panes they were: sums of doubles must not depend on where records were."""
-        both = concat_rows(parts, self._layout)
-        return Rows(both.words[np.argsort(np.concatenate(panes), kind="stable")], both.heap)
+                yield scan_pane_range(self._store, shard, some, window.size // window.pane, window.pane)
 
     def _distinct_keys(self, table: Table, rows: np.ndarray, windows: np.ndarray) -> Rows:
         """The distinct (key, window) pairs, without accumulators."""
@@ -181,9 +157,11 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         for records in scan_keys(self._store, chosen, watermark, copies=-(-window.size // window.slide)):
             starts = records.words[:, PANE].copy()
             at, windows = window.holding(starts, late_before, watermark)
-            words = records.words[at]
-            words[:, PANE] = windows
-            yield self._by_pane([Rows(words, records.heap)], [starts[at]])
+            # In the order of the panes they were in: sums of doubles must not depend on where records lie.
+            order = np.argsort(starts[at], kind="stable")
+            words = records.words[at[order]]
+            words[:, PANE] = windows[order]
+            yield Rows(words, records.heap)
 
     def _merged(self, pieces: Iterable[Rows]) -> list[pa.RecordBatch]:
         """Panes put together to windows: partials whose pane is now their window's start, merged once more.

@@ -78,7 +78,7 @@ class CountRows(ListOperator):
         gone = self._forgotten(epoch) if self._expiry is not None and self._expiry.processing else None
         came = in_sequence(frames, self.spec, self._layout)
         firsts, bounds = came.firsts
-        totals.load_spilled([(firsts, bounds)])
+        totals.load([(firsts, bounds)])
         records, keys = found(totals, firsts, bounds)
         before = np.zeros(len(firsts), np.int64)
         before[keys] = self._totals.counts(records)

@@ -64,7 +64,7 @@ class CountPanes(CountAggregate):
         self._forget_first(epoch)
         came = in_sequence(frames, self.spec, self._sent)
         firsts, bounds = came.firsts
-        store.load_spilled([(firsts, bounds)])
+        store.load([(firsts, bounds)])
         heads, keys = found(store, firsts, bounds)
         before = np.zeros(len(firsts), np.int64)
         before[keys] = heads.words[:, self._rows_word]
@@ -97,7 +97,7 @@ class CountPanes(CountAggregate):
     def _read(self, firsts: Rows, bounds: np.ndarray, which: np.ndarray, panes: np.ndarray) -> tuple[Rows, np.ndarray]:
         """Copies of the records of keys ``which`` (ascending) that lie in these panes, and the number of each."""
         wanted, edges = named(firsts, which, panes), np.searchsorted(which, bounds)
-        self._store.load_spilled([(wanted, edges)])
+        self._store.load([(wanted, edges)])
         return found(self._store, wanted, edges)
 
     # Forgetting ------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class CountPanes(CountAggregate):
             others = named(heads, *self._shape.places(heads.words[:, self._rows_word]))
             edges = np.zeros(self.spec.shards + 1, np.int64)
             edges[shard + 1 :] = len(others)
-            store.load_spilled([(others, edges)])
+            store.load([(others, edges)])
             there = np.unique(tables[shard].locate(others))
             store.remove(shard, there[there >= 0])
 

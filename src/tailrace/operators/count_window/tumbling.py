@@ -78,7 +78,7 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
         self._forget_first(epoch)
         came = in_sequence(frames, self.spec, self._sent)
         firsts, bounds = came.firsts
-        self._store.load_spilled([(firsts, bounds)])
+        self._store.load([(firsts, bounds)])
         records, keys = found(self._store, firsts, bounds)
         before = np.zeros(len(firsts), np.int64)
         before[keys] = records.words[:, self._rows_word]

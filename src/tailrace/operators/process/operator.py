@@ -122,7 +122,7 @@ class Process(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
     def _called(
         self, epoch: int, frames: Sequence[Frame], due: list[tuple[int, np.ndarray]], late_before: int
     ) -> list[pa.RecordBatch]:
-        self._store.load_spilled([frame.parts() for frame in frames])
+        self._store.load([frame.parts() for frame in frames])
         # Putting rows together changes words, and those of a frame are not ours.
         rows = concat_rows([Rows(frame.rows.copy(), frame.heap) for frame in frames], self._sent)
         tables = dict(self._store.tables())

@@ -27,13 +27,14 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.resources import Resources
-from tailrace.operators.session.spilled_sessions import SpilledSessions, hash_pieces
+from tailrace.operators.session.whole_sessions import WholeSessions, hash_pieces
 from tailrace.operators.store_operator import OverStore
 from tailrace.operators.timers.deadlines import HASH as ENTRY_HASH
 from tailrace.operators.timers.deadlines import TIME as ENTRY_TIME
 from tailrace.operators.timers.deadlines import Deadlines
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, RecordLayout
+from tailrace.state.read_modify_write.record_copies import RecordCopies
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.arrange import row_numbers
 from tailrace.state.rows.rows import Rows
@@ -58,7 +59,7 @@ class Sessions:
     offsets: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
-    whole: SpilledSessions | None = None
+    whole: WholeSessions | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -120,19 +121,19 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
     def changed(self) -> Iterator[list[Sessions]]:
         """The sessions that the newest epoch changed, whole, some at a time."""
         changed = self._store.changed()
-        if not self._store.spilled:
+        if self._store.in_memory:
             yield [self._sessions(shard, table, rows) for shard, table, rows in changed]
             return
         parts = (
-            (shard, table, rows[piece])
+            (shard, rows[piece])
             for shard, table, rows in changed
             for piece in hash_pieces(table.word(rows, HASH), _PIECE_ROWS)
         )
-        yield from _grouped(self._around(shard, rows) for shard, _, rows in parts)
+        yield from _grouped(self._around(shard, rows) for shard, rows in parts)
 
     def _around(self, shard: int, rows: np.ndarray) -> Sessions:
         whole = self._whole(shard)
-        return self._of_whole(shard, whole, whole.around(whole.add_rows(rows)))
+        return self._of_whole(shard, whole, whole.around(whole.copies.add_rows(rows)))
 
     def ended(self, watermark: int) -> Iterator[list[Sessions]]:
         """The sessions that end at or before ``watermark``, some at a time. Each is to be removed before the next."""
@@ -148,13 +149,13 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
         edges = np.searchsorted(shards[order], [shard for shard, _ in tables])
         ends = np.searchsorted(shards[order], [shard for shard, _ in tables], side="right")
         due = [(*each, slice(lo, hi)) for each, lo, hi in zip(tables, edges, ends, strict=True) if lo < hi]
-        if not self._store.spilled:
+        if self._store.in_memory:
             found = [self._ended(shard, table, hashes[at], panes[at], watermark) for shard, table, at in due]
             yield [sessions for sessions in found if len(sessions)]
             return
         parts = (
-            (shard, table, hashes[at][piece], panes[at][piece])
-            for shard, table, at in due
+            (shard, hashes[at][piece], panes[at][piece])
+            for shard, _, at in due
             for piece in hash_pieces(hashes[at], _PIECE_ROWS)
         )
         yield from _grouped(self._ended_anywhere(*part, watermark) for part in parts)
@@ -163,17 +164,10 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
         rows = np.unique(table.with_hashes(hashes, panes))
         return self._sessions(shard, table, self._due(table, rows, watermark), ended=True)
 
-    def _ended_anywhere(
-        self, shard: int, table: Table, hashes: np.ndarray, panes: np.ndarray, watermark: int
-    ) -> Sessions:
-        """As ``_ended``, of records in memory and on disk."""
+    def _ended_anywhere(self, shard: int, hashes: np.ndarray, panes: np.ndarray, watermark: int) -> Sessions:
+        """As ``_ended``, where not all records are in memory."""
         whole = self._whole(shard)
-        numbers = [whole.add_rows(np.unique(table.with_hashes(hashes, panes)))]
-        once = np.unique(np.stack([hashes, panes], axis=1), axis=0)
-        wanted = (np.ascontiguousarray(part) for part in once.T)
-        for found in self._store.spilled.with_hashes(shard, next(wanted), self._store.horizon, next(wanted)):
-            numbers.append(whole.add_found(found))
-        due = self._due(whole.table, np.concatenate(numbers), watermark)
+        due = self._due(whole.table, whole.copies.add_with_hashes(hashes, panes), watermark)
         return self._of_whole(shard, whole, whole.ended(due))
 
     def _due(self, table: Table, rows: np.ndarray, watermark: int) -> np.ndarray:
@@ -185,13 +179,11 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
         return due
 
     def remove(self, ended: Iterable[Sessions]) -> None:
-        epoch = self._store.newest_epoch
-        assert epoch is not None
         for sessions in ended:
             if sessions.whole is None:
                 self._store.remove(sessions.shard, sessions.rows)
             else:
-                sessions.whole.remove(epoch, sessions.rows)
+                sessions.whole.copies.remove(sessions.rows)
 
     def undo(self, epoch: int) -> None:
         super().undo(epoch)
@@ -224,18 +216,18 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
 
     # Sessions --------------------------------------------------------------------------------------------------------
 
-    def _whole(self, shard: int) -> SpilledSessions:
-        return SpilledSessions(self._store, shard, self._gap, self._low, self._high)
+    def _whole(self, shard: int) -> WholeSessions:
+        return WholeSessions(RecordCopies(self._store, shard), self._gap, self._low, self._high)
 
     def _sessions(self, shard: int, table: Table, rows: np.ndarray, *, ended: bool = False) -> Sessions:
         found = table.sessions(rows, self._gap, self._low, self._high, ended=ended)
         return self._of(shard, table, found, None)
 
-    def _of_whole(self, shard: int, whole: SpilledSessions, found: tuple[np.ndarray, np.ndarray]) -> Sessions:
+    def _of_whole(self, shard: int, whole: WholeSessions, found: tuple[np.ndarray, np.ndarray]) -> Sessions:
         return self._of(shard, whole.table, found, whole)
 
     def _of(
-        self, shard: int, table: Table, found: tuple[np.ndarray, np.ndarray], whole: SpilledSessions | None
+        self, shard: int, table: Table, found: tuple[np.ndarray, np.ndarray], whole: WholeSessions | None
     ) -> Sessions:
         rows, offsets = found
         starts = table.word(rows[offsets[1:] - 1], self._low)

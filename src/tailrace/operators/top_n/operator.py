@@ -81,7 +81,7 @@ class TopN(WindowAggregate):
         self._store.open(epoch)
         changed = []
         for ranked in map(self._ranked, self._gathered(frames)):
-            self._take(ranked, ranked.entered)
+            probes.take(self._store, ranked.old, ranked.entered[ranked.owners])
             changed.append(self._records(ranked.where(ranked.entered)))
         self._put(changed)
 
@@ -91,11 +91,6 @@ class TopN(WindowAggregate):
         step = max(1, PIECE_ROWS // self._top.n)
         for turn in self._store.read_turns([frame.parts() for frame in frames]):
             yield from pieces([Frame(rows.words, rows.heap, bounds) for rows, bounds in turn], self._row_layout, step)
-
-    def _take(self, ranked: Ranked, replaced: np.ndarray) -> None:
-        """What lies on disk of keys whose records will be replaced is not read a second time for that."""
-        spilled = ranked.old.spilled
-        self._store.take_spilled(spilled, replaced[ranked.owners[len(ranked.old.hot) :]])
 
     def _put(self, records: Sequence[Rows], *, hold: bool = True) -> None:
         """Records in place of those in memory, or of those that were taken."""

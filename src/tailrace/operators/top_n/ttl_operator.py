@@ -25,6 +25,7 @@ from tailrace.operators.top_n.operator import Ranked, TopN
 from tailrace.operators.top_n.sections import to_records, to_rows, with_update
 from tailrace.operators.top_n.spec import TopNSpec
 from tailrace.operators.windows.time_window import TimeWindowSpec
+from tailrace.state.read_modify_write import probes
 from tailrace.state.rows.rows import Rows
 
 
@@ -49,18 +50,17 @@ class TtlTopN(Expiring, TopN):
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         self._store.open(epoch)
         self._forget_first(epoch)
-        self._entered, taken, others = [], [], []
+        self._entered, anew, others = [], [], []
         for rows in self._gathered(frames):
             ranked = self._ranked(rows)
             packed = self._records(ranked)
             records = with_update(packed.words, self._updates(rows, ranked), self._layout)
             self._entered.append(Rows(records[ranked.entered], packed.heap))
-            lay_spilled = np.zeros(len(ranked.came), bool)
-            lay_spilled[ranked.owners[len(ranked.old.hot) :]] = True
-            self._take(ranked, np.ones(len(ranked.came), bool))
-            taken.append(Rows(records[lay_spilled], packed.heap))
-            others.append(Rows(records[~lay_spilled], packed.heap))
-        self._put(taken, hold=False)  # by itself: to the store they look new, and they have their deadlines
+            look_new = np.zeros(len(ranked.came), bool)
+            look_new[ranked.owners[probes.take(self._store, ranked.old, np.ones(len(ranked.owners), bool))]] = True
+            anew.append(Rows(records[look_new], packed.heap))
+            others.append(Rows(records[~look_new], packed.heap))
+        self._put(anew, hold=False)  # by itself: to the store they are new, and they have their deadlines
         self._put(others)
         self._expiry.note_made()
 

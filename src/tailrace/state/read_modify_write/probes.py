@@ -54,6 +54,17 @@ def current(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray, *, ke
     return Current(concat_rows(parts, store.layout), np.concatenate(numbers), spilled)
 
 
+def take(store: ReadModifyWriteStore, found: Current, chosen: np.ndarray) -> np.ndarray:
+    """Of records that were found, none of them twice, the caller replaces the chosen ones, in the open epoch.
+
+    It merges their new values as ``fresh``: what lies on disk of them is not read a second time. Gives the positions of
+    the chosen records that the store will take for new ones.
+    """
+    first = len(found.hot)
+    store.take_spilled(found.spilled, chosen[first:])
+    return first + np.flatnonzero(chosen[first:])
+
+
 def known(store: ReadModifyWriteStore, wanted: Rows, bounds: np.ndarray) -> np.ndarray:
     """Which of the rows have a record with their key and pane."""
     found = np.ones(len(wanted), bool)

@@ -1,7 +1,7 @@
 """Scans of a read-modify-write store by pane: records in memory and spilled ones, in pieces of bounded memory.
 
-Callers name panes and get copies of records; where a record lies in the store is not theirs to know. Reads by key are
-in ``probes``.
+Callers name panes, or keys and panes, and get copies of records; where a record lies in the store is not theirs to
+know. Reads of single records by key are in ``probes``.
 
 Invariants
 - A record is in exactly one piece. A scan sees the store as it is when a piece is made: nobody changes it meanwhile.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tailrace.state.hash_table.table import Table
-from tailrace.state.layout import HASH
+from tailrace.state.layout import HASH, PANE
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.segments.segment import FINGERPRINTS, fingerprints_of
@@ -70,6 +70,28 @@ def scan_keys(store: ReadModifyWriteStore, chosen: Choose, below: int = _FOREVER
             both = concat_rows([in_memory, store.spilled.rows_of(shard, panes, first, end)], store.layout)
             if len(both):
                 yield both
+
+
+def scan_pane_range(store: ReadModifyWriteStore, shard: int, keys: Rows, panes: int, width: int) -> Rows:
+    """Copies of the records of these keys in so many panes of this width, from the key's own pane on.
+
+    A copy has the pane of its key. Those of a key come in the order of the panes they were in, wherever they lie: a sum
+    of doubles depends on that order. In memory they are all at once: the caller bounds the number of keys.
+    """
+    table = dict(store.tables())[shard]
+    rows, firsts = table.rows_in_windows(keys, panes * width, width)
+    in_memory = table.copy(rows, firsts)
+    if not store.spilled:
+        return in_memory
+    wanted = Rows(np.repeat(keys.words, panes, axis=0), keys.heap)
+    firsts = wanted.words[:, PANE].copy()
+    wanted.words[:, PANE] += np.tile(np.arange(panes) * width, len(keys))
+    missing = table.missing(wanted.words, wanted.heap, 0, len(wanted))
+    spilled, numbers = store.spilled.lookup(shard, wanted, missing, store.horizon)
+    spilled.words[:, PANE] = firsts[numbers]
+    both = concat_rows([in_memory, spilled], store.layout)
+    lay_in = np.concatenate([table.pane_starts(rows), wanted.words[numbers, PANE]])
+    return Rows(both.words[np.argsort(lay_in, kind="stable")], both.heap)
 
 
 _NO_PANES = np.empty(0, np.int64)

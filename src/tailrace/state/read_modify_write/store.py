@@ -219,7 +219,7 @@ class ReadModifyWriteStore:
             if lo < hi:
                 table.merge(rows.words, rows.heap, lo, hi, replace=True)
 
-    def load_spilled(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
+    def load(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
         """Load the spilled records with the keys of these rows into the tables, in the open epoch.
 
         The rows may have another layout with the same keys.

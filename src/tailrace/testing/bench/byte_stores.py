@@ -94,7 +94,7 @@ class ByteRecords:
         wanted = Rows(np.empty((len(names), self._words), np.int64), _NO_BYTES)
         bk.name_rows(names, keys, wanted.words)
         if self._store.spilled:
-            self._store.load_spilled([(wanted, _bounds(wanted))])
+            self._store.load([(wanted, _bounds(wanted))])
         at = self._table.locate(wanted)
         there = np.flatnonzero(at >= 0)
         found = self._table.copy(at[there])
