@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tailrace.api import aggregates
 from tailrace.api.aggregates import Aggregate
-from tailrace.api.checks.process import processed
-from tailrace.api.checks.top_n import ranked
+from tailrace.api.checks.process import keyed_process
+from tailrace.api.checks.top_n import ranking
 from tailrace.api.columns import resolve
 from tailrace.api.relations import Aggregation, StateTtl, WindowFunction
 from tailrace.api.windows import AnyWindow, CountWindow, SessionWindow, Window
@@ -163,7 +163,7 @@ class GroupedStream:
         >>> bidders = bids.groupBy("bidder").process(first_of_each, "bidder bigint", state="seen boolean")
         """
         stream = self.stream
-        made = processed(
+        made = keyed_process(
             stream.source,
             stream.schema,
             stream.watermark,
@@ -207,7 +207,7 @@ class GroupedStream:
         stream = self.stream
         groups = (self.keys, self.window, self.window_position)
         asked = (n, orderBy, ascending, columns, rank)
-        made = ranked(stream.source, stream.schema, stream.watermark, stream.brought_window, *groups, *asked)
+        made = ranking(stream.source, stream.schema, stream.watermark, stream.brought_window, *groups, *asked)
         return stream.derived(replace(made, state_ttl=self._ttl()))
 
     def count(self) -> Stream:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tailrace.api.aggregates import Aggregate
-from tailrace.api.checks.dedup import deduplicated
-from tailrace.api.checks.join import JoinInput, joined, key_names
+from tailrace.api.checks.dedup import deduplication
+from tailrace.api.checks.join import JoinInput, key_names, stream_join
 from tailrace.api.checks.lookup import lookup_join
-from tailrace.api.checks.ttl import check_taken, remembered, state_ttl
+from tailrace.api.checks.ttl import check_ttl_used, dedup_ttl, state_ttl
 from tailrace.api.columns import check_key, check_names, check_time, resolve
 from tailrace.api.duration import Duration, parse_duration
 from tailrace.api.grouped import GroupedStream
@@ -51,7 +51,7 @@ class Stream:
     def derived(self, relation: Relation) -> Stream:
         """The stream of what an operator makes of this one."""
         check_names([field.name for field in relation.fields])
-        check_taken(self.ttl, relation)
+        check_ttl_used(self.ttl, relation)
         return replace(self, source=relation, schema=relation.fields, watermark=relation.event_time, ttl=None)
 
     def withWatermark(self, eventTime: str, delayThreshold: Duration) -> Stream:
@@ -182,10 +182,10 @@ class Stream:
                 JoinInput(self.source, self.schema, self.watermark),
                 JoinInput(other.source, other.schema, other.watermark),
             )
-            made = joined(
+            made = stream_join(
                 *sides, keys, how, within=within, window=window, valid_to=validTo, ttl=ttl, time_name=eventTime
             )
-            check_taken(other.ttl, made)
+            check_ttl_used(other.ttl, made)
             return self.derived(made)
         if any(given is not None for given in (within, window, validTo, ttl, eventTime)):
             raise AnalysisError(
@@ -212,7 +212,7 @@ class Stream:
         Without a watermark a key is remembered for ever. With one, rows at or before it are late and dropped; and where
         its column is among the keys, a key is forgotten once the watermark has reached it.
         """
-        return self._deduplicated(subset, "dropDuplicates", within=False)
+        return self._deduplicate(subset, "dropDuplicates", within=False)
 
     drop_duplicates = dropDuplicates
 
@@ -221,12 +221,14 @@ class Stream:
 
         So rows of a key are dropped as long as their event times are less than the delay apart.
         """
-        return self._deduplicated(subset, "dropDuplicatesWithinWatermark", within=True)
+        return self._deduplicate(subset, "dropDuplicatesWithinWatermark", within=True)
 
-    def _deduplicated(self, subset: object, where: str, *, within: bool) -> Stream:
+    def _deduplicate(self, subset: object, where: str, *, within: bool) -> Stream:
         self._check_final("deduplicated")
-        made = deduplicated(self.source, self.schema, self.watermark, self.brought_window, subset, where, within=within)
-        return self.derived(replace(made, state_ttl=remembered(self.ttl, within)))
+        made = deduplication(
+            self.source, self.schema, self.watermark, self.brought_window, subset, where, within=within
+        )
+        return self.derived(replace(made, state_ttl=dedup_ttl(self.ttl, within)))
 
     @property
     def writeStream(self) -> DataStreamWriter:

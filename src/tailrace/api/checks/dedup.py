@@ -12,7 +12,7 @@ from tailrace.ids import Micros
 from tailrace.types import Field
 
 
-def deduplicated(
+def deduplication(
     source: object,
     schema: tuple[Field, ...],
     watermark: Watermark | None,

@@ -41,7 +41,7 @@ def key_names(on: object) -> list[str]:
     return names
 
 
-def joined(
+def stream_join(
     left: JoinInput,
     right: JoinInput,
     on: Sequence[str],

@@ -12,7 +12,7 @@ from tailrace.errors import AnalysisError
 from tailrace.types import Field
 
 
-def processed(
+def keyed_process(
     source: object,
     schema: tuple[Field, ...],
     watermark: Watermark | None,

@@ -13,7 +13,7 @@ from tailrace.types import Field
 N_MAX = 1 << 20
 
 
-def ranked(
+def ranking(
     source: object,
     schema: tuple[Field, ...],
     watermark: Watermark | None,

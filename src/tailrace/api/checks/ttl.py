@@ -32,7 +32,7 @@ def state_ttl(ttl: Duration, mode: object, watermark: Watermark | None, before: 
     return StateTtl(parse_duration(ttl, f"{where}: ttl"), processing)
 
 
-def remembered(ttl: StateTtl | None, within: bool) -> StateTtl | None:
+def dedup_ttl(ttl: StateTtl | None, within: bool) -> StateTtl | None:
     """How long keys are remembered whose duplicates are dropped."""
     if ttl is None:
         return None
@@ -43,7 +43,7 @@ def remembered(ttl: StateTtl | None, within: bool) -> StateTtl | None:
     return ttl
 
 
-def check_taken(ttl: StateTtl | None, relation: Relation) -> None:
+def check_ttl_used(ttl: StateTtl | None, relation: Relation) -> None:
     """Refuse a time-to-live that what follows does not go by."""
     if ttl is None or getattr(relation, "state_ttl", None) is not None:
         return
