@@ -36,7 +36,16 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # What a driver plans, it plans from what the user wrote: these modules know the API. "*" stands for any operator.
     **{
         f"operators.{module}": ("api", "state.layout", "state.tuning")
-        for module in ("*.planning", "*.describe", "*.kind", "*.relation", "planning", "kind", "registry")
+        for module in (
+            "*.planning",
+            "*.window_forms",
+            "*.describe",
+            "*.kind",
+            "*.relation",
+            "planning",
+            "kind",
+            "registry",
+        )
     },
     # A descriptor holds all of an aggregate, what users write included.
     "operators.aggregate.functions": ("api.aggregates", "api.columns", "operators", "state", "env.kernels"),

@@ -5,7 +5,7 @@ from support.bids import bids
 from tailrace.api.options import Options, Route, WatermarkRule
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import window
-from tailrace.operators.aggregate.store_choice import choose_store
+from tailrace.operators.aggregate.window_forms import choose_store
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.windows.window_kind import WindowKind
 from tailrace.plan.explain import explain

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tailrace.state.layout import Merge, bits_of
-from tailrace.types import DataType, Kind
+from tailrace.types import TIMESTAMP, DataType, Kind
 
 Argument = bool | int | float | str | tuple[float, ...] | None
 """A constant argument of an aggregate, as JSON can hold it."""
@@ -74,6 +74,10 @@ class Accumulator:
         if self.state is None or self.state.code is None:
             return self
         return replace(self, state=replace(self.state, code=""))
+
+
+STAMP = Accumulator(Merge.MAX, AccumulatorInput.STAMP, None, TIMESTAMP)
+"""When a record was last updated."""
 
 
 @dataclass(frozen=True)

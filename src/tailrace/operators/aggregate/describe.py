@@ -6,7 +6,7 @@ from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorIn
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
 from tailrace.operators.aggregate.functions.states import KINDS
 from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.aggregate.store_choice import choose_store
+from tailrace.operators.aggregate.window_forms import choose_store, form_of
 from tailrace.operators.kind import Description
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.planning.texts import field_text, fields_text
@@ -22,12 +22,7 @@ def group_lines(operator: AggregateSpec) -> list[str]:
     lines = [f"group by {fields_text(operator.keys, 'nothing: one group')}"]
     if operator.window is not None:
         time = None if operator.time_column is None else operator.time_column.name
-        lines += operator.window.lines(operator.window_name, time)
-    if operator.count_window is not None:
-        order = "" if operator.time_column is None else f"by {operator.time_column.name}, then "
-        lines.append(f"rows of an epoch count {order}by {fields_text(operator.rows, 'nothing: all are alike')}")
-        if operator.ttl is not None:
-            lines.append("the open window of a key that is forgotten is never given; the key's next one is number 0")
+        lines += [*operator.window.lines(operator.window_name, time), *form_of(operator.window).lines(operator)]
     return lines
 
 

@@ -8,33 +8,27 @@ from __future__ import annotations
 
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.relations import Aggregation, OutputMode
-from tailrace.api.windows import CountWindow, CustomWindow, SessionWindow
+from tailrace.api.windows import CountWindow, CustomWindow
 from tailrace.errors import AnalysisError
-from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, Output
-from tailrace.operators.aggregate.functions.counts_and_sums import ROWS
+from tailrace.operators.aggregate.accumulators import STAMP, Accumulator, AccumulatorInput, Inputs, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
 from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.aggregate.window_forms import first_accumulators, plan_window
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.planning.ttl import plan_ttl
 from tailrace.operators.planning.user_functions import packed
-from tailrace.operators.planning.windows import closes_by_watermark, plan_window
+from tailrace.operators.planning.windows import closes_by_watermark
 from tailrace.operators.spec import VALUES_MAX
 from tailrace.state.layout import Merge
-from tailrace.types import TIMESTAMP, Field
-
-_STAMP = Accumulator(Merge.MAX, AccumulatorInput.STAMP, None, TIMESTAMP)
+from tailrace.types import Field
 
 
 def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, name: str) -> AggregateSpec:
     """The operator that a state server runs for this aggregation."""
     window = stream.window
-    accumulators: list[Accumulator] = []
-    if isinstance(window, SessionWindow):
-        accumulators = _session_bounds(stream)
-    elif isinstance(window, CountWindow):
-        # Rows come first: they say how full a window is. The last update is the key's, not of a window's rows.
-        accumulators = [ROWS] if stream.state_ttl is None else [ROWS, _STAMP]
-    elif stream.state_ttl is not None:
+    expires = stream.state_ttl is not None
+    accumulators = first_accumulators(window, stream.time_column, expires=expires)
+    if expires and window is None:
         accumulators = [_last_update(stream)]
     outputs = [_output(aggregate, stream, accumulators) for aggregate in stream.aggregates]
     function = stream.function
@@ -49,7 +43,7 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
         keys=stream.keys,
         accumulators=tuple(accumulators),
         outputs=tuple(outputs),
-        window=plan_window(window, in_time=stream.state_ttl is not None),
+        window=plan_window(window, expires=expires),
         window_name="" if window is None else window.name,
         window_position=stream.window_position,
         time_column=stream.time_column,
@@ -64,13 +58,6 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
     )
 
 
-def _session_bounds(stream: Aggregation) -> list[Accumulator]:
-    """The first and the last event time of a record, by which sessions are put together. They come before all else."""
-    time = stream.time_column
-    assert time is not None
-    return [Accumulator(merge, AccumulatorInput.VALUE, time.name, time.type) for merge in (Merge.MIN, Merge.MAX)]
-
-
 def _last_update(stream: Aggregation) -> Accumulator:
     """When a record was last updated, by the clock of the time-to-live. It comes before all else."""
     assert stream.state_ttl is not None
@@ -82,7 +69,7 @@ def _last_update(stream: Aggregation) -> Accumulator:
             f"window, which ends, to groupBy"
         )
     if stream.state_ttl.processing:
-        return _STAMP
+        return STAMP
     time = stream.time_column
     assert time is not None
     return Accumulator(Merge.MAX, AccumulatorInput.VALUE, time.name, time.type)

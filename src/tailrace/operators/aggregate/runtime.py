@@ -14,60 +14,50 @@ from tailrace.operators.aggregate.ttl_aggregate import TtlAggregate
 from tailrace.operators.aggregate.warm_up import warm_up_aggregate
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate
 from tailrace.operators.base import Operator
-from tailrace.operators.count_window import sections as count_sections
-from tailrace.operators.count_window.holistic import CountRows
-from tailrace.operators.count_window.sliding import CountPanes
-from tailrace.operators.count_window.tumbling import CountAggregate
+from tailrace.operators.count_window import runtime as count_runtime
 from tailrace.operators.kind import OperatorRuntime
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.resources import Resources
-from tailrace.operators.session.aggregate import SessionAggregate
-from tailrace.operators.session.holistic import SessionRows
+from tailrace.operators.session import runtime as session_runtime
 from tailrace.operators.windows.window_kind import WindowKind
-from tailrace.state.append import aligned as append_aligned
-from tailrace.state.append import unaligned as append_unaligned
-from tailrace.state.sections import compaction as section_compaction
+from tailrace.state.append import aligned, unaligned
+from tailrace.state.sections import compaction
+
+_OF_THEIR_OWN = {WindowKind.SESSION: session_runtime.RUNTIME, WindowKind.COUNT: count_runtime.RUNTIME}
+"""Windows that end key by key have operators of their own."""
 
 
 def _operator(spec: AggregateSpec, shards: Iterable[int], given: Resources) -> Operator:
-    match spec.pattern, spec.window_kind:
-        case Pattern.RMW, WindowKind.SESSION:
-            return SessionAggregate(spec, shards, given)
-        case Pattern.RMW, WindowKind.COUNT if spec.count_window is not None and spec.count_window.overlapping:
-            return CountPanes(spec, shards, given)
-        case Pattern.RMW, WindowKind.COUNT:
-            return CountAggregate(spec, shards, given)
-        case Pattern.RMW, WindowKind.GLOBAL if spec.ttl is not None:
-            return TtlAggregate(spec, shards, given)
-        case Pattern.RMW, _:
-            return WindowAggregate(spec, shards, given)
-        case Pattern.AAR, _:
+    if spec.window_kind in _OF_THEIR_OWN:
+        return _OF_THEIR_OWN[spec.window_kind].operator(spec, shards, given)
+    match spec.pattern:
+        case Pattern.RMW:
+            return (WindowAggregate if spec.ttl is None else TtlAggregate)(spec, shards, given)
+        case Pattern.AAR:
             return WindowRows(spec, shards, given)
-        case Pattern.AUR, WindowKind.SESSION:
-            return SessionRows(spec, shards, given)
-        case Pattern.AUR, WindowKind.COUNT:
-            return CountRows(spec, shards, given)
-        case Pattern.AUR, WindowKind.SLIDING:
-            return SlidingLists(spec, shards, given)
-        case Pattern.AUR, _:
-            return WindowLists(spec, shards, given)
-    raise AssertionError(f"no operator for {spec!r}")
+        case Pattern.AUR:
+            return (SlidingLists if spec.window_kind is WindowKind.SLIDING else WindowLists)(spec, shards, given)
 
 
 def compact_sections(
     spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: int, *, complete: bool
 ) -> pa.RecordBatch:
-    match spec.pattern, spec.window_kind:
-        case Pattern.RMW, kind:
-            bury = complete and (kind is WindowKind.SESSION or spec.ttl is not None)
-            return section_compaction.compact_records(spec.record_layout(), batches, horizon, bury=bury)
-        case Pattern.AAR, _:
-            return append_aligned.compact_sections(spec.layout(), batches, horizon)
-        case Pattern.AUR, WindowKind.COUNT:
-            return count_sections.compact(spec, batches, horizon, complete=complete)
-        case Pattern.AUR, _:
-            return append_unaligned.compact_sections(spec.layout(), batches, horizon, complete=complete)
-    raise AssertionError(f"no sections of {spec!r}")
+    if spec.window_kind in _OF_THEIR_OWN:
+        return _OF_THEIR_OWN[spec.window_kind].compact_sections(spec, batches, horizon, complete=complete)
+    match spec.pattern:
+        case Pattern.RMW:
+            bury = complete and spec.ttl is not None
+            return compaction.compact_records(spec.record_layout(), batches, horizon, bury=bury)
+        case Pattern.AAR:
+            return aligned.compact_sections(spec.layout(), batches, horizon)
+        case Pattern.AUR:
+            return unaligned.compact_sections(spec.layout(), batches, horizon, complete=complete)
 
 
-RUNTIME = OperatorRuntime(_operator, compact_sections, warm_up_aggregate)
+def _warm_up() -> None:
+    warm_up_aggregate()
+    for runtime in _OF_THEIR_OWN.values():
+        runtime.warm_up()
+
+
+RUNTIME = OperatorRuntime(_operator, compact_sections, _warm_up)

@@ -11,7 +11,6 @@ from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorIn
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.aggregate.window_aggregate import WindowAggregate, compact_sections
-from tailrace.operators.count_window.warm_up import warm_up_count
 from tailrace.operators.ingest.frame import split
 from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.resources import Resources
@@ -54,7 +53,6 @@ def _spec(emit_changed: bool) -> AggregateSpec:
 
 
 def warm_up_aggregate() -> None:
-    warm_up_count()
     batch = pa.RecordBatch.from_pydict(
         {
             "k": pa.array([str(i) for i in range(_ROWS)]),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tailrace.api.relations import OutputMode, Ranking
 from tailrace.api.windows import CountWindow, CustomWindow, Window
 from tailrace.errors import AnalysisError
+from tailrace.operators.aggregate.window_forms import plan_window
 from tailrace.operators.planning.ttl import plan_ttl
-from tailrace.operators.planning.windows import closes_by_watermark, plan_window
+from tailrace.operators.planning.windows import closes_by_watermark
 from tailrace.operators.spec import VALUES_MAX
 from tailrace.operators.top_n.spec import Order, TopNSpec
 from tailrace.types import Field
@@ -22,7 +23,7 @@ def plan_ranking(stream: Ranking, output_mode: OutputMode, shards: int, name: st
         order=tuple(Order(column, ascending) for column, ascending in stream.order),
         n=stream.n,
         rank=stream.rank,
-        window=plan_window(window, in_time=ttl is not None),
+        window=plan_window(window, expires=ttl is not None),
         window_name="" if window is None else window.name,
         window_position=stream.window_position,
         time_column=stream.time_column,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput
+from tailrace.operators.aggregate.accumulators import STAMP, Accumulator, AccumulatorInput
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.spec import HintTarget, SpecBase, column_names
@@ -87,11 +87,10 @@ class TopNSpec(SpecBase):
         With a time-to-live a record has a second value, when the group was last updated.
         """
         packed = Accumulator(Merge.ROW, AccumulatorInput.VALUE, None, DataType("binary"))
-        updated = Accumulator(Merge.MAX, AccumulatorInput.STAMP, None, TIMESTAMP)
         records = AggregateSpec(
             name=self.name,
             keys=self.keys,
-            accumulators=(packed,) if self.ttl is None else (packed, updated),
+            accumulators=(packed,) if self.ttl is None else (packed, STAMP),
             outputs=(),
             window=self.window,
             window_name=self.window_name,
