@@ -125,10 +125,16 @@ def choose_store(operator: AggregateSpec) -> StoreChoice:
     if wanted in stores.others:
         return StoreChoice(wanted, stores.others[wanted], by_user=True)
     if wanted is Pattern.RMW:
-        needing = next((out.name for out in operator.outputs if needs_rows(out)), operator.outputs[0].name)
-        problem = f"a record of it holds a few merged values, and {needing} needs every row of its group"
+        problem = f"a record of it holds a few merged values, and {_needing(operator)} needs every row of its group"
     else:
         problem = stores.refused[wanted]
     raise AnalysisError(
         f"{operator.name}: store {wanted} cannot keep this: {problem}. Without .store(...) it is {usual.pattern}"
     )
+
+
+def _needing(operator: AggregateSpec) -> str:
+    """The first output that no record can be kept for: a holistic one, else one whose state is merged in batches."""
+    holistic = [out.name for out in operator.outputs if needs_rows(out)]
+    states = [out.name for out in operator.outputs if any(operator.accumulators[at].state for at in out.accumulators)]
+    return [*holistic, *states][0]

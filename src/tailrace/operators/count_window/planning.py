@@ -59,8 +59,8 @@ _OVERLAPPING = WindowStores(
     incremental=StoreChoice(
         Pattern.RMW,
         "the aggregates are incremental and windows by count overlap: a record for each pane of a key's open windows, "
-        "changed in place; a row is merged into three of them at most, and a window is made of two, whatever the overlap; "
-        "one of them also counts, so it stays for each key, for ever without a time-to-live",
+        "changed in place; a row is merged into three of them at most, and a window is made of two, whatever the "
+        "overlap; one of them also counts, so it stays for each key, for ever without a time-to-live",
     ),
     holistic=_ROWS_OF_OVERLAPPING,
     others={Pattern.AUR: _ROWS_OF_OVERLAPPING.reason},
