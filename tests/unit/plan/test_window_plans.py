@@ -263,6 +263,11 @@ def test_sets_in_overlapping_windows_by_count_are_not_kept_in_records():
         plan_of(stream("RMW"))
 
 
+def test_a_refused_store_names_what_it_cannot_keep():
+    with pytest.raises(AnalysisError, match=r"and middle needs every row of its group\. Without .* it is AAR"):
+        plan_of(grouped("tumbling", "RMW").agg(tr.count(), tr.median("price").alias("middle")))
+
+
 def test_holistic_aggregates_without_a_window_grow_for_ever_and_say_so():
     stream = MARKED.groupBy("auction").agg(tr.median("price"), tr.collect_list("price"), tr.top_k("price", 3))
     assert "the state grows with every row" in explain(plan_of(stream, OutputMode.UPDATE))

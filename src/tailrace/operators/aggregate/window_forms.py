@@ -124,17 +124,11 @@ def choose_store(operator: AggregateSpec) -> StoreChoice:
         return StoreChoice(wanted, usual.reason, by_user=True)
     if wanted in stores.others:
         return StoreChoice(wanted, stores.others[wanted], by_user=True)
-    if wanted is Pattern.RMW:
-        problem = f"a record of it holds a few merged values, and {_needing(operator)} needs every row of its group"
+    if wanted is Pattern.RMW and operator.holistic:
+        needing = next(out.name for out in operator.outputs if needs_rows(out))
+        problem = f"a record of it holds a few merged values, and {needing} needs every row of its group"
     else:
         problem = stores.refused[wanted]
     raise AnalysisError(
         f"{operator.name}: store {wanted} cannot keep this: {problem}. Without .store(...) it is {usual.pattern}"
     )
-
-
-def _needing(operator: AggregateSpec) -> str:
-    """The first output that no record can be kept for: a holistic one, else one whose state is merged in batches."""
-    holistic = [out.name for out in operator.outputs if needs_rows(out)]
-    states = [out.name for out in operator.outputs if any(operator.accumulators[at].state for at in out.accumulators)]
-    return [*holistic, *states][0]

@@ -64,7 +64,10 @@ _OVERLAPPING = WindowStores(
     ),
     holistic=_ROWS_OF_OVERLAPPING,
     others={Pattern.AUR: _ROWS_OF_OVERLAPPING.reason},
-    refused=_REFUSED,
+    refused={
+        **_REFUSED,
+        Pattern.RMW: "sets, sketches and states of your own are not merged by panes of windows by count that overlap",
+    },
 )
 
 COUNT = WindowForm(

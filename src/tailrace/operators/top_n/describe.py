@@ -53,30 +53,26 @@ def _kept(operator: TopNSpec) -> str:
 _ONLY_BEST = StoreChoice(
     Pattern.RMW, "only the best rows of a group are kept: one record a group, its rows in one list, cut when rows come"
 )
-_ALL_ROWS: dict[WindowKind, StoreChoice] = {
-    WindowKind.SESSION: StoreChoice(
-        Pattern.AUR,
-        "the best rows are chosen when a session ends, of all its rows, and sessions end key by key: rows are appended "
-        "by key and window",
-    ),
-    WindowKind.COUNT: StoreChoice(
-        Pattern.AUR,
-        "the best rows are chosen when a window is full, of all its rows, and windows are key by key: rows are "
-        "appended by key and window",
-    ),
-    WindowKind.CUSTOM: StoreChoice(
-        Pattern.AUR,
-        "the best rows are chosen when a window ends, of all its rows, and windows of your own may start and end in "
-        "any order: rows are appended by key and window",
-    ),
+_CHOSEN_AT_END: dict[WindowKind, str] = {
+    WindowKind.SESSION: "the best rows are chosen when a session ends, of all its rows, and sessions end key by key",
+    WindowKind.COUNT: "the best rows are chosen when a window is full, of all its rows, and windows are key by key",
+    WindowKind.CUSTOM: "the best rows are chosen when a window ends, of all its rows, and windows of your own may "
+    "start and end in any order",
 }
+
+
+def _store(operator: TopNSpec) -> StoreChoice:
+    if not operator.keeps_rows:
+        return _ONLY_BEST
+    reason = _CHOSEN_AT_END[window_kind_of(operator.window)]
+    return StoreChoice(Pattern.AUR, f"{reason}: rows are appended by key and window")
 
 
 DESCRIPTION = Description(
     title=lambda spec: "Top n",
     lines=top_n_lines,
     parts=top_n_parts,
-    store=lambda spec: _ALL_ROWS[window_kind_of(spec.window)] if spec.keeps_rows else _ONLY_BEST,
+    store=_store,
     undropped=lambda spec: undropped_text(spec.window, spec.ttl),
     timeless=lambda spec: timeless_text(spec.window),
 )
