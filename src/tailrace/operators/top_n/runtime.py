@@ -29,7 +29,7 @@ _OVER_ALL_ROWS = {WindowKind.SESSION: SessionRows, WindowKind.COUNT: CountRows, 
 
 def _operator(spec: TopNSpec, shards: Iterable[int], given: Resources) -> Operator:
     if spec.keeps_rows:
-        return _OVER_ALL_ROWS[window_kind_of(spec.window)](spec.kept(), shards, given, BestResults(spec))
+        return _OVER_ALL_ROWS[window_kind_of(spec.window)](spec.kept(), shards, given, results=BestResults(spec))
     return TopN(spec, shards, given) if spec.ttl is None else TtlTopN(spec, shards, given)
 
 
