@@ -24,7 +24,11 @@ from tailrace.operators.top_n.ttl_operator import TtlTopN
 from tailrace.operators.windows.any_window import window_kind_of
 from tailrace.operators.windows.window_kind import WindowKind
 
-_OVER_ALL_ROWS = {WindowKind.SESSION: SessionRows, WindowKind.COUNT: CountRows, WindowKind.CUSTOM: WindowLists}
+_OVER_ALL_ROWS: dict[WindowKind, type[SessionRows] | type[CountRows] | type[WindowLists]] = {
+    WindowKind.SESSION: SessionRows,
+    WindowKind.COUNT: CountRows,
+    WindowKind.CUSTOM: WindowLists,
+}
 
 
 def _operator(spec: TopNSpec, shards: Iterable[int], given: Resources) -> Operator:
