@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -36,7 +37,7 @@ from tailrace.env.files import scratch
 from tailrace.env.forking import Handover, context
 from tailrace.env.randomness import short_id
 from tailrace.server.process import fork_client
-from tailrace.server.process.fork import LINGER_S
+from tailrace.server.process.fork import LINGER_S, Forkserver
 from tailrace.server.process.fork_client import LENGTH, SPARK_SECRETS, SWITCH, ForkFolder, request_of
 from tailrace.server.transport.client import StateClient
 from tailrace.server.transport.folder import ServerFolder
@@ -337,6 +338,31 @@ def test_a_forked_process_that_fails_on_a_full_disk_leaves_the_forkserver_alone(
     address = start(config(tmp_path / "store"), executor, short_path)
     assert psutil.Process(address.pid).ppid() == forkserver and forkservers(place) == [forkserver]
     assert os.path.exists(place.socket)
+
+
+def test_a_fork_that_the_system_refuses_ends_nothing(
+    tmp_path: Path, executor: StandIn, place: ForkFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> int:
+        raise BlockingIOError(errno.EAGAIN, "too many processes")
+
+    scratch.make_private(place.path)
+    alive = scratch.ProcessLock.take(place.alive_lock, 0.0)
+    assert alive is not None
+    forkserver = Forkserver(place, alive)
+    monkeypatch.setattr(os, "fork", refused)
+    monkeypatch.setattr(threading, "active_count", lambda: 1)  # of this process, which is no forkserver
+    asked = ProcessConfig(
+        "s", str(tmp_path), "localhost", executor.facts.pid, executor.facts.started, config(tmp_path / "store")
+    )
+    with open(os.devnull, "wb") as log:
+        mine = ask(place, asked, Handover.of_this_process({}, str(tmp_path)), log)
+    forkserver._serve()
+    assert mine.recv(256) == b"", "who has asked hears at once that there is no server"
+    mine.close()
+    forkserver._warm_up()
+    assert not forkserver._is_over()
+    forkserver.close()
 
 
 def test_executors_of_other_secrets_share_a_forkserver_and_no_server_knows_them(
