@@ -1,4 +1,4 @@
-"""The examples in docstrings of public names run: those of ``tailrace`` itself, of its API and of ``tailrace.testing``.
+"""The examples in docstrings run, wherever in the package they are.
 
 They find the streams that the pages use, under the same names.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import pkgutil
 import re
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +21,7 @@ import tailrace as tr
 from support.docs.data import DATA, SCHEMAS, prepare
 from tailrace.testing.spark_types import spark_schema
 
-PACKAGES = ("tailrace.api", "tailrace.testing", "tailrace.operators.aggregate.functions")
+PACKAGE = Path(tr.__file__).parent
 TIMES = {
     "bids": "ts",
     "views": "seen",
@@ -35,14 +34,10 @@ TIMES = {
 
 
 def _modules() -> list[ModuleType]:
-    found = [tr]
-    for name in PACKAGES:
-        package = importlib.import_module(name)
-        found += [
-            package,
-            *(importlib.import_module(each.name) for each in pkgutil.iter_modules(package.__path__, f"{name}.")),
-        ]
-    return found
+    """All that have an example: importing the others would take longer than the examples do."""
+    paths = [path for path in sorted(PACKAGE.rglob("*.py")) if ">>> " in path.read_text()]
+    names = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in paths]
+    return [importlib.import_module(name.removesuffix(".__init__")) for name in names]
 
 
 def _tests() -> list[doctest.DocTest]:
@@ -51,8 +46,8 @@ def _tests() -> list[doctest.DocTest]:
 
 
 @pytest.mark.parametrize("test", _tests(), ids=lambda test: test.name)
-def test_an_example_runs(test: doctest.DocTest, spark: SparkSession, short_path: Path) -> None:
-    names = _names(spark, short_path) if re.search(r"\b(spark|bids|views|offers)\b", test.docstring or "") else {}
+def test_an_example_runs(test: doctest.DocTest, request: pytest.FixtureRequest, short_path: Path) -> None:
+    names = _names(request, short_path) if re.search(r"\b(spark|bids|views|offers)\b", test.docstring or "") else {}
     for example in test.examples:
         example.source = example.source.replace(DATA, f"{short_path}/") if names else example.source
         assert doctest.SKIP not in example.options, "an example that is not run cannot be trusted"
@@ -63,7 +58,8 @@ def test_an_example_runs(test: doctest.DocTest, spark: SparkSession, short_path:
     assert runner.failures == 0, "".join(said)
 
 
-def _names(spark: SparkSession, folder: Path) -> dict[str, Any]:
+def _names(request: pytest.FixtureRequest, folder: Path) -> dict[str, Any]:
+    spark: SparkSession = request.getfixturevalue("spark")  # most examples need none
     prepare(folder)
     streams = {
         name: tr.stream(spark.readStream.schema(spark_schema(schema)).parquet(str(folder / name))).withWatermark(
@@ -75,4 +71,4 @@ def _names(spark: SparkSession, folder: Path) -> dict[str, Any]:
 
 
 def test_there_are_examples() -> None:
-    assert len(_tests()) > 10
+    assert len(_tests()) > 60

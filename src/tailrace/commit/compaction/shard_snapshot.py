@@ -47,7 +47,7 @@ class SnapshotRule:
         """Of how many shards an epoch that changes so much may take a snapshot; 0 where merging objects is cheaper.
 
         >>> SnapshotRule().at_once(64, changed_bytes=36_000_000, state_bytes=216_000_000)
-        6
+        5
         >>> SnapshotRule().at_once(64, changed_bytes=2_000_000, state_bytes=216_000_000)
         0
         """

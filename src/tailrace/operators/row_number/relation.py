@@ -39,7 +39,7 @@ def row_number(stream: Stream, *cols: str, name: str = "row_number", limit: int 
     come. ``limit``: only the first so many rows of each key are given. No row is late. A number is kept for each key,
     for ever.
 
-    >>> first_bids = bids.pipe(row_number, "auction", limit=3)                                # doctest: +SKIP
+    >>> first_bids = bids.pipe(row_number, "auction", limit=3)
     """
     where = "row_number"
     if not cols:
