@@ -57,8 +57,8 @@ class OperatorSpec(Protocol):
         """True: rows that changed (update). False: rows that are final (append)."""
 
     @property
-    def keeps_rows(self) -> bool:
-        """Whether rows are kept as they are: then tasks have nothing to combine."""
+    def sends_rows(self) -> bool:
+        """Whether tasks send every row as it is, because the operator needs each of them: they combine nothing."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ class SpecBase:
     name: str
 
     @property
-    def keeps_rows(self) -> bool:
+    def sends_rows(self) -> bool:
         return True
 
     @property

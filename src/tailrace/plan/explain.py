@@ -32,6 +32,7 @@ _COMBINES = {
     Combine.ON: "on: tasks merge rows of the same key before sending",
     Combine.OFF: "off: every row is sent",
 }
+_UNCOMBINED = "off: the operator needs every row as it is"
 _RULES = {
     WatermarkRule.TAILRACE: "tailrace: windows close by all rows seen, this epoch's included",
     WatermarkRule.SPARK: "spark: windows close as in Spark's own aggregation, an epoch later",
@@ -126,7 +127,7 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
 
 
 def _ingest_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> list[str]:
-    combine = "off: every row is kept" if plan.operator.keeps_rows else _COMBINES[plan.options.combine]
+    combine = _UNCOMBINED if plan.operator.sends_rows else _COMBINES[plan.options.combine]
     lines = [f"route {_ROUTES[plan.options.route]}", f"combine {combine}", f"transport {plan.options.transport}"]
     if query is not None and query.late is not None:
         lines.append(f"late rows to {_sink_text(query.late)}")

@@ -80,6 +80,12 @@ Sink foreachBatch save of query 'hot'
         (bids_per_auction("1 minute"), OutputMode.APPEND, Options(), ["1 minute, tumbling", "one a window"]),
         (bids_per_auction("1 minute"), OutputMode.APPEND, Options(watermark=WatermarkRule.SPARK), ["rule spark"]),
         (bids_per_auction("1 minute"), OutputMode.APPEND, Options(route=Route.SHUFFLE), ["route shuffle"]),
+        (
+            bids().groupBy("auction", tr.count_window(9)).agg(tr.count()),
+            OutputMode.APPEND,
+            Options(),
+            ["store RMW", "combine off: the operator needs every row as it is"],
+        ),
     ],
 )
 def test_a_preview_says(stream, mode, options, words):

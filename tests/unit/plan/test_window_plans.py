@@ -249,8 +249,8 @@ def test_the_store_is_the_usual_one_or_the_users_choice_where_it_is_right(kind, 
     assert plan.stages[0].store.pattern is Pattern(wanted) is plan.operator.pattern
     chosen = "" if store is None else ", chosen by you"
     assert f"store {wanted}{chosen}: {plan.stages[0].store.reason}" in explain(plan)
-    assert plan.operator.keeps_rows == (wanted != "RMW" or kind == "count")
-    assert ("off: every row" in explain(plan)) == plan.operator.keeps_rows
+    assert plan.operator.sends_rows == (wanted != "RMW" or kind == "count")
+    assert ("combine off: the operator needs every row" in explain(plan)) == plan.operator.sends_rows
 
 
 def test_sets_in_overlapping_windows_by_count_are_not_kept_in_records():

@@ -91,7 +91,7 @@ class RecordedOperator:
         self._log = log
         self._layout = spec.layout()
         self._window = _time_window(spec)
-        self._row_operations = (MERGE,) if spec.keeps_rows else (GET, PUT)
+        self._row_operations = (MERGE,) if spec.sends_rows else (GET, PUT)
         self._close_operations = (DELETE,) if spec.emit_changed else (GET, DELETE)
         self._value_bytes = 8 * (self._layout.words - FIRST_KEY - len(self._layout.key_words))
         self._touched: list[_Touched] = []
@@ -189,7 +189,7 @@ def recording_metadata(spec: OperatorSpec) -> dict[str, str]:
     """What a recording says of its operator."""
     assert isinstance(spec, AggregateSpec | JoinSpec)
     layout, window = spec.layout(), _time_window(spec)
-    kind = "join" if isinstance(spec, JoinSpec) else "holistic" if spec.keeps_rows else "incremental"
+    kind = "join" if isinstance(spec, JoinSpec) else "holistic" if spec.sends_rows else "incremental"
     shape = "continuous" if window is None else "tumbling" if window.tumbling else "sliding"
     metadata = {
         "workload": "aggregation" if window is None else f"{shape}-{kind}",

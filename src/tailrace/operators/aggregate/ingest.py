@@ -9,6 +9,6 @@ from tailrace.operators.ingest.rows import RowIngest
 
 
 def aggregate_ingest(spec: AggregateSpec, context: IngestContext) -> Ingest:
-    if spec.keeps_rows:
+    if spec.sends_rows:
         return RowIngest(spec, context.late_before, context.epoch)
     return PartialIngest(spec, context.late_before, context.combine, context.input_types, context.epoch)

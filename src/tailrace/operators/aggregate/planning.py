@@ -34,9 +34,9 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
     function = stream.function
     if function is not None:
         outputs = [Output(field.name, None, (), field.type) for field in function.fields]
-    keeps_rows = function is not None or any(aggregate.function.holistic for aggregate in stream.aggregates)
-    keeps_rows |= isinstance(window, CountWindow) or stream.store not in (None, Pattern.RMW)
-    rows = _kept_rows(stream) if keeps_rows else ()
+    sends_rows = function is not None or any(aggregate.function.holistic for aggregate in stream.aggregates)
+    sends_rows |= isinstance(window, CountWindow) or stream.store not in (None, Pattern.RMW)
+    rows = _kept_rows(stream) if sends_rows else ()
     _check_width(stream, accumulators, rows)
     return AggregateSpec(
         name=name,

@@ -5,9 +5,12 @@ Nothing here touches Spark or Arrow.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tailrace.errors import SumOverflowError
 from tailrace.operators.aggregate.accumulators import Accumulator, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
 from tailrace.operators.aggregate.functions.states import PlacedState, states_among
@@ -125,14 +128,14 @@ class AggregateSpec(SpecBase):
         return self.keys if self.function is None else ()
 
     @property
-    def keeps_rows(self) -> bool:
+    def sends_rows(self) -> bool:
         return self.holistic or self.pattern is not Pattern.RMW or self.count_window is not None
 
     def layout(self) -> RecordLayout:
         """Of what is sent: rows as they are, or records of accumulators. It is also kept so, but for windows by count
         on the read-modify-write store.
         """
-        if self.keeps_rows:
+        if self.sends_rows:
             return record_layout(self.kept_keys, [(Merge.ROW, row.type) for row in self.rows], self.ansi)
         return self.record_layout()
 
@@ -150,6 +153,21 @@ class AggregateSpec(SpecBase):
     def sums(self) -> tuple[str, ...]:
         """Outputs whose sums may be too large."""
         return tuple(out.name for out in self.outputs if out.type.is_integer or out.type.is_decimal)
+
+    @contextmanager
+    def naming_overflow(self, epoch: int) -> Iterator[None]:
+        """Say of a sum that overflows inside where that was: whatever adds needs it, in tasks and in servers.
+
+        Sums are added when rows are merged, when panes become windows, and by some aggregates when a window is emitted.
+        """
+        try:
+            yield
+        except SumOverflowError as error:
+            raise SumOverflowError(
+                f"operator {self.name}, epoch {epoch}: {error} (one of: {', '.join(self.sums)}). Nothing of the epoch "
+                "was kept. Cast the column to decimal before the sum, or set spark.sql.ansi.enabled=false to let sums "
+                "wrap."
+            ) from error
 
     @property
     def reads(self) -> tuple[str, ...]:

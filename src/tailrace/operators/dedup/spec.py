@@ -78,7 +78,7 @@ class DeduplicateSpec(WholeRowsSpec):
     # As every operator ----------------------------------------------------------------------------------------------
 
     @property
-    def keeps_rows(self) -> bool:
+    def sends_rows(self) -> bool:
         return False  # tasks drop duplicates too
 
     @property

@@ -66,8 +66,12 @@ class TopNSpec(SpecBase):
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether all rows are kept until their window ends; else tasks leave out what is not among their best."""
+        """Whether all rows are kept until their window ends."""
         return self.window is not None and self.time_window is None
+
+    @property
+    def sends_rows(self) -> bool:
+        return self.keeps_rows  # else tasks leave out what is not among the best of their own
 
     def layout(self) -> RecordLayout:
         """Of what is sent: rows as they are."""

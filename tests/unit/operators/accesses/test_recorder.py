@@ -92,7 +92,7 @@ class Model:
         for start in starts:
             if (key, start) not in self.live:
                 self.live.append((key, start))
-            for operation in ("MERGE",) if spec.keeps_rows else ("GET", "PUT"):
+            for operation in ("MERGE",) if spec.sends_rows else ("GET", "PUT"):
                 self.accesses.append((operation, key, start))
 
     def close(self, watermark: int) -> None:

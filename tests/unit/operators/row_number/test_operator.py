@@ -99,6 +99,7 @@ def test_a_plan_says_what_is_numbered() -> None:
     assert numbered.columns[-1] == "row_number" and numbered.watermark is not None
     text = explain(plan_relation(numbered.source, OutputMode.APPEND, Options()))  # type: ignore[arg-type]
     assert "numbers the rows of each auction bigint, in column row_number; gives the first 3 rows of each" in text
+    assert "one record a key" in text and "combine off: the operator needs every row as it is" in text
     chained = numbered.groupBy("row_number").count()
     first, second = plan_relation(chained.source, OutputMode.UPDATE, Options()).stages  # type: ignore[arg-type]
     assert [field.name for field in first.operator.emits] == ["ts", "auction", "row_number"]
