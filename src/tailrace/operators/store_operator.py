@@ -14,11 +14,9 @@ from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from tailrace.errors import SumOverflowError
 from tailrace.operators.base import EpochState, HintedKeys
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.resources import Resources
-from tailrace.operators.spec import OperatorSpec
 from tailrace.state.layout import RecordLayout
 from tailrace.state.metrics import Metrics, added
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
@@ -66,15 +64,6 @@ def record_store(
         memory_bytes=resources.memory_bytes,
         folder=resources.folder,
         tuning=resources.tuning,
-    )
-
-
-def overflow(spec: OperatorSpec, epoch: int, error: SumOverflowError, sums: Sequence[str] = ()) -> SumOverflowError:
-    """The error for a user. ``sums``: the columns that may be meant."""
-    which = f" (one of: {', '.join(sums)})" if sums else ""
-    return SumOverflowError(
-        f"operator {spec.name}, epoch {epoch}: {error}{which}. Nothing of the epoch was kept. Cast the column to "
-        "decimal before the sum, or set spark.sql.ansi.enabled=false to let sums wrap."
     )
 
 

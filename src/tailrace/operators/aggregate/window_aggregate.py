@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.closing import closed_records
 from tailrace.operators.aggregate.finish import finish
@@ -29,7 +28,7 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.output import output_pieces
 from tailrace.operators.resources import Resources
-from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots, overflow, record_store
+from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots, record_store
 from tailrace.operators.user_code.windows import KnownWindows
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.hash_table.table import Table
@@ -70,10 +69,8 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         self._merge(epoch, frames)
 
     def _merge(self, epoch: int, frames: Sequence[Frame]) -> None:
-        try:
+        with self.spec.naming_overflow(epoch):
             self._store.merge_more([frame.parts() for frame in frames])
-        except SumOverflowError as error:
-            raise overflow(self.spec, epoch, error, self.spec.sums) from error
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         """Emit what changed, or what closes by ``watermark``; then drop what no later row can reach.
@@ -82,13 +79,8 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         """
         self._check_newest(epoch)
         window = self.spec.pane_windows
-        if self.spec.emit_changed:
-            emitted = self._changed(window, late_before)
-            if self.on_close is not None and window is not None and self.spec.watermarked:
-                self._closed(window, late_before, watermark)  # only to report them
-        else:
-            assert window is not None
-            emitted = self._closed(window, late_before, watermark)
+        with self.spec.naming_overflow(epoch):
+            emitted = self._output(window, late_before, watermark)
         if window is not None and self.spec.watermarked and watermark > MIN_MICROS:
             self._store.expire(window.first_open_pane(watermark))
         return emitted
@@ -100,6 +92,15 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         super().restore(shard, batches, horizon)
 
     # Output ----------------------------------------------------------------------------------------------------------
+
+    def _output(self, window: TimeWindowSpec | None, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+        if self.spec.emit_changed:
+            emitted = self._changed(window, late_before)
+            if self.on_close is not None and window is not None and self.spec.watermarked:
+                self._closed(window, late_before, watermark)  # only to report them
+            return emitted
+        assert window is not None
+        return self._closed(window, late_before, watermark)
 
     def _changed(self, window: TimeWindowSpec | None, late_before: int) -> list[pa.RecordBatch]:
         if window is None or window.tumbling:

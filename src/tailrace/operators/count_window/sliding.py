@@ -38,7 +38,6 @@ from tailrace.operators.count_window.windows import Arrivals, found, in_sequence
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.resources import Resources
 from tailrace.operators.rows.row_index import pieces
-from tailrace.operators.store_operator import overflow
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH
 from tailrace.state.rows.arrange import take
@@ -84,9 +83,9 @@ class CountPanes(CountAggregate):
         times = None if place is None else self._updates(came, heads, keys)
         steps = Steps(self._shape, came, before, layout, self.spec.emit_changed)
         overflowed = steps.merge(self._partials(came), heads, keys, *self._read(firsts, bounds, *steps.needed()))
-        if overflowed >= 0:
-            error = SumOverflowError(f"a sum left the range of {layout.accumulators[overflowed].type}")
-            raise overflow(self.spec, epoch, error, self.spec.sums)
+        with self.spec.naming_overflow(epoch):
+            if overflowed >= 0:
+                raise SumOverflowError(f"a sum left the range of {layout.accumulators[overflowed].type}")
         # Heads come last: a time-to-live is theirs alone, and the store reports which records the last merge has made.
         store.merge_more([by_shard(steps.panes(), self.spec.shards).parts()], replace=True, hold=False)
         store.merge_more([(steps.heads(place, times), bounds)], replace=True)

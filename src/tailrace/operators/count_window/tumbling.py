@@ -22,7 +22,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.spec import AggregateSpec
@@ -31,7 +30,7 @@ from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.ingest.partials import PartialIngest
 from tailrace.operators.output import output_pieces
 from tailrace.operators.resources import Resources
-from tailrace.operators.store_operator import HintedRecords, RecordSnapshots, overflow, record_store
+from tailrace.operators.store_operator import HintedRecords, RecordSnapshots, record_store
 from tailrace.operators.timers.expiry import DEADLINES_SHARE, Expiring, Expiry
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import PANE, VALID
@@ -131,11 +130,9 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
         words[:, self._rows_word] %= self._size
         table = Table(self._layout, rows_expected=len(words) + len(partials))
         table.begin(len(words) + len(partials))
-        try:
+        with self.spec.naming_overflow(epoch):
             table.merge(words, records.heap, 0, len(words))
             table.merge(partials.words, partials.heap, 0, len(partials))
-        except SumOverflowError as error:
-            raise overflow(self.spec, epoch, error, self.spec.sums) from error
         return table.copy(table.changed_rows())
 
     def _open(self, windows: Rows) -> Rows:
@@ -162,7 +159,8 @@ class CountAggregate(HintedRecords, RecordSnapshots, Expiring):
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         """Emit what the epoch filled, or changed: windows by count do not wait for time."""
         self._check_newest(epoch)
-        emitted = [finish(piece, self.spec, self._layout) for piece in output_pieces(self._output)]
+        with self.spec.naming_overflow(epoch):
+            emitted = [finish(piece, self.spec, self._layout) for piece in output_pieces(self._output)]
         self._forget_last(epoch)
         return emitted
 

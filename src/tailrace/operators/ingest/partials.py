@@ -9,6 +9,7 @@ Threads: a ``PartialIngest`` belongs to one task.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +54,7 @@ class PartialIngest:
         self._states = spec.states
         self._combine = combine
         self._types = input_types
+        self._epoch = epoch
         self.counts = IngestCounts()
         self.keep_arrivals = False
         self._placer = Placer(spec, late_before, epoch, self.counts)
@@ -64,7 +66,9 @@ class PartialIngest:
         rows = concat_rows([self._ingest_batch(batch) for batch in whole], self._layout)
         sample(rows, self._layout, self.counts)
         if self._combine and len(rows):
-            rows = self._combined(rows)
+            # Without an epoch it is a server that asks, and names the overflow itself.
+            with nullcontext() if self._epoch is None else self._spec.naming_overflow(self._epoch):
+                rows = self._combined(rows)
         self.counts.partials += len(rows)
         return by_shard(rows, self._spec.shards, keep_arrivals=self.keep_arrivals)
 

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.spec import AggregateSpec
@@ -26,7 +25,7 @@ from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.output import output_pieces
 from tailrace.operators.resources import Resources
 from tailrace.operators.session.open_sessions import OpenSessions, Sessions
-from tailrace.operators.store_operator import HintedRecords, overflow
+from tailrace.operators.store_operator import HintedRecords
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.rows.rows import Rows, concat_rows
@@ -47,15 +46,13 @@ class SessionAggregate(HintedRecords, OpenSessions):
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         """Merge the frames of the committed attempts, in partition order."""
-        try:
+        with self.spec.naming_overflow(epoch):
             self.merge(epoch, [frame.parts() for frame in frames])
-        except SumOverflowError as error:
-            raise overflow(self.spec, epoch, error, self.spec.sums) from error
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         """Emit the sessions that changed, or that end by ``watermark``; drop those that do."""
         self._check_newest(epoch)
-        try:
+        with self.spec.naming_overflow(epoch):
             changed = self.changed() if self.spec.emit_changed else ()
             emitted = [batch for found in changed for batch in self._finish(found)]
             if self.spec.watermarked and watermark > MIN_MICROS:
@@ -63,8 +60,6 @@ class SessionAggregate(HintedRecords, OpenSessions):
                     if not self.spec.emit_changed:
                         emitted += self._finish(ended)
                     self.remove(ended)
-        except SumOverflowError as error:
-            raise overflow(self.spec, epoch, error, self.spec.sums) from error
         return emitted
 
     # Output ----------------------------------------------------------------------------------------------------------

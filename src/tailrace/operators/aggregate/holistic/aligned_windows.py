@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tailrace.errors import SumOverflowError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.finish import window_bounds, window_struct
 from tailrace.operators.aggregate.holistic.results import GroupResults
@@ -26,7 +25,7 @@ from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.resources import Resources
 from tailrace.operators.rows.groups import Groups
 from tailrace.operators.rows.row_stores import pane_store
-from tailrace.operators.store_operator import OverStore, overflow
+from tailrace.operators.store_operator import OverStore
 from tailrace.operators.user_code.window_function import UserFunction
 from tailrace.operators.user_code.windows import KnownWindows
 from tailrace.state.append.aligned import AppendAlignedStore
@@ -88,10 +87,8 @@ class WindowRows(OverStore[AppendAlignedStore]):
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         """Emit the windows that changed, or that close by ``watermark``; then drop what no later row can reach."""
         self._check_newest(epoch)
-        try:
+        with self.spec.naming_overflow(epoch):
             emitted = list(self._output(epoch, late_before, watermark))
-        except SumOverflowError as error:
-            raise overflow(self.spec, epoch, error) from error
         if self.spec.watermarked and watermark > MIN_MICROS:
             self._store.expire(self._window.first_open_pane(watermark))
         return emitted

@@ -16,13 +16,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from tailrace.errors import SumOverflowError
 from tailrace.operators.aggregate.holistic.results import GroupResults, Results
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.resources import Resources
 from tailrace.operators.rows.groups import Groups
 from tailrace.operators.rows.row_stores import list_store
-from tailrace.operators.store_operator import Companion, OverStore, overflow
+from tailrace.operators.store_operator import Companion, OverStore
 from tailrace.operators.user_code.window_function import UserFunction
 from tailrace.state.append.list_instance import Stats
 from tailrace.state.append.unaligned import AppendUnalignedStore
@@ -64,10 +63,8 @@ class ListOperator(OverStore[AppendUnalignedStore]):
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         """Emit the windows that changed, or that close by ``watermark``; then drop what no later row can reach."""
         self._check_newest(epoch)
-        try:
+        with self.spec.naming_overflow(epoch):
             return list(self._output(epoch, late_before, watermark))
-        except SumOverflowError as error:
-            raise overflow(self.spec, epoch, error) from error
 
     def _output(self, epoch: int, late_before: int, watermark: int) -> Iterator[pa.RecordBatch]:
         """The epoch's output; what goes with it is dropped when the last of it was made."""
