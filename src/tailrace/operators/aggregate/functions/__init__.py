@@ -23,5 +23,5 @@ if not TYPE_CHECKING:  # type checkers follow the imports above, and would take 
     __all__ = [name for name, one in sorted(globals().items()) if callable(one) and not name.startswith("_")]
     for _name in __all__:
         _first, *_others = _signature(globals()[_name]).parameters.values()
-        if all(_one.default is not _Parameter.empty for _one in _others):
+        if all(_one.default is not _Parameter.empty or _one.kind is _Parameter.VAR_POSITIONAL for _one in _others):
             _BY_NAME[_name] = globals()[_name]

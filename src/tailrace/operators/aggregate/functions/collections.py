@@ -15,7 +15,7 @@ from tailrace.operators.aggregate.accumulators import Output, StateSpec
 from tailrace.operators.aggregate.functions.descriptor import Descriptor
 from tailrace.operators.aggregate.functions.groups import grouped_order, lists, present_values
 from tailrace.operators.aggregate.functions.packed_values import BINARY, pack, unpack
-from tailrace.operators.aggregate.functions.states import StateKind, run_numbers
+from tailrace.operators.aggregate.functions.states import StateKind, present_rows, run_numbers
 from tailrace.operators.aggregate.functions.values import Values
 from tailrace.operators.rows.groups import Groups
 from tailrace.operators.rows.row_order import sort_ranks
@@ -44,10 +44,7 @@ class TopValues:
         self._k = k
 
     def update(self, columns: Sequence[pa.Array], offsets: np.ndarray) -> list[pa.Array]:
-        values, numbers = columns[0], run_numbers(offsets)
-        if values.null_count:
-            numbers = numbers[np.asarray(pc.is_valid(values).to_numpy(zero_copy_only=False), bool)]
-            values = values.drop_null()
+        (values,), numbers = present_rows(columns, offsets)
         return self._best(values, numbers, len(offsets) - 1)
 
     def merge(self, states: Sequence[pa.Array], offsets: np.ndarray) -> list[pa.Array]:

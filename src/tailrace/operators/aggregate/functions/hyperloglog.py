@@ -18,14 +18,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tailrace.api.aggregates import Aggregate
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.accumulators import Output, StateSpec
 from tailrace.operators.aggregate.functions.descriptor import Descriptor
 from tailrace.operators.aggregate.functions.packed_values import BINARY, binary, parts_of
-from tailrace.operators.aggregate.functions.states import StateKind, run_numbers
+from tailrace.operators.aggregate.functions.states import StateKind, present_rows, run_numbers
 from tailrace.operators.aggregate.functions.values import Values
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
 from tailrace.state.layout import HASH, record_layout
@@ -47,10 +46,7 @@ class HyperLogLog:
         self._bits = bits
 
     def update(self, columns: Sequence[pa.Array], offsets: np.ndarray) -> list[pa.Array]:
-        values, numbers = columns[0], run_numbers(offsets)
-        if values.null_count:
-            numbers = numbers[np.asarray(pc.is_valid(values).to_numpy(zero_copy_only=False), bool)]
-            values = values.drop_null()
+        (values,), numbers = present_rows(columns, offsets)
         hashes = hashes_of(values, self._type).view(np.uint64)
         registers = (hashes >> np.uint64(64 - self._bits)).astype(np.int64)
         # The position of the first set bit. Doubles hold 53 bits exactly: what comes after these is not looked at.

@@ -70,8 +70,12 @@ def var_samp(col: str) -> Aggregate:
 
 
 def variance(col: str) -> Aggregate:
-    """Another name for :func:`var_samp`, as in PySpark; its output's default name is that one's."""
-    return _VAR_SAMP(col)
+    """:func:`var_samp` under its shorter name, which is also in its output's default name.
+
+    >>> variance("price").name
+    'variance(price)'
+    """
+    return _VAR_SAMP(col, label="variance")
 
 
 def var_pop(col: str) -> Aggregate:

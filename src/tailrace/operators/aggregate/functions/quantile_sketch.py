@@ -16,7 +16,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tailrace.api.aggregates import Aggregate
 from tailrace.errors import AnalysisError
@@ -24,7 +23,7 @@ from tailrace.operators.aggregate.accumulators import Inputs, Output, StateSpec
 from tailrace.operators.aggregate.functions.descriptor import Descriptor
 from tailrace.operators.aggregate.functions.groups import lists
 from tailrace.operators.aggregate.functions.packed_values import BINARY, binary, parts_of
-from tailrace.operators.aggregate.functions.states import StateKind, run_numbers
+from tailrace.operators.aggregate.functions.states import StateKind, present_rows, run_numbers
 from tailrace.operators.aggregate.functions.values import Values
 from tailrace.state.rows import columns as column_words
 from tailrace.types import DataType, Field, Kind, array
@@ -50,10 +49,7 @@ class QuantileSketch:
         self._rooms[levels[None, :] > levels[:, None]] = 0
 
     def update(self, columns: Sequence[pa.Array], offsets: np.ndarray) -> list[pa.Array]:
-        values, numbers = columns[0], run_numbers(offsets)
-        if values.null_count:
-            numbers = numbers[np.asarray(pc.is_valid(values).to_numpy(zero_copy_only=False), bool)]
-            values = values.drop_null()
+        (values,), numbers = present_rows(columns, offsets)
         words = sortable(column_words.fixed_words(values, self._type, None), self._type)
         return [self._packed(numbers, np.zeros(len(words), np.int64), words, len(offsets) - 1)]
 
@@ -202,12 +198,16 @@ def _finish(values: Sequence[Values], output: Output) -> pa.Array:
 
 def _takes(shown: str, function: str, field: Field) -> None:
     type_ = field.type
-    if not (type_.is_numeric or type_.is_time or type_.name == "date") or type_.kind is Kind.INT128:
-        raise AnalysisError(
-            f"{shown}: {function} needs a number of at most 18 digits, a date or a timestamp, and column "
-            f"{field.name!r} is a {type_}: cast it before tailrace.stream(...), for example "
-            f"df.withColumn({field.name!r}, F.col({field.name!r}).cast('double'))"
-        )
+    if not (type_.is_numeric or type_.is_time or type_.name == "date"):
+        needed = "a number, a date or a timestamp"
+    elif type_.kind is Kind.INT128:
+        needed = "a double, or a decimal of at most 18 digits,"  # a sketch keeps a value in 64 bits
+    else:
+        return
+    raise AnalysisError(
+        f"{shown}: {function} needs {needed} and column {field.name!r} is a {type_}: cast it before "
+        f"tailrace.stream(...), for example df.withColumn({field.name!r}, F.col({field.name!r}).cast('double'))"
+    )
 
 
 def _result(inputs: Inputs) -> DataType:
@@ -230,7 +230,8 @@ def approx_percentile(
 
     The answer is one of the values. Its rank is off by at most ``1 / accuracy`` of the number of values, in 99 answers
     of 100; up to twice ``accuracy`` values it is exact. A key keeps eight bytes a value, for at most six times
-    ``accuracy`` of them: with a smaller accuracy large groups are kept in less. Nulls are left out.
+    ``accuracy`` of them: with a smaller accuracy large groups are kept in less. Nulls are left out. Decimals of more
+    than 18 digits must be cast before, to double for example.
 
     >>> approx_percentile("price", 0.99).name
     'approx_percentile(price, 0.99, 10000)'
@@ -246,7 +247,7 @@ def approx_percentile(
             f"approx_percentile: accuracy must be a whole number from 1 to 1,000,000, but is {accuracy!r}"
         )
     size = max(_LEVEL_MIN, _SIZE_OF_ACCURACY * accuracy)
-    text = f"array({', '.join(f'{float(s):g}' for s in shares)})" if many else f"{float(shares[0]):g}"
+    text = f"array({', '.join(map(str, shares))})" if many else str(percentage)
     exact = tuple(float(share) for share in shares)
     arguments = (size, exact if many else exact[0])
     return _APPROX_PERCENTILE(col, arguments=arguments, shown=f"approx_percentile({{}}, {text}, {accuracy})")

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, StateSpec
 from tailrace.state.layout import BatchMerge, Merge
+from tailrace.state.rows.columns import valid_mask
 from tailrace.types import DataType
 
 
@@ -91,6 +92,16 @@ def states_among(accumulators: Sequence[Accumulator]) -> list[PlacedState]:
         else:
             found[-1] = PlacedState(accumulator.state, found[-1].first, index + 1)
     return found
+
+
+def present_rows(columns: Sequence[pa.Array], offsets: np.ndarray) -> tuple[list[pa.Array], np.ndarray]:
+    """The rows in which no value is null, and the number of its run for each."""
+    numbers = run_numbers(offsets)
+    masks = [mask for column in columns if (mask := valid_mask(column)) is not None]
+    if not masks:
+        return list(columns), numbers
+    there = np.logical_and.reduce(masks)
+    return [column.filter(pa.array(there)) for column in columns], numbers[there]
 
 
 def run_numbers(offsets: np.ndarray) -> np.ndarray:
