@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+from typing import Any
+
 import pytest
 from py4j.java_gateway import get_field
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tailrace as tr
@@ -49,16 +52,41 @@ def frame(spark: SparkSession) -> DataFrame:
     ("function", "columns"),
     [
         *((function, NUMBERS) for function in ("sum", "avg", "mean", "stddev", "stddev_samp")),
+        *((function, NUMBERS) for function in ("stddev_pop", "var_pop", "var_samp", "variance", "sum_distinct")),
         *((function, tuple(COLUMNS)) for function in ("count", "min", "max", "first", "last")),
+        *((function, tuple(COLUMNS)) for function in ("count_distinct", "collect_set", "approx_count_distinct")),
+        *((function, ("b",)) for function in ("bool_and", "bool_or")),
     ],
 )
 def test_names_and_types_are_sparks(frame: DataFrame, function: str, columns: tuple[str, ...]) -> None:
-    expected = frame.agg(*(getattr(F, function)(column) for column in columns)).schema
+    theirs, ours = ([getattr(module, function)(column) for column in columns] for module in (F, tr))
+    check(frame, ours, theirs)
+
+
+def test_names_and_types_with_more_arguments_are_sparks(frame: DataFrame) -> None:
+    def calls(of: ModuleType) -> list[Any]:
+        return [
+            of.count_distinct("i", "text"),
+            of.count_distinct("d30", "b", "raw"),
+            of.approx_count_distinct("text", 0.02),
+            of.min_by("day", "i"),
+            of.max_by("text", "d30"),
+            of.first("n", True),
+            *(of.approx_percentile(column, 0.25) for column in ("t", "l", "f", "d18", "day", "ts", "n")),
+            *(of.approx_percentile("i", share, 500) for share in (0.0, 0, 1.0, 0.999)),
+            of.approx_percentile("d", [0.1, 1.0, 0]),
+            of.percentile_approx("d5", (0.5,), 200),
+        ]
+
+    check(frame, calls(tr), calls(F))
+
+
+def check(frame: DataFrame, ours: list[Any], theirs: list[Column]) -> None:
     schema = tuple(Field(name, DataType(type_)) for name, type_ in COLUMNS.items())
     stream = Stream(frame, schema, RecordingRuntime()).withWatermark("ts", "1 second")
-    ours = stream.agg(*(getattr(tr, function)(column) for column in columns))
-    outputs = plan_relation(ours.source, OutputMode.UPDATE, Options()).operator.outputs
-    assert [(o.name, o.type.name) for o in outputs] == [(e.name, e.dataType.simpleString()) for e in expected]
+    outputs = plan_relation(stream.agg(*ours).source, OutputMode.UPDATE, Options()).operator.outputs
+    expected = [(field.name, field.dataType.simpleString()) for field in frame.agg(*theirs).schema]
+    assert [(output.name, output.type.name) for output in outputs] == expected
 
 
 @pytest.mark.parametrize(
