@@ -77,7 +77,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     # A package's rooms, from the lowest layer to the highest. A room may import itself and the layers below it.
     "env": (
-        ("clock", "randomness", "processes", "pandas_import", "forking"),
+        ("replaceable", "processes", "pandas_import", "forking"),
+        ("clock", "randomness"),
         ("tasks", "retry", "memory"),
         ("kernels",),
         ("files",),

@@ -12,13 +12,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from tailrace.api.duration import format_duration, parse_duration
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 
 _Declared = TypeVar("_Declared")
+_Bound = TypeVar("_Bound", int, float)
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"(\d{1,20})\s*([kmgt]?)(?:i?b)?", re.ASCII)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
@@ -40,10 +41,12 @@ class ValueType(Protocol):
 
 
 @dataclass(frozen=True)
-class Integer:
-    least: int
-    most: int
+class _Bounded(Generic[_Bound]):
+    least: _Bound
+    most: _Bound
 
+
+class Integer(_Bounded[int]):
     @property
     def limits(self) -> str:
         return f"an integer from {self.least} to {self.most}"
@@ -57,11 +60,7 @@ class Integer:
         return str(value)
 
 
-@dataclass(frozen=True)
-class Number:
-    least: float
-    most: float
-
+class Number(_Bounded[float]):
     @property
     def limits(self) -> str:
         return f"a number from {self.least:g} to {self.most:g}"

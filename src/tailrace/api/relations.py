@@ -34,14 +34,6 @@ class Watermark:
     delay: Micros
 
 
-@dataclass(frozen=True)
-class StateTtl:
-    """How long state stays that nothing updates, and whether time is the epochs' own and not event time."""
-
-    span: Micros
-    processing: bool
-
-
 @runtime_checkable
 class Relation(Protocol):
     """The output of a stateful operator."""
@@ -66,6 +58,14 @@ class Relation(Protocol):
         """Why such rows cannot be given to a sink, and what to do; None where they can."""
 
 
+@dataclass(frozen=True)
+class StateTtl:
+    """How long state stays that nothing updates, and whether time is the epochs' own and not event time."""
+
+    span: Micros
+    processing: bool
+
+
 def chain(relation: Relation) -> tuple[Relation, ...]:
     """From the one that reads the user's stream to this one."""
     source = relation.source
@@ -79,13 +79,17 @@ def passed_on(source: object) -> object:
     return source
 
 
+@dataclass(frozen=True)
 class UnchangingRows:
     """What holds of operators whose rows are final when they are given, and keep their event time."""
 
     unchanging: ClassVar[str]
     """Said where such rows are asked for in another output mode."""
 
+    source: object
+    schema: tuple[Field, ...]
     watermark: Watermark | None
+    keys: tuple[Field, ...]
 
     @property
     def window(self) -> AnyWindow | None:
@@ -96,9 +100,56 @@ class UnchangingRows:
         return self.watermark
 
     def refusal(self, mode: OutputMode) -> str | None:
-        if mode is OutputMode.APPEND:
+        return _append_only(self.unchanging, mode)
+
+
+def _append_only(unchanging: str, mode: OutputMode) -> str | None:
+    if mode is OutputMode.APPEND:
+        return None
+    return f"{unchanging}: use .outputMode('append'), which is the default"
+
+
+@dataclass(frozen=True)
+class GroupedRows:
+    """What holds of operators that group a stream by keys and, where there is one, a window."""
+
+    source: object
+    schema: tuple[Field, ...]
+    watermark: Watermark | None
+    window: AnyWindow | None
+    window_position: int  # the window's place among the group columns: before keys[window_position]
+    keys: tuple[Field, ...]
+
+    @property
+    def time_column(self) -> Field | None:
+        """Event time: the watermark's column, else the window's."""
+        if self.watermark is not None:
+            return self.watermark.column
+        if self.window is None or isinstance(self.window, CountWindow):
             return None
-        return f"{self.unchanging}: use .outputMode('append'), which is the default"
+        return self.field(self.window.time_column)
+
+    def field(self, name: str) -> Field:
+        return next(field for field in self.schema if field.name == name)
+
+    def with_window(self, keys: tuple[Field, ...]) -> tuple[Field, ...]:
+        """Group columns: these keys, and the window in its place among them."""
+        if self.window is None:
+            return keys
+        if isinstance(self.window, CountWindow):
+            window = Field(self.window.name, BIGINT)
+        else:
+            assert self.time_column is not None
+            window = Field(self.window.name, self.time_column.type)
+        return (*keys[: self.window_position], window, *keys[self.window_position :])
+
+    @property
+    def event_time(self) -> Watermark | None:
+        window = self.window
+        name = None if window is None else window.event_time if isinstance(window, CountWindow) else window.name
+        if name is None or self.watermark is None:
+            return None
+        return Watermark(Field(name, self.watermark.column.type), Micros(0))
 
 
 @dataclass(frozen=True)
@@ -111,15 +162,9 @@ class WindowFunction:
 
 
 @dataclass(frozen=True)
-class Aggregation:
+class Aggregation(GroupedRows):
     """A stream grouped and aggregated."""
 
-    source: object
-    schema: tuple[Field, ...]
-    watermark: Watermark | None
-    window: AnyWindow | None
-    window_position: int  # the window's place among the group columns: before keys[window_position]
-    keys: tuple[Field, ...]
     aggregates: tuple[Aggregate, ...]
     ansi: bool
     function: WindowFunction | None = None  # in place of aggregates
@@ -127,35 +172,11 @@ class Aggregation:
     state_ttl: StateTtl | None = None
 
     @property
-    def time_column(self) -> Field | None:
-        """Event time: the watermark's column, else the window's."""
-        if self.watermark is not None:
-            return self.watermark.column
-        if self.window is not None and not isinstance(self.window, CountWindow):
-            return self.field(self.window.time_column)
-        return None
-
-    def field(self, name: str) -> Field:
-        return next(field for field in self.schema if field.name == name)
-
-    @property
     def fields(self) -> tuple[Field, ...]:
-        groups = [] if self.function is not None else list(self.keys)
-        if isinstance(self.window, CountWindow):
-            groups.insert(self.window_position, Field(self.window.name, BIGINT))
-        elif self.window is not None:
-            assert self.time_column is not None
-            groups.insert(self.window_position, Field(self.window.name, self.time_column.type))
+        if self.function is not None:
+            return (*self.with_window(()), *self.function.fields)
         made = [Field(one.name, one.output_type(self.schema)) for one in self.aggregates]
-        return (*groups, *made, *(() if self.function is None else self.function.fields))
-
-    @property
-    def event_time(self) -> Watermark | None:
-        window = self.window
-        name = None if window is None else window.event_time if isinstance(window, CountWindow) else window.name
-        if name is None or self.watermark is None:
-            return None
-        return Watermark(Field(name, self.watermark.column.type), Micros(0))
+        return (*self.with_window(self.keys), *made)
 
     def refusal(self, mode: OutputMode) -> str | None:
         if mode is not OutputMode.APPEND or isinstance(self.window, CountWindow):
@@ -201,13 +222,16 @@ class ValidTo:
     of_right: bool
 
 
+JoinCondition = Within | ValidTo | Window | None
+
+
 @dataclass(frozen=True)
 class Join:
     """Two streams joined on equal keys and a condition in time; ``condition`` is None for a join by keys alone."""
 
     left: JoinSide
     right: JoinSide
-    condition: Within | ValidTo | Window | None
+    condition: JoinCondition
     outer: bool  # left outer
     ttl: Micros | None
     time_name: str | None  # an output column with each row's event time
@@ -235,9 +259,7 @@ class Join:
         return Watermark(Field(name, self.left.watermark.column.type), Micros(0))
 
     def refusal(self, mode: OutputMode) -> str | None:
-        if mode is OutputMode.APPEND:
-            return None
-        return "a join gives rows that never change: use .outputMode('append'), which is the default"
+        return _append_only("a join gives rows that never change", mode)
 
 
 @dataclass(frozen=True)
@@ -246,10 +268,6 @@ class Lookup(UnchangingRows):
 
     unchanging: ClassVar[str] = "rows that a table was asked for never change"
 
-    source: object
-    schema: tuple[Field, ...]
-    watermark: Watermark | None
-    keys: tuple[Field, ...]
     columns: tuple[Field, ...]  # of the stream, beside the keys
     values: tuple[Field, ...]  # of the table, beside the keys
     table: LookupTable
@@ -266,10 +284,6 @@ class Deduplication(UnchangingRows):
 
     unchanging: ClassVar[str] = "rows without duplicates never change"
 
-    source: object
-    schema: tuple[Field, ...]
-    watermark: Watermark | None
-    keys: tuple[Field, ...]
     within: bool
     state_ttl: StateTtl | None = None  # a key is remembered so long after its row
 
@@ -279,15 +293,9 @@ class Deduplication(UnchangingRows):
 
 
 @dataclass(frozen=True)
-class Ranking:
+class Ranking(GroupedRows):
     """The ``n`` best rows of each group. ``order``: columns and whether smaller is better, the most important first."""
 
-    source: object
-    schema: tuple[Field, ...]
-    watermark: Watermark | None
-    window: AnyWindow | None
-    window_position: int  # as in an aggregation
-    keys: tuple[Field, ...]
     columns: tuple[Field, ...]
     order: tuple[tuple[str, bool], ...]
     n: int
@@ -295,36 +303,10 @@ class Ranking:
     state_ttl: StateTtl | None = None
 
     @property
-    def time_column(self) -> Field | None:
-        """Event time: the watermark's column, else the window's."""
-        if self.watermark is not None:
-            return self.watermark.column
-        if self.window is None or isinstance(self.window, CountWindow):
-            return None
-        return self.field(self.window.time_column)
-
-    def field(self, name: str) -> Field:
-        return next(field for field in self.schema if field.name == name)
-
-    @property
     def fields(self) -> tuple[Field, ...]:
-        groups = list(self.keys)
-        if isinstance(self.window, CountWindow):
-            groups.insert(self.window_position, Field(self.window.name, BIGINT))
-        elif self.window is not None:
-            assert self.time_column is not None
-            groups.insert(self.window_position, Field(self.window.name, self.time_column.type))
         time = self.event_time if isinstance(self.window, CountWindow) else None
         named = () if time is None else (time.column,)
-        return (*groups, *self.columns, Field(self.rank, DataType("int")), *named)
-
-    @property
-    def event_time(self) -> Watermark | None:
-        window = self.window
-        name = None if window is None else window.event_time if isinstance(window, CountWindow) else window.name
-        if name is None or self.watermark is None:
-            return None
-        return Watermark(Field(name, self.watermark.column.type), Micros(0))
+        return (*self.with_window(self.keys), *self.columns, Field(self.rank, DataType("int")), *named)
 
     def refusal(self, mode: OutputMode) -> str | None:
         if mode is not OutputMode.APPEND or self.event_time is not None or isinstance(self.window, CountWindow):
@@ -342,10 +324,6 @@ class Process(UnchangingRows):
 
     unchanging: ClassVar[str] = "what process gives never changes"
 
-    source: object
-    schema: tuple[Field, ...]
-    watermark: Watermark | None
-    keys: tuple[Field, ...]
     function: Callable[..., object]
     outputs: tuple[Field, ...]
     state: tuple[Field, ...]

@@ -29,6 +29,11 @@ Commit = Annotated[
 Conf = Annotated[list[str] | None, typer.Option(help="A Spark conf for all engines, as name=value. May be repeated.")]
 
 
+Given = Annotated[
+    list[str] | None, typer.Option("--set", help="A parameter of the workload, as name=value. May be repeated.")
+]
+
+
 def names_of(text: str, known: Iterable[str], option: str) -> tuple[str, ...]:
     """Names separated by commas, each once. ``known``: which there are; any may be named where it is empty."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tailrace.cli.app import app, err, out
 from tailrace.cli.console import epoch_watcher, give, show_table, work_folder
-from tailrace.cli.options import Commit, Conf, OutFile, Records, Rows, Seed, Work, spark_confs
+from tailrace.cli.options import Commit, Conf, Given, OutFile, Records, Rows, Seed, Work, spark_confs
 from tailrace.errors import TailraceError
 
 
@@ -37,13 +37,11 @@ def run(
     engine: Annotated[str, typer.Option(help="tailrace, spark-rocksdb or spark-memory.")] = "tailrace",
     events: Annotated[str, typer.Option(help="How many events, as 2000, 500k or 10M.")] = "1M",
     rows: Annotated[str | None, typer.Option(help="Rows of a micro-batch, as 500k; else the workload's own.")] = None,
-    seed: Seed = 1,
-    check: Annotated[bool, typer.Option(help="Compare the answer with one computed without any engine.")] = True,
-    given: Annotated[
-        list[str] | None, typer.Option("--set", help="A parameter of the workload, as name=value. May be repeated.")
-    ] = None,
     commit: Commit = "async",
     conf: Conf = None,
+    seed: Seed = 1,
+    check: Annotated[bool, typer.Option(help="Compare the answer with one computed without any engine.")] = True,
+    given: Given = None,
     out_file: OutFile = None,
     records: Records = None,
     work: Work = None,

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
+
+from tailrace.env.replaceable import Replaceable
 
 
 class Clock(Protocol):
@@ -45,33 +45,24 @@ class SystemClock:
 
 
 SYSTEM = SystemClock()
-_used: Clock = SYSTEM
-
-
-@contextmanager
-def use(other: Clock) -> Iterator[None]:
-    global _used
-    before, _used = _used, other
-    try:
-        yield
-    finally:
-        _used = before
+_clock = Replaceable[Clock](SYSTEM)
+use = _clock.use
 
 
 def now() -> float:
-    return _used.now()
+    return _clock.current.now()
 
 
 def monotonic() -> float:
-    return _used.monotonic()
+    return _clock.current.monotonic()
 
 
 def thread_cpu() -> float:
-    return _used.thread_cpu()
+    return _clock.current.thread_cpu()
 
 
 def sleep(seconds: float) -> None:
-    _used.sleep(seconds)
+    _clock.current.sleep(seconds)
 
 
 def timestamp_text(seconds: float) -> str:

@@ -6,22 +6,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
+from tailrace.env.replaceable import Replaceable
 from tailrace.ids import RunId
 
-_hex: Callable[[int], str] = secrets.token_hex  # so many random bytes, as hex digits
-
-
-@contextmanager
-def use(hex_of: Callable[[int], str]) -> Iterator[None]:
-    global _hex
-    before, _hex = _hex, hex_of
-    try:
-        yield
-    finally:
-        _hex = before
+_hex = Replaceable[Callable[[int], str]](secrets.token_hex)  # so many random bytes, as hex digits
+use = _hex.use
 
 
 def new_run_id() -> RunId:
@@ -29,12 +20,12 @@ def new_run_id() -> RunId:
 
     Runs of one state location are distinguished by this alone, so it comes from the system's generator.
     """
-    return RunId(_hex(8))
+    return RunId(_hex.current(8))
 
 
 def short_id() -> str:
     """8 hex digits, to distinguish objects that one run may write twice under the same numbers."""
-    return _hex(4)
+    return _hex.current(4)
 
 
 def new_token() -> str:

@@ -10,10 +10,11 @@ else is safe from any thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
+
+from tailrace.env.replaceable import Replaceable
 
 _Answer = TypeVar("_Answer")
 _Answer_co = TypeVar("_Answer_co", covariant=True)
@@ -83,35 +84,26 @@ class SystemTasks:
 
 
 SYSTEM = SystemTasks()
-_used: Tasks = SYSTEM
-
-
-@contextmanager
-def use(other: Tasks) -> Iterator[None]:
-    global _used
-    before, _used = _used, other
-    try:
-        yield
-    finally:
-        _used = before
+_tasks = Replaceable[Tasks](SYSTEM)
+use = _tasks.use
 
 
 def lock() -> Lock:
-    return _used.lock()
+    return _tasks.current.lock()
 
 
 def reentrant_lock() -> Lock:
-    return _used.reentrant_lock()
+    return _tasks.current.reentrant_lock()
 
 
 def event() -> Event:
-    return _used.event()
+    return _tasks.current.event()
 
 
 def worker(name: str, threads: int = 1) -> Worker:
-    return _used.worker(name, threads)
+    return _tasks.current.worker(name, threads)
 
 
 def start(name: str, call: Callable[..., object], *args: Any) -> Started:
     """Run the call in a thread of its own, which does not keep the process from ending."""
-    return _used.start(name, call, args)
+    return _tasks.current.start(name, call, args)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tailrace.api.columns import check_key, resolve
 from tailrace.api.duration import Duration, parse_duration
-from tailrace.api.relations import Join, JoinSide, Relation, ValidTo, Watermark, Within
+from tailrace.api.relations import Join, JoinCondition, JoinSide, Relation, ValidTo, Watermark, Within
 from tailrace.api.windows import AnyWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
@@ -80,9 +80,7 @@ def stream_join(
     return made
 
 
-def _condition(
-    within: object, window: object, valid_to: str | None, sides: tuple[JoinSide, JoinSide]
-) -> Within | ValidTo | Window | None:
+def _condition(within: object, window: object, valid_to: str | None, sides: tuple[JoinSide, JoinSide]) -> JoinCondition:
     if within is not None:
         return _within(within)
     if window is not None:

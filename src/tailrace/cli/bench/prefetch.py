@@ -8,7 +8,7 @@ import typer
 
 from tailrace.cli.app import bench
 from tailrace.cli.bench.command import Measurement, measure
-from tailrace.cli.options import Commit, Conf, OutFile, Records, Seed, Work, count_of, names_of, spark_confs
+from tailrace.cli.options import Commit, Conf, Given, OutFile, Records, Seed, Work, count_of, names_of, spark_confs
 
 
 @bench.command(
@@ -59,9 +59,7 @@ def prefetch(
     ] = "noop",
     seed: Seed = 1,
     check: Annotated[bool, typer.Option(help="Compare every engine's rows with the oracle's at the end.")] = True,
-    given: Annotated[
-        list[str] | None, typer.Option("--set", help="A parameter of the workloads, as hot_auctions=75. Repeatable.")
-    ] = None,
+    given: Given = None,
     commit: Commit = "async",
     conf: Conf = None,
     out_file: OutFile = None,

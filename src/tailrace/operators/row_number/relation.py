@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from tailrace.api.columns import check_key, resolve
-from tailrace.api.relations import UnchangingRows, Watermark
+from tailrace.api.relations import UnchangingRows
 from tailrace.errors import AnalysisError
 from tailrace.types import BIGINT, Field
 
@@ -20,10 +20,6 @@ class RowNumbering(UnchangingRows):
 
     unchanging: ClassVar[str] = "rows that are numbered never change"
 
-    source: object
-    schema: tuple[Field, ...]
-    watermark: Watermark | None
-    keys: tuple[Field, ...]
     name: str
     limit: int | None
 

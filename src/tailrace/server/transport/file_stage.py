@@ -27,16 +27,22 @@ PART_ACTION = "stage_part"
 
 
 @dataclass(frozen=True)
-class StagedPart:
-    """The frames in a file. ``sizes``: bytes of the cells of each frame in turn. ``number``: from 0 on."""
+class _FramesFile:
+    """A file with frames. ``sizes``: bytes of the cells of each frame in turn."""
 
     key: StageKey
     name: str
     sizes: tuple[int, ...]
-    number: int
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True)
+class StagedPart(_FramesFile):
+    """One of the files of a stage. ``number``: from 0 on."""
+
+    number: int
 
     @classmethod
     def from_json(cls, data: bytes) -> StagedPart:
@@ -45,17 +51,11 @@ class StagedPart:
 
 
 @dataclass(frozen=True)
-class StagedFile:
-    """The last file of a stage, as a part; none where it has no name. ``parts``: how many came before."""
+class StagedFile(_FramesFile):
+    """The last file of a stage; none where it has no name. ``parts``: how many came before."""
 
-    key: StageKey
-    name: str
-    sizes: tuple[int, ...]
     receipt: StageReceipt
     parts: int = 0
-
-    def to_json(self) -> bytes:
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> StagedFile:

@@ -23,11 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tailrace.ids import MIN_MICROS
 from tailrace.state import metrics
 from tailrace.state.append.pane_pieces import Made, Part, Piece, between, pieces_of
 from tailrace.state.append.pane_runs import PaneRun, merged, run_of_frames, written
-from tailrace.state.append.row_store import check_owned
+from tailrace.state.append.row_store import RowStore, UndoableEpoch
 from tailrace.state.layout import RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.rows import columns
@@ -44,13 +43,11 @@ _WRITE_BYTES = 4 << 20
 
 
 @dataclass
-class _Epoch:
-    number: int
+class _Epoch(UndoableEpoch):
     run: PaneRun
-    horizon_before: int
 
 
-class AppendAlignedStore:
+class AppendAlignedStore(RowStore[_Epoch]):
     def __init__(
         self,
         layout: RecordLayout,
@@ -62,27 +59,14 @@ class AppendAlignedStore:
         threads: int = 2,
         undo_epochs: int = 2,
     ) -> None:
-        self.layout = layout
-        self.horizon: int = MIN_MICROS
-        self._shards = set(shards)
-        self._shard_count = shard_count
+        super().__init__(layout, shards, shard_count, undo_epochs)
         self._memory_bytes = memory_bytes
         self._folder = folder
-        self._undo_epochs = undo_epochs
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "tailrace-panes") if threads > 1 else None
-        self._epochs: list[_Epoch] = []
         self._runs: list[PaneRun] = []  # in memory, of epochs that cannot be undone
         self._segments: list[PaneRun] = []
         self._bytes_written = 0
-
-    @property
-    def shards(self) -> frozenset[int]:
-        return frozenset(self._shards)
-
-    @property
-    def newest_epoch(self) -> int | None:
-        return self._epochs[-1].number if self._epochs else None
 
     @property
     def rows(self) -> int:
@@ -116,26 +100,16 @@ class AppendAlignedStore:
 
     def append(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
         """Open ``epoch`` and append rows sorted by shard: pairs of rows and ``bounds[shards + 1]``."""
-        check_owned(frames, self._shards, self._shard_count)
+        self._check_frames(frames)
         run = run_of_frames(frames, self.layout)
         self.open_epoch(epoch)
         self._epochs[-1].run = run
 
     def open_epoch(self, epoch: int) -> None:
         """Open it without rows. What is expired from now on belongs to it."""
-        if self._epochs and self._epochs[-1].number >= epoch:
-            raise ValueError(f"epoch {epoch} is already applied; undo it first")
-        while len(self._epochs) >= self._undo_epochs:
-            self._forget_oldest()
-        self._maintain()
-        self._epochs.append(_Epoch(epoch, run_of_frames([], self.layout), self.horizon))
-
-    def expire(self, horizon: int) -> None:
-        """Drop every row of a pane that starts before ``horizon``, as part of the open epoch."""
-        if horizon > self.horizon:
-            if not self._epochs:
-                raise ValueError("no epoch is open to expire in: call append or open_epoch first")
-            self.horizon = horizon
+        self._check_fresh(epoch)
+        self._make_room()
+        self._epochs.append(_Epoch(epoch, self.horizon, run_of_frames([], self.layout)))
 
     def undo(self, epoch: int) -> None:
         """Back to before ``epoch`` was opened; nothing happens where it was not."""
@@ -144,12 +118,6 @@ class AppendAlignedStore:
             undone.run.close()
             self.horizon = undone.horizon_before
 
-    def forget(self, epoch: int) -> None:
-        """Epochs up to ``epoch`` will never be undone."""
-        while self._epochs and self._epochs[0].number <= epoch:
-            self._forget_oldest()
-        self._maintain()
-
     def _forget_oldest(self) -> None:
         run = self._epochs.pop(0).run
         if len(run.cells):
@@ -157,7 +125,7 @@ class AppendAlignedStore:
 
     def _maintain(self) -> None:
         """Drop cells below the floor, merge runs that have become many, write panes where memory is full."""
-        floor = self._epochs[0].horizon_before if self._epochs else self.horizon
+        floor = self._floor
         for runs in (self._runs, self._segments):
             for run in runs:
                 if len(run.cells) and run.cells.panes[0] < floor:

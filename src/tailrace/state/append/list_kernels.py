@@ -1,8 +1,8 @@
 """Kernels of the unaligned store: find lists by (key, pane). Free functions over arrays.
 
 Invariants
-- A list's *order key* is made of its hash and its pane; the exact key decides (see ``run_kernels``). Lists of one order
-  key lie side by side, in the order of their exact keys.
+- A list's *order key* is made of its hash and its pane; the exact key decides (see ``arrange_kernels``). Lists of one
+  order key lie side by side, in the order of their exact keys.
 - ``gone`` says of each list whether it is there (0) or not: removed for good, or under an epoch that can be undone.
 
 Threads: nothing is written but ``out``.
@@ -18,6 +18,7 @@ import numpy as np
 from tailrace.env.kernels.compile import inlined, kernel
 from tailrace.state.layout import HASH, PANE
 from tailrace.state.rows.arrange_kernels import compare_keys
+from tailrace.state.rows.value_kernels import lower_bound
 
 
 @kernel
@@ -40,7 +41,7 @@ def list_keys(words, instances, instance_bits, shards, shard_bits, out):
 
 
 @inlined
-def _lower_bound(keys, low, wanted):
+def _lower_bound_near(keys, low, wanted):
     """First place from ``low`` on with a key of at least ``wanted``; near places are found fast."""
     step = 1
     high = low
@@ -48,14 +49,7 @@ def _lower_bound(keys, low, wanted):
         low = high + 1
         high += step
         step *= 2
-    high = min(high, keys.shape[0])
-    while low < high:
-        middle = (low + high) // 2
-        if keys[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return lower_bound(keys, low, min(high, keys.shape[0]), wanted)
 
 
 @kernel
@@ -67,7 +61,7 @@ def find_lists(
     for i in range(order.shape[0]):
         t = order[i]
         out[t] = -1
-        at = _lower_bound(keys, at, target_keys[t])
+        at = _lower_bound_near(keys, at, target_keys[t])
         found = at
         while found < keys.shape[0] and keys[found] == target_keys[t]:
             if (
@@ -86,7 +80,7 @@ def may_hold(prefixes, gone, target_keys, order, out):
     for i in range(order.shape[0]):
         t = order[i]
         wanted = np.uint32(target_keys[t] >> np.uint64(32))
-        at = _lower_bound(prefixes, at, wanted)
+        at = _lower_bound_near(prefixes, at, wanted)
         found = at
         while found < prefixes.shape[0] and prefixes[found] == wanted:
             if gone[found] == 0:
@@ -106,7 +100,7 @@ def lists_of_keys(prefixes, keys, gone, wanted, out):
     count = 0
     for i in range(wanted.shape[0]):
         head = np.uint32(wanted[i] >> np.uint64(32))
-        at = _lower_bound(prefixes, at, head)
+        at = _lower_bound_near(prefixes, at, head)
         found = at
         while found < prefixes.shape[0] and prefixes[found] == head:
             if gone[found] == 0 and keys[found] == wanted[i]:

@@ -21,13 +21,12 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from tailrace.ids import MIN_MICROS
 from tailrace.state import metrics
 from tailrace.state.append import list_sections
 from tailrace.state.append.list_instance import Found, ListInstance, Settings, Stats
 from tailrace.state.append.list_runs import FIRST_SLOT, UNKNOWN, ListRun, Targets, list_order
 from tailrace.state.append.list_sections import tombstones
-from tailrace.state.append.row_store import check_owned
+from tailrace.state.append.row_store import RowStore, UndoableEpoch
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.part_pool import PartPool
@@ -44,10 +43,8 @@ _Result = TypeVar("_Result")
 
 
 @dataclass
-class _Epoch:
-    number: int
+class _Epoch(UndoableEpoch):
     slot: int
-    horizon_before: int
     removed: list[Rows] = field(default_factory=list)  # tombstones
 
     @property
@@ -55,7 +52,7 @@ class _Epoch:
         return sum(rows.words.nbytes + rows.heap.nbytes for rows in self.removed)
 
 
-class AppendUnalignedStore:
+class AppendUnalignedStore(RowStore[_Epoch]):
     def __init__(
         self,
         layout: RecordLayout,
@@ -69,25 +66,12 @@ class AppendUnalignedStore:
         tuning: Tuning = DEFAULT_TUNING,
         instances: int = 2,
     ) -> None:
-        self.layout = layout
-        self.horizon: int = MIN_MICROS
-        self._shards = set(shards)
-        self._shard_count = shard_count
-        self._undo_epochs = undo_epochs
+        super().__init__(layout, shards, shard_count, undo_epochs)
         limits = (tuning.read_batch_ratio, tuning.max_space_amplification)
         settings = Settings(layout, folder, memory_bytes // instances, *limits)
         self._instances = [ListInstance(settings) for _ in range(instances)]
         self._pool = PartPool(min(threads, instances), "tailrace-lists")
-        self._epochs: list[_Epoch] = []
         self._opened = 0
-
-    @property
-    def shards(self) -> frozenset[int]:
-        return frozenset(self._shards)
-
-    @property
-    def newest_epoch(self) -> int | None:
-        return self._epochs[-1].number if self._epochs else None
 
     @property
     def rows(self) -> int:
@@ -145,7 +129,7 @@ class AppendUnalignedStore:
         ``triggers``: for each frame and row, when its list is expected to be read (microseconds); the latest counts.
         ``gone``: these lists lose the rows that they have before any comes, as part of the epoch.
         """
-        check_owned(frames, self._shards, self._shard_count)
+        self._check_frames(frames)
         self._check_fresh(epoch)
         parts = [(plain(rows), None if triggers is None else triggers[i]) for i, (rows, _) in enumerate(frames)]
         parts = [(rows, times) for rows, times in parts if len(rows)]
@@ -168,32 +152,15 @@ class AppendUnalignedStore:
         self._check_fresh(epoch)
         self._open(epoch, [instance.build([], _NO_KEYS, _NO_TIMES) for instance in self._instances])
 
-    def _check_fresh(self, epoch: int) -> None:
-        if self._epochs and self._epochs[-1].number >= epoch:
-            raise ValueError(f"epoch {epoch} is already applied; undo it first")
-
     def _open(self, epoch: int, runs: Sequence[ListRun], gone: Rows | None = None) -> None:
-        while len(self._epochs) >= self._undo_epochs:
-            self._forget_oldest()
-        self._maintain()
+        self._make_room()
         self._opened += 1
         slot = FIRST_SLOT + self._opened % (self._undo_epochs + 1)  # of no other epoch that can be undone
-        self._epochs.append(_Epoch(epoch, slot, self.horizon))
+        self._epochs.append(_Epoch(epoch, self.horizon, slot))
         if gone is not None and len(gone):
             self.remove(gone)
         for instance, run in zip(self._instances, runs):
             instance.open(run)
-
-    def expire(self, horizon: int) -> None:
-        """Drop every row of a pane that starts before ``horizon``, as part of the open epoch."""
-        if horizon > self.horizon:
-            self._newest("to expire in")
-            self.horizon = horizon
-
-    def _newest(self, purpose: str) -> _Epoch:
-        if not self._epochs:
-            raise ValueError(f"no epoch is open {purpose}: call append or open_epoch first")
-        return self._epochs[-1]
 
     def undo(self, epoch: int) -> None:
         """Back to before ``epoch`` was opened; nothing happens where it was not."""
@@ -204,19 +171,13 @@ class AppendUnalignedStore:
             self.horizon = undone.horizon_before
             self._opened -= 1
 
-    def forget(self, epoch: int) -> None:
-        """Epochs up to ``epoch`` will never be undone."""
-        while self._epochs and self._epochs[0].number <= epoch:
-            self._forget_oldest()
-        self._maintain()
-
     def _forget_oldest(self) -> None:
         forgotten = self._epochs.pop(0)
         for instance in self._instances:
             instance.forget(forgotten.slot)
 
     def _maintain(self) -> None:
-        floor = self._epochs[0].horizon_before if self._epochs else self.horizon
+        floor = self._floor
 
         def maintain(number: int) -> None:
             self._instances[number].floor = floor
@@ -251,7 +212,7 @@ class AppendUnalignedStore:
         self._find(targets, remove=True)
 
     def _find(self, targets: Rows, *, remove: bool) -> list[Found]:
-        epoch = self._newest("to remove in") if remove else None
+        epoch = self._open_epoch("to remove in") if remove else None
         targets = tombstones(plain(targets), self.layout)
         keys = list_order(targets, self._shard_count, len(self._instances))
         visible = targets.words[:, PANE] >= self.horizon

@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from tailrace.env.files.scratch import temporary_folder
 from tailrace.state.append.aligned import AppendAlignedStore
-from tailrace.state.append.row_store import RowStore
 from tailrace.state.append.unaligned import AppendUnalignedStore
 from tailrace.state.layout import Merge, record_layout
 from tailrace.state.rows.arrange import sorted_order
@@ -49,6 +48,6 @@ def warm_up_rows() -> None:
         lists.close()
 
 
-def _fill(store: RowStore, frame: tuple[Rows, np.ndarray]) -> None:
+def _fill(store: AppendAlignedStore | AppendUnalignedStore, frame: tuple[Rows, np.ndarray]) -> None:
     for epoch in range(3):
         store.append(epoch, [frame])

@@ -27,6 +27,19 @@ def _place(key: np.uint64, row: int, width: int) -> np.int64:
 
 
 @inlined
+def _counter(
+    key: np.uint64, row: int, cells: np.ndarray, width: int, bits: int, fields: int, full: np.uint64
+) -> tuple[np.int64, np.uint64, np.uint64]:
+    """What a row of the sketch has counted of a key: the word, how far the counter is shifted in it, and the count.
+
+    ``fields``: counters of a word. ``full``: the largest count.
+    """
+    at = _place(key, row, width)
+    word, shift = at // fields, np.uint64((at % fields) * bits)
+    return word, shift, (cells[row, word] >> shift) & full
+
+
+@inlined
 def _halve(cells: np.ndarray, halves: np.uint64) -> None:
     """Every counter divided by 2: ``halves`` masks the bit that a field would get from its neighbour."""
     for row in range(cells.shape[0]):
@@ -50,19 +63,14 @@ def count_keys(
 
     ``counted``: keys since the last halving. Gives that number as it is afterwards.
     """
-    fields = 64 // bits
-    full = (_ONE << np.uint64(bits)) - _ONE
+    fields, full = 64 // bits, (_ONE << np.uint64(bits)) - _ONE
     for i in range(len(keys)):
-        key = np.uint64(keys[i])
         least = full
         for row in range(cells.shape[0]):
-            at = _place(key, row, width)
-            shift = np.uint64((at % fields) * bits)
-            word = cells[row, at // fields]
-            count = (word >> shift) & full
+            word, shift, count = _counter(np.uint64(keys[i]), row, cells, width, bits, fields, full)
             if count < full:
                 count += _ONE
-                cells[row, at // fields] = word + (_ONE << shift)
+                cells[row, word] += _ONE << shift
             least = min(least, count)
         hot[i] = least > np.uint64(threshold)
         counted += 1
@@ -75,13 +83,10 @@ def count_keys(
 @kernel
 def count_of(keys: np.ndarray, cells: np.ndarray, width: int, bits: int, out: np.ndarray) -> None:
     """The estimate of each key's count: the smallest of its counters."""
-    fields = 64 // bits
-    full = (_ONE << np.uint64(bits)) - _ONE
+    fields, full = 64 // bits, (_ONE << np.uint64(bits)) - _ONE
     for i in range(len(keys)):
-        key = np.uint64(keys[i])
         least = full
         for row in range(cells.shape[0]):
-            at = _place(key, row, width)
-            shift = np.uint64((at % fields) * bits)
-            least = min(least, (cells[row, at // fields] >> shift) & full)
+            _, _, count = _counter(np.uint64(keys[i]), row, cells, width, bits, fields, full)
+            least = min(least, count)
         out[i] = np.int64(least)

@@ -33,7 +33,7 @@ from tailrace.state.hash_table.kernels import (
     pane_remove,
 )
 from tailrace.state.layout import HASH, PANE, VALID
-from tailrace.state.rows.value_kernels import bytes_length, copy_bytes, copy_row_strings, fingerprint_of
+from tailrace.state.rows.value_kernels import bytes_length, copy_row_strings, fingerprint_of
 
 _LOW = np.int64(0xFFFFFFFF)
 
@@ -236,18 +236,14 @@ def move_strings(matrix, stamp_word, count, bytes_words, arena, fresh, end):
 def gather_columns(records, arena, chosen, bytes_words, out, at, out_heap, heap_end):
     """As ``copy_out``, word by word to the rows of ``out[words, n]``: what Arrow is made of."""
     width = records.shape[1]
+    out_rows = out.T
     for i in range(chosen.shape[0]):
         if i + 8 < chosen.shape[0]:
             prefetch(records, chosen[i + 8] * width)
         source, target = chosen[i], at + i
         for w in range(out.shape[0]):
             out[w, target] = records[source, w]
-        for b in range(bytes_words.shape[0]):
-            if records[source, VALID] >> bytes_words[b, 1] & 1:
-                word = bytes_words[b, 0]
-                moved = heap_end
-                heap_end = copy_bytes(arena, records[source, word], out_heap, heap_end)
-                out[word, target] = moved
+        heap_end = copy_row_strings(records, source, arena, bytes_words, out_rows, target, out_heap, heap_end)
     return heap_end
 
 

@@ -113,19 +113,8 @@ def arrange(
 
 
 def _copied(sources: Sequence[Slices], order: np.ndarray, keys: np.ndarray, layout: RecordLayout) -> Arranged:
-    lengths = _joined([s.hi - s.lo for s in sources])
-    starts = np.zeros(len(order) + 1, np.int64)
-    np.cumsum(lengths[order], out=starts[1:])
-    at = np.empty(len(order), np.int64)
-    at[order] = starts[:-1]
-    heap_starts, heap_at = np.zeros(len(order) + 1, np.int64), at
-    if layout.has_bytes:
-        sizes = [np.empty(len(s.lo), np.int64) for s in sources]
-        for s, out in zip(sources, sizes):
-            rk.slice_heap_bytes(s.rows.words, s.rows.heap, s.lo, s.hi, layout.bytes_words, out)
-        np.cumsum(_joined(sizes)[order], out=heap_starts[1:])
-        heap_at = np.empty(len(order), np.int64)
-        heap_at[order] = heap_starts[:-1]
+    starts, at = _placed([s.hi - s.lo for s in sources], order)
+    heap_starts, heap_at = _heap_placed(sources, order, layout)
     words = np.empty((int(starts[-1]), layout.words), np.int64)
     heap = np.empty(int(heap_starts[-1]), np.uint8)
     first = 0
@@ -139,17 +128,8 @@ def _copied(sources: Sequence[Slices], order: np.ndarray, keys: np.ndarray, layo
 
 def _moved(sources: Sequence[Slices], order: np.ndarray, keys: np.ndarray, layout: RecordLayout) -> Arranged:
     """As ``_copied``, but that strings stay in their heaps; ``heap_starts`` are what they would be there."""
-    lengths = _joined([s.hi - s.lo for s in sources])
-    starts = np.zeros(len(order) + 1, np.int64)
-    np.cumsum(lengths[order], out=starts[1:])
-    at = np.empty(len(order), np.int64)
-    at[order] = starts[:-1]
-    heap_starts = np.zeros(len(order) + 1, np.int64)
-    if layout.has_bytes:
-        sizes = [np.empty(len(s.lo), np.int64) for s in sources]
-        for s, out in zip(sources, sizes):
-            rk.slice_heap_bytes(s.rows.words, s.rows.heap, s.lo, s.hi, layout.bytes_words, out)
-        np.cumsum(_joined(sizes)[order], out=heap_starts[1:])
+    starts, at = _placed([s.hi - s.lo for s in sources], order)
+    heap_starts, _ = _heap_placed(sources, order, layout)
     words = np.empty((int(starts[-1]), layout.words), np.int64)
     first = base = 0
     for s in sources:
@@ -159,6 +139,26 @@ def _moved(sources: Sequence[Slices], order: np.ndarray, keys: np.ndarray, layou
     heaps = [s.rows.heap for s in sources]
     heap = heaps[0] if len(heaps) == 1 else np.concatenate(heaps) if heaps else np.empty(0, np.uint8)
     return Arranged(Rows(words, heap), keys, order, starts, heap_starts)
+
+
+def _placed(lengths: Sequence[np.ndarray], order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where slices of these lengths begin, one after the other in that order, and the end; and by slice."""
+    starts = np.zeros(len(order) + 1, np.int64)
+    np.cumsum(_joined(lengths)[order], out=starts[1:])
+    at = np.empty(len(order), np.int64)
+    at[order] = starts[:-1]
+    return starts, at
+
+
+def _heap_placed(sources: Sequence[Slices], order: np.ndarray, layout: RecordLayout) -> tuple[np.ndarray, np.ndarray]:
+    """As ``_placed``, of the bytes that the slices' strings take."""
+    if not layout.has_bytes:
+        zeros = np.zeros(len(order) + 1, np.int64)
+        return zeros, zeros[:-1]
+    sizes = [np.empty(len(s.lo), np.int64) for s in sources]
+    for s, out in zip(sources, sizes):
+        rk.slice_heap_bytes(s.rows.words, s.rows.heap, s.lo, s.hi, layout.bytes_words, out)
+    return _placed(sizes, order)
 
 
 def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:

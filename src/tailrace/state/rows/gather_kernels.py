@@ -8,7 +8,7 @@ Threads: kernels only write to the arrays named ``out``, ``lengths`` or ``data``
 
 from __future__ import annotations
 
-from tailrace.env.kernels.compile import copy_block, kernel, prefetch
+from tailrace.env.kernels.compile import copy_block, inlined, kernel, prefetch
 from tailrace.state.rows.value_kernels import bytes_length
 
 _AHEAD = 16
@@ -32,15 +32,22 @@ def turn_slices(words, lo, hi, at, strings, base, out):
     return place
 
 
+@inlined
+def _prefetch_string(positions, i, base, heap, size):
+    """The first ``size`` bytes of a string that is needed soon, where it lies in the heap that begins at ``base``."""
+    if i + _AHEAD < positions.shape[0]:
+        ahead = positions[i + _AHEAD] - base
+        if ahead >= 0 and ahead < heap.shape[0]:
+            for offset in range(0, size, 64):
+                prefetch(heap, ahead + offset)
+
+
 @kernel
 def string_lengths(positions, valid, base, heap, lengths):
     """Lengths of those strings that lie in the heap that begins at ``base``; others are left alone."""
     end = base + heap.shape[0]
     for i in range(positions.shape[0]):
-        if i + _AHEAD < positions.shape[0]:
-            ahead = positions[i + _AHEAD]
-            if base <= ahead and ahead < end:
-                prefetch(heap, ahead - base)
+        _prefetch_string(positions, i, base, heap, 64)
         if valid[i] and base <= positions[i] and positions[i] < end:
             lengths[i] = bytes_length(heap, positions[i] - base)
 
@@ -50,10 +57,6 @@ def copy_strings(positions, valid, base, heap, offsets, data):
     """Bytes of those strings that lie in the heap that begins at ``base``, to where ``offsets`` says."""
     end = base + heap.shape[0]
     for i in range(positions.shape[0]):
-        if i + _AHEAD < positions.shape[0]:
-            ahead = positions[i + _AHEAD]
-            if base <= ahead and ahead < end:
-                prefetch(heap, ahead - base)
-                prefetch(heap, ahead - base + 64)
+        _prefetch_string(positions, i, base, heap, 128)
         if valid[i] and base <= positions[i] and positions[i] < end:
             copy_block(heap, positions[i] - base + 4, data, offsets[i], offsets[i + 1] - offsets[i])

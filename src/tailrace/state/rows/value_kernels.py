@@ -115,7 +115,20 @@ def same_key(records, r, arena, rows, i, heap, key_words, key_mask):
 
 
 @inlined
+def lower_bound(ascending, low, high, wanted):
+    """The first place in [low, high) with a number of at least ``wanted``, else ``high``."""
+    while low < high:
+        middle = (low + high) >> 1
+        if ascending[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inlined
 def bytes_needed(rows, i, heap, bytes_words):
+    """Bytes that the strings of one row take."""
     total = np.int64(0)
     for b in range(bytes_words.shape[0]):
         if rows[i, VALID] >> bytes_words[b, 1] & 1:
@@ -140,9 +153,7 @@ def heap_needed(rows, heap, chosen, bytes_words):
     """Bytes that the strings of the chosen rows take."""
     total = np.int64(0)
     for i in range(chosen.shape[0]):
-        for b in range(bytes_words.shape[0]):
-            if rows[chosen[i], VALID] >> bytes_words[b, 1] & 1:
-                total += 4 + bytes_length(heap, rows[chosen[i], bytes_words[b, 0]])
+        total += bytes_needed(rows, chosen[i], heap, bytes_words)
     return total
 
 

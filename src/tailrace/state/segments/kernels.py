@@ -17,7 +17,7 @@ import numpy as np
 
 from tailrace.env.kernels.compile import inlined, int64s_at, kernel, uint32s_at
 from tailrace.state.layout import HASH, PANE
-from tailrace.state.rows.value_kernels import same_key
+from tailrace.state.rows.value_kernels import lower_bound, same_key
 
 DEAD = 1 << 31
 FINGERPRINT_MASK = np.uint32(DEAD - 1)
@@ -41,18 +41,6 @@ def fingerprint_of_hash(hash_):
 def put_fingerprints(words, out):
     for i in range(words.shape[0]):
         out[i] = fingerprint_of_hash(words[i, HASH])
-
-
-@inlined
-def _first_from(ascending, low, high, value):
-    """The first position from ``low`` on that is not below a value; ``high`` where there is none."""
-    while low < high:
-        middle = (low + high) >> 1
-        if ascending[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @inlined
@@ -106,7 +94,7 @@ def candidates(
     for j in range(start, chosen.shape[0]):
         i = chosen[j]
         pane = rows[i, PANE]
-        low = _first_from(cell_panes, 0, cell_panes.shape[0], pane)
+        low = lower_bound(cell_panes, 0, cell_panes.shape[0], pane)
         if low == cell_panes.shape[0] or cell_panes[low] != pane:
             continue
         fingerprint = fingerprint_of_hash(rows[i, HASH])
@@ -156,15 +144,15 @@ def places(segments, rows, bounds, horizon, once, out_any, out_rows, out_which, 
         for shard in range(bounds.shape[0] - 1):
             if bounds[shard] == bounds[shard + 1] or (once and full):
                 continue
-            first = _first_from(cell_shards, 0, cells, shard)
-            stop = _first_from(cell_shards, first, cells, shard + 1)
+            first = lower_bound(cell_shards, 0, cells, shard)
+            stop = lower_bound(cell_shards, first, cells, shard + 1)
             if first == stop:
                 continue
             for i in range(bounds[shard], bounds[shard + 1]):
                 pane = rows[i, PANE]
                 if pane < horizon or (once and out_any[i]):
                     continue
-                low = _first_from(cell_panes, first, stop, pane)
+                low = lower_bound(cell_panes, first, stop, pane)
                 if low == stop or cell_panes[low] != pane:
                     continue
                 fingerprint = fingerprint_of_hash(rows[i, HASH])

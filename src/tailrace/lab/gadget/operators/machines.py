@@ -284,6 +284,12 @@ def _earlier(task, end, machine, other):
 
 
 @compiled
+def _put_at(task, at, end, machine):
+    task.heap_end[at] = end
+    task.heap_machine[at] = machine
+
+
+@compiled
 def _push(task, end, machine):
     at = task.numbers[HEAP]
     task.numbers[HEAP] += 1
@@ -291,11 +297,9 @@ def _push(task, end, machine):
         parent = (at - 1) >> 1
         if not _earlier(task, end, machine, parent):
             break
-        task.heap_end[at] = task.heap_end[parent]
-        task.heap_machine[at] = task.heap_machine[parent]
+        _put_at(task, at, task.heap_end[parent], task.heap_machine[parent])
         at = parent
-    task.heap_end[at] = end
-    task.heap_machine[at] = machine
+    _put_at(task, at, end, machine)
 
 
 @compiled
@@ -311,8 +315,6 @@ def _pop(task):
             child = right
         if _earlier(task, end, machine, child):
             break
-        task.heap_end[at] = task.heap_end[child]
-        task.heap_machine[at] = task.heap_machine[child]
+        _put_at(task, at, task.heap_end[child], task.heap_machine[child])
         at = child
-    task.heap_end[at] = end
-    task.heap_machine[at] = machine
+    _put_at(task, at, end, machine)

@@ -35,26 +35,17 @@ _CURSOR: dict[str, tuple[int, tuple[Any, ...]]] = {
 }
 
 
+_OWN_FIELDS = (("own_memory", c_void_p), ("own_size", c_size_t), ("own_flags", c_uint32))
+
+
 class _Item(Structure):
     """``WT_ITEM``: a key or a value; the fields behind the size are the library's own."""
 
-    _fields_ = (
-        ("data", c_char_p),
-        ("size", c_size_t),
-        ("own_memory", c_void_p),
-        ("own_size", c_size_t),
-        ("own_flags", c_uint32),
-    )
+    _fields_ = (("data", c_char_p), ("size", c_size_t), *_OWN_FIELDS)
 
 
 class _FoundItem(Structure):
-    _fields_ = (
-        ("data", c_void_p),
-        ("size", c_size_t),
-        ("own_memory", c_void_p),
-        ("own_size", c_size_t),
-        ("own_flags", c_uint32),
-    )
+    _fields_ = (("data", c_void_p), ("size", c_size_t), *_OWN_FIELDS)
 
 
 class WiredTigerStore(CLibraryStore):

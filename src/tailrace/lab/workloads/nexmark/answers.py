@@ -22,7 +22,8 @@ from tailrace.lab.workloads.nexmark.events.schema import AUCTION_SCHEMA, BID_SCH
 _LONG, _TEXT = pa.int64(), pa.string()
 _MONEY = pa.decimal128(23, 3)
 _WINDOW = {"window_start": TIME, "window_end": TIME}
-_BID = {"auction": _LONG, "bidder": _LONG, "price": _LONG, "dateTime": TIME, "extra": _TEXT}
+_BID_NUMBERS = {"auction": _LONG, "bidder": _LONG, "price": _LONG}
+_BID = {**_BID_NUMBERS, "dateTime": TIME, "extra": _TEXT}
 _ALL_OF_BID = {field.name: field.type for field in BID_SCHEMA}
 _DAY_MS = 86_400_000
 
@@ -69,9 +70,7 @@ _FLINK_WINNERS = """
 """
 _WINNER_COLUMNS = {
     **{field.name: field.type for field in AUCTION_SCHEMA},
-    "auction": _LONG,
-    "bidder": _LONG,
-    "price": _LONG,
+    **_BID_NUMBERS,
     "bid_dateTime": TIME,
     "bid_extra": _TEXT,
 }
@@ -228,9 +227,7 @@ ANSWERS: dict[str, Answer] = {
     "q12": _answer("SELECT bidder, count(*) AS num FROM bid GROUP BY bidder", bidder=_LONG, num=_LONG),
     "q13": _answer(
         "SELECT auction, bidder, price, t AS dateTime, (auction % {p.side_rows})::VARCHAR AS value FROM bid",
-        auction=_LONG,
-        bidder=_LONG,
-        price=_LONG,
+        **_BID_NUMBERS,
         dateTime=TIME,
         value=_TEXT,
     ),
@@ -292,18 +289,14 @@ ANSWERS: dict[str, Answer] = {
             FROM bid
         ) WHERE channel_id IS NOT NULL
         """,
-        auction=_LONG,
-        bidder=_LONG,
-        price=_LONG,
+        **_BID_NUMBERS,
         channel=_TEXT,
         channel_id=_TEXT,
     ),
     "q22": _answer(
         "SELECT auction, bidder, price, channel, split_part(url, '/', 4) AS dir1, split_part(url, '/', 5) AS dir2, "
         "split_part(url, '/', 6) AS dir3 FROM bid",
-        auction=_LONG,
-        bidder=_LONG,
-        price=_LONG,
+        **_BID_NUMBERS,
         channel=_TEXT,
         dir1=_TEXT,
         dir2=_TEXT,

@@ -32,6 +32,10 @@ def _update(build: Callable[[DataFrame, Params], Any], *keys: str, **more: Any) 
     return Version(build, Mode.UPDATE, keys, **more)
 
 
+def _windowed(build: Callable[[DataFrame, Params], Any], **more: Any) -> Version:
+    return Version(build, closes_by="window_end", **more)
+
+
 SPARK: Mapping[str, Version | Impossible] = {
     "q0": Version(stateless.q0),
     "q1": Version(stateless.q1),
@@ -40,19 +44,16 @@ SPARK: Mapping[str, Version | Impossible] = {
     "q4": Impossible(
         "a join and two aggregations in a row run in append mode only, and the last of them has no window"
     ),
-    "q4-beam": Version(joins.q4_beam_spark, closes_by="window_end", holds_back_ms=_auction_life_ms),
-    "q5": Version(
+    "q4-beam": _windowed(joins.q4_beam_spark, holds_back_ms=_auction_life_ms),
+    "q5": _windowed(
         windows.q5_spark,
-        closes_by="window_end",
         finish=windows.flat,
         note="the second stage lists all counts of a window",
     ),
-    "q5-append": Version(windows.q5_spark, closes_by="window_end", finish=windows.flat),
-    "q7": Version(windows.q7_spark, closes_by="window_end", finish=windows.flat, note=_LISTS),
-    "q7-beam": Version(windows.q7_beam_spark, closes_by="window_end", finish=windows.flat, note=_LISTS),
-    "q7-session": Version(
-        sessions.q7_session_spark, closes_by="window_end", finish=sessions.ends_given_back, note=_LISTS
-    ),
+    "q5-append": _windowed(windows.q5_spark, finish=windows.flat),
+    "q7": _windowed(windows.q7_spark, finish=windows.flat, note=_LISTS),
+    "q7-beam": _windowed(windows.q7_beam_spark, finish=windows.flat, note=_LISTS),
+    "q7-session": _windowed(sessions.q7_session_spark, finish=sessions.ends_given_back, note=_LISTS),
     "q8": Version(windows.q8_spark, finish=windows.flat),
     "q9": Version(
         joins.q9_spark,
@@ -61,10 +62,9 @@ SPARK: Mapping[str, Version | Impossible] = {
         note="says the winner after the close, not every leader before it",
     ),
     "q9-beam": Version(joins.q9_beam_spark, closes_by="expires", holds_back_ms=_auction_life_ms),
-    "q11": Version(sessions.q11_spark, closes_by="window_end", finish=sessions.ends_given_back),
-    "q11-median": Version(
+    "q11": _windowed(sessions.q11_spark, finish=sessions.ends_given_back),
+    "q11-median": _windowed(
         sessions.q11_median_spark,
-        closes_by="window_end",
         finish=sessions.ends_given_back,
         note="counts of all prices in one map a key",
     ),
@@ -93,23 +93,19 @@ TAILRACE: Mapping[str, Version | Impossible] = {
     "q2": _STATELESS,
     "q3": Version(joins.q3_tailrace, finish=joins.without_seller, note=_FOREVER),
     "q4": _update(joins.q4_tailrace, "category", rest=joins.divided, note="the sink divides"),
-    "q4-beam": Version(
+    "q4-beam": _windowed(
         joins.q4_beam_tailrace,
-        closes_by="window_end",
         holds_back_ms=_a_millisecond,
         rest=joins.shifted_back,
         note="the sink divides",
     ),
-    "q5": Version(windows.q5_tailrace, closes_by="window_end", finish=windows.flat),
-    "q5-append": Version(
-        windows.q5_append_tailrace, closes_by="window_end", finish=windows.flat, note="keeps the bids, not the counts"
-    ),
-    "q7": Version(windows.q7_tailrace, closes_by="window_end", finish=windows.flat),
-    "q7-beam": Version(windows.q7_beam_tailrace, closes_by="window_end", finish=windows.flat),
-    "q7-session": Version(sessions.q7_session_tailrace, closes_by="window_end", finish=sessions.ends_given_back),
-    "q8": Version(
+    "q5": _windowed(windows.q5_tailrace, finish=windows.flat),
+    "q5-append": _windowed(windows.q5_append_tailrace, finish=windows.flat, note="keeps the bids, not the counts"),
+    "q7": _windowed(windows.q7_tailrace, finish=windows.flat),
+    "q7-beam": _windowed(windows.q7_beam_tailrace, finish=windows.flat),
+    "q7-session": _windowed(sessions.q7_session_tailrace, finish=sessions.ends_given_back),
+    "q8": _windowed(
         joins.q8_tailrace,
-        closes_by="window_end",
         finish=joins.without_times,
         note="says pairs when the window ends, Spark at once",
     ),
@@ -117,8 +113,8 @@ TAILRACE: Mapping[str, Version | Impossible] = {
     "q9-beam": Version(
         joins.q9_beam_tailrace, closes_by="expires", holds_back_ms=_a_millisecond, finish=joins.beam_winners
     ),
-    "q11": Version(sessions.q11_tailrace, closes_by="window_end", finish=sessions.ends_given_back),
-    "q11-median": Version(sessions.q11_median_tailrace, closes_by="window_end", finish=sessions.ends_given_back),
+    "q11": _windowed(sessions.q11_tailrace, finish=sessions.ends_given_back),
+    "q11-median": _windowed(sessions.q11_median_tailrace, finish=sessions.ends_given_back),
     "q12": _update(rolling.q12_tailrace, "bidder"),
     "q13": Version(
         lookups.q13_tailrace, finish=lookups.without_key, note="the table is looked up, and not held by every task"
