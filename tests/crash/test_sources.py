@@ -256,7 +256,7 @@ def test_kafka_that_hides_what_is_gone_commits_before_the_sink(broker: KafkaBrok
 @pytest.mark.long
 def test_the_broker_goes_with_a_test_that_is_killed() -> None:
     with Sandbox() as sandbox:
-        serving = sandbox.start(TESTS / "support" / "kafka_broker.py", {})
+        serving = sandbox.start(TESTS / "support" / "servers" / "kafka_broker.py", {})
         wait_until("the broker", lambda: "serves at" in sandbox.log_tail(), SEEN_S, 0.1)
         assert len(sandbox.living()) >= 3, "itself, the guard and the broker"
         kill(serving.pid)

@@ -186,33 +186,32 @@ def _in_order(frame: Frame, sent: list[Any]) -> list[Any]:
     return [sent[int(place)] for place in frame.rows[:, -1]]
 
 
-def test_what_is_on_its_way_out_of_a_mapped_file_is_looked_up_by_who_needs_it() -> None:
-    """Who fetches it ahead never gets to it, and what he has in the end is not kept."""
+def test_a_prefetch_that_fails_is_looked_up_by_who_waits_for_it() -> None:
+    """The epoch waits for what is in flight, and asks by itself when nothing comes of that."""
     spec, gate, entered = described(), threading.Event(), threading.Event()
 
-    class Mapped(DictTable):
+    class Failing(DictTable):
         def ask(self, keys: list[pa.Array]) -> Answer:
-            if threading.current_thread() is not threading.main_thread():
+            if threading.current_thread().name.startswith("tailrace-"):
                 entered.set()
-                assert gate.wait(10)
+                assert gate.wait(20)
+                raise TableError("the prefetch fails")
             return super().ask(keys)
 
-    backend = Mapped({("a",): ("x", None)}, piece=100)
-    backend.mapped = True
+    backend = Failing({("a",): ("x", None)})
     operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 20)
     (frame,) = frames(spec, [("a", 5, 1), ("b", 6, 2)])
-    try:
-        operator.hint_frame(frame, 0)
-        assert entered.wait(10)
-        operator.apply(0, [frame])
-        assert plain_rows(operator.advance(0, MIN_MICROS, MIN_MICROS)) == [("a", 5, 1, "x", None)]
-        gate.set()
-        operator.drain()
-        operator.apply(1, [frame])
-        assert plain_rows(operator.advance(1, MIN_MICROS, MIN_MICROS)) == [("a", 5, 1, "x", None)]
-    finally:
-        gate.set()
-        operator.close()
+    operator.hint_frame(frame, 0)
+    assert entered.wait(20)
+    applying = threading.Thread(target=operator.apply, args=(0, [frame]))
+    applying.start()
+    assert backend.asked == []
+    gate.set()
+    applying.join()
+    assert plain_rows(operator.advance(0, MIN_MICROS, MIN_MICROS)) == [("a", 5, 1, "x", None)]
+    assert sorted(backend.asked) == [("a",), ("b",)]
+    assert operator.metrics()["hintsFetched"] == 0
+    operator.close()
 
 
 def test_what_is_on_its_way_is_not_asked_for_again() -> None:
