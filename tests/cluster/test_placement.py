@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from support.processes import Sandbox, wait_until
+from support.session import DAEMON
 from tailrace.env.randomness import new_run_id, new_token
 from tailrace.errors import CheckpointError, StateServerError
 from tailrace.server.transport.client import connect, disconnect
@@ -118,7 +119,7 @@ def test_one_server_on_a_local_master(spark: SparkSession, config: ServerConfig)
 
     # It is a member of the daemon's group, but needs neither the workers nor the forkserver that it comes from.
     daemon = psutil.Process(os.getpgid(process.pid))
-    assert "pyspark.daemon" in daemon.cmdline()
+    assert DAEMON in daemon.cmdline()
     forkserver = psutil.Process(process.ppid())
     assert "tailrace.server.process.fork" in forkserver.cmdline()
     for each in (forkserver, *daemon.children()):

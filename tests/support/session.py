@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -14,6 +15,9 @@ FILE_MANAGERS = "org.apache.spark.sql.execution.streaming." + (
     "" if pyspark.__version__.startswith("4.0.") else "checkpointing."
 )
 """The package of Spark's checkpoint file managers, which PySpark 4.1 has moved."""
+
+DAEMON_FOLDER = str(Path(__file__).parent / "spark_daemon")
+DAEMON = "warm_daemon"
 
 CONFS = {
     "spark.ui.enabled": "false",
@@ -32,6 +36,7 @@ CONFS = {
     "spark.executor.extraJavaOptions": QUICK_JVM,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": DAEMON,
 }
 
 
@@ -39,7 +44,15 @@ def session_builder(master: str) -> SparkSession.Builder:
     # Workers must be this Python, not the first one on the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    _add_to_python_path(DAEMON_FOLDER)
     builder = SparkSession.builder.master(master).appName("tailrace-tests")
     for name, value in CONFS.items():
         builder = builder.config(name, value)
     return builder
+
+
+def _add_to_python_path(folder: str) -> None:
+    """Of the processes that are started from here: JVMs, and their Python daemons."""
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if folder not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, folder])
