@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -35,6 +36,7 @@ print(again, kept_memory.resident_bytes())
 """
 
 
+@cache
 def _run(before: str = "", after: str = "", large: int = 80, **variables: str) -> tuple[int, int]:
     """Page faults of five batches after the first, and the resident memory at the end. ``large``: MB, of one array."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}

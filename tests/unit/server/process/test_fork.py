@@ -46,14 +46,22 @@ from tailrace.server.transport.server_config import ProcessConfig, ServerAddress
 _ONCE = "TAILRACE_TEST_CONTEXT"
 
 
+@pytest.fixture(scope="module")
+def places() -> Iterator[list[ForkFolder]]:
+    """Of all tests. Their forkservers end without being told, but linger: they are waited for together."""
+    used: list[ForkFolder] = []
+    yield used
+    for folder in used:
+        assert eventually(lambda folder=folder: not forkservers(folder), LINGER_S + 20), "it outlived its executors"
+        assert eventually(lambda folder=folder: not os.path.exists(folder.path))
+
+
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkFolder]:
-    """A context of the test's own, and so a forkserver of its own. It must end after the test without being told."""
+def place(places: list[ForkFolder], monkeypatch: pytest.MonkeyPatch) -> ForkFolder:
+    """A context of the test's own, and so a forkserver of its own."""
     monkeypatch.setenv(_ONCE, short_id())
-    folder = ForkFolder(os.path.join(scratch.private_base(0), f"forkserver-{context()}"))
-    yield folder
-    assert eventually(lambda: not forkservers(folder), LINGER_S + 20), "a forkserver outlived its executors"
-    assert eventually(lambda: not os.path.exists(folder.path))
+    places.append(ForkFolder(os.path.join(scratch.private_base(0), f"forkserver-{context()}")))
+    return places[-1]
 
 
 @pytest.fixture
