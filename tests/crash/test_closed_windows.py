@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from support.crash.recovery import Fleet, Logs, durable, undisturbed
 from support.crash.recovery_kinds import script_of, spec_of
 from tailrace.commit.compaction.compaction import FAN_IN, CompactSections
+from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.max_pane import is_dead
@@ -45,8 +46,8 @@ class Reads(CloudStore):
 class Waiting(StoreCheckpoint):
     """Each compaction is done before the next epoch begins."""
 
-    def compact(self, *about: object) -> None:
-        super().compact(*about)  # type: ignore[arg-type]
+    def compact(self, manifest: Manifest, shards: Iterable[int], snapshot: ShardSnapshot | None = None) -> None:
+        super().compact(manifest, shards, snapshot)
         self._compactor.wait()
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.models.commit import State, compact_newest, sections, split, state_of
+from support.models.commit import State, compact_newest, objects_of, sections, split, state_of
 from support.models.spark_logs import spark_logs
 from support.stores.faulty import FaultyStore, SimulatedCrash, SimulatedDisk
 from tailrace.commit.compaction.compaction import choose, compact_objects
@@ -102,7 +102,7 @@ def run_until_crash(
                                 horizons=horizons,
                             )
                         )
-                    objects = before.objects_for(shards)
+                    objects = objects_of(before, shards)
                     chosen = choose(objects, shards) if rng.random() < 0.5 else any_compaction(objects, rng)
                     if len(chosen) > 1:
                         compactions.append(

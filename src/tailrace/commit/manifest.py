@@ -52,6 +52,8 @@ class Compaction:
 
 @dataclass(frozen=True)
 class Manifest:
+    """What is said of a durable epoch: to the log, and to the servers that open its state or compact it."""
+
     epoch: int
     run: str
     try_: int
@@ -81,7 +83,8 @@ class Manifest:
         }
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any], number: int) -> Manifest:
+    def from_json(cls, raw: Mapping[str, Any], number: int = NO_ENTRY) -> Manifest:
+        """``number``: where it was read from the log; a server does without."""
         return cls(
             epoch=raw["epoch"],
             run=raw["run"],
@@ -97,10 +100,10 @@ class Manifest:
             floor=raw["floor"],
         )
 
-    def objects_for(self, shards: Iterable[int]) -> tuple[ObjectRef, ...]:
-        """The objects that hold something of these shards: what a server is given to open them."""
-        wanted = ranges.of_shards(shards)
-        return tuple(ref for ref in self.objects if ranges.common(ref.shards, wanted))
+    @property
+    def living(self) -> tuple[ObjectRef, ...]:
+        """The objects of which its own horizons have left something."""
+        return living(self.objects, self.horizons)
 
 
 EMPTY = Manifest(epoch=NO_EPOCH, run="", try_=0)

@@ -80,7 +80,7 @@ def main(folder: Path, servers: int) -> None:
         (folder / "commits" / str(epoch)).touch()
         controller.clean()
         for shards, each in zip(owned, compactors):
-            each.submit(manifest.objects_for(shards), shards, epoch, manifest.horizons)
+            each.submit(manifest, shards)
         print(epoch, flush=True)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 
@@ -23,7 +23,7 @@ from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.compaction.compaction import CompactSections, choose, compact_objects, write_shard_snapshot
 from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.controller import Controller
-from tailrace.commit.manifest import Compaction, Manifest, compaction_problem, living
+from tailrace.commit.manifest import Compaction, Manifest, compaction_problem
 from tailrace.commit.objects import ObjectRef
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.ids import Attempt
@@ -116,23 +116,17 @@ class _Checkpoint(StoreCheckpoint):
             return None
         return tuple(sorted(self._rng.sample(list(shards), self._rng.randint(0, len(shards)))))
 
-    def compact(
-        self,
-        refs: Sequence[ObjectRef],
-        shards: Iterable[int],
-        epoch: int,
-        horizons: Mapping[str, int],
-        whole: ShardSnapshot | None = None,
-    ) -> None:
-        shards = tuple(shards)
-        if self._made is not None and compaction_problem(living(refs, horizons), self._made, horizons) is None:
+    def compact(self, manifest: Manifest, shards: Iterable[int], snapshot: ShardSnapshot | None = None) -> None:
+        refs, shards = manifest.objects, tuple(shards)
+        if self._made is not None and compaction_problem(manifest.living, self._made, manifest.horizons) is None:
             return
         self._made = None
-        if whole is not None and self._rng.random() < 0.7:
-            snapshotted = ranges.of_shards(whole.shards)
-            replaced = [ref for ref in living(refs, horizons) if ranges.common(ref.shards, snapshotted)]
+        if snapshot is not None and self._rng.random() < 0.7:
+            snapshotted = ranges.of_shards(snapshot.shards)
+            replaced = [ref for ref in manifest.living if ranges.common(ref.shards, snapshotted)]
             if replaced:
-                self._made = write_shard_snapshot(self._store, whole, replaced, epoch, self._run, self._server)
+                ours = self._run, self._server
+                self._made = write_shard_snapshot(self._store, snapshot, replaced, manifest.epoch, *ours)
                 return
         chosen = choose(refs, shards) if self._rng.random() < 0.3 else self._any(refs)
         if len(chosen) < 2 or self._rng.random() < 0.4:
@@ -145,7 +139,7 @@ class _Checkpoint(StoreCheckpoint):
             self._compact_sections,
             run=self._run,
             server=self._server,
-            horizons=horizons,
+            horizons=manifest.horizons,
             complete=mine <= {ref.name for ref in chosen},
         )
 
@@ -185,11 +179,7 @@ class Fleet:
         cuts = [0, *sorted(self._rng.sample(range(1, SHARDS), wanted - 1)), SHARDS]
         self._ranges = list(pairwise(cuts))
         for engine, (low, high) in zip(engines, self._ranges, strict=True):
-            shards = tuple(range(low, high))
-            refs = tuple(manifest.objects_for(shards))
-            engine.assign(
-                Request(self._run, manifest.epoch, try_, shards=shards, refs=refs, horizons=manifest.horizons)
-            )
+            engine.assign(Request(self._run, try_=try_, shards=tuple(range(low, high)), manifest=manifest))
 
     def epoch(
         self, script: Script, epoch: int, try_: int, *, commit: bool = True
@@ -240,9 +230,7 @@ class Fleet:
         for number in range(len(self._engines)):
             try:
                 engine = self._engine(number)
-                engine.compact(
-                    Request(self._run, manifest.epoch, refs=tuple(manifest.objects), horizons=manifest.horizons)
-                )
+                engine.compact(Request(self._run, manifest=manifest))
                 engine.forget(Request(self._run, manifest.epoch))
             except ServerLost:
                 pass

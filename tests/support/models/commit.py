@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.objects import ObjectRef, read_sections, write_object
 from tailrace.env.stores.object_store import ObjectStore
@@ -82,11 +83,16 @@ def state_of(store: ObjectStore, manifest: Manifest, shards: int, servers: int, 
     """All of a manifest's state, opened by some number of servers."""
     found: State = {}
     for owned in split(shards, servers):
-        refs = manifest.objects_for(owned)
-        for shard, batches, horizon in read_sections(store, refs, operator, owned, manifest.horizons):
+        for shard, batches, horizon in read_sections(store, manifest.objects, operator, owned, manifest.horizons):
             for key, value in merged(batches, horizon).items():
                 found[shard, key] = value
     return found
+
+
+def objects_of(manifest: Manifest, shards: Iterable[int]) -> tuple[ObjectRef, ...]:
+    """The objects that hold something of these shards."""
+    wanted = ranges.of_shards(shards)
+    return tuple(ref for ref in manifest.objects if ranges.common(ref.shards, wanted))
 
 
 def split(shards: int, servers: int) -> list[range]:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
-from tailrace.commit.manifest import Compaction
+from tailrace.commit.manifest import Compaction, Manifest
 from tailrace.commit.objects import ObjectRef
 from tailrace.errors import SumOverflowError
 from tailrace.ids import Attempt
@@ -163,24 +163,17 @@ class FakeCheckpoint:
         self.uploaded += found
         return found
 
-    def keep(self, refs: Sequence[ObjectRef]) -> None:
-        self.kept = [ref.name for ref in refs]
+    def keep(self, manifest: Manifest) -> None:
+        self.kept = [ref.name for ref in manifest.objects]
 
     def read(
-        self, refs: Sequence[ObjectRef], operator: str, shards: Iterable[int], horizons: Mapping[str, int]
+        self, manifest: Manifest, operator: str, shards: Iterable[int]
     ) -> Iterator[tuple[int, list[pa.RecordBatch], int]]:
         for shard in shards:
-            yield shard, [self.stored[ref.name] for ref in refs] if shard == 0 else [], 0
+            yield shard, [self.stored[ref.name] for ref in manifest.objects] if shard == 0 else [], 0
 
-    def compact(
-        self,
-        refs: Sequence[ObjectRef],
-        shards: Iterable[int],
-        epoch: int,
-        horizons: Mapping[str, int],
-        whole: ShardSnapshot | None = None,
-    ) -> None:
-        self.snapshotted.append((epoch, whole))
+    def compact(self, manifest: Manifest, shards: Iterable[int], snapshot: ShardSnapshot | None = None) -> None:
+        self.snapshotted.append((manifest.epoch, snapshot))
 
     def compactions(self) -> list[Compaction]:
         return self.ready
@@ -238,12 +231,21 @@ def bench(folder: str, memory_bytes: int = 1 << 20) -> Bench:
         checkpoint=checkpoint,
         memory_bytes=memory_bytes,
     )
-    engine.assign(request(-1, 0, shards=(0, 1, 2, 3)))
+    engine.assign(assignment(-1, 0, (0, 1, 2, 3)))
     return Bench(engine, staging, checkpoint, operators)
 
 
 def request(epoch: int, try_: int, **more: object) -> Request:
     return Request(**{"run": RUN, "epoch": epoch, "try_": try_, **more})  # type: ignore[arg-type]
+
+
+def durable(epoch: int, *objects: ObjectRef) -> Manifest:
+    return Manifest(epoch, RUN, 0, objects)
+
+
+def assignment(epoch: int, try_: int, shards: tuple[int, ...], *objects: ObjectRef) -> Request:
+    """Of shards as they were after a durable epoch."""
+    return Request(RUN, try_=try_, shards=shards, manifest=durable(epoch, *objects))
 
 
 def key(epoch: int, try_: int, attempt: int, partition: int, operator: str = OPERATOR, run: str = RUN) -> StageKey:

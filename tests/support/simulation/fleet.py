@@ -6,7 +6,7 @@ hears ``StateServerError`` where the server dies, is silent for too long, or the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -110,8 +110,8 @@ class Client:
     server: Server
     run: str
 
-    def open(self, shards: Iterable[int], refs: Iterable[ObjectRef], epoch: int, try_: int, horizons: Any) -> None:
-        request = self._request(epoch=epoch, try_=try_, shards=tuple(shards), refs=tuple(refs), horizons=horizons)
+    def open(self, shards: Iterable[int], manifest: Manifest, try_: int) -> None:
+        request = self._request(try_=try_, shards=tuple(shards), manifest=manifest)
         self.server.ask("open", lambda: self.server.engine.assign(request))
 
     def stage(self, epoch: int, try_: int, attempt: int, rows: Sequence[tuple[int, int]]) -> CommittedAttempt:
@@ -151,12 +151,12 @@ class Client:
         return answer
 
     def upload(self, deltas: Iterable[ObjectRef]) -> Uploaded:
-        request = self._request(refs=tuple(deltas))
+        request = self._request(deltas=tuple(delta.name for delta in deltas))
         answer: Uploaded = self.server.ask("upload", lambda: self.server.engine.upload(request))
         return answer
 
-    def compact(self, objects: Iterable[ObjectRef], epoch: int, horizons: Mapping[str, int]) -> None:
-        request = self._request(epoch=epoch, refs=tuple(objects), horizons=horizons)
+    def compact(self, manifest: Manifest) -> None:
+        request = self._request(manifest=manifest)
         self.server.ask("compact", lambda: self.server.engine.compact(request))
 
     def forget(self, epoch: int) -> None:
@@ -261,8 +261,4 @@ class SimFleet:
 
     def _load(self, manifest: Manifest, try_: int) -> None:
         ranges = self.ranges()
-        self.each(
-            lambda client, number: client.open(
-                ranges[number], manifest.objects, manifest.epoch, try_, manifest.horizons
-            )
-        )
+        self.each(lambda client, number: client.open(ranges[number], manifest, try_))

@@ -93,8 +93,10 @@ def test_deltas_must_be_of_their_epoch_and_their_own_shards() -> None:
         next_objects(EMPTY, 1, [], [])
 
 
-def test_objects_for_a_server() -> None:
-    manifest = Manifest(
-        epoch=1, run=RUN, try_=0, objects=(ref("a", 0, 0, (0, 4)), ref("b", 0, 0, (4, 8)), ref("c", 1, 1))
+def test_living_objects_are_those_of_which_the_horizons_leave_something() -> None:
+    ended, open_, ageless = (
+        ObjectRef(f"objects/{name}", 0, 0, ((0, 8),), 1, (("op", max_pane),))
+        for name, max_pane in (("ended", 4), ("open", 5), ("ageless", None))
     )
-    assert [each.name for each in manifest.objects_for(range(4, 8))] == ["objects/b", "objects/c"]
+    manifest = Manifest(epoch=1, run=RUN, try_=0, objects=(ended, open_, ageless), horizons={"op": 5})
+    assert manifest.living == (open_, ageless)

@@ -299,13 +299,13 @@ def test_a_compaction_reads_nothing_more_of_an_object_that_dies_meanwhile(monkey
 
     def compact_first(operator: str, batches: list[pa.RecordBatch], horizon: int, complete: bool) -> pa.RecordBatch:
         if not begun:
-            folder.submit(refs[4:], range(SHARDS), FAN_IN, {"op": 4})
+            folder.submit(Manifest(FAN_IN, RUN, 0, refs[4:], horizons={"op": 4}), range(SHARDS))
             store.delete([ref.name for ref in refs[:4]])
         begun.append(len(batches))
         return compact_newest(operator, batches, horizon)
 
     folder = Compactor(store, compact_first, run=RUN, server=0)
-    folder.submit(refs, range(SHARDS), FAN_IN - 1, {"op": 0})
+    folder.submit(Manifest(FAN_IN - 1, RUN, 0, refs, horizons={"op": 0}), range(SHARDS))
     folder.wait(20)
     assert begun == [FAN_IN, *[FAN_IN - 4] * (SHARDS - 1)]
     assert folder.failure is None
@@ -324,10 +324,10 @@ def test_dead_objects_are_not_compacted() -> None:
     store = Counting()
     refs = tuple(write(store, epoch) for epoch in range(FAN_IN))
     folder = Compactor(store, compact_newest, run=RUN, server=0)
-    folder.submit(refs, range(SHARDS), FAN_IN, {"op": 1})  # one too few are left
+    folder.submit(Manifest(FAN_IN, RUN, 0, refs, horizons={"op": 1}), range(SHARDS))  # one too few are left
     folder.wait(20)
     assert not store.read and not folder.finished()
-    folder.submit(refs, range(SHARDS), FAN_IN, {"op": 0})
+    folder.submit(Manifest(FAN_IN, RUN, 0, refs, horizons={"op": 0}), range(SHARDS))
     folder.wait(20)
     assert folder.finished()
     folder.close()
@@ -337,17 +337,18 @@ def test_a_file_that_goes_while_it_is_read_is_no_damage() -> None:
     class Going(Counting):
         def get_range(self, name: str, start: int, length: int) -> bytes:
             if name == refs[2].name:
-                folder.submit(refs[3:], range(SHARDS), FAN_IN + 9, {"op": 3})
+                folder.submit(Manifest(FAN_IN + 9, RUN, 0, refs[3:], horizons={"op": 3}), range(SHARDS))
                 self.delete([name])
             return super().get_range(name, start, length)
 
     store = Going()
     refs = tuple(write(store, epoch) for epoch in range(FAN_IN + 8))
     folder = Compactor(store, compact_newest, run=RUN, server=0)
-    folder.submit(refs, range(SHARDS), FAN_IN + 8, {"op": 0})
+    folder.submit(Manifest(FAN_IN + 8, RUN, 0, refs, horizons={"op": 0}), range(SHARDS))
     folder.wait(20)
     assert folder.failure is None and not folder.finished()
-    folder.submit(refs[3:], range(SHARDS), FAN_IN + 10, {"op": 3})  # at once, and not after a pause
+    # At once, and not after a pause.
+    folder.submit(Manifest(FAN_IN + 10, RUN, 0, refs[3:], horizons={"op": 3}), range(SHARDS))
     folder.wait(20)
     (compact,) = folder.finished()
     assert compact.replaces == refs[3:]

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
-from tailrace.commit.manifest import Compaction, compaction_problem, living
+from tailrace.commit.manifest import EMPTY, Compaction, Manifest, compaction_problem
 from tailrace.commit.max_pane import is_dead
 from tailrace.commit.objects import (
     READ_AHEAD_BYTES,
@@ -187,33 +187,25 @@ class Compactor:
         self._thread: tasks.Started | None = None
         self._stopping = tasks.event()
         self._done: Compaction | None = None
-        self._horizons: Mapping[str, int] = {}  # of the newest durable manifest; replaced whole, read by the thread
+        self._newest = EMPTY  # durable manifest; replaced whole, read by the thread
         self._pause = 0  # submits to let pass after a failure, so that a damaged file is not reread every epoch
         self._pause_next = 1
         self.failure: Exception | None = None
         self.took: tuple[float, float] | None = None  # the newest compaction: begin and end, by the wall clock
 
-    def submit(
-        self,
-        objects: Iterable[ObjectRef],
-        shards: Iterable[int],
-        epoch: int,
-        horizons: Mapping[str, int] | None = None,
-        snapshot: ShardSnapshot | None = None,
-    ) -> None:
-        """The objects of durable epoch ``epoch``: starts a compaction where one is due. Returns at once.
+    def submit(self, manifest: Manifest, shards: Iterable[int], snapshot: ShardSnapshot | None = None) -> None:
+        """What is durable now: starts a compaction for these shards where one is due. Returns at once.
 
         ``snapshot``: of that epoch. Where it is given, its shards are written from it, and no objects are merged.
         """
-        self._horizons = dict(horizons or {})
-        objects, shards = tuple(objects), tuple(shards)
-        if any(ref.last_epoch > epoch for ref in objects):
-            raise ValueError(f"objects beyond epoch {epoch} were submitted to be compacted")
-        objects = living(objects, self._horizons)
+        if any(ref.last_epoch > manifest.epoch for ref in manifest.objects):
+            raise ValueError(f"objects beyond epoch {manifest.epoch} were submitted to be compacted")
+        self._newest = manifest
+        objects, shards = manifest.living, tuple(shards)
         if self._busy():
             return
         if self._done is not None:
-            if compaction_problem(objects, self._done, self._horizons) is None:
+            if compaction_problem(objects, self._done, manifest.horizons) is None:
                 return  # still waiting to be taken into a manifest
             self._done = None  # listed by now, or overtaken
         if self._pause > 0:
@@ -223,11 +215,11 @@ class Compactor:
             snapshotted = ranges.of_shards(snapshot.shards)
             if replaced := tuple(ref for ref in objects if ranges.common(ref.shards, snapshotted)):
                 ours = self._run, self._server
-                self._start(partial(write_shard_snapshot, self._store, snapshot, replaced, epoch, *ours))
+                self._start(partial(write_shard_snapshot, self._store, snapshot, replaced, manifest.epoch, *ours))
         elif chosen := self._choose(objects, shards):
             mine = [ref for ref in objects if ranges.common(ref.shards, ranges.of_shards(shards))]
             complete = {ref.name for ref in mine} <= {ref.name for ref in chosen}
-            self._start(partial(self._compacted, chosen, shards, self._horizons, complete), chosen)
+            self._start(partial(self._compacted, chosen, shards, manifest.horizons, complete), chosen)
 
     def finished(self) -> list[Compaction]:
         """Compactions to be taken into the next manifest.
@@ -247,7 +239,7 @@ class Compactor:
         self.wait()
 
     def _gone(self, ref: ObjectRef) -> bool:
-        return is_dead(ref.max_pane, self._horizons)
+        return is_dead(ref.max_pane, self._newest.horizons)
 
     def _busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()

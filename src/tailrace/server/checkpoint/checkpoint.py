@@ -20,7 +20,7 @@ import pyarrow as pa
 from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.compaction.compaction import Compactor, CompactSections
 from tailrace.commit.compaction.shard_snapshot import DEFAULT_TUNING, ShardSnapshot, SnapshotRule, SnapshotScheduler
-from tailrace.commit.manifest import Compaction, living
+from tailrace.commit.manifest import Compaction, Manifest
 from tailrace.commit.objects import ObjectRef, read_sections, write_object
 from tailrace.env.stores.local_copy import CopiedStore
 from tailrace.env.stores.object_store import ObjectStore
@@ -96,44 +96,39 @@ class StoreCheckpoint:
         return done
 
     def read(
-        self, refs: Sequence[ObjectRef], operator: str, shards: Iterable[int], horizons: Mapping[str, int]
+        self, manifest: Manifest, operator: str, shards: Iterable[int]
     ) -> Iterator[tuple[int, list[pa.RecordBatch], int]]:
-        left = sorted(set(shards))
+        """Shard, its sections oldest first and its horizon: one shard of an operator after the other."""
+        refs, left = manifest.objects, sorted(set(shards))
         try:
-            for found in read_sections(self._store, refs, operator, tuple(left), horizons):
+            for found in read_sections(self._store, refs, operator, tuple(left), manifest.horizons):
                 yield found
                 left.remove(found[0])
         except CorruptionError:
             if self._copied is None or not self._copied.drop(ref.name for ref in refs):
                 raise
-            yield from read_sections(self._store, refs, operator, left, horizons)
+            yield from read_sections(self._store, refs, operator, left, manifest.horizons)
 
-    def keep(self, refs: Sequence[ObjectRef]) -> None:
-        """A new assignment from these objects: copies that other runs have left of anything else can go."""
+    def keep(self, manifest: Manifest) -> None:
+        """A new assignment from its objects: copies that other runs have left of anything else can go."""
         if self._copied is not None:
-            self._copied.drop_others((ref.name for ref in refs), sparing=f"-{self._run}-")
+            self._copied.drop_others((ref.name for ref in manifest.objects), sparing=f"-{self._run}-")
 
     def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None:
         """The shards to take a snapshot of with an epoch that changes so much; None where merging is cheaper."""
         return self._shard_snapshots.due(shards, changed_bytes, state_bytes)
 
-    def compact(
-        self,
-        refs: Sequence[ObjectRef],
-        shards: Iterable[int],
-        epoch: int,
-        horizons: Mapping[str, int],
-        snapshot: ShardSnapshot | None = None,
-    ) -> None:
-        """``refs``: all that the manifest of durable ``epoch`` lists. ``snapshot``: what was taken with it."""
+    def compact(self, manifest: Manifest, shards: Iterable[int], snapshot: ShardSnapshot | None = None) -> None:
+        """``manifest``: the newest durable one. ``snapshot``: what was taken with its epoch."""
         if self._copied is not None:
+            names = {ref.name for ref in manifest.objects}
             if isinstance(self._compactor.failure, CorruptionError):
-                self._copied.drop(ref.name for ref in refs)  # the store's may be whole
+                self._copied.drop(names)  # the store's may be whole
                 self._compactor.failure = None
-            self._let_go({ref.name for ref in refs})
+            self._let_go(names)
         shards = tuple(shards)
-        self._shard_snapshots.see(living(refs, horizons), shards)
-        self._compactor.submit(refs, shards, epoch, horizons, snapshot)
+        self._shard_snapshots.see(manifest.living, shards)
+        self._compactor.submit(manifest, shards, snapshot)
 
     def _let_go(self, listed: set[str]) -> None:
         assert self._copied is not None

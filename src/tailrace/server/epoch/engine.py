@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
-from tailrace.commit.manifest import Compaction
+from tailrace.commit.manifest import Compaction, Manifest
 from tailrace.commit.objects import ObjectRef
 from tailrace.env import tasks
 from tailrace.env.clock import SYSTEM, Clock
@@ -72,19 +72,12 @@ class Checkpoint(Protocol):
     def upload(self, names: Sequence[str]) -> list[str]: ...
 
     def read(
-        self, refs: Sequence[ObjectRef], operator: str, shards: Iterable[int], horizons: Mapping[str, int]
+        self, manifest: Manifest, operator: str, shards: Iterable[int]
     ) -> Iterator[tuple[int, list[pa.RecordBatch], int]]: ...
 
-    def keep(self, refs: Sequence[ObjectRef]) -> None: ...
+    def keep(self, manifest: Manifest) -> None: ...
     def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None: ...
-    def compact(
-        self,
-        refs: Sequence[ObjectRef],
-        shards: Iterable[int],
-        epoch: int,
-        horizons: Mapping[str, int],
-        snapshot: ShardSnapshot | None = None,
-    ) -> None: ...
+    def compact(self, manifest: Manifest, shards: Iterable[int], snapshot: ShardSnapshot | None = None) -> None: ...
     def compactions(self) -> list[Compaction]: ...
     def compacting(self) -> tuple[float, float] | None: ...
     def close(self) -> None: ...
@@ -224,7 +217,7 @@ class Engine:
         """Bring deltas that were saved on this machine into the store, by this server or by one before it."""
         self._check_run(request.run)
         began = self._clock.now()
-        names = self._checkpoint.upload([ref.name for ref in request.refs])
+        names = self._checkpoint.upload(request.deltas)
         return Uploaded(tuple(names), self._span("upload", began))
 
     def _span(self, name: str, began: float) -> tuple[str, float, float]:
@@ -287,18 +280,19 @@ class Engine:
             self.staging.fence(self._newest, self._forgotten)
 
     def assign(self, request: Request) -> None:
-        """Own exactly ``request.shards``, as they were after ``request.epoch``; drop everything staged.
+        """Own exactly ``request.shards``, as they were after the manifest's epoch; drop everything staged.
 
         Shards that this server has already are kept and undone where that is possible, else they are loaded too.
         """
         with self._commit_lock, self._lock:
             self._check_run(request.run)
-            at = Attempt(request.epoch + 1, request.try_)
+            manifest = request.durable
+            at = Attempt(manifest.epoch + 1, request.try_)
             if at < self._newest:
                 raise FencedError(self._over(at))
             self.staging.clear()
-            self._checkpoint.keep(request.refs)
-            self._go_back_to(request.epoch)
+            self._checkpoint.keep(manifest)
+            self._go_back_to(manifest.epoch)
             # Broken until every shard is in place: a load that fails half-way must not be taken for the state.
             self._broken = "loading its shards has failed"
             wanted = frozenset(request.shards)
@@ -306,8 +300,8 @@ class Engine:
                 runner.drop_output()
                 for shard in runner.operator.shards - wanted:
                     runner.operator.drop_shard(shard)
-                self._load(runner, wanted - runner.operator.shards, request)
-            self._epoch = request.epoch
+                self._load(runner, wanted - runner.operator.shards, manifest)
+            self._epoch = manifest.epoch
             self._sealing.let_go(lambda _: True)
             self._raise_newest(at)
             self._broken = None
@@ -320,8 +314,9 @@ class Engine:
         with self._commit_lock:
             with self._lock:
                 self._check_run(request.run)
-                shards, snapshot = self._shards(), self._sealing.take_snapshot_of(request.epoch)
-            self._checkpoint.compact(request.refs, shards, request.epoch, request.horizons, snapshot)
+                manifest = request.durable
+                shards, snapshot = self._shards(), self._sealing.take_snapshot_of(manifest.epoch)
+            self._checkpoint.compact(manifest, shards, snapshot)
 
     def status(self, request: Request) -> ServerStatus:
         """Does not wait for a step under way: who asks wants to know whether this server still answers."""
@@ -457,10 +452,8 @@ class Engine:
         for runner in self._runners.values():
             runner.start_over()
 
-    def _load(self, runner: OperatorRunner, missing: frozenset[int], request: Request) -> None:
-        for shard, batches, horizon in self._checkpoint.read(
-            request.refs, runner.name, sorted(missing), request.horizons
-        ):
+    def _load(self, runner: OperatorRunner, missing: frozenset[int], manifest: Manifest) -> None:
+        for shard, batches, horizon in self._checkpoint.read(manifest, runner.name, sorted(missing)):
             runner.operator.restore(shard, batches, horizon)
 
     def _check_run(self, run: str) -> None:

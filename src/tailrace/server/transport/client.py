@@ -16,7 +16,7 @@ import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -27,10 +27,11 @@ os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "reallocate")
 
 from pyarrow import flight
 
+from tailrace.commit.manifest import EMPTY, Manifest
 from tailrace.commit.objects import ObjectRef
 from tailrace.env.files.disk import process_id
 from tailrace.errors import StateServerError, TailraceError
-from tailrace.ids import MIN_MICROS, NO_EPOCH
+from tailrace.ids import MIN_MICROS
 from tailrace.server.transport.epoch_messages import (
     CommitResult,
     EpochResult,
@@ -119,21 +120,12 @@ class StateClient:
 
     # -- driver -------------------------------------------------------------------------------------------------------
 
-    def open(
-        self,
-        shards: Iterable[int],
-        refs: Iterable[ObjectRef] = (),
-        epoch: int = NO_EPOCH,
-        try_: int = 0,
-        horizons: Mapping[str, int] | None = None,
-    ) -> ServerStatus:
-        """Own exactly these shards as of the end of ``epoch``; accept ``try_`` of the next epoch, or later ones.
+    def open(self, shards: Iterable[int], manifest: Manifest = EMPTY, try_: int = 0) -> ServerStatus:
+        """Own exactly these shards as the manifest has them; accept ``try_`` of the next epoch, or later ones.
 
         From now on the server waits for this driver without a bound.
         """
-        request = self._request(
-            shards=tuple(shards), refs=tuple(refs), epoch=epoch, try_=try_, horizons=dict(horizons or {})
-        )
+        request = self._request(shards=tuple(shards), manifest=manifest, try_=try_)
         answer = self._act("open", request, self._access.transfer_timeout_s)
         return ServerStatus.from_json(json.loads(answer[0]))
 
@@ -153,7 +145,8 @@ class StateClient:
 
     def upload(self, deltas: Iterable[ObjectRef]) -> Uploaded:
         """Bring into the state store those of the deltas that are saved on the server's machine."""
-        answer = self._act("upload", self._request(refs=tuple(deltas)), self._access.transfer_timeout_s)
+        request = self._request(deltas=tuple(delta.name for delta in deltas))
+        answer = self._act("upload", request, self._access.transfer_timeout_s)
         return Uploaded.from_json(answer[0])
 
     def run_epoch(
@@ -218,9 +211,9 @@ class StateClient:
         """Epochs up to this one will not be undone any more."""
         self._act("forget", self._request(epoch=epoch))
 
-    def compact(self, objects: Iterable[ObjectRef], epoch: int, horizons: Mapping[str, int]) -> None:
+    def compact(self, manifest: Manifest) -> None:
         """Say what is durable now: the server compacts objects in the background where it is due."""
-        self._act("compact", self._request(epoch=epoch, refs=tuple(objects), horizons=dict(horizons)))
+        self._act("compact", self._request(manifest=manifest))
 
     def ping(self, timeout_s: float) -> bool:
         """Whether this very server answers: another one may have got a port that became free."""

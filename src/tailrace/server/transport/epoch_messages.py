@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.commit.manifest import Compaction
+from tailrace.commit.manifest import Compaction, Manifest
 from tailrace.commit.objects import ObjectRef
 from tailrace.ids import MIN_MICROS, NO_EPOCH
 from tailrace.server.transport.server_config import ServerAddress
@@ -50,15 +50,21 @@ class Request:
     keep: bool = False  # of a shutdown: the copies of objects on this machine
     inline_bytes: int = 0
     shards: tuple[int, ...] = ()
-    refs: tuple[ObjectRef, ...] = ()
-    horizons: Mapping[str, int] = field(default_factory=dict)
+    manifest: Manifest | None = None  # the durable one to open shards of, or to compact
+    deltas: tuple[str, ...] = ()  # names of objects to upload
     target: str = ""  # the operator that an exchange stages for
     number: int = 0  # of the asked server in the placement
     routes: tuple[tuple[ServerAddress, int, int], ...] = ()  # every server with its half-open range of shards
 
+    @property
+    def durable(self) -> Manifest:
+        """The manifest of an action that has one."""
+        assert self.manifest is not None
+        return self.manifest
+
     def to_json(self) -> bytes:
         given = {each.name: getattr(self, each.name) for each in fields(self)}
-        given["refs"] = [ref.to_json() for ref in self.refs]
+        given["manifest"] = None if self.manifest is None else self.manifest.to_json()
         given["routes"] = [(asdict(address), low, high) for address, low, high in self.routes]
         return dump(given)
 
@@ -70,7 +76,8 @@ class Request:
                 CommittedAttempt(*committed_attempt) for committed_attempt in raw["committed_attempts"]
             )
         raw["shards"] = tuple(raw["shards"])
-        raw["refs"] = tuple(ObjectRef.from_json(ref) for ref in raw["refs"])
+        raw["manifest"] = None if raw["manifest"] is None else Manifest.from_json(raw["manifest"])
+        raw["deltas"] = tuple(raw["deltas"])
         raw["routes"] = tuple((ServerAddress(**address), low, high) for address, low, high in raw["routes"])
         return cls(**raw)
 

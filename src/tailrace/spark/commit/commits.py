@@ -330,9 +330,7 @@ class Commits:
             return
         manifest = commit.result().manifest
         steps: list[Callable[[], object]] = [
-            lambda: self._fleet.each(
-                lambda client, _: client.compact(manifest.objects, manifest.epoch, manifest.horizons)
-            ),
+            lambda: self._fleet.each(lambda client, _: client.compact(manifest)),
             lambda: self._fleet.each(lambda client, _: client.forget(manifest.epoch)),
             self._controller.clean,
             *(lambda each=each: each(manifest.epoch) for each in self._clean_too),

@@ -74,7 +74,7 @@ class Fleet:
         )
         for left in reversed(range(tries)):
             try:
-                self._load(manifest, 0, StateClient.open)
+                self._load(manifest, 0)
                 return
             except StateServerError as error:
                 if not left or self.all_alive():
@@ -85,7 +85,7 @@ class Fleet:
     def recover(self, manifest: Manifest, try_: int) -> None:
         """Replace servers that are gone; bring every one back to the end of ``manifest``'s epoch for a new try."""
         self.replace_lost()
-        self._load(manifest, try_, StateClient.open)
+        self._load(manifest, try_)
 
     def replace_lost(self) -> None:
         """Servers in place of those that do not answer. They have no state yet: ``recover`` gives it to them."""
@@ -122,12 +122,11 @@ class Fleet:
         """How many servers were given up so far. Who gives one up may end a job of Spark's that waited for it."""
         return len(self._silent)
 
-    def _load(self, manifest: Manifest, try_: int, call: Callable[..., object]) -> None:
+    def _load(self, manifest: Manifest, try_: int) -> None:
         def load(route: tuple[ServerAddress, int, int]) -> None:
             server, low, high = route
-            shards = range(low, high)
             # All objects, and not only those of its shards: copies of the others are kept for servers beside it.
-            call(self.client(server), shards, manifest.objects, manifest.epoch, try_, manifest.horizons)
+            self.client(server).open(range(low, high), manifest, try_)
 
         list(self._pool.map(load, self.routes))
 

@@ -134,19 +134,19 @@ def test_the_compactor_offers_an_object_until_it_is_used() -> None:
     store, gate = memory(), Gate()
     folder = Compactor(store, gate, run=RUN, server=0)
     objects = tuple(write_delta(store, epoch, {(0, ("k", 0)): epoch}) for epoch in range(FAN_IN))
-    folder.submit(objects[:-1], range(8), FAN_IN - 2)
+    folder.submit(Manifest(FAN_IN - 2, RUN, 0, objects[:-1]), range(8))
     assert not gate.started.is_set()
-    folder.submit(objects, range(8), FAN_IN - 1)
+    folder.submit(Manifest(FAN_IN - 1, RUN, 0, objects), range(8))
     assert gate.started.wait(20)
     assert folder.finished() == []
-    folder.submit(objects, range(8), FAN_IN - 1)  # busy: nothing happens
+    folder.submit(Manifest(FAN_IN - 1, RUN, 0, objects), range(8))  # busy: nothing happens
     gate.open.set()
     folder.wait(20)
     (compact,) = folder.finished()
     assert compact.replaces == objects
-    folder.submit(objects, range(8), FAN_IN)  # the epoch that carried it failed: it is still on offer
+    folder.submit(Manifest(FAN_IN, RUN, 0, objects), range(8))  # the epoch that carried it failed: it is still on offer
     assert folder.finished() == [compact]
-    folder.submit(apply_compaction(objects, compact), range(8), FAN_IN)
+    folder.submit(Manifest(FAN_IN, RUN, 0, apply_compaction(objects, compact)), range(8))
     assert folder.finished() == []
     folder.close()
 
@@ -155,7 +155,7 @@ def test_folder_stops_between_two_shards_and_leaves_nothing() -> None:
     store, gate = memory(), Gate()
     folder = Compactor(store, gate, run=RUN, server=0)
     objects = tuple(write_delta(store, epoch, {(s, ("k", 0)): epoch for s in range(8)}) for epoch in range(FAN_IN))
-    folder.submit(objects, range(8), FAN_IN - 1)
+    folder.submit(Manifest(FAN_IN - 1, RUN, 0, objects), range(8))
     assert gate.started.wait(20)
     closing = threading.Thread(target=folder.close)
     closing.start()
@@ -178,7 +178,7 @@ def test_a_compaction_waits_for_a_good_time_before_each_shard() -> None:
 
     folder = Compactor(store, compact, run=RUN, server=0, throttle=lambda: requested.append(len(done)))
     objects = tuple(write_delta(store, epoch, {(s, ("k", 0)): epoch for s in range(8)}) for epoch in range(FAN_IN))
-    folder.submit(objects, range(8), FAN_IN - 1)
+    folder.submit(Manifest(FAN_IN - 1, RUN, 0, objects), range(8))
     folder.wait(20)
     assert folder.finished()
     assert requested == [*range(8)] and done == [*range(1, 9)]
@@ -191,13 +191,13 @@ def test_a_failing_fold_is_kept_apart_and_tried_again(caplog) -> None:
     good = store.get(objects[3].name)
     store.put(objects[3].name, [b"x" * len(good)])
     folder = Compactor(store, compact_newest, run=RUN, server=0)
-    folder.submit(objects, range(8), FAN_IN)
+    folder.submit(Manifest(FAN_IN, RUN, 0, objects), range(8))
     folder.wait(20)
     assert folder.finished() == [] and objects[3].name in str(folder.failure)
     assert objects[3].name in caplog.text
     store.put(objects[3].name, [good])
     for _ in range(3):
-        folder.submit(objects, range(8), FAN_IN)
+        folder.submit(Manifest(FAN_IN, RUN, 0, objects), range(8))
         folder.wait(20)
     assert len(folder.finished()) == 1
     folder.close()
@@ -206,7 +206,7 @@ def test_a_failing_fold_is_kept_apart_and_tried_again(caplog) -> None:
 def test_objects_that_are_not_durable_are_not_compacted() -> None:
     folder = Compactor(memory(), compact_newest, run=RUN, server=0)
     with pytest.raises(ValueError, match="beyond epoch 3"):
-        folder.submit([ref(4, 10)], range(8), 3)
+        folder.submit(Manifest(3, RUN, 0, (ref(4, 10),)), range(8))
     assert section({}).num_rows == 0
 
 
@@ -221,7 +221,7 @@ def test_a_compaction_is_complete_where_no_older_object_is_left() -> None:
             return compact_newest(operator, batches, horizon)
 
         folder = Compactor(store, compact, run=RUN, server=0, choose=lambda refs, shards, chosen=chosen: chosen)
-        folder.submit(objects, range(8), 3)
+        folder.submit(Manifest(3, RUN, 0, objects), range(8))
         folder.wait(20)
         assert folder.failure is None
         assert set(sizes_seen) == {complete}

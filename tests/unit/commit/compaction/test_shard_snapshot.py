@@ -91,7 +91,7 @@ def test_every_shard_stays_what_it_was_and_chains_stay_short(seed: int) -> None:
         complete = None if due is None else ShardSnapshot(due, {"op": sections(model, due)}, {"op": 0})
         assert state_of(store, Manifest(epoch, RUN, 0, objects), 8, 2) == model
         shard_snapshots.see(objects, range(8))
-        folder.submit(objects, range(8), epoch, {}, complete)
+        folder.submit(Manifest(epoch, RUN, 0, objects), range(8), complete)
         folder.wait()
         longest = max(longest, *chains(objects, range(8)).values())
     assert folder.failure is None
@@ -152,7 +152,7 @@ def test_where_shards_have_snapshots_nothing_is_compacted() -> None:
         raise AssertionError("objects were read")
 
     folder = Compactor(store, never, run=RUN, server=0, choose=lambda objects, _: tuple(objects))  # type: ignore[arg-type]
-    folder.submit([ref(0), ref(1)], range(8), 1, {}, ShardSnapshot((), {}, {}))
+    folder.submit(Manifest(1, RUN, 0, (ref(0), ref(1))), range(8), ShardSnapshot((), {}, {}))
     folder.wait()
     assert folder.finished() == [] and folder.failure is None
 
@@ -163,12 +163,7 @@ def test_nothing_is_written_for_shards_that_have_no_object_left(died: bool) -> N
     folder = Compactor(store, compact_newest, run=RUN, server=0)
     max_pane = (("op", 5),)
     only = ObjectRef("objects/a", 0, 0, ((0, 8),), 1000, max_pane)
-    folder.submit(
-        [only],
-        range(8),
-        0,
-        {"op": 6 if died else 5},
-        ShardSnapshot((1,), {"op": sections({(1, ("a", 9)): 5}, (1,))}, {}),
-    )
+    manifest = Manifest(0, RUN, 0, (only,), horizons={"op": 6 if died else 5})
+    folder.submit(manifest, range(8), ShardSnapshot((1,), {"op": sections({(1, ("a", 9)): 5}, (1,))}, {}))
     folder.wait()
     assert len(folder.finished()) == (0 if died else 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.servers.fakes import OPERATOR, RUN, Bench, bench, request
+from support.servers.fakes import OPERATOR, RUN, Bench, assignment, bench, request
 from tailrace.errors import FencedError, StateServerError, SumOverflowError
 from tailrace.ids import Attempt
 from tailrace.server.transport.epoch_messages import OutputTicket, Request
@@ -91,7 +91,7 @@ def test_a_new_try_undoes_a_commit_too_and_writes_its_own(server: Bench) -> None
 
 def test_a_new_try_keeps_nothing_staged_by_the_old_one(server: Bench) -> None:
     old = server.stage(0, 0, 7, 0, (1,))
-    server.engine.assign(request(-1, 1, shards=(0, 1, 2, 3)))
+    server.engine.assign(assignment(-1, 1, (0, 1, 2, 3)))
     assert server.staging.staged_bytes == 0
     with pytest.raises(FencedError):
         server.stage(0, 0, 8, 0, (1,))
@@ -101,7 +101,7 @@ def test_a_new_try_keeps_nothing_staged_by_the_old_one(server: Bench) -> None:
 
 def test_a_prepared_try_lets_go_of_its_rows_when_undone(server: Bench) -> None:
     server.engine.prepare(request(0, 0, committed_attempts=(server.stage(0, 0, 7, 0, (1,)),)))
-    server.engine.assign(request(-1, 1, shards=(0, 1, 2, 3)))
+    server.engine.assign(assignment(-1, 1, (0, 1, 2, 3)))
     assert server.staging.staged_bytes == 0
 
 
@@ -216,8 +216,8 @@ def test_a_failed_undo_breaks_the_server_until_its_shards_are_assigned_anew(serv
     with pytest.raises(StateServerError, match="has lost its state"):
         server.run(1, 1, server.stage(1, 1, 9, 0, (2,)))
     delta = server.checkpoint
-    refs = [delta.save(Attempt(0, 0), (), {OPERATOR: {0: delta.stored["0-0"]}}, {})]
-    server.engine.assign(request(0, 2, shards=(0, 1), refs=tuple(refs)))
+    ref = delta.save(Attempt(0, 0), (), {OPERATOR: {0: delta.stored["0-0"]}}, {})
+    server.engine.assign(assignment(0, 2, (0, 1), ref))
     assert server.operator.numbers == [1]
     assert server.operator.shards == {0, 1}
     assert server.run(1, 2, server.stage(1, 2, 10, 0, (2,))) == [2]
@@ -227,7 +227,7 @@ def test_assigning_keeps_what_is_there_loads_what_is_missing_and_undoes(server: 
     server.run(0, 0, server.stage(0, 0, 7, 0, (1,)), commit=True)
     server.run(1, 0, server.stage(1, 0, 8, 0, (2,)))
     server.stage(1, 1, 9, 0, (3,))
-    server.engine.assign(request(0, 1, shards=(0, 1, 7)))
+    server.engine.assign(assignment(0, 1, (0, 1, 7)))
     assert server.operator.numbers == [1]
     assert server.operator.restored == {0: 1, 1: 1, 2: 1, 3: 1, 7: 1}
     assert server.operator.shards == {0, 1, 7}
@@ -243,9 +243,9 @@ def test_assigning_loads_everything_where_undo_is_no_longer_possible(server: Ben
     server.run(1, 0, server.stage(1, 0, 8, 0, (2,)), commit=True)
     server.engine.forget(request(1, 0))
     with pytest.raises(FencedError):
-        server.engine.assign(request(-1, 5, shards=(0,)))
+        server.engine.assign(assignment(-1, 5, (0,)))
     ref = server.checkpoint.save(Attempt(1, 0), (), {OPERATOR: {0: kept}}, {})
-    server.engine.assign(request(3, 0, shards=(0,), refs=(ref,)))
+    server.engine.assign(assignment(3, 0, (0,), ref))
     assert server.operator.numbers == [1]
     assert len(server.operators) == 2
     assert server.run(4, 0, server.stage(4, 0, 10, 0, (5,))) == [5]

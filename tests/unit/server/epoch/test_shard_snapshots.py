@@ -8,8 +8,9 @@ from typing import NoReturn
 
 import pytest
 
-from support.servers.fakes import OPERATOR, Bench, bench, request
+from support.servers.fakes import OPERATOR, RUN, Bench, assignment, bench, durable, request
 from tailrace.errors import FencedError
+from tailrace.server.transport.epoch_messages import Request
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def server(tmp_path: Path) -> Iterator[Bench]:
 
 def snapshotted(server: Bench, epoch: int) -> list[int] | None:
     """What came whole with a durable epoch."""
-    server.engine.compact(request(epoch, 0))
+    server.engine.compact(Request(RUN, manifest=durable(epoch)))
     (told, whole) = server.checkpoint.snapshotted[-1]
     assert told == epoch
     if whole is None:
@@ -62,14 +63,14 @@ def test_an_epoch_that_is_tried_again_gives_what_its_last_try_made(server: Bench
 def test_nothing_is_given_of_an_epoch_that_was_undone(server: Bench) -> None:
     server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
     server.engine.commit(request(0, 0))
-    server.engine.assign(request(-1, 1, shards=(0, 1, 2, 3)))
+    server.engine.assign(assignment(-1, 1, (0, 1, 2, 3)))
     assert snapshotted(server, 0) is None
 
 
 def test_nothing_is_given_after_shards_were_assigned_anew(server: Bench) -> None:
     server.run(0, 0, server.stage(0, 0, 7, 0, (1,)))
     server.engine.commit(request(0, 0))
-    server.engine.assign(request(0, 0, shards=(0, 1, 2, 3)))
+    server.engine.assign(assignment(0, 0, (0, 1, 2, 3)))
     assert snapshotted(server, 0) is None
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from support.servers.state_servers import SHARDS, SPEC, config, eventually, frame, rows, stage
+from tailrace.commit.manifest import Manifest
 from tailrace.errors import CorruptionError, FencedError, StateServerError, SumOverflowError
 from tailrace.operators.ingest.frame import Frame
 from tailrace.server.epoch.assembly import build_engine
@@ -93,8 +94,8 @@ def test_an_epoch_over_the_wire(client: StateClient, common: ServerConfig) -> No
         client.run_epoch(0, 0, None, 0, 0, commit=False)
 
     # A survivor's shards are read back by another server from what was committed.
-    client.open(range(4), [], 1, 1)
-    assert client.open(range(SHARDS), [done.committed.delta, second.delta], 1, 2).rows == 3
+    client.open(range(4), Manifest(1, run, 0), 1)
+    assert client.open(range(SHARDS), Manifest(1, run, 0, (done.committed.delta, second.delta)), 2).rows == 3
     again = client.run_epoch(2, 2, [stage(client, run, 2, 2, 30, 0, frame([1, 2, 3]))], 0, 0, commit=False)
     assert rows(again.batches) == {1: (3, 3), 2: (2, 4), 3: (3, 9)}
 
@@ -172,8 +173,8 @@ def test_errors_keep_their_type(client: StateClient, common: ServerConfig, tmp_p
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises(CorruptionError, match=path.name):
-        client.open([], [], 0, 1)
-        client.open(range(SHARDS), [done.committed.delta], 0, 2)
+        client.open([], Manifest(0, common.run, 0), 1)
+        client.open(range(SHARDS), Manifest(0, common.run, 0, (done.committed.delta,)), 2)
     with pytest.raises(StateServerError, match="has lost its state"):
         client.run_epoch(1, 0, [], 0, 0, commit=False)
 

@@ -63,7 +63,6 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(fleet_module, "ensure_servers", made.ensure)
     monkeypatch.setattr(fleet_module, "connect", made.connect)
-    monkeypatch.setattr(fleet_module.StateClient, "open", Client.open)
     return made
 
 
