@@ -1,8 +1,8 @@
 """Every aggregate over every kind of window, in memory and on disk, restored, undone and not combined.
 
-A case is an aggregate and its answer in plain Python: of the rows of one group, as dictionaries. What a row is in which
-group, and when a group is emitted, is computed here too, row by row, so that nothing of the engine judges itself. A new
-aggregate needs one line in ``CASES``.
+A case is an aggregate and its answer in plain Python: of the rows of one group, as dictionaries. Which row is in which
+group, and when a group is emitted, is computed row by row, too (``support.models.groups``), so that nothing of the
+engine judges itself. A new aggregate needs one line in ``CASES``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -26,9 +25,9 @@ import pytest
 
 import tailrace as tr
 from support.bids import SCHEMA, RecordingRuntime
+from support.models.groups import SECOND, SHAPES, Rows, micros
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.options import Options
-from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.spec import AggregateSpec
@@ -38,12 +37,9 @@ from tailrace.plan.physical import plan_relation
 from tailrace.testing.compare import same
 from tailrace.types import BIGINT, Field
 
-Rows = list[dict[str, Any]]
 SHARDS = 2
 EPOCHS = 4
-SECOND = 1_000_000
 COLUMNS = (*SCHEMA, Field("big", BIGINT))
-EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -235,107 +231,7 @@ def batches(seed: int) -> list[pa.RecordBatch]:
     return made
 
 
-# What is asked, and the groups of rows that answer it ----------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How rows are grouped. ``groups``: of each group that is emitted, its epoch, what names it, and its rows."""
-
-    grouped: Callable[[Stream], Any]
-    mode: OutputMode
-    groups: Callable[[list[Rows]], Iterator[tuple[int, Any, Rows]]]
-
-
-def micros(time: datetime) -> int:
-    return (time - EPOCH_START) // timedelta(microseconds=1)
-
-
-def windows(size: int, slide: int) -> Callable[[list[Rows]], Iterator[tuple[int, Any, Rows]]]:
-    """Windows that close by the largest time seen, this epoch's included."""
-
-    def groups(epochs: list[Rows]) -> Iterator[tuple[int, Any, Rows]]:
-        found: dict[Any, Rows] = defaultdict(list)
-        closed: set[Any] = set()
-        watermark = MIN_MICROS
-        for epoch, rows in enumerate(epochs):
-            for row in rows:
-                time = micros(row["ts"])
-                start = time - time % slide
-                while start > time - size:
-                    found[row["auction"], start].append(row)
-                    start -= slide
-            watermark = max(watermark, *(micros(row["ts"]) for row in rows))
-            for key in sorted(found):
-                if key not in closed and key[1] + size <= watermark:
-                    closed.add(key)
-                    yield epoch, key, found[key]
-
-    return groups
-
-
-def rolling(epochs: list[Rows]) -> Iterator[tuple[int, Any, Rows]]:
-    found: dict[Any, Rows] = defaultdict(list)
-    for epoch, rows in enumerate(epochs):
-        for row in rows:
-            found[row["auction"]].append(row)
-        for key in {row["auction"] for row in rows}:
-            yield epoch, (key,), list(found[key])
-
-
-def sessions(epochs: list[Rows]) -> Iterator[tuple[int, Any, Rows]]:
-    gap = SECOND
-    kept: dict[Any, Rows] = defaultdict(list)
-    watermark = MIN_MICROS
-    for epoch, rows in enumerate(epochs):
-        for row in rows:
-            kept[row["auction"]].append(row)
-        watermark = max(watermark, *(micros(row["ts"]) for row in rows))
-        for key, held in kept.items():
-            pieces: list[Rows] = []
-            for row in sorted(held, key=lambda row: row["ts"]):
-                if pieces and micros(row["ts"]) - micros(pieces[-1][-1]["ts"]) <= gap:
-                    pieces[-1].append(row)
-                else:
-                    pieces.append([row])
-            ended = [piece for piece in pieces if micros(piece[-1]["ts"]) + gap <= watermark]
-            kept[key] = [row for piece in pieces if piece not in ended for row in piece]
-            for piece in ended:
-                yield epoch, (key, micros(piece[0]["ts"])), piece
-
-
-def by_count(size: int, slide: int) -> Callable[[list[Rows]], Iterator[tuple[int, Any, Rows]]]:
-    def groups(epochs: list[Rows]) -> Iterator[tuple[int, Any, Rows]]:
-        came: dict[Any, Rows] = defaultdict(list)
-        for epoch, rows in enumerate(epochs):
-            before = {key: len(held) for key, held in came.items()}
-            for row in sorted(rows, key=lambda row: row["ts"]):  # times differ, so that nothing else decides
-                came[row["auction"]].append(row)
-            for key, held in came.items():
-                for number in range(len(held)):
-                    end = number * slide + size
-                    if before.get(key, 0) < end <= len(held):
-                        yield epoch, (key, number), held[number * slide : end]
-
-    return groups
-
-
-SHAPES = {
-    "tumbling": Shape(
-        lambda s: s.groupBy("auction", tr.window("ts", "4 seconds")), OutputMode.APPEND, windows(4 * SECOND, 4 * SECOND)
-    ),
-    "sliding": Shape(
-        lambda s: s.groupBy("auction", tr.window("ts", "6 seconds", "2 seconds")),
-        OutputMode.APPEND,
-        windows(6 * SECOND, 2 * SECOND),
-    ),
-    "rolling": Shape(lambda s: s.groupBy("auction"), OutputMode.UPDATE, rolling),
-    "session": Shape(lambda s: s.groupBy("auction", tr.session_window("ts", "1 second")), OutputMode.APPEND, sessions),
-    "count": Shape(lambda s: s.groupBy("auction", tr.count_window(7)), OutputMode.APPEND, by_count(7, 7)),
-    "overlapping count": Shape(
-        lambda s: s.groupBy("auction", tr.count_window(7, 3)), OutputMode.APPEND, by_count(7, 3)
-    ),
-}
+# What is asked, and its answers --------------------------------------------------------------------------------------
 
 
 @cache

@@ -19,21 +19,20 @@ delta, so that a slow disk stops no other epoch's steps. ``upload`` takes neithe
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
-from tailrace.commit.manifest import Compaction, Manifest
-from tailrace.commit.objects import ObjectRef
+from tailrace.commit.manifest import Manifest
 from tailrace.env import tasks
 from tailrace.env.clock import SYSTEM, Clock
 from tailrace.errors import FencedError, StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
 from tailrace.operators.base import Operator, Patient
 from tailrace.server.checkpoint.deltas import Sealed, Sealing
+from tailrace.server.checkpoint.saving import Checkpoint, DeltaSaver
 from tailrace.server.epoch.background_throttle import BackgroundThrottle
 from tailrace.server.epoch.operator_runner import OperatorRunner, StateLost, Step
 from tailrace.server.epoch.outputs import Outputs
@@ -53,34 +52,6 @@ from tailrace.server.transport.server_status import ServerStatus
 from tailrace.server.transport.stage_messages import Exchanged
 
 _STATUS_WAIT_S = 0.1
-
-
-class Checkpoint(Protocol):
-    """Where deltas go and shards come from. ``far``: what is saved still has to be uploaded."""
-
-    @property
-    def far(self) -> bool: ...
-
-    def save(
-        self,
-        at: Attempt,
-        shards: Iterable[int],
-        sections: Mapping[str, Mapping[int, pa.RecordBatch]],
-        horizons: Mapping[str, int],
-    ) -> ObjectRef: ...
-
-    def upload(self, names: Sequence[str]) -> list[str]: ...
-
-    def read(
-        self, manifest: Manifest, operator: str, shards: Iterable[int]
-    ) -> Iterator[tuple[int, list[pa.RecordBatch], int]]: ...
-
-    def keep(self, manifest: Manifest) -> None: ...
-    def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None: ...
-    def compact(self, manifest: Manifest, shards: Iterable[int], snapshot: ShardSnapshot | None = None) -> None: ...
-    def compactions(self) -> list[Compaction]: ...
-    def compacting(self) -> tuple[float, float] | None: ...
-    def close(self) -> None: ...
 
 
 class Exchange(Protocol):
@@ -112,6 +83,7 @@ class Engine:
         self._run, self._server = run, server
         self._clock = clock
         self._checkpoint = checkpoint
+        self._saver = DeltaSaver(checkpoint, clock)
         self._exchange = exchange
         hint_queue = hint_queue or HintQueue(tasks.reentrant_lock())
         self._lock = hint_queue.engine
@@ -170,13 +142,7 @@ class Engine:
         A try whose delta is saved can still be uploaded by whoever comes after this server on this machine.
         """
         committed = self._saved(request)
-        if request.upload and not committed.uploaded:
-            began = self._clock.now()
-            assert committed.delta is not None
-            if not self._checkpoint.upload([committed.delta.name]):
-                raise StateServerError(f"{committed.delta.name} was saved on this machine and is gone; start a new try")
-            committed = replace(committed, uploaded=True, spans=(*committed.spans, self._span("upload", began)))
-        return committed
+        return self._saver.uploaded(committed) if request.upload else committed
 
     def _saved(self, request: Request) -> CommitResult:
         with self._commit_lock:
@@ -185,30 +151,9 @@ class Engine:
                 at = Attempt(request.epoch, request.try_)
                 if at in self._sealing.saved:
                     return self._sealing.saved[at]
-                began = self._clock.monotonic()
-                sealing = self._clock.now()
+                began, sealing = self._clock.monotonic(), self._clock.now()
                 sealed = self._sealing.sealed(at) or self._seal(self._enter(request))
-                saving = self._clock.now()
-            delta = None
-            if any(sealed.sections.values()):
-                delta = self._checkpoint.save(at, sealed.shards, sealed.sections, sealed.horizons)
-            # else: horizons that moved without a record need no object, the manifest carries them
-            committed = CommitResult(
-                delta=delta,
-                compactions=tuple(self._checkpoint.compactions()),
-                horizons=sealed.horizons,
-                commit_ms=round((self._clock.monotonic() - began) * 1000, 3),
-                uploaded=delta is None or not self._checkpoint.far,
-                spans=(
-                    ("seal", sealing, saving),
-                    self._span("local", saving),
-                    *(
-                        (("snapshot", *compacting),)
-                        if (compacting := self._checkpoint.compacting()) is not None
-                        else ()
-                    ),
-                ),
-            )
+            committed = self._saver.save(at, sealed, began, sealing)
             with self._lock:
                 self._sealing.keep(at, committed)
             return committed
@@ -216,12 +161,7 @@ class Engine:
     def upload(self, request: Request) -> Uploaded:
         """Bring deltas that were saved on this machine into the store, by this server or by one before it."""
         self._check_run(request.run)
-        began = self._clock.now()
-        names = self._checkpoint.upload(request.deltas)
-        return Uploaded(tuple(names), self._span("upload", began))
-
-    def _span(self, name: str, began: float) -> tuple[str, float, float]:
-        return name, began, self._clock.now()
+        return self._saver.upload(request.deltas)
 
     def run_epoch(self, request: Request) -> EpochResult:
         """Every step of an epoch in one call: what small epochs pay is round trips."""

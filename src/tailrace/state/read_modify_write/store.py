@@ -23,14 +23,15 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
-from tailrace.state.hash_table.batch_merge import copied_rows, merge_states
-from tailrace.state.hash_table.table import Table, key_numbers
+from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, RecordLayout
 from tailrace.state.metrics import Metrics
 from tailrace.state.part_pool import PartPool
+from tailrace.state.read_modify_write.batch_merges import with_states_merged
 from tailrace.state.read_modify_write.memory_budget import MemoryBudget
-from tailrace.state.rows.rows import Rows, concat_rows
-from tailrace.state.sections.tables import Copies, bury, by_shard, copied, fill_table, tombstones
+from tailrace.state.rows.rows import Rows
+from tailrace.state.sections.tables import Copies, by_shard, copied, fill_table
+from tailrace.state.sections.tombstones import delta_with_tombstones, removed_and_left
 from tailrace.state.segments.positions import SegmentLookup
 from tailrace.state.segments.spilled_records import SpilledRecords
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
@@ -155,34 +156,11 @@ class ReadModifyWriteStore:
         for turn in turns:
             brought = self._taken(epoch, turn) if reading and turn is turns[-1] else []
             if batch and any(len(rows) for rows, _ in turn):
-                # Once for all shards: a call for each of them would cost more than it does.
                 self._pool.each(partial(merge_shard, turn=[], brought=brought), touched, rows_owned)
-                turn, brought = [self._with_states_merged(turn)], []
+                turn, brought = [with_states_merged(turn, self._tables, self._shard_count, self.layout)], []
             self._pool.each(partial(merge_shard, turn=turn, brought=brought), touched, rows_owned)
         if hold:
             self.hold_budget()
-
-    def _with_states_merged(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> tuple[Rows, np.ndarray]:
-        """The partials of all frames as one, with the values of batch merges merged, those of records included."""
-        parts = [copied_rows(rows.words, rows.heap, np.arange(len(rows)), self.layout) for rows, _ in frames]
-        shards = np.concatenate([np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)) for _, bounds in frames])
-        order = np.argsort(shards, kind="stable")
-        together = concat_rows(parts, self.layout)
-        rows, shards = Rows(np.ascontiguousarray(together.words[order]), together.heap), shards[order]
-        numbers, firsts = key_numbers(rows, self.layout)
-        held, owners = [], [np.empty(0, np.int64)]
-        edges = np.searchsorted(shards[firsts], np.arange(self._shard_count + 1))
-        for shard in np.unique(shards):
-            lo, hi = int(edges[shard]), int(edges[shard + 1])
-            table = self._tables[int(shard)]
-            at = table.locate(Rows(np.ascontiguousarray(rows.words[firsts[lo:hi]]), rows.heap))
-            known = np.flatnonzero(at >= 0)
-            if len(known):
-                held.append(table.copy(at[known]))
-                owners.append(lo + known)
-        records = concat_rows(held, self.layout)
-        bounds = np.searchsorted(shards, np.arange(self._shard_count + 1))
-        return merge_states(rows, numbers, records, np.concatenate(owners), self.layout), bounds
 
     def read_turns(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> Sequence[Sequence[tuple[Rows, np.ndarray]]]:
         """The frames; with async-io first the rows that need no read, then the others, whose reads begin here.
@@ -391,9 +369,16 @@ class ReadModifyWriteStore:
 
     def delta(self) -> dict[int, pa.RecordBatch]:
         """By shard, the records that the newest epoch touched and left, and tombstones of those it removed."""
-        if self._removes:
-            return self._delta_with_tombstones()
-        return by_shard(self.live_changes(), self.layout)
+        if not self._removes:
+            return by_shard(self.live_changes(), self.layout)
+        self._changed = None
+        if not self._epochs:
+            return {}
+        epoch, logged, _ = self._epochs[-1]
+        touched = [(shard, table) for shard, table in self.tables() if any(table is other for other in logged)]
+        # A record that came from disk looks made by this epoch: a tombstone too many does no harm.
+        parts = [removed_and_left(*each, self.horizon, made_too=self._budget is not None) for each in touched]
+        return delta_with_tombstones(parts, self.spilled.removed(epoch), self.layout, self._pool)
 
     @property
     def in_memory(self) -> bool:
@@ -413,31 +398,6 @@ class ReadModifyWriteStore:
             changed = copied([part for part in alive if len(part[2])], self.layout, self._pool)
         self._changed = None
         return changed
-
-    def _delta_with_tombstones(self) -> dict[int, pa.RecordBatch]:
-        parts: list[tuple[int, Table, np.ndarray]] = []
-        dead = [np.empty(0, bool)]
-        for shard, table in self.tables():
-            if not self._epochs or not any(table is logged for logged in self._epochs[-1][1]):
-                continue
-            # A record that came from disk looks made by this epoch: a tombstone too many does no harm.
-            gone, there = table.removed_rows(made_too=self._budget is not None), table.changed_rows()
-            # Tombstones first: a record that is there again comes after its own.
-            gone, there = (part[table.pane_starts(part) >= self.horizon] for part in (gone, there))
-            rows = np.concatenate([gone, there])
-            if len(rows):
-                parts.append((shard, table, rows))
-                dead.append(np.arange(len(rows)) < len(gone))
-        self._changed = None
-        copies = copied(parts, self.layout, self._pool)
-        bury(copies.rows, np.concatenate(dead), self.layout)
-        delta = by_shard(copies, self.layout)
-        if self._epochs:
-            # Of records that the epoch has removed where they lie on disk.
-            spilled_now, shards = self.spilled.removed(self._epochs[-1][0])
-            for shard, tombs in tombstones(spilled_now, shards, self.layout):
-                delta[shard] = pa.concat_batches([tombs, *([delta[shard]] if shard in delta else [])])
-        return delta
 
     # Shards ----------------------------------------------------------------------------------------------------------
 

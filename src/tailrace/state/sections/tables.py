@@ -1,21 +1,19 @@
 """Between tables and sections: a table restored from sections, and records of tables copied out as sections.
 
 Copies lie column by column, as Arrow wants them, shard after shard; a section is a slice of them without another copy.
-A tombstone is a record of which nothing is left but the key.
-
 Threads: free functions; ``copied`` works on several tables at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.state.hash_table.table import Table
-from tailrace.state.layout import VALID, RecordLayout
+from tailrace.state.layout import RecordLayout
 from tailrace.state.part_pool import PartPool
 from tailrace.state.rows.rows import Rows
 from tailrace.state.sections import sections
@@ -82,20 +80,3 @@ def by_shard(copies: Copies, layout: RecordLayout) -> dict[int, pa.RecordBatch]:
     batch = sections.to_section(copies.rows, layout)
     edges = zip(copies.shards, copies.counts[:-1], copies.counts[1:], strict=True)
     return {shard: batch.slice(int(low), int(high - low)) for shard, low, high in edges}
-
-
-def bury(rows: Rows, chosen: np.ndarray, layout: RecordLayout) -> None:
-    """Make tombstones of records, in place."""
-    rows.words[chosen, VALID] &= layout.key_mask
-    rows.words[chosen, layout.accumulators[0].word :] = 0
-
-
-def tombstones(rows: Rows, shards: np.ndarray, layout: RecordLayout) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """By shard, a section of tombstones of these records, whose shards stand beside them."""
-    order = np.argsort(shards, kind="stable")
-    rows, shards = Rows(rows.words[order], rows.heap), shards[order]
-    bury(rows, np.ones(len(rows), bool), layout)
-    section = sections.to_section(rows, layout)
-    for shard in np.unique(shards):
-        low, high = np.searchsorted(shards, [shard, shard + 1])
-        yield int(shard), section.slice(int(low), int(high - low))
