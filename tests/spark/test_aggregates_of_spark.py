@@ -26,6 +26,7 @@ SCHEMA = pa.schema(
         ("k", pa.int64()),
         ("i", pa.int32()),
         ("d", pa.float64()),
+        ("finite", pa.float64()),
         ("e", pa.decimal128(12, 2)),
         ("s", pa.string()),
         ("b", pa.bool_()),
@@ -38,7 +39,11 @@ RSD, ACCURACY, SHARE = 0.05, 100, 0.3
 
 
 def functions(of: ModuleType) -> list[Any]:
-    """The same calls of both modules. ``unique`` has no two equal values: among equal ones Spark may choose any."""
+    """The same calls of both modules.
+
+    ``unique`` has no two equal values: among equal ones Spark may choose any. ``finite`` has no NaN: where its sketches
+    put one depends on which partitions they merge first.
+    """
     return [
         *(f("d") for f in (of.var_samp, of.var_pop, of.variance, of.stddev, of.stddev_pop, of.stddev_samp)),
         *(of.sum_distinct(column) for column in ("i", "d", "e")),
@@ -46,7 +51,7 @@ def functions(of: ModuleType) -> list[Any]:
         of.count_distinct("i", "s"),
         of.count_distinct("d", "e", "b"),
         *(of.approx_percentile("i", share) for share in (0.0, 0.25, 0.9)),
-        of.approx_percentile("d", [0.1, 1.0], 500),
+        of.approx_percentile("finite", [0.1, 1.0], 500),
         of.percentile_approx("e", 0.5),
         of.bool_and("b"),
         of.bool_or("b"),
@@ -62,6 +67,7 @@ def batches(rng: random.Random) -> list[pa.Table]:
         values = {
             "i": rng.randint(-20, 20),
             "d": rng.choice([0.0, -0.0, float("nan"), *(rng.randint(-40, 40) / 8 for _ in range(9))]),
+            "finite": rng.randint(-40, 40) / 8,
             "e": Decimal(rng.randint(-500, 500)).scaleb(-2),
             "s": rng.choice(["", "a", "ab", "Ä", "longer than eight bytes"]),
             "b": rng.random() < 0.8,
@@ -133,7 +139,7 @@ def test_the_same_answers(spark: SparkSession, tmp_path: Path) -> None:
     assert not found, describe(found)
     for row in made.to_pylist():
         values = rows.filter(pc.equal(rows["k"], row["k"]))["unique"].drop_null()
-        # Three deviations, and one more: of few values one that shares its register is a larger share.
-        assert abs(row["about"] - len(values)) <= 3 * RSD * len(values) + 1, row["k"]
+        # Five deviations, and three times what 99 ranks of 100 keep to: the rows are others in every run.
+        assert abs(row["about"] - len(values)) <= 5 * RSD * len(values), row["k"]
         below = pc.sum(pc.less_equal(values, row["third"])).as_py()
-        assert abs(below - SHARE * len(values)) <= len(values) / ACCURACY + 1, row["k"]
+        assert abs(below - SHARE * len(values)) <= 3 * len(values) / ACCURACY + 1, row["k"]
