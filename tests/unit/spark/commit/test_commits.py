@@ -12,6 +12,7 @@ import pytest
 from support.models.spark_logs import spark_logs
 from tailrace.api.options import CommitMode
 from tailrace.commit.controller import Controller
+from tailrace.commit.manifest import Manifest
 from tailrace.commit.objects import ObjectRef
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import CheckpointError, RewindNeeded, StateServerError
@@ -61,8 +62,8 @@ class Fleet:
         self.uploaded |= set(names)
         return Uploaded(tuple(names), ("upload", 0.0, 1.0))
 
-    def compact(self, objects: object, epoch: int, horizons: object) -> None:
-        self.asked.append(f"compact {epoch}")
+    def compact(self, manifest: Manifest) -> None:
+        self.asked.append(f"compact {manifest.epoch}")
 
     def forget(self, epoch: int) -> None:
         self.asked.append(f"forget {epoch}")
