@@ -10,12 +10,12 @@ JAVA = export JAVA_HOME="$$(scripts/java_home.sh $(BIN)/python $(VENV)/java)"
 # The tests' JVMs start from an archive of Spark's classes, in half the time; without it where it cannot be made.
 ARCHIVE := $(VENV)/spark-classes.jsa
 # Tests run in so many processes, each with a Spark session of its own: most of a test is waiting for one thing at a time.
-PROCESSES ?= 2
+PROCESSES ?= 3
 PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
 # The report's tests open it in a browser: found, or fetched once into .venv.
 CHROMIUM = export CHROMIUM="$$(scripts/chromium.sh $(VENV)/chromium $(BIN)/python)"
 
-.PHONY: help setup kernels demo test test-unit test-spark test-crash test-lab test-long test-versions check bench clean docs docs-serve
+.PHONY: help setup kernels demo test test-unit test-behaviour test-spark test-crash test-lab test-long test-versions check bench clean docs docs-serve
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -49,8 +49,11 @@ check: setup ## lint, format, types, import law, unused code
 test: setup kernels check $(ARCHIVE) ## all checks and all tests but the long ones
 	@$(JAVA) && $(CHROMIUM) && $(PYTEST) -m "not long"
 
-test-unit: setup kernels ## the inner loop: what needs neither Spark nor a Java, in under two minutes
-	$(PYTEST) -m "(unit or behaviour or simulation) and not long" tests/unit tests/behaviour tests/simulation
+test-unit: setup kernels ## the inner loop: in under two minutes, without Spark or Java
+	$(PYTEST) -m "unit and not long" tests/unit
+
+test-behaviour: setup kernels ## one suite for all stores, operators and aggregates, and the simulated commits; neither Spark nor Java
+	$(PYTEST) -m "(behaviour or simulation) and not long" tests/behaviour tests/simulation
 
 test-spark: setup kernels $(ARCHIVE) ## queries through the public interface, on one machine and on clusters
 	@$(JAVA) && $(PYTEST) -m "(spark or cluster or examples or docs) and not long"

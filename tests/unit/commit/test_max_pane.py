@@ -6,6 +6,7 @@ The oracle is a model of a few lines: records in dictionaries, sections that are
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -337,14 +338,17 @@ def test_a_file_that_goes_while_it_is_read_is_no_damage() -> None:
     class Going(Counting):
         def get_range(self, name: str, start: int, length: int) -> bytes:
             if name == refs[2].name:
+                submitted.wait(20)  # else this thread could be at work before the compactor knows of it
                 folder.submit(Manifest(FAN_IN + 9, RUN, 0, refs[3:], horizons={"op": 3}), range(SHARDS))
                 self.delete([name])
             return super().get_range(name, start, length)
 
     store = Going()
+    submitted = threading.Event()
     refs = tuple(write(store, epoch) for epoch in range(FAN_IN + 8))
     folder = Compactor(store, compact_newest, run=RUN, server=0)
     folder.submit(Manifest(FAN_IN + 8, RUN, 0, refs, horizons={"op": 0}), range(SHARDS))
+    submitted.set()
     folder.wait(20)
     assert folder.failure is None and not folder.finished()
     # At once, and not after a pause.
