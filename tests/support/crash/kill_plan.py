@@ -12,7 +12,7 @@ from support.crash.kill_points import KillPoint, Watch
 from support.crash.kill_runs import SEEN_S, KillRun
 from support.queries.file_sink import PAUSED
 
-_POLL_S = 0.001
+_POLL_S = 0.004
 
 
 @dataclass

@@ -106,13 +106,15 @@ def run(config: ProcessConfig) -> int:
     engine = EngineFuture(_BUILD_S)
     service, line = _listen(config, engine, opened.set, end.ordered)
     # Up to here a failure leaves the folder to the starter, which shows the log and removes it.
+    builder = threading.Thread(target=_build, args=(config, engine), name="build", daemon=True)
     try:
-        threading.Thread(target=_build, args=(config, engine), name="build", daemon=True).start()
+        builder.start()
         _wait(config, executor, opened, end)
         _log.info("ending: %s", end.why)
         if line is not None:
             line.close(_CLOSE_S)  # the driver that ends it is answered first
         _close(service)
+        builder.join(_CLOSE_S)  # an engine that is still being built makes folders in the one that goes now
     finally:
         scratch.remove_tree(folder.path)
         if not end.keep:
