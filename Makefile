@@ -5,17 +5,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Where bytecode may not be written, every process of a test run compiles all tests and sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Run once per command that needs Spark: fails with instructions where there is no Java.
 JAVA = export JAVA_HOME="$$(scripts/java_home.sh $(BIN)/python $(VENV)/java)"
 # The tests' JVMs start from an archive of Spark's classes, in half the time; without it where it cannot be made.
 ARCHIVE := $(VENV)/spark-classes.jsa
 # Tests run in so many processes, each with a Spark session of its own: most of a test is waiting for one thing at a time.
 PROCESSES ?= 3
+SECONDS ?= 3600
 PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
 # The report's tests open it in a browser: found, or fetched once into .venv.
 CHROMIUM = export CHROMIUM="$$(scripts/chromium.sh $(VENV)/chromium $(BIN)/python)"
 
-.PHONY: help setup kernels demo test test-unit test-behaviour test-spark test-crash test-lab test-long test-versions check bench clean docs docs-serve
+.PHONY: help setup kernels demo test test-unit test-behaviour test-spark test-crash test-lab test-long soak test-versions check bench clean docs docs-serve
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -66,6 +69,9 @@ test-lab: setup kernels $(ARCHIVE) ## benchmarks and workloads, small, and the r
 
 test-long: setup kernels check $(ARCHIVE) ## all tests, with many more examples and kills
 	@$(JAVA) && $(CHROMIUM) && TAILRACE_TEST_LONG=1 $(PYTEST)
+
+soak: setup kernels $(ARCHIVE) ## an hour (SECONDS=3600) of kills and of bad links, on a cluster of network namespaces: as root
+	@$(JAVA) && $(BIN)/python tests/cluster/soak.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 test-versions: setup ## the core of the Spark tests on every supported PySpark and Python; writes docs/reference/support-matrix.md
 	@$(JAVA) && $(BIN)/python scripts/test_versions.py --write

@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "commit": ("state", "log", "env"),  # stores do not know commit, nor does commit know operators
     "server": ("operators", "commit", "state", "log", "env"),
     # Loaded in tasks and drivers: no store comes with it.
-    "server.transport": ("operators.ingest", "commit", "state.tuning", "env"),
+    "server.transport": ("operators.ingest", "commit", "state.tuning", "log.typed_json", "env"),
     "api": (),
     "api.options": ("state.tuning",),  # the defaults of what stores are told
     "plan": ("api", "operators", "state.tuning"),
@@ -79,19 +79,20 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "env": (
         ("replaceable", "processes", "pandas_import", "forking"),
         ("clock", "randomness"),
-        ("tasks", "retry", "memory"),
+        ("tasks", "retry", "memory", "transit_memory"),
         ("kernels",),
         ("files",),
         ("stores",),
     ),
-    "log": (("filenames", "format"), ("reader", "writer")),
+    "log": (("filenames", "typed_json"), ("format",), ("reader", "writer")),
     "commit": (
         ("shard_ranges", "max_pane", "phases", "spark_logs", "plan_file", "lock", "epoch_config", "row_counts"),
+        ("shard_pieces", "sink_manifest"),
         ("late_rows",),
         ("objects",),
         ("manifest",),
         ("log", "compaction"),
-        ("recovery_point",),
+        ("recovery",),
         ("controller", "inspect"),
     ),
     "server": (("transport",), ("checkpoint", "hints"), ("epoch",), ("process",)),
@@ -156,9 +157,9 @@ _PYSPARK_NAMES = """
 PYSPARK_NAMES = frozenset(_PYSPARK_NAMES.split())
 """Underscored attributes by which PySpark's objects lead to the JVM or to each other."""
 
-LAZY = ("cli", "", "operators.*.kind")
-"""What may put off an import of much that it may not need, if it says why: commands, the package itself, and the kind
-of an operator, of which only state servers need all.
+LAZY = ("cli", "", "operators.*.kind", "operators.lookup.runtime", "env.stores.location")
+"""What may put off an import of much that it may not need, if it says why: commands, the package itself, the kind of an
+operator, of which only state servers need all, and who opens a table or a store by its name, for its client.
 """
 
 OWN_DISK_AND_CLOCK = ("env", "lab", "testing", "cli")

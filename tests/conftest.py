@@ -23,12 +23,13 @@ from support.class_archive import use_archive  # noqa: E402
 from support.draw import DRAW  # noqa: E402
 from support.processes import MARK  # noqa: E402
 from support.servers.hdfs_cluster import HdfsCluster  # noqa: E402
-from support.session import session_builder  # noqa: E402
+from support.session import session_builder, use_defaults  # noqa: E402
 from tailrace.lab.servers.s3 import S3Server  # noqa: E402
 from tailrace.lab.servers.shaping_proxy import ShapingProxy  # noqa: E402
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 use_archive()
+use_defaults()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every server and worker would compile our sources once more
 
 # A failing example costs seconds of Spark, so shrinking it costs minutes: only the long profile does.
@@ -42,10 +43,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("tailrace")
-
-
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Some hundred rows are read before code for them is compiled. Queries in child processes run generated code."""
 
 
 KINDS = ("unit", "behaviour", "simulation", "spark", "crash", "cluster", "lab", "examples", "docs")
@@ -71,10 +68,7 @@ def spark() -> Iterator[SparkSession]:
     local = tempfile.mkdtemp(prefix="tr-session-")
     os.environ["SPARK_LOCAL_DIRS"] = local  # known, so that a test can lose a shuffle
     os.environ[MARK] = uuid.uuid4().hex  # everything the session starts carries it: see support.processes
-    builder = session_builder("local[2,4]").config("spark.sql.warehouse.dir", f"{local}/warehouse")
-    for name, value in INTERPRETED.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    session = session_builder("local[2,4]", {"spark.sql.warehouse.dir": f"{local}/warehouse"}).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     for query in session.streams.active:

@@ -35,6 +35,10 @@ class StateServerError(TailraceError):
     """A state server cannot be reached, or has lost what it was given: the driver gives the epoch a new try."""
 
 
+class UnansweredError(StateServerError):
+    """No answer came to a call that may be made twice: the driver makes it again where the server still lives."""
+
+
 class RewindNeeded(StateServerError):
     """An epoch that Spark has committed is lost with a state server: the query starts again from the one before."""
 

@@ -22,7 +22,7 @@ from tailrace.state.append import unaligned as append_unaligned
 from tailrace.state.append.aligned import AppendAlignedStore
 from tailrace.state.append.list_runs import UNKNOWN
 from tailrace.state.append.unaligned import AppendUnalignedStore
-from tailrace.state.tuning import Tuning
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 SHARDS = 3
@@ -119,6 +119,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         assert self.store.shards == self.model.shards
         assert self.store.horizon == self.model.horizon
+        assert self.store.rows == self.model.rows
         assert self.store.newest_epoch == (self.model.epochs[-1][0] if self.model.epochs else None)
 
     def teardown(self) -> None:
@@ -129,6 +130,10 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 class AlignedMachine(StoreMachine):
+    @initialize(amplification=st.sampled_from([1.0, 1.5, 100.0]))
+    def choose(self, amplification: float) -> None:
+        self.tuning = Tuning(max_space_amplification=amplification)
+
     def make_store(self, memory_bytes: int, undo_epochs: int) -> AppendAlignedStore:
         return AppendAlignedStore(
             LAYOUT,
@@ -137,6 +142,7 @@ class AlignedMachine(StoreMachine):
             memory_bytes=memory_bytes,
             folder=self.folder.name,
             undo_epochs=undo_epochs,
+            tuning=getattr(self, "tuning", DEFAULT_TUNING),
         )
 
     def sections_of_another(self, shard: int, parts: int, horizon: int) -> tuple[list[pa.RecordBatch], list[Row]]:
@@ -157,10 +163,9 @@ class AlignedMachine(StoreMachine):
         return [draw_row(self.rng, self.rng.choice(self.keys), self.rng.choice(PANES)) for _ in range(count)]
 
     @invariant()
-    def same_rows(self) -> None:
+    def same_panes(self) -> None:
         if not hasattr(self, "model"):
             return
-        assert self.store.rows == self.model.rows
         assert self.store.panes(END).tolist() == sorted({key[0] for key in self.model.lists if key[0] < END})
 
     @rule(first=st.sampled_from(PANES), end=st.sampled_from(PANES), piece_bytes=st.sampled_from([1, 300, 10**9]))

@@ -179,29 +179,6 @@ def test_a_full_disk_loses_nothing(store: Any, monkeypatch: pytest.MonkeyPatch) 
     assert store.rows == (newest + 2) * EPOCH_ROWS
 
 
-def test_a_full_disk_stops_compaction_but_no_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = AppendUnalignedStore(
-        LAYOUT, range(SHARDS), shard_count=SHARDS, memory_bytes=20_000, folder=str(tmp_path), undo_epochs=1
-    )
-    order = np.random.default_rng(0).permutation(3000)
-    for epoch in range(3):
-        store.append(epoch, [frame(rows_of(np.arange(epoch * 1000, (epoch + 1) * 1000), 0))])
-    store.remove(rows_of(order[:2500], 0))
-    store.open_epoch(3)
-    compactions = store.stats().compactions
-
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", full)
-        rows, _ = store.read(rows_of(order, 0), remove=False)
-        assert len(rows) == 500 and store.stats().compactions == compactions
-    rows, _ = store.read(rows_of(order, 0), remove=False)
-    assert len(rows) == 500 and store.stats().compactions > compactions
-    store.close()
-
-
 def test_a_piece_is_bounded_where_one_shard_is_large(tmp_path: Path) -> None:
     rng = np.random.default_rng(random.randrange(2**32))
     for memory, near in ((10**9, False), (10**9, True), (50_000, False), (50_000, True)):

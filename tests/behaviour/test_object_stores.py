@@ -17,7 +17,7 @@ from support.stores.faulty import FaultyStore, SimulatedCrash, SimulatedDisk
 from tailrace.cli import app
 from tailrace.commit.controller import Controller
 from tailrace.commit.objects import read_sections, write_object
-from tailrace.commit.spark_logs import BACKUP, SparkLogObjects
+from tailrace.commit.spark_logs.log_files import BACKUP, SparkLogObjects
 from tailrace.env.randomness import short_id
 from tailrace.env.stores import cloud_store
 from tailrace.env.stores.cloud_store import CloudStore
@@ -280,20 +280,20 @@ def test_a_rewind_of_sparks_logs_crashes_anywhere_and_is_repeated(store) -> None
             store.put(name, [body])
         faulty = FaultyStore(store, seed=crash_at, crash_at=crash_at)
         # Spark has committed 11 and planned 12, and 10 is durable.
-        steps = [("offsets", 12), ("commits", 11)]
+        steps = ["offsets/12", "commits/11"]
         try:
             for step in steps:
-                SparkLogObjects(faulty).move_to_backup(*step)
+                SparkLogObjects(faulty).move_to_backup(step)
         except SimulatedCrash:
             left = bodies("commits/"), bodies("offsets/")
             assert "commits/11" in left[0] or "offsets/12" not in left[1], "Spark would skip epoch 11"
             for step in steps:
-                SparkLogObjects(store).move_to_backup(*step)
+                SparkLogObjects(store).move_to_backup(step)
         else:
             assert crash_at >= 6, "three requests a step"
         assert (SparkLogObjects(store).epochs("commits"), SparkLogObjects(store).epochs("offsets")) == (
             [9, 10],
             [9, 10, 11],
         )
-        moved = {f"{BACKUP}/{log}/{epoch}": logs[f"{log}/{epoch}"] for log, epoch in steps}
+        moved = {f"{BACKUP}/{path}": logs[path] for path in steps}
         assert bodies(f"{BACKUP}/") == moved

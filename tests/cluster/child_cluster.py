@@ -19,10 +19,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
+from support.cluster.standalone_spark import Standalone
 from support.queries.pipelined_sink import begin_sinks_pipelined
 from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
-from support.servers.standalone_spark import Standalone
-from support.session import session_builder
+from support.session import GENERATED, session_builder
 
 SPECULATION = {
     "spark.speculation": "true",
@@ -51,7 +51,7 @@ def main() -> None:
     speculate = config["kind"] == "standalone"
     with ExitStack() as stack:
         master = stack.enter_context(Standalone(root)).master if speculate else "local-cluster[2,1,1024]"
-        builder = session_builder(master).config("spark.executor.memory", "1g")
+        builder = session_builder(master, GENERATED).config("spark.executor.memory", "1g")
         # Both executors must be there when the servers are placed: a cluster brings them one by one.
         builder = builder.config("spark.scheduler.minRegisteredResourcesRatio", "1.0").config("spark.cores.max", "4")
         for name, value in SPECULATION.items() if speculate else ():

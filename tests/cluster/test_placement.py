@@ -16,15 +16,23 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from support.processes import Sandbox, wait_until
 from support.session import DAEMON
 from tailrace.env.randomness import new_run_id, new_token
-from tailrace.errors import CheckpointError, StateServerError
+from tailrace.errors import CheckpointError, StateServerError, UnansweredError
 from tailrace.server.transport.client import connect, disconnect
 from tailrace.server.transport.server_config import ServerAddress, ServerConfig
-from tailrace.spark.servers.placement import Placement, _one_executor, _spread, _start_here, ensure_servers
+from tailrace.spark.servers.placement import (
+    Placement,
+    _job_error,
+    _one_executor,
+    _spread,
+    _start_here,
+    ensure_servers,
+)
 
 
 def server(number: int) -> ServerAddress:
@@ -158,6 +166,13 @@ def test_a_location_that_an_executor_does_not_see_is_refused(spark: SparkSession
         ensure_servers(spark, replace(config, proof=("log/7", config.run)))
     assert type(caught.value) is CheckpointError
     assert str(caught.value).endswith("with the option stateLocation.")
+
+
+def test_a_job_that_lost_its_executors_is_a_loss_and_one_that_failed_is_not() -> None:
+    lost = "Job aborted due to stage failure: ... ExecutorLostFailure (executor 2 exited caused by ..."
+    assert isinstance(_job_error(PySparkException(lost)), UnansweredError)
+    assert isinstance(_job_error(PySparkException("[SPARK_JOB_CANCELLED] Job 7 cancelled")), UnansweredError)
+    assert type(_job_error(PySparkException("Python in worker has different version"))) is StateServerError
 
 
 def only_here(*given: object) -> Iterator[pa.RecordBatch]:

@@ -25,7 +25,7 @@ from support.servers.kafka_broker import connector_jars
 from support.session import session_builder
 from tailrace.commit.log import CommitLog
 from tailrace.commit.manifest import Manifest
-from tailrace.commit.spark_logs import spark_epochs
+from tailrace.commit.spark_logs.log_files import spark_epochs
 from tailrace.env.stores.location import open_store
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"

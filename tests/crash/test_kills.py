@@ -5,12 +5,15 @@ epoch a new try. Of a killed driver JVM and servers must be gone within seconds;
 
 The queries of ``support.crash.kill_queries``, one for each store and kind of operator, run at once in one driver, so
 that one kill finds each of them at another step. The long profile also runs each by itself, with more kills.
+
+``TAILRACE_TEST_KILLS=1000`` repeats the run of all at once, each time with a new seed, until so many were killed.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import time
 
 import pytest
 from pyspark.sql import SparkSession
@@ -19,7 +22,8 @@ from support.crash.kill_plan import Killer
 from support.crash.kill_queries import CASES, MORE_CASES
 from support.crash.kill_runs import KillRun
 
-LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
+KILLS = int(os.environ.get("TAILRACE_TEST_KILLS", "0"))
+LONG = os.environ.get("TAILRACE_TEST_LONG") == "1" or KILLS > 0
 EPOCHS = 30 if LONG else 12
 SERVERS = 10 if LONG else 2
 """How often the servers of each query are killed."""
@@ -30,15 +34,26 @@ ONCE_MORE = 6
 KILLS_MIN = 100 if LONG else 20
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(max(1800, 20 * KILLS))
 @pytest.mark.parametrize(
     "names",
     [pytest.param([*CASES], id="all at once")]
     + [pytest.param([name], id=name, marks=pytest.mark.long) for name in [*CASES, *MORE_CASES]],
 )
 def test_whatever_is_killed_nothing_is_lost_or_repeated(spark: SparkSession, names: list[str]) -> None:
+    began, servers, drivers = time.monotonic(), 0, 0
+    while True:
+        killer = kill_and_verify(spark, names)
+        servers, drivers = servers + killer.servers, drivers + killer.drivers
+        print(f"{servers} servers and {drivers} drivers killed in {time.monotonic() - began:.0f} s", flush=True)
+        if len(names) == 1 or servers + drivers >= KILLS:
+            break
+
+
+def kill_and_verify(spark: SparkSession, names: list[str]) -> Killer:
+    """One run of the queries to their end."""
     seed = random.randrange(2**32)
-    print(f"seed {seed}")
+    print(f"seed {seed}", flush=True)
     rng = random.Random(seed)
     modes = {name: rng.choice(["sync", "async", "async", "async-checkpoint"]) for name in names}
     print(modes)
@@ -53,6 +68,6 @@ def test_whatever_is_killed_nothing_is_lost_or_repeated(spark: SparkSession, nam
         for number, kill in enumerate(ways):
             kill((number + 1) * EPOCHS // (len(ways) + 1))
         killer.finish()
-        print(f"{killer.servers} servers and {killer.drivers} drivers killed")
         assert killer.servers + killer.drivers >= (KILLS_MIN if len(names) > 1 else SERVERS)
         run.verify(spark)
+    return killer

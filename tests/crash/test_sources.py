@@ -20,7 +20,7 @@ from support.queries.file_sink import PAUSED, written
 from support.servers.kafka_broker import KafkaBroker, connector_jars
 from tailrace.commit.inspect import inspect
 from tailrace.commit.log import CommitLog
-from tailrace.commit.spark_logs import BACKUP, spark_epochs
+from tailrace.commit.spark_logs.log_files import BACKUP, spark_epochs
 from tailrace.env.stores.location import open_store
 from tailrace.lab.servers.s3 import REGION, S3Server
 from tailrace.lab.servers.s3a import s3a_confs

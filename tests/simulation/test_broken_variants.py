@@ -11,7 +11,7 @@ import random
 import pytest
 from _pytest.mark import ParameterSet
 
-from support.simulation import broken
+from support.simulation import broken, broken_sink
 from support.simulation.seeds import Failed, run_seeds
 
 SEEDS_MAX: dict[broken.Break, int] = {
@@ -21,8 +21,15 @@ SEEDS_MAX: dict[broken.Break, int] = {
     broken.acknowledged_before_it_is_stored: 30,
     broken.put_over_others: 150,
     broken.not_behind_the_fence: 150,
-    broken.commits_moved_first: 50,
-    broken.no_rewind: 80,
+    broken.no_rewind: 200,
+    broken.spark_logs_recorded_behind_the_sink: 3_000,
+    broken.sources_not_recorded: 50,
+    broken.half_files_trusted: 1_000,
+    broken.half_commits_trusted: 1_000,
+    broken.spark_records_taken_for_orphans: 50,
+    broken.record_of_any_run_counts: 20_000,
+    broken.sleeper_records_and_releases: 6_000,
+    broken.jvms_die_with_their_drivers: 6_000,
     broken.one_version_kept: 200,
     broken.objects_deleted_first: 800,
     broken.sealed_too_late: 1_000,
@@ -33,6 +40,21 @@ SEEDS_MAX: dict[broken.Break, int] = {
     broken.record_put_by_a_sleeper: 6_000,
     broken.closed_too_early: 60,
     broken.gone_with_its_manifest: 100,
+    broken.clock_believed: 100,
+    broken.loss_counted_too_late: 1_000,
+    broken.not_called_again: 500,
+    broken.waits_for_the_only_server: 300,
+    broken.tried_under_the_old_number: 200,
+    broken.tries_counted: 500,
+    broken.loss_in_a_start_ends_the_query: 1_000,
+    broken.late_end_taken_for_a_timeout: 1_000,
+    broken_sink.sink_that_overwrites: 300,
+    broken_sink.sink_folder_shared: 100,
+    broken_sink.sink_decided_twice: 1_000,
+    broken_sink.sink_never_decided: 100,
+    broken_sink.sink_without_fence: 6_000,
+    broken_sink.undecided_files_swept: 400,
+    broken_sink.sink_files_not_synced: 800,
 }
 LONG_FROM = 1_000
 

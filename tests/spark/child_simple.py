@@ -14,16 +14,14 @@ from pyspark.sql import DataFrame
 
 from support.queries.engines import tailrace_stream
 from support.queries.simple import ROLLING, SCHEMA, WINDOWED
-from support.session import session_builder
+from support.session import GENERATED, session_builder
 from tailrace.testing import ScriptedSource
 
 
 def main() -> None:
     config = json.loads(sys.argv[1])
-    builder = session_builder(config.get("master", "local[2]"))
-    for name, value in config.get("confs", {}).items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    confs = {**GENERATED, **config.get("confs", {})}
+    spark = session_builder(config.get("master", "local[2]"), confs).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     question = WINDOWED if config.get("windowed") else ROLLING
 

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import tailrace as tr
 from support.processes import kill, session_servers, wait_until
-from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
+from support.queries.simple import ROLLING, WINDOWED, Scripted, Seen, batches
 from tailrace.commit.log import CommitLog
-from tailrace.commit.spark_logs import BACKUP
+from tailrace.commit.spark_logs.log_files import BACKUP
 from tailrace.env.stores.local_copy import copies_of
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.env.stores.location import open_store
@@ -43,22 +43,6 @@ def forget_newest(query: Scripted) -> None:
     newest = CommitLog(LocalStore(query.state)).read().newest
     assert newest is not None
     (query.state / "log" / f"{newest.number:020d}.json").unlink()
-
-
-class Seen:
-    """A sink that compares what comes again with what came first."""
-
-    def __init__(self, query: Scripted) -> None:
-        self.again: list[int] = []
-        self._query = query
-
-    def save(self, batch: DataFrame, epoch: int) -> None:
-        table = batch.toArrow()
-        before = self._query.output.tables.get(epoch)
-        if before is not None:
-            self.again.append(epoch)
-            assert sorted(map(str, before.to_pylist())) == sorted(map(str, table.to_pylist()))
-        self._query.output.tables[epoch] = table
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -182,18 +166,20 @@ def test_what_a_lost_server_had_saved_is_uploaded_by_the_next(spark: SparkSessio
 
 
 def test_copies_make_a_start_independent_of_reading_the_store(spark: SparkSession, tmp_path: Path) -> None:
-    """What was preloaded is not read from the store; what is damaged or gone there is."""
+    """What has a copy is not read from the store; what is damaged or gone there is."""
     query = Scripted(spark, tmp_path, ROLLING)
     local, every = tmp_path / "local", batches(6)
     far = {**slow(query, 1), "localLocation": str(local), "commit": "async"}
     query.feed(every[:2])
     query.run(**far)
-    hidden = tmp_path / "hidden"
-    (query.state / "objects").rename(hidden)
+    stored = {path: path.read_bytes() for path in (query.state / "objects").iterdir()}
+    for path, data in stored.items():
+        path.write_bytes(b"?" * len(data))
     query.feed(every[2:3])
     query.run(**far)
-    for path in hidden.iterdir():
-        path.rename(query.state / "objects" / path.name)
+    for path, data in stored.items():
+        if path.exists():
+            path.write_bytes(data)
     for path in local.glob("*/objects/*"):
         path.write_bytes(path.read_bytes()[:-20] + b"damage" + path.read_bytes()[-14:])
     query.feed(every[3:4])

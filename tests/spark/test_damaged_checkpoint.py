@@ -122,15 +122,6 @@ def test_missing_parts_are_refused_with_what_is_where(spark: SparkSession, tmp_p
     shutil.rmtree(query.state)
     lost(query, r"no state for the epochs that Spark has committed: .*newest commit: epoch 3")
     afresh()
-    for folder in ("commits", "offsets"):
-        shutil.rmtree(query.checkpoint / folder)
-    lost(query, r"Spark's checkpoint is empty")
-    afresh()
-    for epoch in (2, 3):
-        for path in query.checkpoint.glob(f"commits/*{epoch}*"):
-            path.unlink()
-    lost(query, r"newest commit: epoch 1; .*newest offset: epoch 3")
-    afresh()
     objects = sorted((query.state / "objects").iterdir())
     objects[-1].unlink()
     lost(query, objects[-1].name)

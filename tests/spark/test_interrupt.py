@@ -44,3 +44,19 @@ def test_an_interrupted_query_leaves_nothing_behind(spark: SparkSession, tmp_pat
         query.output.tables[int(path.stem)] = pq.read_table(path)
     query.run()
     query.check()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("heartbeat", ["1 second", "10 minutes"])
+def test_a_program_ends_though_a_call_to_its_server_hangs(spark: SparkSession, tmp_path: Path, heartbeat: str) -> None:
+    """Whether that was noticed or not: no thread of ours keeps the interpreter, nor runs into its end."""
+    query = Scripted(spark, tmp_path, WINDOWED)
+    query.feed(batches(4))
+    options = {"heartbeatTimeout": heartbeat, "commit": "async"}
+    config = {"input": str(tmp_path / "in"), "checkpoint": str(query.checkpoint), "options": options}
+    with Sandbox() as sandbox:
+        child = sandbox.start(TESTS / "spark" / "child_hanging.py", config)
+        child.wait(120)
+        log = sandbox.log.read_text(errors="replace")
+        assert "main has ended" in log and child.returncode == 0, sandbox.log_tail()
+        assert "cannot schedule new futures" not in log and "Traceback" not in log, log

@@ -19,6 +19,7 @@ import tailrace as tr
 from support.processes import kill, session_server_folders, session_servers, wait_until
 from support.queries.engines import tailrace_stream
 from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
+from tailrace.spark.servers import fleet, heartbeat
 from tailrace.testing import Question
 
 
@@ -131,6 +132,9 @@ def test_killed_while_rows_are_sent(spark: SparkSession, tmp_path: Path, questio
     started = run(query, save)
     assert sum(progress.tries for progress in started.recentProgress) == 4 + 2
     query.check()
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(started.runId)]
+    assert jobs and {job.status for job in jobs if job is not None} == {"SUCCEEDED"}, "tasks say what they have lost"
 
 
 @questions(ROLLING)
@@ -162,7 +166,7 @@ def test_a_server_that_dies_in_every_try_ends_the_query_and_loses_nothing(spark:
             raise ValueError("the sink could not go on")
 
     with pytest.raises(Exception, match="the sink could not go on"):
-        run(query, save, epochTries="2")
+        run(query, save, recoveryTimeout="1 second")
     assert session_servers() == []
     query.run()
     query.check()
@@ -213,4 +217,67 @@ def test_one_that_hangs_is_noticed_and_replaced(spark: SparkSession, tmp_path: P
     run(query, save, heartbeatTimeout="1 second", commit="async")
     assert len(stopped) == 1
     assert not {server.pid for server in session_servers()} & set(stopped), "it was ended, and not left behind"
+    query.check()
+
+
+@pytest.fixture
+def remote_servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Servers that look as if they were elsewhere: the driver cannot end them. Those that the test stops, by pid."""
+    for module in (fleet, heartbeat):
+        monkeypatch.setattr(module, "is_this_machine", lambda host: False)
+    monkeypatch.setattr(fleet, "end_unresponsive", lambda server: None)
+    stopped: list[int] = []
+    yield stopped
+    for pid in stopped:
+        kill(pid)
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("mode", ["async", pytest.param("sync", marks=pytest.mark.long)])
+def test_the_only_server_behind_a_cut_link_is_given_up(
+    spark: SparkSession, tmp_path: Path, remote_servers: list[int], mode: str
+) -> None:
+    """Its calls would last for an hour, and its tasks too: the driver's own are left, and Spark's job is cancelled."""
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(5))
+
+    def save(batch: DataFrame, epoch: int) -> None:
+        query.output.tables[epoch] = batch.toArrow()
+        if epoch == 2 and not remote_servers:
+            remote_servers.extend(server.pid for server in session_servers())
+            for pid in remote_servers:
+                os.kill(pid, signal.SIGSTOP)
+
+    run(query, save, heartbeatTimeout="1 second", commit=mode)
+    assert len(remote_servers) == 1
+    query.check()
+
+
+@pytest.mark.timeout(90)
+def test_a_job_that_we_cancel_while_rows_are_sent_is_a_loss(
+    spark: SparkSession, tmp_path: Path, remote_servers: list[int]
+) -> None:
+    """The server stops answering in the middle of the ingest: its job comes back as cancelled."""
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(4, rows=300))
+    pids = tmp_path / "pids"
+
+    def stops(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            if pids.exists():
+                for pid in pids.read_text().split():
+                    os.kill(int(pid), signal.SIGSTOP)
+                pids.unlink(missing_ok=True)
+            yield batch
+
+    def save(batch: DataFrame, epoch: int) -> None:
+        query.output.tables[epoch] = batch.toArrow()
+        if epoch == 1 and not remote_servers:
+            remote_servers.extend(server.pid for server in session_servers())
+            pids.write_text(" ".join(map(str, remote_servers)))
+
+    frame = query.frame()
+    query.frame = lambda: frame.mapInArrow(stops, frame.schema)  # type: ignore[method-assign]
+    started = run(query, save, heartbeatTimeout="1 second", commit="sync")
+    assert [progress.tries for progress in started.recentProgress] == [1, 1, 2, 1]
     query.check()

@@ -126,3 +126,17 @@ def test_an_error_that_pyspark_has_no_name_for(spark: SparkSession) -> None:
     """Reading from a file system that Spark does not have: its error is one of these two, in every version."""
     with pytest.raises((PySparkException, private.JAVA_ERROR)):
         spark.read.format("binaryFile").load("nosuch://place/file").collect()
+
+
+def test_a_folder_is_reached_by_sparks_own_file_systems(spark: SparkSession, tmp_path: Path) -> None:
+    folder = private.HadoopFolder(spark, f"{tmp_path}/a b", {"compression": "gzip"})
+    assert (folder.scheme, folder.path, folder.uri) == ("file", f"{tmp_path}/a b", f"file:{tmp_path}/a b")
+    assert folder.files("x") == [] and folder.folders("x") == []
+    folder.make_folder("x/y")
+    (tmp_path / "a b" / "x" / "y" / "ä").touch()
+    assert folder.files("x") == ["y/ä"] and folder.folders("x") == ["y"]
+    assert folder.exists("x/y/ä") and not folder.exists("x/z")
+    assert folder.rename("x/y", "x/z") and not folder.rename("x/y", "x/z")
+    folder.remove("x")
+    folder.remove("x")
+    assert not folder.exists("x")

@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -127,6 +128,47 @@ def test_a_killed_server_loses_nothing(spark: SparkSession, tmp_path: Path, ques
     finally:
         running.stop()
     query.check()
+
+
+@kinds("update")
+def test_a_changelog_applied_to_a_table_gives_the_final_sessions(
+    spark: SparkSession, tmp_path: Path, question: Question
+) -> None:
+    """Across a restart and the loss of a server."""
+    if question.output_mode != "update":
+        with pytest.raises(tr.AnalysisError, match="output mode update"):
+            Scripted(spark, tmp_path, question).run(changelog="on")
+        return
+    query = Scripted(spark, tmp_path, question)
+    every = batches(7)
+    query.feed(every[:3])
+    query.run(changelog="on")
+    query.feed(every[3:5])
+    running = query.start(changelog="on")
+    try:
+        running.processAllAvailable()
+        assert sum(kill(server.pid) for server in session_servers()) == 1
+        query.feed(every[5:])
+        running.processAllAvailable()
+    finally:
+        running.stop()
+    table: dict[Any, dict[str, Any]] = {}
+    seen = set()
+    for _, changes in sorted(query.output.tables.items()):
+        rows = rows_of(changes)
+        kept = {row["_change_type"]: [] for row in rows}
+        for row in rows:
+            kept[row.pop("_change_type")].append(row)
+        seen |= kept.keys()
+        for row in [*kept.get("delete", ()), *kept.get("update_preimage", ())]:
+            assert table.pop((row["k"], row["session_window"])) == row
+        for row in [*kept.get("insert", ()), *kept.get("update_postimage", ())]:
+            assert table.setdefault((row["k"], row["session_window"]), row) is row
+    assert {"insert", "delete"} <= seen
+    far = pa.table([[99], [2000 * SECOND], [0]], schema=SCHEMA)
+    closed = expected(spark, replace(question, output_mode="append"), [*every, far])
+    final = [row for epoch in closed for row in rows_of(epoch.rows)]
+    assert sorted(map(str, table.values())) == sorted(map(str, final)) and final
 
 
 def test_a_replayed_epoch_gives_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:

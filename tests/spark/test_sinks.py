@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from support.queries.engines import tailrace_stream
+from support.queries.file_readers import check_readers
 from support.queries.simple import ROLLING, WINDOWED, Scripted, batches
+from tailrace.errors import AnalysisError, CheckpointError
 from tailrace.testing import describe, differences, expected
 
+COLUMNS = ("k", "total", "n")
 QUESTIONS = {"append": WINDOWED, "update": replace(WINDOWED, output_mode="update"), "rolling": ROLLING}
 
 
@@ -84,16 +89,79 @@ def test_csv_holds_every_epoch_once(spark: SparkSession, tmp_path: Path) -> None
     check_epochs(query, read)
 
 
-def test_a_replayed_epoch_overwrites_its_files(spark: SparkSession, tmp_path: Path) -> None:
-    """As after a crash between our durable entry and Spark's commit: that commit is taken away."""
-    query = Scripted(spark, tmp_path, ROLLING)
-    query.feed(batches(4))
-    start(query, "parquet", tmp_path / "out")
-    (tmp_path / "out" / "tailrace_epoch=3" / "part-00000-half-written.parquet").write_bytes(b"not a parquet file")
-    for path in query.checkpoint.glob("commits/*3*"):
+def forget_commit(query: Scripted, epoch: int) -> None:
+    """As after a crash between our durable entry and Spark's commit."""
+    for path in query.checkpoint.glob(f"commits/*{epoch}*"):
         path.unlink()
+
+
+def test_a_replayed_epoch_keeps_its_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Plain readers find each row once, also beside what a crashed run has left."""
+    query, out = Scripted(spark, tmp_path, ROLLING), tmp_path / "out"
+    query.feed(batches(4))
+    start(query, "parquet", out)
+    before = sorted(out.glob("tailrace_epoch=*/*"))
+    shutil.copytree(out / "tailrace_epoch=3", out / "_tailrace" / f"{3:020d}-{'a' * 16}-0000")
+    forget_commit(query, 3)
+    check_readers(spark, out, expected(spark, ROLLING, query.fed), COLUMNS)
+    start(query, "parquet", out)
+    assert sorted(out.glob("tailrace_epoch=*/*")) == before
+    assert list((out / "_tailrace").iterdir()) == [], "what a crashed run has left is gone"
+    check_readers(spark, out, expected(spark, ROLLING, query.fed), COLUMNS)
+
+
+def test_files_that_were_decided_and_not_moved_are_moved_by_the_next_start(spark: SparkSession, tmp_path: Path) -> None:
+    query, out = Scripted(spark, tmp_path, ROLLING), tmp_path / "out"
+    query.feed(batches(2))
+    start(query, "parquet", out)
+    (manifest,) = (query.state / "sinks" / "output").glob("*1.json")
+    folder = json.loads(manifest.read_text())["body"]["folder"]
+    (out / "tailrace_epoch=1").rename(out / folder)
+    forget_commit(query, 1)
+    query.feed(batches(3)[2:])
+    start(query, "parquet", out)
+    check_readers(spark, out, expected(spark, ROLLING, query.fed), COLUMNS)
+
+
+def test_manifests_are_kept_as_long_as_an_epoch_may_come_again(spark: SparkSession, tmp_path: Path) -> None:
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(5))
     start(query, "parquet", tmp_path / "out")
-    check_epochs(query, lambda epoch: spark.read.parquet(str(tmp_path / "out" / f"tailrace_epoch={epoch}")).toArrow())
+    kept = sorted(int(path.stem) for path in (query.state / "sinks" / "output").iterdir())
+    assert kept == [3, 4]
+
+
+def test_a_path_of_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for name in ("first", "second"):
+        query = Scripted(spark, tmp_path / name, ROLLING)
+        query.feed(batches(1))
+        if name == "first":
+            start(query, "parquet", out)
+    with pytest.raises(CheckpointError, match=r"out/tailrace_epoch=0 exists.*a path of its own"):
+        start(query, "parquet", out)
+    assert spark.read.parquet(str(out)).count() == wanted(query)[0].num_rows
+
+
+def test_a_path_that_spark_cannot_write_to_is_refused_before_anything_is_taken(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Scripted(spark, tmp_path, ROLLING)
+    query.feed(batches(1))
+    writer = tailrace_stream(query.frame(), ROLLING).writeStream.outputMode("update").format("parquet")
+    with pytest.raises(AnalysisError, match=r'cannot write to nothing://x/y: No FileSystem for scheme "nothing"'):
+        writer.option("checkpointLocation", str(query.checkpoint)).start("nothing://x/y")
+    assert not query.state.exists()
+
+
+def test_a_path_with_spaces_and_signs_as_a_uri(spark: SparkSession, tmp_path: Path) -> None:
+    query, out = Scripted(spark, tmp_path, ROLLING), tmp_path / "o u%20t"
+    query.feed(batches(2))
+    writer = tailrace_stream(query.frame(), ROLLING).writeStream.outputMode("update").option("compression", "gzip")
+    writer = writer.option("checkpointLocation", str(query.checkpoint)).trigger(availableNow=True)
+    writer.start(f"file:{out}/").awaitTermination()
+    assert all(path.name.endswith(".gz.parquet") for path in out.glob("tailrace_epoch=*/part-*"))
+    check_readers(spark, out, expected(spark, ROLLING, query.fed), COLUMNS)
 
 
 def test_partition_by(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tailrace as tr
-from tailrace.commit.spark_logs import BACKUP
+from tailrace.commit.spark_logs.log_files import BACKUP
+from tailrace.env.stores.hdfs_store import ADDRESS_VARIABLE
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.env.stores.location import open_store
 from tailrace.errors import CheckpointError
@@ -18,12 +20,22 @@ from tailrace.spark.commit.spark_log import SparkLogFiles
 
 
 def test_a_file_system_that_tailrace_has_no_store_for(spark: SparkSession) -> None:
-    logs = SparkLogFiles(spark, "hdfs://nowhere/check")
-    assert logs.fixed == ("Spark's checkpoint hdfs://nowhere/check is on hdfs:, where Tailrace cannot rewind it",)
+    logs = SparkLogFiles(spark, "dbfs:/nowhere/check")
+    assert logs.fixed == ("Spark's checkpoint dbfs:/nowhere/check is on dbfs:, where Tailrace cannot rewind it",)
     with pytest.raises(
         CheckpointError, match=r"one epoch ahead .* commits/3 must be moved .* Move commits/3 away by hand"
     ):
-        logs.move_to_backup("commits", 3)
+        logs.move_to_backup("commits/3")
+
+
+def test_a_cluster_without_a_web_interface(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name node may listen for Hadoop's own protocol only: then nothing can be moved, and a start says so soon."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        monkeypatch.setenv(ADDRESS_VARIABLE, f"127.0.0.1:{closed.getsockname()[1]}")
+        monkeypatch.setattr(spark_log, "_LOOK_S", 0.0)
+        (reason,) = SparkLogFiles(spark, "hdfs://nowhere/check").fixed
+    assert reason.startswith("Spark's checkpoint hdfs://nowhere/check cannot be rewound (Cannot ")
 
 
 def test_a_store_that_leads_somewhere_else_than_spark(spark: SparkSession) -> None:
@@ -48,14 +60,14 @@ def test_a_place_that_both_see_is_rewound(spark: SparkSession, tmp_path: Path, m
     monkeypatch.setattr(spark_log, "is_local", lambda uri: False)
     monkeypatch.setattr(spark_log, "CLOUD_SCHEMES", ("file",))
     store = LocalStore(tmp_path)
-    monkeypatch.setattr(spark_log, "open_store", lambda uri: store)
+    monkeypatch.setattr(spark_log, "open_store", lambda uri, options=None: store)
     logs = SparkLogFiles(spark, f"file:{tmp_path}/")
     assert (logs.fixed, logs.epochs("commits")) == ((), [])
     for name in ("commits/3", "commits/4", "offsets/5"):
         store.put(name, [name.encode()])
     assert (logs.epochs("commits"), logs.epochs("offsets")) == ([3, 4], [5])
-    logs.move_to_backup("offsets", 5)
-    logs.move_to_backup("commits", 4)
+    logs.move_to_backup("offsets/5")
+    logs.move_to_backup("commits/4")
     assert (logs.epochs("commits"), logs.epochs("offsets")) == ([3], [])
     assert {each.name for each in store.list(f"{BACKUP}/")} == {f"{BACKUP}/commits/4", f"{BACKUP}/offsets/5"}
 

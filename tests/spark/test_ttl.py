@@ -6,6 +6,7 @@ The oracle keeps a dictionary of keys, epoch by epoch.
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,8 @@ import tailrace as tr
 from support.processes import kill, session_servers, wait_until
 from support.queries.simple import SCHEMA, SECOND, batches
 from support.queries.ttl_events import EVENTS, set_epoch_times
+from tailrace.env import clock
+from tailrace.spark.epoch import epoch_clock
 from tailrace.testing import ScriptedSource
 
 DELAY = SECOND
@@ -115,6 +118,35 @@ def test_keys_are_forgotten_by_processing_time_and_a_replay_does_the_same(
     query.check()
     assert query.output[3] == {(2, 26, 2), (1, 42, 3)}  # 2 was last seen at 1000, and began anew
     assert query.output[4] == {(None, 19, 1), (3, 62, 3)}  # and null too, which had been forgotten by then
+
+
+def test_a_clock_that_jumps_forgets_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Set forward by a day while the query runs; and by a month when it is started again."""
+    query = Query(spark, tmp_path, 3600, "processingTime")
+    query.feed(EVENTS[:1], [0])
+    ahead = [0.0]
+    set_ahead = SimpleNamespace(
+        now=lambda: clock.now() + ahead[0], monotonic=clock.monotonic, timestamp_text=clock.timestamp_text
+    )
+    monkeypatch.setattr(epoch_clock, "clock", set_ahead)
+    running = query.start(available_now=False)
+    try:
+        running.processAllAvailable()
+        ahead[0] = 86_400.0
+        query.feed(EVENTS[1:3], [0, 0])
+        running.processAllAvailable()
+    finally:
+        running.stop()
+    ahead[0] = 30 * 86_400.0
+    with pytest.raises(tr.CheckpointError, match=r"the newest epoch ran 4 weeks .* ago, .* option maxClockJump"):
+        query.run()
+    ahead[0] = 0.0
+    query.feed(EVENTS[3:4], [0])
+    query.run()
+    query.check()
+    assert query.output[3] == {(1, 42, 3), (2, 36, 3)}, "no key began anew"
 
 
 @pytest.mark.long

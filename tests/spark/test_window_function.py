@@ -81,7 +81,7 @@ def test_the_source_rows_by_key(spark: SparkSession, tmp_path: Path) -> None:
         tr.stream(source.stream(spark))
         .withWatermark("ts", "5 seconds")
         .groupBy(tr.window("ts", "10 seconds", "5 seconds"), "k")
-        .applyInWindow(spans, "k bigint, total bigint, first bigint, last bigint")
+        .applyInWindow(spans, "k bigint, total bigint, first bigint, last bigint", perKey=True)
     )
     found = {(str(r["window"]), r["k"]): r["total"] for rows in run(stream, tmp_path / "check").values() for r in rows}
     wanted = {

@@ -24,14 +24,19 @@ def use_archive() -> None:
     os.environ[_OPTIONS] = QUICK_JVM + (archived if ARCHIVE.exists() else "")
 
 
+def jvm_options() -> str:
+    """The same for JVMs that no Python starts: executors, and Spark's daemons."""
+    return os.environ.get(_OPTIONS, QUICK_JVM)
+
+
 def make_archive(target: Path) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from support.queries.simple import WINDOWED, Scripted, batches
-    from support.session import session_builder
+    from support.session import GENERATED, session_builder
 
     backup = target.with_suffix(".new")
     os.environ[_OPTIONS] = f"{QUICK_JVM} -XX:ArchiveClassesAtExit={backup} -Xlog:disable"
-    spark = session_builder("local[2]").getOrCreate()
+    spark = session_builder("local[2]", GENERATED).getOrCreate()
     with tempfile.TemporaryDirectory() as folder:
         query = Scripted(spark, Path(folder), WINDOWED)
         query.feed(batches(3))

@@ -44,26 +44,36 @@ class Sandbox:
             _kill(process)
         self._root.cleanup()
 
-    def start(
-        self, script: Path, config: dict[str, Any], environment: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[bytes]:
-        """Run a script with a JSON configuration as its argument. Its output goes to ``log``."""
-        environment = {
+    def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Of the test's children: this process's, with ``more``, the mark and the temporary folder."""
+        return {
             **os.environ,
-            **(environment or {}),
+            **(more or {}),
             MARK: self.mark,
             "TMPDIR": str(self.temporary),
             "SPARK_LOCAL_DIRS": str(self.temporary),
             "PYTHONPATH": os.pathsep.join([str(TESTS), *(path for path in sys.path if path)]),
             "PYTHONUNBUFFERED": "1",
         }
+
+    def start(
+        self,
+        script: Path,
+        config: dict[str, Any],
+        environment: Mapping[str, str] | None = None,
+        place: Callable[[list[str]], list[str]] = list,
+    ) -> subprocess.Popen[bytes]:
+        """Run a script with a JSON configuration as its argument. Its output goes to ``log``.
+
+        ``place`` makes of the command the one that runs it elsewhere.
+        """
         with open(self.log, "ab") as log:
             return subprocess.Popen(
-                [sys.executable, str(script), json.dumps(config)],
+                place([sys.executable, str(script), json.dumps(config)]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env=self.environment(environment),
                 cwd=self.root,
                 start_new_session=True,
             )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
 from pyspark.sql import SparkSession
 
-from support.class_archive import QUICK_JVM
+from support.class_archive import QUICK_JVM, jvm_options
 
 FILE_MANAGERS = "org.apache.spark.sql.execution.streaming." + (
     "" if pyspark.__version__.startswith("4.0.") else "checkpointing."
@@ -18,6 +19,7 @@ FILE_MANAGERS = "org.apache.spark.sql.execution.streaming." + (
 
 DAEMON_FOLDER = str(Path(__file__).parent / "spark_daemon")
 DAEMON = "warm_daemon"
+DEFAULTS_FOLDER = str(Path(__file__).parent / "spark_conf")
 
 CONFS = {
     "spark.ui.enabled": "false",
@@ -36,18 +38,46 @@ CONFS = {
     "spark.executor.extraJavaOptions": QUICK_JVM,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.daemon.module": DAEMON,
 }
 
+GENERATED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+"""Spark's own defaults. Ours (``spark_conf``) interpret: some hundred rows are read before code for them is compiled.
+Some queries in child processes, and those on clusters, run generated code."""
 
-def session_builder(master: str) -> SparkSession.Builder:
+
+def use_defaults() -> None:
+    """For all sessions that this process and its children start from here on."""
+    os.environ["SPARK_CONF_DIR"] = DEFAULTS_FOLDER
+    _add_to_python_path(DAEMON_FOLDER)
+
+
+def session_builder(master: str, more: Mapping[str, str] | None = None) -> SparkSession.Builder:
     # Workers must be this Python, not the first one on the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    _add_to_python_path(DAEMON_FOLDER)
+    use_defaults()
     builder = SparkSession.builder.master(master).appName("tailrace-tests")
-    for name, value in CONFS.items():
+    for name, value in {**CONFS, **(more or {})}.items():
         builder = builder.config(name, value)
+    return builder
+
+
+def on_hosts(builder: SparkSession.Builder, host: str) -> SparkSession.Builder:
+    """For a driver on ``host`` whose executors, of one core each, are on other hosts that have the same folders."""
+    confs = {
+        "spark.driver.host": host,
+        "spark.driver.bindAddress": host,
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": jvm_options(),
+        # All executors must be there when the servers are placed: a cluster brings them one by one.
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "15s",
+    }
+    for name, value in confs.items():
+        builder = builder.config(name, value)
+    for name in ("PYTHONPATH", "TMPDIR"):
+        builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
     return builder
 
 

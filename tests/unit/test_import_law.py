@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support.scripts import load_script
 
-
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("import_law", ROOT / "scripts" / "import_law.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["import_law"] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    return module
-
-
-law = _load()
+law = load_script("import_law")
 
 
 def breaches(tmp_path: Path, name: str, code: str) -> list[str]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support.scripts import load_script
 
 USED = {
     "__init__": "from tailrace.api import options\nfrom tailrace.spark import fleet",
-    "api/options": "class Options:\n    tries: int = option('epochTries', 1)",
+    "api/options": "class Options:\n    retain: int = option('retain', 2)",
     "state/metrics": "HITS, MISSES = 'hits', 'misses'",
     "server/client": (
         "class StateClient:\n"
@@ -30,23 +27,14 @@ USED = {
         "from tailrace.state import metrics as names\n"
         "SERVER, GUARD = 'python -m tailrace.server.service', 'guard.py'\n"
         "def run(options, server):\n"
-        "    print(options.tries, names.HITS, names.MISSES)\n"
+        "    print(options.retain, names.HITS, names.MISSES)\n"
         "    connect(server).forget()\n"
         "    [client.ping for client in server]"
     ),
 }
 
 
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("unused", ROOT / "scripts" / "unused.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["unused"] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    return module
-
-
-unused = _load()
+unused = load_script("unused")
 
 
 def findings(tmp_path: Path, files: dict[str, str]) -> list[str]:
@@ -67,7 +55,7 @@ def test_what_is_used_is_not_found(tmp_path: Path) -> None:
         ("state/table", "", "x = 1", "nothing imports the module tailrace.state.table"),
         ("spark/fleet", "-m tailrace.server.service", "", "nothing imports the module tailrace.server.service"),
         ("spark/fleet", "guard.py", "", "nothing imports the module tailrace.spark.guard"),
-        ("spark/fleet", "options.tries, ", "", "nothing reads the option 'epochTries'"),
+        ("spark/fleet", "options.retain, ", "", "nothing reads the option 'retain'"),
         ("spark/fleet", ", names.MISSES", "", "nothing counts or shows the metric MISSES"),
         ("spark/fleet", "    connect(server).forget()\n", "", "nothing calls StateClient.forget"),
         ("server/service", "'ping': 2", "'ping': 2, 'undo': 3", "no client sends the action 'undo'"),

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support.scripts import load_script
 
-
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("versions_script", ROOT / "scripts" / "test_versions.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["versions_script"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-script = _load()
+script = load_script("test_versions")
 
 
 def test_every_pyspark_runs_on_the_oldest_python_and_every_python_with_the_oldest_and_newest_pyspark() -> None:

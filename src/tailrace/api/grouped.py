@@ -68,13 +68,20 @@ class GroupedStream:
         return stream.derived(aggregation)
 
     def applyInWindow(
-        self, func: Callable[..., object], schema: object, columns: Sequence[str] | None = None
+        self,
+        func: Callable[..., object],
+        schema: object,
+        columns: Sequence[str] | None = None,
+        perKey: bool = False,
     ) -> Stream:
         """Calls ``func`` with the rows of a window, a ``pyarrow.Table``; it returns one with the columns of ``schema``.
 
-        A table holds whole keys: all rows of a key (the other group columns) are in one call. A window too large for
-        one call is given in several; without group columns beside the window it never is. The output is the window's
+        A call gets a whole window, all of its rows on one server, however many they are. The output is the window's
         column and then the function's. ``columns``: what it reads; all by default. It must depend on nothing else.
+
+        With ``perKey`` there are group columns beside the window, and the function treats each of these keys by itself.
+        So every server calls it with keys that it has, in a large window with some of them (about 32 MB of rows), each
+        key complete.
 
         Sessions and windows by count are each key's own. So a call gets many of them at once, whole: its table has the
         window's column too, and the function gives it back with each row that it makes of that window.
@@ -92,6 +99,7 @@ class GroupedStream:
                 "applyInWindow needs a window, whose end is when the function is called: add "
                 "tailrace.window('ts', '10 seconds') to groupBy"
             )
+        self._check_whole(perKey)
         if isinstance(self.window, CountWindow) and self.window.event_time is not None:
             raise AnalysisError(
                 "applyInWindow: what your function gives says which window it is of by its number, and every key has "
@@ -133,6 +141,26 @@ class GroupedStream:
             state_ttl=self._ttl(),
         )
         return stream.derived(made)
+
+    def _check_whole(self, per_key: object) -> None:
+        """Refuse a function that would see a part of its window without anyone having said that it may."""
+        if not isinstance(per_key, bool):
+            raise AnalysisError(f"applyInWindow: perKey must be True or False, but is {per_key!r}")
+        if isinstance(self.window, SessionWindow | CountWindow):
+            return  # each key's own, and given whole
+        if self.keys and not per_key:
+            names = ", ".join(repr(key.name) for key in self.keys)
+            raise AnalysisError(
+                f"applyInWindow: rows are grouped by the window and by {names}, and so are spread over servers, and "
+                f"in a large window over several calls: a call sees some of the keys. If your function treats each "
+                f"key by itself, say perKey=True; if it compares keys, group by the window alone, and it sees every "
+                f"row of a window in one call"
+            )
+        if per_key and not self.keys:
+            raise AnalysisError(
+                "applyInWindow: perKey=True needs the columns that make a key, beside the window, in groupBy; without "
+                "them a call sees a whole window: remove it"
+            )
 
     def process(
         self,

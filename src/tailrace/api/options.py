@@ -53,6 +53,13 @@ class WatermarkRule(StrEnum):
     SPARK = "spark"  # as Spark's own aggregation: both by what was seen before this epoch
 
 
+class Changelog(StrEnum):
+    """Whether rows also say what is no longer so."""
+
+    OFF = "off"
+    ON = "on"
+
+
 class Transport(StrEnum):
     """How a task talks to a server."""
 
@@ -168,11 +175,21 @@ class Options:
         "By which rule rows are late and windows close.",
         fixed=True,
     )
+    changelog: Changelog = option(
+        "changelog",
+        Choice(Changelog),
+        Changelog.OFF,
+        "Whether sessions in update mode are given as changes, with a column `_change_type`, absorbed ones as deleted.",
+        fixed=True,
+    )
     memory_bytes: int = option("memory", Size(1 << 20), 1 << 30, "State that each state server keeps in memory.")
     commit: CommitMode = option("commit", Choice(CommitMode), CommitMode.ASYNC, "When an epoch is durable.")
     retain: int = option("retain", Integer(2, 1000), 2, "Durable epochs that are kept.")
-    epoch_tries: int = option(
-        "epochTries", Integer(1, 100), 3, "How often an epoch is tried in one run when servers are lost."
+    recovery_timeout: Micros = option(
+        "recoveryTimeout",
+        Duration(),
+        Micros(600_000_000),
+        "A query that loses state servers ends when no epoch was done for so long.",
     )
     function_timeout: Micros = option(
         "functionTimeout",
@@ -191,6 +208,13 @@ class Options:
         Duration(),
         Micros(600_000_000),
         "A query ends when an epoch is not durable after so long.",
+    )
+    max_clock_jump: Micros = option(
+        "maxClockJump",
+        Duration(),
+        Micros(7 * 86_400_000_000),
+        "Where state expires by processing time, a start this long after the newest epoch, or later, is refused: the "
+        "clock may be wrong.",
     )
     local_location: str | None = option(
         "localLocation",

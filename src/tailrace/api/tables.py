@@ -32,6 +32,9 @@ class LookupTable:
     keys: tuple[str, ...]
     shown: str
     retry: Micros
+    max_age: Micros | None = (
+        None  # how long a copy of a row, or of "no such row", is used; None: for as long as it stays
+    )
     schema: object = None
     options: Mapping[str, object] = field(default_factory=dict, repr=False)
     connect: Callable[[], object] | None = field(default=None, repr=False)
@@ -51,6 +54,7 @@ def redis(
     onConnectionLoss: str = "wait",
     retry: Duration = "30 seconds",
     timeout: Duration = "5 seconds",
+    maxAge: Duration | None = "1 minute",
 ) -> LookupTable:
     """A table in Redis. A row's Redis key is ``prefix`` and the key column's text, several joined by ``separator``.
 
@@ -59,7 +63,9 @@ def redis(
     ``url``: ``redis://[user:password@]host[:port][/database]``, or ``rediss://`` for TLS.
 
     ``onConnectionLoss``: ``"wait"`` for the server to come back, at most ``retry``, or ``"fail"`` at once. A query that
-    fails loses nothing: started again, it goes on. ``timeout``: of one answer.
+    fails loses nothing: started again, it goes on. ``timeout``: of one answer. ``maxAge``: a copy of a row, or of the
+    answer that there is none, is used for so long at most, then the table is asked again; None: for as long as there is
+    room for it.
 
     >>> campaigns = tr.table.redis("redis://localhost", key="ad_id", schema="campaign_id string")
     """
@@ -77,6 +83,7 @@ def redis(
         + (f", keys {prefix}..." if prefix else ""),
         schema=schema,
         retry=_retry(onConnectionLoss, retry, where),
+        max_age=_max_age(maxAge, where),
         options={
             **address,
             "prefix": prefix,
@@ -127,12 +134,13 @@ def dbapi(
     batch: int = 500,
     onConnectionLoss: str = "wait",
     retry: Duration = "30 seconds",
+    maxAge: Duration | None = "1 minute",
 ) -> LookupTable:
     """A table behind a database module (PEP 249). ``connect`` makes a connection; it is called in the state servers.
 
     ``query`` gives rows with the key columns and those of ``schema``, by these names. Its ``{keys}`` becomes one
     placeholder for each key that is asked for, in the module's ``paramstyle``, at most ``batch`` at a time; of several
-    key columns, one ``(?, ?)`` each.
+    key columns, one ``(?, ?)`` each. ``maxAge``: as for ``redis``.
 
     >>> campaigns = tr.table.dbapi(
     ...     lambda: sqlite3.connect("/data/ads.db", check_same_thread=False),
@@ -160,6 +168,7 @@ def dbapi(
         shown=f"query {' '.join(query.split())}",
         schema=schema,
         retry=_retry(onConnectionLoss, retry, where),
+        max_age=_max_age(maxAge, where),
         options={"query": query, "paramstyle": paramstyle, "batch": batch},
         connect=connect,
     )
@@ -173,12 +182,13 @@ def sqlite(
     *,
     onConnectionLoss: str = "wait",
     retry: Duration = "30 seconds",
+    maxAge: Duration | None = "1 minute",
 ) -> LookupTable:
     """A table of a SQLite file, at a path that all executors can read. It is opened for reading only.
 
     ``schema``: the other columns, as DDL. Where the key has an index in the file, a row costs a look into it; without
     one SQLite reads the whole table for every batch. Another program may write the file meanwhile: rows that are
-    copied by then keep their old values for as long as their copies stay.
+    copied by then keep their old values for ``maxAge`` at most, as for ``redis``.
 
     >>> campaigns = tr.table.sqlite("/data/ads.db", "ads", key="ad_id", schema="campaign_id bigint")
     """
@@ -192,6 +202,7 @@ def sqlite(
         shown=f"SQLite table {table} of {path}",
         schema=schema,
         retry=_retry(onConnectionLoss, retry, where),
+        max_age=_max_age(maxAge, where),
         options={"path": path, "table": table},
         text_keys=True,
     )
@@ -211,6 +222,10 @@ def _retry(on_loss: object, retry: Duration, where: str) -> Micros:
         )
     span = parse_duration(retry, f"{where}: retry", zero_ok=True)
     return Micros(0) if on_loss == "fail" else span
+
+
+def _max_age(given: Duration | None, where: str) -> Micros | None:
+    return None if given is None else parse_duration(given, f"{where}: maxAge")
 
 
 def _redis_address(url: object) -> dict[str, object]:

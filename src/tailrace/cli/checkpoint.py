@@ -30,17 +30,18 @@ def inspect(
 ) -> None:
     """Show epochs, sizes, acknowledgements and what a restart would do. Changes nothing; the query may be running."""
     from tailrace.commit.inspect import inspect as look  # lazy: see LAZY
-    from tailrace.commit.spark_logs import spark_epochs  # lazy: see LAZY
+    from tailrace.commit.spark_logs.log_files import SparkLogFolder, spark_epochs  # lazy: see LAZY
     from tailrace.env.stores.local_copy import copies_of  # lazy: see LAZY
     from tailrace.env.stores.local_store import LocalStore  # lazy: see LAZY
     from tailrace.env.stores.location import is_remote, open_store  # lazy: see LAZY
 
     spark = open_store(location)
-    if isinstance(spark, LocalStore) and not spark.root.is_dir():
+    if isinstance(spark, LocalStore) and not spark.root.is_dir() and state is None:
         raise typer.BadParameter(f"there is no folder {location}", param_hint="LOCATION")
     store = open_store(state or f"{location.rstrip('/')}/tailrace")
     copies = copies_of(store, local, sweep=False) if is_remote(store) else None
-    found = look(store, spark_epochs(spark, "commits"), spark_epochs(spark, "offsets"), copies)
+    folder = SparkLogFolder(spark.root) if isinstance(spark, LocalStore) else None
+    found = look(store, spark_epochs(spark, "commits"), spark_epochs(spark, "offsets"), copies, folder)
     if as_json:
         print(json.dumps(found.to_json()))
         return

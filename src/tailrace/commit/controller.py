@@ -1,9 +1,9 @@
 """The driver's side of the commit: start, an epoch's commit, cleaning.
 
 Order of a start, and why: the lock (so that nobody on this machine works here), the probe (so that put-if-absent can be
-relied on), the plan (so that a changed query is refused before it disturbs anything), the fence (so that no older run
-can publish after it), *then* the newest entries (so that what was read cannot be overtaken), the recovery
-point, the rewind of Spark's logs where that asks for one, the orphans.
+relied on), a first decision (so that a start which must be refused, for its plan, its checkpoint or a missing object,
+does not end a query that runs), the fence (so that no older run can publish after it), *then* the decision that counts,
+from what is read now (so that it cannot be overtaken), Spark's logs made to end where that says, the orphans.
 
 Cleaning keeps the newest durable entry and its ``retain - 1`` predecessors by parent. Of what goes, log entries go
 first, then objects: a crash between the two leaves objects that nobody lists, which the next start deletes. The other
@@ -16,8 +16,9 @@ Threads: ``commit`` one at a time; ``clean`` one at a time, also beside a commit
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tailrace.commit.epoch_config import forget_epoch_configs, put_epoch_config, read_epoch_config
@@ -28,31 +29,33 @@ from tailrace.commit.max_pane import grown
 from tailrace.commit.objects import ObjectRef
 from tailrace.commit.phases import Phase, Phases
 from tailrace.commit.plan_file import plan_digest, read_plan, refuse_other_plan, write_plan
-from tailrace.commit.recovery_point import RecoveryPoint, SparkLogs, decide, resolve
+from tailrace.commit.recovery.rebuild import LogsEnd, behind, differing
+from tailrace.commit.recovery.recovery_point import RecoveryPoint, SparkLogs
+from tailrace.commit.recovery.start import CheckManifest, ComparePlans, Start, StartRequest, decide_start, look_first
 from tailrace.commit.row_counts import put_counts, take_counts
+from tailrace.commit.spark_logs.records import Listing, put_record, record_names, recorded_bytes, take_record
 from tailrace.env.randomness import new_run_id
 from tailrace.env.stores.location import probe_put_if_absent
-from tailrace.env.stores.object_store import ObjectStore, locate
-from tailrace.errors import CheckpointError, CorruptionError
+from tailrace.env.stores.object_store import ObjectStore
+from tailrace.errors import CheckpointError
 from tailrace.ids import NO_EPOCH, Attempt
 from tailrace.log import filenames
-from tailrace.log.format import damaged
+
+_log = logging.getLogger("tailrace")
 
 RETAIN_MIN = 2
-
-ComparePlans = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
-"""Stored plan, plan now; raises where the state cannot serve the query."""
 
 
 class Controller:
     """One run of one query. Made by ``start``; ``close`` when the query stops."""
 
-    def __init__(self, store: ObjectStore, lock: QueryLock, run: str, retain: int) -> None:
+    def __init__(self, store: ObjectStore, lock: QueryLock, run: str, retain: int, spark_logs: SparkLogs) -> None:
         self._store = store
         self._lock = lock
         self._log = CommitLog(store)
         self._run = run
         self._retain = retain
+        self._spark_logs = spark_logs
         self._plan = ""
         self.fence_name = ""  # of the log entry with this run's fence: who can read it sees our store
         self._phases = Phases(NO_EPOCH)
@@ -64,6 +67,8 @@ class Controller:
         self._known: dict[int, Manifest] = {}  # durable entries that are in the log, by number
         self._newest: Manifest | None = None
         self._recovery_point: RecoveryPoint | None = None
+        self._end: LogsEnd | None = None
+        self._listings: dict[int, Listing] = {}  # of Spark's logs, by epoch: those that a next one is made from
 
     @classmethod
     def start(
@@ -75,19 +80,21 @@ class Controller:
         retain: int = RETAIN_MIN,
         compare: ComparePlans = refuse_other_plan,
         reread: bool = True,
+        check: CheckManifest = lambda _: None,
     ) -> Controller:
         """Take over the state location.
 
         ``fingerprint``: the plan as JSON-able data, kept with the state and compared. ``reread``: the sources give an
-        epoch again that Spark has committed.
+        epoch again that Spark has committed. ``check`` gets the newest durable manifest that the start goes by, and
+        raises ``CheckpointError`` where the query may not go on from it.
         """
         if retain < RETAIN_MIN:
             raise CheckpointError(f"At least {RETAIN_MIN} durable epochs must be kept, not {retain}.")
         run = run or new_run_id()
         lock = QueryLock(store, run)
         try:
-            controller = cls(store, lock, run, retain)
-            controller._take_over(fingerprint, spark_logs, compare, reread)
+            controller = cls(store, lock, run, retain, spark_logs)
+            controller._take_over(StartRequest(fingerprint, compare, reread, check))
         except BaseException:
             lock.release()
             raise
@@ -98,6 +105,15 @@ class Controller:
         return self._run
 
     @property
+    def store(self) -> ObjectStore:
+        return self._store
+
+    @property
+    def retain(self) -> int:
+        """How many durable epochs are kept."""
+        return self._retain
+
+    @property
     def recovery_point(self) -> RecoveryPoint:
         assert self._recovery_point is not None
         return self._recovery_point
@@ -106,6 +122,11 @@ class Controller:
     def durable(self) -> int:
         """The newest epoch that is durable."""
         return self._phases.durable
+
+    def check_newest(self, age_s: float = 0.0) -> None:
+        """Raise ``FencedError`` where a newer run has taken over. ``age_s``: an answer so old will do."""
+        if self._log.newest_for_s() > age_s:
+            self._log.check_newest(self._run, appending=True)
 
     def record_epoch_config(
         self, epoch: int, epoch_config: Mapping[str, Any], before: Mapping[str, Any]
@@ -136,6 +157,39 @@ class Controller:
         """Record how many rows the epoch has. One thread at a time."""
         self._counts = {each: n for each, n in self._counts.items() if each == epoch - 1} | {epoch: rows}
         put_counts(self._store, self._fence, self._counts)
+
+    def record_spark_logs(self, epoch: int) -> None:
+        """Record what Spark's logs say of the epoch that it runs, where they may be lost with their disk.
+
+        Before the epoch's rows reach a sink, and before its commit. One thread at a time. Raises ``FencedError`` where
+        this run was replaced: its successor may plan the epoch with other rows. Whoever takes over after this finds the
+        epoch's plan, in the record or in the logs themselves, and keeps to it.
+        """
+        folder = self._spark_logs.folder
+        if folder is None:
+            self._log.check_newest(self._run, appending=True)
+            return
+        if epoch in self._listings:
+            return
+        record = take_record(folder, epoch, self._fence, self._listings.get(epoch - 1, {}))
+        put_record(self._store, record)
+        self._log.check_newest(self._run, appending=True)
+        with self._guard:
+            self._listings = {each: self._listings[each] for each in self._listings if each >= epoch - 2}
+            self._listings[epoch] = record.listing
+
+    def trim_spark_logs(self) -> None:
+        """Let Spark's logs end once more where the recovery point says. Right before Spark reads them.
+
+        The JVM of a driver that was killed may live on for a while, and have written since to logs that are ours.
+        """
+        point, logs = self.recovery_point, self._spark_logs
+        offsets, commits = logs.epochs("offsets"), logs.epochs("commits")
+        late = [f"offsets/{epoch}" for epoch in sorted(offsets, reverse=True) if epoch > point.planned]
+        late += [f"commits/{epoch}" for epoch in sorted(commits, reverse=True) if epoch > point.committed]
+        if self._end is not None and logs.folder is not None:
+            late = behind(logs.folder, self._end)
+        self._move_to_backup(late)
 
     def begin(self, epoch: int, try_: int) -> None:
         """The deltas of this try are sealed, or will be before the next epoch changes anything."""
@@ -184,6 +238,7 @@ class Controller:
             rows=rows or {},
             epoch_config=epoch_config or {},
             horizons=grown_horizons,
+            spark_logs=self._spark_listing(epoch),
             plan=self._plan,
             parent=before.number,
             floor=self._floor,
@@ -211,10 +266,10 @@ class Controller:
         with self._guard:
             kept = {manifest.number for manifest in self._chain()[: self._retain]}
             dropped = [self._known[number] for number in sorted(self._known) if number not in kept]
-            needed = {ref.name for number in kept for ref in self._known[number].objects}
+            needed = set().union(*(self._known[number].needs for number in kept))
         if not dropped:
             return
-        unneeded = sorted({ref.name for manifest in dropped for ref in manifest.objects} - needed)
+        unneeded = sorted(set().union(*(manifest.needs for manifest in dropped)) - needed)
         # Not under the guard: a commit that comes meanwhile lists what the kept ones do, and its own delta.
         self._log.delete([manifest.number for manifest in dropped])
         self._store.delete(unneeded)
@@ -234,48 +289,60 @@ class Controller:
         """Release the lock. Idempotent."""
         self._lock.release()
 
-    def _take_over(
-        self, fingerprint: Mapping[str, Any], spark_logs: SparkLogs, compare: ComparePlans, reread: bool
-    ) -> None:
+    def _take_over(self, request: StartRequest) -> None:
         probe_put_if_absent(self._store)
-        self._check_plan(self._log.read(), fingerprint, compare)
+        look_first(self._log, self._store, self._spark_logs, request)
         self._fence = self._log.fence(self._run)
         self.fence_name = filenames.entry_name(self._fence)
-        history = self._log.read()
-        self._check_plan(history, fingerprint, compare)
-        commits, offsets = spark_logs.epochs("commits"), spark_logs.epochs("offsets")
-        decision = decide(commits, offsets, history, self._store.uri, reread)
-        manifest = decision.manifest if decision.manifest is not None else self._log.manifest(decision.parent)
-        self._recovery_point = resolve(decision, manifest, self._store.uri)
-        self._phases = Phases(self._recovery_point.epoch)
-        for step in self._recovery_point.rewind:
-            self._log.check_newest(self._run)  # one that has slept must not rewind a newer one's epochs
-            spark_logs.move_to_backup(step.log, step.epoch)
+        start = decide_start(self._log, self._store, self._spark_logs, request, self._fence)
+        self._recovery_point, self._end = start.point, start.end
+        self._phases = Phases(start.point.epoch)
+        self._make_logs_end(start)
+        self._listings = {start.point.epoch: start.point.manifest.spark_logs}
         self._counts = self._kept_counts()
-        self._newest = history.newest
-        self._load_known(history)
+        self._newest = start.history.newest
+        self._load_known(start.history)
         if not self._known:
-            write_plan(self._store, fingerprint, replace=True)
-        self._plan = plan_digest(fingerprint if self._newest is None else read_plan(self._store) or {})
+            write_plan(self._store, request.fingerprint, replace=True)
+        self._plan = plan_digest(request.fingerprint if self._newest is None else read_plan(self._store) or {})
         self._delete_orphans()
+
+    def _make_logs_end(self, start: Start) -> None:
+        """Let Spark's logs end where the start has decided. What the state knows of them and they lack is written."""
+        folder, end = self._spark_logs.folder, start.end
+        if folder is None or end is None:
+            self._move_to_backup(start.decision.rewind)
+            return
+        self._move_to_backup(behind(folder, end))
+        folder.remove_checksums()  # a loss of power leaves some of them without, or with another, file
+        if wrong := differing(folder, end):
+            data = recorded_bytes(self._store, end.listing, wrong)
+            self._log.check_newest(self._run)
+            for path in wrong:
+                folder.write(path, data[path])
+            _log.warning(
+                "%d files of Spark's checkpoint %s were missing or damaged and are written again from the state, so "
+                "that Spark continues after epoch %d",
+                len(wrong),
+                folder.root,
+                end.committed,
+            )
+
+    def _move_to_backup(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._log.check_newest(self._run)  # one that has slept must not rewind a newer one's epochs
+            self._spark_logs.move_to_backup(path)
+
+    def _spark_listing(self, epoch: int) -> Listing:
+        with self._guard:
+            if self._spark_logs.folder is not None and epoch not in self._listings:
+                raise RuntimeError(f"epoch {epoch} is committed before Spark's logs of it are recorded")
+            return self._listings.get(epoch, {})
 
     def _kept_counts(self) -> dict[int, int]:
         """What was counted of an epoch that Spark replays. Of later ones nothing: they are planned afresh."""
         replayed = self.recovery_point.epoch + 1
         return take_counts(self._store, self._fence, lambda epoch: epoch == replayed <= self.recovery_point.planned)
-
-    def _check_plan(self, history: History, fingerprint: Mapping[str, Any], compare: ComparePlans) -> None:
-        """Only where there is state: a plan that never made an epoch durable binds nobody."""
-        newest = history.newest
-        if newest is None:
-            return
-        where = locate(self._store, filenames.PLAN_NAME)
-        stored = read_plan(self._store)
-        if stored is None:
-            raise CorruptionError(damaged(where, "it is missing, and there is state of a query"))
-        if plan_digest(stored) != newest.plan:
-            raise CorruptionError(damaged(where, f"it is not the plan of durable epoch {newest.epoch}"))
-        compare(stored, fingerprint)
 
     def _load_known(self, history: History) -> None:
         """Every durable entry that exists, by reading down to the floor of the newest one."""
@@ -301,11 +368,14 @@ class Controller:
         objects, which we know nothing of. If nobody has fenced by the check, nothing listed before it is a later run's.
         """
         self._store.sweep()
-        found = [*self._store.list(filenames.OBJECT_PREFIX), *self._store.list(filenames.LATE_PREFIX)]
+        listed = [*self._store.list(filenames.OBJECT_PREFIX), *self._store.list(filenames.LATE_PREFIX)]
+        found = [*(each.name for each in listed), *record_names(self._store)]
         self._log.check_newest(self._run)
         self.clean()
-        needed = {ref.name for manifest in self._known.values() for ref in manifest.objects}
-        self._store.delete([each.name for each in found if each.name not in needed])
+        needed = set().union(*(manifest.needs for manifest in self._known.values()))
+        if self._end is not None and self._end.record is not None:
+            needed.add(self._end.record.name)  # until this run has one of its own
+        self._store.delete([name for name in found if name not in needed])
         forget_epoch_configs(self._store, self.recovery_point.epoch + 1)
 
     def _before(self, epoch: int) -> Manifest:

@@ -32,7 +32,9 @@ def read_epoch_config(store: ObjectStore, epoch: int) -> dict[str, Any] | None:
         return None
     if kind != _KIND or body.get("epoch") != epoch:
         raise CorruptionError(damaged(where, f"it is not the config of epoch {epoch}"))
-    config: dict[str, Any] = body["epoch_config"]
+    config = body.get("epoch_config")
+    if not isinstance(config, dict):
+        raise CorruptionError(damaged(where, "it holds no config"))
     return config
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from tailrace.commit.log import CommitLog, Damaged, Entry, Fence, History
 from tailrace.commit.manifest import Manifest
-from tailrace.commit.recovery_point import RecoveryDecision, decide
+from tailrace.commit.recovery.rebuild import behind, differing, logs_end, refuse_other_query
+from tailrace.commit.recovery.recovery_point import RecoveryDecision, decide
+from tailrace.commit.spark_logs.log_files import SparkLogFolder
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import TailraceError
 from tailrace.ids import NO_EPOCH
@@ -39,7 +41,8 @@ class Acknowledged:
 class Inspection:
     """What was found. ``entries``: all of the log that can be read, oldest first.
 
-    ``recovery_point``: None where a start would be refused.
+    ``recovery_point``: None where a start would be refused. ``moved``, ``written``: files of Spark's logs that a start
+    would move to a backup, and write again from the state.
     """
 
     state: str
@@ -51,6 +54,8 @@ class Inspection:
     epoch_config: tuple[int, ...]  # epochs whose config is on record
     recovery_point: RecoveryDecision | None
     refusal: str
+    moved: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
@@ -95,8 +100,20 @@ class Inspection:
                 f"A start would fail: {_epoch(recovery_point.epoch)} needs {len(lost)} objects that are missing, such "
                 f"as {lost[0]}. Restore them from a copy, or start with new locations."
             )
-        if recovery_point.rewind:
-            moved = " and then ".join(f"{step.log}/{step.epoch}" for step in recovery_point.rewind)
+        return self._rebuilding() + self._opening(recovery_point)
+
+    def _rebuilding(self) -> str:
+        if not self.written:
+            return ""
+        return (
+            f"A start would write {len(self.written)} files of Spark's checkpoint again, such as {self.written[0]}: "
+            "they are missing or not what the state has recorded. "
+        )
+
+    def _opening(self, recovery_point: RecoveryDecision) -> str:
+        logged = [path for path in self.moved if path.startswith(("offsets/", "commits/"))]
+        if any(path.startswith("commits/") for path in logged):
+            moved = " and then ".join(logged)
             return (
                 f"A start would rewind Spark by moving {moved} to a backup, open {_epoch(recovery_point.epoch)} and "
                 f"replay epoch {recovery_point.epoch + 1}, which Spark has committed and which is not durable here."
@@ -139,9 +156,16 @@ class Inspection:
 
 
 def inspect(
-    store: ObjectStore, commits: Sequence[int], offsets: Sequence[int], copies: ObjectStore | None = None
+    store: ObjectStore,
+    commits: Sequence[int],
+    offsets: Sequence[int],
+    copies: ObjectStore | None = None,
+    folder: SparkLogFolder | None = None,
 ) -> Inspection:
-    """``commits``, ``offsets``: epochs in Spark's own logs. ``copies``: where this machine has copies of objects."""
+    """``commits``, ``offsets``: epochs in Spark's own logs; ``folder``: where these lie on a disk.
+
+    ``copies``: where this machine has copies of objects.
+    """
     log = CommitLog(store)
     entries: list[Entry] = []
     for number in log.numbers():
@@ -150,8 +174,18 @@ def inspect(
         except FileNotFoundError:
             continue
     recovery_point, refusal = None, ""
+    moved: Sequence[str] = ()
+    written: Sequence[str] = ()
+    history = _newest_of(entries)
     try:
-        recovery_point = decide(commits, offsets, _after_fence(entries), store.uri)
+        end = None if folder is None else logs_end(folder, store, history, reread=True)
+        if folder is None or end is None:
+            recovery_point = decide(commits, offsets, history, store.uri)
+            moved = recovery_point.rewind
+        else:
+            refuse_other_query(folder, store, end.listing)
+            recovery_point = decide([end.committed], [end.planned], history, store.uri)
+            moved, written = behind(folder, end), differing(folder, end)
     except TailraceError as error:
         refusal = str(error)
     records = (filenames.epoch_config_epoch(each.name) for each in store.list(filenames.EPOCH_CONFIG_PREFIX))
@@ -165,6 +199,8 @@ def inspect(
         epoch_config=tuple(epoch for epoch in records if epoch is not None),
         recovery_point=recovery_point,
         refusal=refusal,
+        moved=tuple(moved),
+        written=tuple(written),
     )
 
 
@@ -182,15 +218,14 @@ def _deltas(objects: Mapping[str, int]) -> dict[int, int]:
     return found
 
 
-def _after_fence(entries: Sequence[Entry]) -> History:
-    """The log as a start would read it: with its own fence as the last number."""
+def _newest_of(entries: Sequence[Entry]) -> History:
+    """The log as a start would read it."""
     newest: list[Entry] = []
     for entry in reversed(entries):
         newest.append(entry)
         if isinstance(entry, Manifest):
             break
-    numbers = [entry.number for entry in entries]
-    return History((*numbers, max(numbers, default=-1) + 1), tuple(newest))
+    return History(tuple(entry.number for entry in entries), tuple(newest))
 
 
 def _said(entry: Entry) -> dict[str, Any]:

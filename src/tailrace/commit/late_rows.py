@@ -5,8 +5,9 @@ Invariants
   receipts of winning attempts name are ever read; nobody knows the others, and a sweep deletes them.
 - They are no part of the state: no manifest lists them. A replayed epoch reads its rows from the source again and
   writes them anew. So a crash at any point loses nothing, and a start deletes whatever is there.
-- A sweep deletes objects of epochs that are done. An attempt that lost and still runs may write one after that: the
-  next sweep, or the next start, finds it.
+- A sweep deletes objects of its own run and of epochs that are done. An attempt that lost and still runs may write one
+  after that: the next sweep, or the next start, finds it. Those of other runs are left to a start, after its fence: a
+  run that was replaced does not know what its successor still reads.
 
 The bytes are those of every state object (docs/reference/log-format.md), with one section.
 
@@ -75,7 +76,7 @@ def delete_late(store: ObjectStore, refs: Sequence[LateRef]) -> None:
     store.delete([ref.name for ref in refs])
 
 
-def sweep_late(store: ObjectStore, through_epoch: int) -> None:
-    """Delete every object of late rows of this epoch and of earlier ones, whoever has written it."""
-    found = ((each.name, filenames.late_epoch(each.name)) for each in store.list(filenames.LATE_PREFIX))
-    store.delete([name for name, epoch in found if epoch is not None and epoch <= through_epoch])
+def sweep_late(store: ObjectStore, run: str, through_epoch: int) -> None:
+    """Delete every object of late rows that the run has written in this epoch and in earlier ones."""
+    found = ((each.name, filenames.late_of(each.name)) for each in store.list(filenames.LATE_PREFIX))
+    store.delete([name for name, of in found if of is not None and of[1] == run and of[0] <= through_epoch])

@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tailrace.commit.manifest import Manifest
-from tailrace.env.clock import now, timestamp_text
+from tailrace.env.clock import monotonic, now, timestamp_text
 from tailrace.env.files.disk import host_name, process_id
 from tailrace.env.stores.object_store import ObjectStore, locate
 from tailrace.errors import CorruptionError, FencedError
 from tailrace.log import filenames
 from tailrace.log.format import damaged, decode_entry, encode_entry
+from tailrace.log.typed_json import MalformedError, typed
 
 DURABLE = "durable"
 FENCE = "fence"
@@ -62,6 +63,13 @@ class History:
         """The newest durable manifest that can be read."""
         return next((each for each in self.entries if isinstance(each, Manifest)), None)
 
+    def without(self, fence: int) -> History:
+        """The same before the run with this fence has begun."""
+        return History(
+            tuple(number for number in self.numbers if number != fence),
+            tuple(each for each in self.entries if each.number != fence),
+        )
+
     @property
     def damaged(self) -> tuple[Damaged, ...]:
         """Entries newer than ``newest`` that cannot be read."""
@@ -73,6 +81,7 @@ class CommitLog:
         self._store = store
         self._next: int | None = None  # where the next entry of our run goes, once we have fenced
         self._passed: list[Manifest] = []
+        self._newest_at = 0.0  # by the monotonic clock: then this run was the newest one
 
     def fence(self, run: str) -> int:
         """Append the run's fence after everything that is there. Returns its number."""
@@ -92,6 +101,7 @@ class CommitLog:
         if self._next is None:
             raise RuntimeError("a run appends only after its fence")
         data = encode_entry(DURABLE, manifest.to_json())
+        began = monotonic()
         while not self._put(self._next, data):
             # Taken. By an earlier try of ours whose put was answered too late, or by the fence of a newer run.
             entry = self.entry(self._next)
@@ -102,6 +112,7 @@ class CommitLog:
             self._passed.append(entry)
             self._next += 1
         self._next += 1
+        self._newest_at = began
         return replace(manifest, number=self._next - 1)
 
     def passed_over(self) -> list[Manifest]:
@@ -115,7 +126,7 @@ class CommitLog:
             raise RuntimeError("a run is the newest only after its fence")
         # The entry after our last one is the next run's fence, for ever. Our last one may be the one that is just being
         # put: then the fence is a number further on, and the newer run may have deleted ours by now.
-        first = self._next
+        first, began = self._next, monotonic()
         for number in (first, first + 1) if appending else (first,):
             try:
                 entry = self.entry(number)
@@ -125,6 +136,11 @@ class CommitLog:
                 raise entry.error
             if entry.run != run:
                 raise FencedError(self._fenced(run, entry))
+        self._newest_at = began
+
+    def newest_for_s(self) -> float:
+        """So long ago this run was known to be the newest one."""
+        return monotonic() - self._newest_at
 
     def read(self) -> History:
         """Entries from the newest down to the newest durable one."""
@@ -193,8 +209,11 @@ class CommitLog:
 
 
 def _entry(kind: str, body: dict[str, Any], number: int, where: str) -> Entry:
-    if kind == DURABLE:
-        return Manifest.from_json(body, number)
-    if kind == FENCE:
-        return Fence(number=number, **body)
+    try:
+        if kind == DURABLE:
+            return Manifest.from_json(body, number)
+        if kind == FENCE:
+            return typed(Fence, {**body, "number": number})
+    except MalformedError as error:
+        return Damaged(number, CorruptionError(damaged(where, str(error))))
     raise CorruptionError(damaged(where, f"it is of unknown kind {kind!r}"))

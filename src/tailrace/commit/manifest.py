@@ -23,7 +23,9 @@ from typing import Any
 from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.max_pane import is_dead
 from tailrace.commit.objects import ObjectRef
+from tailrace.commit.spark_logs.records import RecordedFile, listing_of
 from tailrace.ids import NO_EPOCH
+from tailrace.log.typed_json import item
 
 NO_ENTRY = -1
 """The log number of the empty manifest, which is not in the log."""
@@ -62,6 +64,7 @@ class Manifest:
     rows: Mapping[str, Any] = field(default_factory=dict)  # of this epoch: input rows, late rows, ...
     epoch_config: Mapping[str, Any] = field(default_factory=dict)  # of this epoch: what a replay must repeat
     horizons: Mapping[str, int] = field(default_factory=dict)  # operator -> panes below are gone
+    spark_logs: Mapping[str, RecordedFile] = field(default_factory=dict)  # by path: what Spark needs to replay it
     plan: str = ""  # digest of the plan that this state belongs to
     number: int = NO_ENTRY  # of the log entry that holds this manifest
     parent: int = NO_ENTRY  # number of the entry of the manifest this one was made from
@@ -77,6 +80,7 @@ class Manifest:
             "rows": dict(self.rows),
             "epoch_config": dict(self.epoch_config),
             "horizons": dict(self.horizons),
+            "spark_logs": {path: each.to_json() for path, each in self.spark_logs.items()},
             "plan": self.plan,
             "parent": self.parent,
             "floor": self.floor,
@@ -86,24 +90,30 @@ class Manifest:
     def from_json(cls, raw: Mapping[str, Any], number: int = NO_ENTRY) -> Manifest:
         """``number``: where it was read from the log; a server does without."""
         return cls(
-            epoch=raw["epoch"],
-            run=raw["run"],
-            try_=raw["try"],
-            objects=tuple(ObjectRef.from_json(each) for each in raw["objects"]),
-            watermarks=raw["watermarks"],
-            rows=raw["rows"],
-            epoch_config=raw["epoch_config"],
-            horizons=raw["horizons"],
-            plan=raw["plan"],
+            epoch=item(raw, "epoch", int),
+            run=item(raw, "run", str),
+            try_=item(raw, "try", int),
+            objects=tuple(ObjectRef.from_json(each) for each in item(raw, "objects", tuple[Any, ...])),
+            watermarks=item(raw, "watermarks", dict[str, Any]),
+            rows=item(raw, "rows", dict[str, Any]),
+            epoch_config=item(raw, "epoch_config", dict[str, Any]),
+            horizons=item(raw, "horizons", dict[str, int]),
+            spark_logs=listing_of(item(raw, "spark_logs", dict[str, Any])),
+            plan=item(raw, "plan", str),
             number=number,
-            parent=raw["parent"],
-            floor=raw["floor"],
+            parent=item(raw, "parent", int),
+            floor=item(raw, "floor", int),
         )
 
     @property
     def living(self) -> tuple[ObjectRef, ...]:
         """The objects of which its own horizons have left something."""
         return living(self.objects, self.horizons)
+
+    @property
+    def needs(self) -> set[str]:
+        """Names of all that must be in the store for a start to continue from here."""
+        return {ref.name for ref in self.objects} | {each.record for each in self.spark_logs.values()}
 
 
 EMPTY = Manifest(epoch=NO_EPOCH, run="", try_=0)

@@ -21,6 +21,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.log.typed_json import typed
+
 PANE_COLUMN = "__pane"
 """Of every section whose records have panes. In stored files: see docs/reference/log-format.md."""
 
@@ -64,8 +66,9 @@ def max_pane_to_json(max_pane: MaxPane) -> dict[str, int | None]:
     return dict(max_pane)
 
 
-def max_pane_from_json(raw: Mapping[str, Any]) -> MaxPane:
-    return tuple(sorted(raw.items()))
+def max_pane_from_json(raw: Any) -> MaxPane:
+    found = typed(dict[str, int | None], raw)
+    return tuple(sorted(found.items()))
 
 
 def _largest_pane(section: pa.RecordBatch) -> int | None:

@@ -18,22 +18,33 @@ import pyarrow as pa
 
 from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.max_pane import MaxPane, MaxPaneTracker, is_over, max_pane_from_json, max_pane_to_json
+from tailrace.commit.shard_pieces import in_pieces
 from tailrace.commit.shard_ranges import Ranges
-from tailrace.env.stores.object_store import ObjectStore, locate
+from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import CorruptionError
 from tailrace.log import filenames
 from tailrace.log.format import damaged
 from tailrace.log.reader import ObjectReader
+from tailrace.log.typed_json import MalformedError, item
 from tailrace.log.writer import Section, object_parts
 
 NO_HORIZON = -(2**63)
 """Below every pane: nothing was removed yet."""
 
+SHARDS_MAX = 1 << 16
+"""More than any query has: so many are gone through one by one without anybody waiting."""
+
 READ_AHEAD_BYTES = 1 << 20
 """How much of an object is fetched at once when many shards are read: object stores are slow to answer."""
 
+_READ_AHEAD_TOTAL_BYTES = 32 << 20
+"""Of all objects that are read together: a compaction may have a hundred of them."""
+
 ShardSections = tuple[int, list[pa.RecordBatch], int]
-"""A shard, its sections oldest first, and the horizon below which panes are gone."""
+"""A shard, its sections oldest first, and the horizon below which panes are gone.
+
+Where a shard is large, it comes several times, each time with all sections of some of its keys (``shard_pieces``).
+"""
 
 
 @dataclass(frozen=True)
@@ -64,13 +75,17 @@ class ObjectRef:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> ObjectRef:
+        first_epoch, last_epoch = item(raw, "epochs", tuple[int, int])
+        shards = item(raw, "shards", Ranges)
+        if any(start < 0 or end > SHARDS_MAX for start, end in shards):
+            raise MalformedError(f"shards go from 0 to {SHARDS_MAX}")
         return cls(
-            name=raw["name"],
-            first_epoch=raw["epochs"][0],
-            last_epoch=raw["epochs"][1],
-            shards=tuple((start, end) for start, end in raw["shards"]),
-            bytes=raw["bytes"],
-            max_pane=max_pane_from_json(raw["max_pane"]),
+            name=item(raw, "name", str),
+            first_epoch=first_epoch,
+            last_epoch=last_epoch,
+            shards=shards,
+            bytes=item(raw, "bytes", int),
+            max_pane=max_pane_from_json(raw.get("max_pane")),
         )
 
 
@@ -149,19 +164,19 @@ def open_object(store: ObjectStore, ref: ObjectRef, read_ahead_bytes: int = 0) -
     """The object's verified index. Refuses an object that is whole but is not the one the manifest means."""
     reader = ObjectReader(store, ref.name, ref.bytes, read_ahead_bytes)
     about = reader.about
-    if about["name"] != ref.name or about["epochs"] != [ref.first_epoch, ref.last_epoch]:
-        raise CorruptionError(
-            damaged(locate(store, ref.name), f"it holds the object {about['name']} of epochs {about['epochs']}")
-        )
-    if ranges.without(ref.shards, ranges.normal(about["shards"])):
-        raise CorruptionError(damaged(locate(store, ref.name), f"it holds shards {about['shards']}, not {ref.shards}"))
-    if max_pane_from_json(about["max_pane"]) != ref.max_pane:
-        raise CorruptionError(
-            damaged(
-                locate(store, ref.name),
-                f"its largest panes are {about['max_pane']}, not {max_pane_to_json(ref.max_pane)}",
-            )
-        )
+    try:
+        name, epochs = item(about, "name", str), item(about, "epochs", tuple[int, int])
+        shards, max_pane = item(about, "shards", Ranges), max_pane_from_json(about.get("max_pane"))
+        item(about, "horizons", dict[str, int])
+    except MalformedError as error:
+        raise CorruptionError(damaged(reader.where, f"its index is none of ours: {error}")) from None
+    if name != ref.name or epochs != (ref.first_epoch, ref.last_epoch):
+        raise CorruptionError(damaged(reader.where, f"it holds the object {name} of epochs {list(epochs)}"))
+    if ranges.without(ref.shards, ranges.normal(shards)):
+        raise CorruptionError(damaged(reader.where, f"it holds shards {shards}, not {ref.shards}"))
+    if max_pane != ref.max_pane:
+        found, meant = max_pane_to_json(max_pane), max_pane_to_json(ref.max_pane)
+        raise CorruptionError(damaged(reader.where, f"its largest panes are {found}, not {meant}"))
     return reader
 
 
@@ -171,17 +186,27 @@ def read_sections(
     operator: str,
     shards: Iterable[int],
     horizons: Mapping[str, int] | None = None,
+    *,
+    pieces: bool = False,
+    folder: str | None = None,
 ) -> Iterator[ShardSections]:
     """Each of ``shards`` in ascending order with its sections, none where it has no records.
 
-    ``horizons``: those of the manifest, which may be ahead of every object's. Reads one shard at a time: memory is
-    bounded by the largest shard, its largest section once more, and what is read ahead of each object.
+    ``horizons``: those of the manifest, which may be ahead of every object's. Reads one shard at a time, with
+    ``pieces`` a part of its keys at a time where it is large: memory is bounded by that, by the largest batch of a
+    section, and by what is read ahead of the objects. ``folder``: for the pieces that wait.
     """
     wanted = sorted(set(shards))
     used = [ref for ref in refs if any(ranges.contains(ref.shards, shard) for shard in wanted)]
     used.sort(key=lambda ref: (ref.first_epoch, ref.last_epoch))
-    ahead = READ_AHEAD_BYTES if len(wanted) > 1 else 0
-    yield from sections_by_shard([(ref, open_object(store, ref, ahead)) for ref in used], operator, wanted, horizons)
+    opened = open_objects(store, used) if len(wanted) > 1 else [(ref, open_object(store, ref)) for ref in used]
+    yield from sections_by_shard(opened, operator, wanted, horizons, pieces=pieces, folder=folder)
+
+
+def open_objects(store: ObjectStore, refs: Sequence[ObjectRef]) -> list[tuple[ObjectRef, ObjectReader]]:
+    """Objects of which many shards will be read in order."""
+    ahead = min(READ_AHEAD_BYTES, _READ_AHEAD_TOTAL_BYTES // max(1, len(refs)))
+    return [(ref, open_object(store, ref, ahead)) for ref in refs]
 
 
 def sections_by_shard(
@@ -190,12 +215,15 @@ def sections_by_shard(
     shards: Iterable[int],
     horizons: Mapping[str, int] | None = None,
     gone: Callable[[ObjectRef], bool] = lambda _: False,
+    *,
+    pieces: bool = False,
+    folder: str | None = None,
 ) -> Iterator[ShardSections]:
     """As ``read_sections``, over objects that are already open, oldest first. ``gone``: dead by now, so not read."""
     horizon = horizon_of(operator, [reader for _, reader in opened], horizons)
     over = [is_over(ref.max_pane, operator, horizon) for ref, _ in opened]
     for shard in shards:
-        batches: list[pa.RecordBatch] = []
+        readers: list[tuple[ObjectRef, ObjectReader]] = []
         last = -1
         for (ref, reader), skipped in zip(opened, over, strict=True):
             if not ranges.contains(ref.shards, shard):
@@ -205,14 +233,22 @@ def sections_by_shard(
                     damaged(reader.where, f"for shard {shard} it overlaps an older object, which ends at epoch {last}")
                 )
             last = ref.last_epoch
-            if not skipped and not gone(ref):
-                batches.extend(_joined(list(reader.section(operator, shard))))
-        yield shard, batches, horizon
+            if not skipped:
+                readers.append((ref, reader))
+        sizes = [reader.size_of(operator, shard) for _, reader in readers] if pieces else []
+        rows, bytes_ = (sum(size[i] for size in sizes) for i in (0, 1))
+        sections = _sections(readers, operator, shard, gone)
+        for batches in in_pieces(sections, rows, bytes_, folder):
+            yield shard, batches, horizon
 
 
-def _joined(parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """A section as one batch, as it was given to be written: what of it belongs together, only operators know."""
-    return [pa.concat_batches(parts)] if len(parts) > 1 else parts
+def _sections(
+    readers: Sequence[tuple[ObjectRef, ObjectReader]], operator: str, shard: int, gone: Callable[[ObjectRef], bool]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for number, (ref, reader) in enumerate(readers):
+        if not gone(ref):
+            for batch in reader.section(operator, shard):
+                yield number, batch
 
 
 def horizon_of(operator: str, readers: Iterable[ObjectReader], horizons: Mapping[str, int] | None = None) -> int:

@@ -27,7 +27,9 @@ def read_plan(store: ObjectStore) -> dict[str, Any] | None:
     kind, body = decode_entry(data, locate(store, PLAN_NAME))
     if kind != PLAN:
         raise CorruptionError(damaged(locate(store, PLAN_NAME), f"it is of kind {kind!r}"))
-    plan: dict[str, Any] = body["plan"]
+    plan = body.get("plan")
+    if not isinstance(plan, dict):
+        raise CorruptionError(damaged(locate(store, PLAN_NAME), "it holds no plan"))
     return plan
 
 

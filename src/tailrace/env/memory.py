@@ -8,13 +8,14 @@ What is kept is no array's: it counts in the process's resident memory, not in t
 itself what is free at the end of its heap, beyond the limit; ``Resident`` also what is free in between, once a process
 has become larger than it may be. Other C libraries do as they like: all of this then does nothing.
 
-Threads: any may call; ``Resident`` is for one at a time.
+Threads: any may call.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -31,10 +32,15 @@ _MAPPED_MOST, _MAPPED_FROM, _PAD = 65_536, 32 << 20, 128 << 10
 """What glibc itself comes to in a process that frees large arrays."""
 _INT_MAX = (1 << 31) - 1
 
-_PATIENCE = 16
-"""Epochs from one time that free memory is given back to the next."""
+_GROWTH_BYTES = 24 << 20
+"""What is free is given back again once a process has grown by so much since the last time."""
 _KEPT_LEAST = 64 << 20
 """What a server keeps, however small its budget: batches do not become smaller with that."""
+BESIDE_BUDGET_BYTES = 350 << 20
+"""What a server takes beyond its budget, at most: stated in docs/explanation/stores.md, which says with what epochs.
+About 200 of these are Python, its libraries and the compiled kernels."""
+_SPIKE_BYTES = 128 << 20
+"""Of these, what is left to the temporary arrays of one step, between two looks at the process's size."""
 
 
 def server_variables(memory_bytes: int) -> dict[str, str]:
@@ -65,8 +71,8 @@ def kept_bytes(memory_bytes: int) -> int:
 
 
 def upkeep(memory_bytes: int) -> Callable[[], None]:
-    """What such a process does between two epochs."""
-    return Resident(memory_bytes + kept_bytes(memory_bytes)).check
+    """What such a process does after each step of an epoch."""
+    return Resident(memory_bytes + BESIDE_BUDGET_BYTES - _SPIKE_BYTES).check
 
 
 def keep(most_bytes: int, *, single_bytes: int | None = None) -> bool:
@@ -116,41 +122,49 @@ def resident_bytes() -> int | None:
 
 
 class Resident:
-    """Sees to it that a process does not stay larger than what it may hold, by what is merely free.
+    """Sees to it that a process does not stay larger than it may be, by what is merely free.
 
-    What is in use cannot be given back, and what is given back is asked for again by the next batch: so it is tried
-    now and then only.
+    What is in use cannot be given back, and what is given back is asked for again by the next batch: so it is not
+    tried again before the process has grown.
 
-    >>> sizes = iter([100, 300, 290, 120])
-    >>> resident = Resident(40, patience=2, resident=lambda: next(sizes), give_back=lambda: print("given back"))
-    >>> resident.check()  # 300, when 140 are allowed
+    >>> sizes = iter([90, 150, 120, 121, 140, 130])
+    >>> resident = Resident(100, growth_bytes=20, resident=lambda: next(sizes), give_back=lambda: print("given back"))
+    >>> resident.check()  # 90
+    >>> resident.check()  # 150, and 120 after it: the rest is in use
     given back
-    >>> resident.check()  # too soon to look
-    >>> resident.check()  # 290: it did not help, but may now
+    >>> resident.check()  # 121
+    >>> resident.check()  # 140
     given back
     """
 
     def __init__(
         self,
         most_bytes: int,
-        patience: int = _PATIENCE,
+        growth_bytes: int = _GROWTH_BYTES,
         resident: Callable[[], int | None] = resident_bytes,
         give_back: Callable[[], None] = give_back,
     ) -> None:
-        """``most_bytes``: beyond what it takes now. ``patience``: calls of ``check`` from one try to the next."""
+        """``most_bytes``: of the process, with all that it is made of."""
         self._resident = resident
         self._give_back = give_back
-        self._patience = self._waited = patience
-        self._allowed = (resident() or 0) + most_bytes
+        self._most = most_bytes
+        self._growth = growth_bytes
+        self._after = 0  # the process's size when free memory was last given back
+        self._lock = threading.Lock()
 
     def check(self) -> None:
-        self._waited += 1
-        if self._waited <= self._patience:
-            return
-        now = self._resident()
-        if now is not None and now > self._allowed:
-            self._give_back()
-            self._waited = 1
+        if not self._lock.acquire(blocking=False):
+            return  # another thread is at it
+        try:
+            now = self._resident()
+            if now is None:
+                return
+            self._after = min(self._after, now)
+            if now > self._most and now >= self._after + self._growth:
+                self._give_back()
+                self._after = self._resident() or now
+        finally:
+            self._lock.release()
 
 
 def _function(name: str) -> Callable[..., int] | None:

@@ -28,6 +28,11 @@ def short_id() -> str:
     return _hex.current(4)
 
 
+def fraction() -> float:
+    """Between 0 and 1: to spread over time what many would do at the same moment."""
+    return int(_hex.current(4), 16) / (1 << 32)
+
+
 def new_token() -> str:
     """A per-query secret, for requests to state servers."""
     return secrets.token_urlsafe(32)

@@ -10,8 +10,9 @@ else is safe from any thread.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from tailrace.env.replaceable import Replaceable
@@ -42,7 +43,10 @@ class Call(Protocol[_Answer_co]):
 
 
 class Worker(Protocol):
-    """Works off what it is handed: in the order in which it came, where it has one thread."""
+    """Works off what it is handed: in the order in which it came, where it has one thread.
+
+    A call that hangs does not keep the process from ending.
+    """
 
     def submit(self, call: Callable[..., _Answer], /, *args: Any) -> Call[_Answer]: ...
     def shutdown(self, wait: bool = True) -> None:
@@ -62,6 +66,78 @@ class Tasks(Protocol):
     def start(self, name: str, call: Callable[..., object], args: tuple[Any, ...]) -> Started: ...
 
 
+class DaemonWorker:
+    """Threads of the system that never keep the process from ending, whatever they wait for.
+
+    Those of ``ThreadPoolExecutor`` do: the interpreter waits for them at its end, and that executor takes no call from
+    then on. But queries are released at that very time, and one of their calls may hang for as long as its server does.
+
+    Threads are started as they are needed, up to ``threads``. Where the interpreter, at its end, starts none any more
+    and there is none yet, a call is done by who hands it over.
+    """
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._name, self._threads_max = name, threads
+        self._changed = threading.Condition()
+        self._calls: deque[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._threads = self._idle = 0
+        self._closed = False
+
+    def submit(self, call: Callable[..., _Answer], /, *args: Any) -> Call[_Answer]:
+        made: Future[_Answer] = Future()
+        with self._changed:
+            if self._closed:
+                raise RuntimeError(f"{self._name} was shut down and takes no more calls")
+            self._calls.append((made, call, args))
+            if self._idle < len(self._calls) and self._threads < self._threads_max:
+                self._start_thread()
+            self._changed.notify()
+            alone = not self._threads
+        if alone:
+            self._work_off()
+        return made
+
+    def shutdown(self, wait: bool = True) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            while wait and self._threads:
+                self._changed.wait()
+
+    def _start_thread(self) -> None:
+        number = self._threads
+        try:
+            threading.Thread(target=self._run, name=f"{self._name}-{number}", daemon=True).start()
+        except RuntimeError:  # the interpreter ends, or the system has no more threads
+            return
+        self._threads += 1
+
+    def _run(self) -> None:
+        while True:
+            self._work_off()
+            with self._changed:
+                if not self._calls and not self._closed:
+                    self._idle += 1
+                    self._changed.wait()
+                    self._idle -= 1
+                if self._closed and not self._calls:
+                    self._threads -= 1
+                    self._changed.notify_all()
+                    return
+
+    def _work_off(self) -> None:
+        while True:
+            with self._changed:
+                if not self._calls:
+                    return
+                made, call, args = self._calls.popleft()
+            try:
+                made.set_result(call(*args))
+            except BaseException as error:
+                made.set_exception(error)
+            del made, call, args  # what they hold must not wait for the next call
+
+
 class SystemTasks:
     """Threads of the system."""
 
@@ -75,7 +151,7 @@ class SystemTasks:
         return threading.Event()
 
     def worker(self, name: str, threads: int) -> Worker:
-        return ThreadPoolExecutor(threads, name)
+        return DaemonWorker(name, threads)
 
     def start(self, name: str, call: Callable[..., object], args: tuple[Any, ...]) -> Started:
         thread = threading.Thread(target=call, args=args, name=name, daemon=True)

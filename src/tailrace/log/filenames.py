@@ -14,11 +14,15 @@ LATE_PREFIX = "late-rows/"
 EPOCH_CONFIG_PREFIX = "epoch-config/"
 PLAN_NAME = "plan.json"
 COUNTS_PREFIX = "row-counts/"
+SINKS_PREFIX = "sinks/"
+SPARK_RECORD_PREFIX = "spark-logs/"
 
 _ENTRY = re.compile(r"log/(\d{20})\.json")
 _DELTA = re.compile(r"objects/(\d{20})-[0-9a-f]{16}-\d{4}-.+\.delta")
-_LATE = re.compile(r"late-rows/(\d{20})-[0-9a-f]{16}-[0-9-]+\.rows")
+_LATE = re.compile(r"late-rows/(\d{20})-([0-9a-f]{16})-[0-9-]+\.rows")
 _EPOCH_CONFIG = re.compile(r"epoch-config/(\d{20})\.json")
+_SINK_MANIFEST = re.compile(r"sinks/[a-z]+/(\d{20})\.json")
+_SPARK_RECORD = re.compile(r"spark-logs/(\d{20})-(\d{20})\.json")
 _SERVER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _RUN = re.compile(r"[0-9a-f]{16}")
 
@@ -56,10 +60,10 @@ def late_name(epoch: int, run: str, try_: int, partition: int, attempt: int, pie
     return f"{LATE_PREFIX}{epoch:020d}-{run}-{try_:04d}-{partition:08d}-{attempt}-{piece:06d}.rows"
 
 
-def late_epoch(name: str) -> int | None:
-    """The epoch of an object of late rows; ``None`` where the name is not one."""
+def late_of(name: str) -> tuple[int, str] | None:
+    """The epoch and the run of an object of late rows; ``None`` where the name is not one."""
     found = _LATE.fullmatch(name)
-    return int(found.group(1)) if found else None
+    return (int(found.group(1)), found.group(2)) if found else None
 
 
 def epoch_config_name(epoch: int) -> str:
@@ -76,6 +80,33 @@ def epoch_config_epoch(name: str) -> int | None:
 def counts_name(fence: int) -> str:
     """How many rows epochs had, as the run counts them whose fence has this number."""
     return f"{COUNTS_PREFIX}{fence:020d}.json"
+
+
+def sink_prefix(sink: str) -> str:
+    """Where the manifests of one of a query's sinks lie."""
+    return f"{SINKS_PREFIX}{sink}/"
+
+
+def sink_manifest_name(sink: str, epoch: int) -> str:
+    """Which files a file sink publishes of an epoch."""
+    return f"{sink_prefix(sink)}{epoch:020d}.json"
+
+
+def sink_manifest_epoch(name: str) -> int | None:
+    """The epoch of a sink's manifest; ``None`` where the name is not one."""
+    found = _SINK_MANIFEST.fullmatch(name)
+    return int(found.group(1)) if found else None
+
+
+def spark_record_name(epoch: int, fence: int) -> str:
+    """What Spark's own logs hold of an epoch, as recorded by the run whose fence has this number."""
+    return f"{SPARK_RECORD_PREFIX}{epoch:020d}-{fence:020d}.json"
+
+
+def spark_record_parts(name: str) -> tuple[int, int] | None:
+    """Epoch and fence of such a record; ``None`` where the name is not one."""
+    found = _SPARK_RECORD.fullmatch(name)
+    return (int(found.group(1)), int(found.group(2))) if found else None
 
 
 def _checked(run: str, server: str | int) -> str:

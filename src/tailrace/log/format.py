@@ -18,6 +18,7 @@ from typing import Any
 from zlib_ng.zlib_ng import crc32
 
 from tailrace.errors import CheckpointError, CorruptionError
+from tailrace.log.typed_json import MalformedError, parsed
 
 OBJECT_MAGIC = b"TAILRACE"
 OBJECT_VERSION = 3
@@ -25,7 +26,7 @@ OBJECT_HEADER = struct.Struct("<8sII")  # magic, version, 0xFFFFFFFF - version
 OBJECT_TRAILER = struct.Struct("<II8s")  # footer length, CRC-32 of footer and its length, magic reversed
 OBJECT_END_MAGIC = OBJECT_MAGIC[::-1]
 
-ENTRY_VERSION = 4
+ENTRY_VERSION = 5
 _ENTRY_START = b'{"body":'
 _ENTRY_END = ',"crc32":"%08x"}\n'
 _ENTRY_END_BYTES = len(_ENTRY_END % 0)
@@ -79,8 +80,7 @@ def footer_length(trailer: bytes, where: str) -> tuple[int, int]:
 def parse_footer(footer: bytes | memoryview, crc: int, where: str) -> dict[str, Any]:
     if footer_crc(footer) != crc:
         raise CorruptionError(damaged(where, "the checksum of its index does not match"))
-    index: dict[str, Any] = json.loads(bytes(footer))
-    return index
+    return _object(bytes(footer), where)
 
 
 def encode_entry(kind: str, body: dict[str, Any]) -> bytes:
@@ -95,11 +95,24 @@ def decode_entry(data: bytes, where: str) -> tuple[str, dict[str, Any]]:
     covered, end = data[:-_ENTRY_END_BYTES], data[-_ENTRY_END_BYTES:]
     if not covered.startswith(_ENTRY_START) or end != (_ENTRY_END % crc32(covered)).encode():
         raise CorruptionError(damaged(where, f"its checksum does not match ({len(data)} bytes)"))
-    body: dict[str, Any] = json.loads(covered[len(_ENTRY_START) :])
-    version = body.pop("format")
+    body = _object(covered[len(_ENTRY_START) :], where)
+    version, kind = body.pop("format", None), body.pop("kind", None)
     if version != ENTRY_VERSION:
         raise CheckpointError(unknown_version(where, version, ENTRY_VERSION))
-    return body.pop("kind"), body
+    if not isinstance(kind, str):
+        raise CorruptionError(damaged(where, "it does not say of what kind it is"))
+    return kind, body
+
+
+def _object(data: bytes, where: str) -> dict[str, Any]:
+    """JSON whose checksum is right. It may still not be ours."""
+    try:
+        found = parsed(data)
+    except MalformedError as error:
+        raise CorruptionError(damaged(where, str(error))) from None
+    if not isinstance(found, dict):
+        raise CorruptionError(damaged(where, "it holds no fields"))
+    return found
 
 
 def damaged(where: str, how: str) -> str:

@@ -7,27 +7,41 @@ Every byte that is used was checked before: what does not match raises ``Corrupt
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 
 from tailrace.env.stores.object_store import ObjectStore, locate
 from tailrace.errors import CorruptionError
 from tailrace.log import format as fmt
+from tailrace.log.typed_json import typed
+
+_UNREADABLE = (ValueError, OSError, EOFError, pa.ArrowException)
+"""What Arrow raises for bytes that are none of its own, though they are in memory."""
+
+_OFFSETS = {pa.string(): "<i4", pa.binary(): "<i4", pa.large_string(): "<i8", pa.large_binary(): "<i8"}
 
 WHOLE_BYTES_MAX = 256 << 10
 """Objects up to this size are read in one request; of larger ones, the tail is read first."""
 
 
-@dataclass(frozen=True)
-class BatchPlace:
+class BatchPlace(NamedTuple):
     offset: int
     length: int
     crc: int
     rows: tuple[tuple[int, int], ...]  # shard, rows of it; in order
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """What the index says of an operator."""
+
+    schema: str
+    batches: tuple[BatchPlace, ...]
 
 
 class ObjectReader:
@@ -46,20 +60,19 @@ class ObjectReader:
         self._tail_start = max(0, size - WHOLE_BYTES_MAX)
         self._tail = memoryview(self._fetch(self._tail_start, size - self._tail_start))
         index = self._read_index()
-        operators = index.pop("operators")
+        try:
+            operators = typed(dict[str, _Operator], index.pop("operators", None))
+            self._schemas = {
+                operator: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(each.schema)))
+                for operator, each in operators.items()
+            }
+        except _UNREADABLE as error:
+            raise CorruptionError(fmt.damaged(self.where, f"its index is none of ours: {error}")) from None
         self.about: dict[str, Any] = index
-        self._schemas = {
-            operator: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(each["schema"])))
-            for operator, each in operators.items()
-        }
-        self._places = {
-            operator: [
-                BatchPlace(offset, length, crc, tuple((shard, rows) for shard, rows in rows_of))
-                for offset, length, crc, rows_of in each["batches"]
-            ]
-            for operator, each in operators.items()
-        }
+        self._places = {operator: list(each.batches) for operator, each in operators.items()}
         self._check_tiling()
+        if self._tail_start:
+            self._tail, self._tail_start = memoryview(b""), size  # of a large object, only the index was wanted
         self._by_shard: dict[str, dict[int, list[tuple[BatchPlace, int, int]]]] = {
             operator: _by_shard(places) for operator, places in self._places.items()
         }
@@ -70,12 +83,17 @@ class ObjectReader:
     def operators(self) -> Collection[str]:
         return self._schemas.keys()
 
-    def section(self, operator: str, shard: int) -> list[pa.RecordBatch]:
-        """The records of one shard, as written: usually one batch, none where it has no records."""
-        return [
-            self._batch(operator, place).slice(start, rows)
-            for place, start, rows in self._by_shard.get(operator, {}).get(shard, ())
-        ]
+    def section(self, operator: str, shard: int) -> Iterator[pa.RecordBatch]:
+        """The records of one shard, as written, read one by one: usually one batch, none where it has no records."""
+        for place, start, rows in self._by_shard.get(operator, {}).get(shard, ()):
+            yield self._batch(operator, place).slice(start, rows)
+
+    def size_of(self, operator: str, shard: int) -> tuple[int, int]:
+        """Rows and about the bytes of a section."""
+        places = self._by_shard.get(operator, {}).get(shard, ())
+        per_row = ((rows, place.length // max(1, sum(n for _, n in place.rows))) for place, _, rows in places)
+        sizes = [(rows, rows * bytes_) for rows, bytes_ in per_row]
+        return sum(rows for rows, _ in sizes), sum(bytes_ for _, bytes_ in sizes)
 
     def shards(self, operator: str) -> set[int]:
         """The shards that have records of the operator."""
@@ -105,7 +123,7 @@ class ObjectReader:
         """The batches must fill the space between header and footer: so no byte is outside every checksum."""
         at = fmt.OBJECT_HEADER.size
         for place in sorted((p for places in self._places.values() for p in places), key=lambda each: each.offset):
-            if place.offset != at:
+            if place.offset != at or place.length < 0 or any(rows < 0 for _, rows in place.rows):
                 raise CorruptionError(fmt.damaged(self.where, f"its index leaves byte {at} to nobody"))
             at += place.length
         if at != self._data_end:
@@ -121,7 +139,11 @@ class ObjectReader:
                     self.where, f"the checksum of bytes {place.offset} to {place.offset + place.length} does not match"
                 )
             )
-        batch = pa.ipc.read_record_batch(_aligned(data), self._schemas[operator])
+        try:
+            batch = pa.ipc.read_record_batch(_aligned(data), self._schemas[operator])
+            _check_inside(batch)
+        except _UNREADABLE as error:
+            raise CorruptionError(fmt.damaged(self.where, f"its records cannot be read: {error}")) from None
         if batch.num_rows != sum(rows for _, rows in place.rows):
             raise CorruptionError(fmt.damaged(self.where, "its index and its records count differently"))
         if len(place.rows) > 1:
@@ -133,7 +155,9 @@ class ObjectReader:
             return self._tail[start - self._tail_start : start - self._tail_start + length]
         at = start - self._ahead_start
         if at < 0 or at + length > len(self._ahead):
-            end = max(start + length, min(start + self._read_ahead_bytes, self._data_end))
+            if length >= self._read_ahead_bytes:
+                return memoryview(self._fetch(start, length))  # not kept: each object of many may have such a section
+            end = min(start + self._read_ahead_bytes, self._data_end)
             self._ahead, self._ahead_start, at = memoryview(self._fetch(start, end - start)), start, 0
         return self._ahead[at : at + length]
 
@@ -153,6 +177,22 @@ def _aligned(data: memoryview) -> pa.Buffer:
     """Arrow data at an address that is a multiple of 8, as kernels over its columns expect."""
     buffer = pa.py_buffer(data)
     return buffer if buffer.address % 8 == 0 else pa.py_buffer(bytes(data))
+
+
+def _check_inside(batch: pa.RecordBatch) -> None:
+    """Every value lies in its batch: kernels do not look whether strings are where a column says.
+
+    Not Arrow's full validation, which looks at each decimal and each character.
+    """
+    batch.validate()
+    for column in batch.columns:
+        width = _OFFSETS.get(column.type)
+        if width is None:
+            column.validate(full=pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type))
+        elif len(column):
+            offsets = np.frombuffer(column.buffers()[1], width)[column.offset : column.offset + len(column) + 1]
+            if (offsets[1:] < offsets[:-1]).any():
+                raise ValueError("strings that end before they begin")
 
 
 def _by_shard(places: list[BatchPlace]) -> dict[int, list[tuple[BatchPlace, int, int]]]:

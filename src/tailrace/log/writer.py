@@ -59,7 +59,7 @@ def _packed(sections: Iterable[Section]) -> Iterator[tuple[str, list[list[int]],
             if operator < at[0]:
                 raise ValueError(f"sections of {operator} come after those of {at[0]}")
             schema = None
-        elif at is not None and shard <= at[1]:
+        elif at is not None and shard < at[1]:
             raise ValueError(f"{operator}: the section of shard {shard} comes after that of shard {at[1]}")
         at = (operator, shard)
         if schema is None:

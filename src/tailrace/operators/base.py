@@ -27,7 +27,9 @@ class Operator(EpochState, Protocol):
     """One call at a time. Steps of an epoch: ``apply``, ``advance``, ``delta``; ``undo`` goes back to before it."""
 
     def apply(self, epoch: int, frames: Sequence[Any]) -> None: ...
-    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]: ...
+    def advance(self, epoch: int, late_before: int, watermark: int) -> Sequence[pa.RecordBatch]:
+        """What the epoch puts out; ``output.EpochOutput`` where that may be much."""
+
     def delta(self, epoch: int) -> Mapping[int, pa.RecordBatch]: ...
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None: ...
     def updated(self, epoch: int) -> int: ...
@@ -65,6 +67,18 @@ class ShardSnapshotSource(Protocol):
 
     def whole(self, shards: Sequence[int]) -> Mapping[int, pa.RecordBatch]:
         """A section of each of these shards that has records: all that the shard's sections so far amount to."""
+
+
+@runtime_checkable
+class RestoredInPieces(Protocol):
+    """An operator that need not have all sections of a shard at once."""
+
+    @property
+    def restored_in_pieces(self) -> bool:
+        """Whether it can, with what it is made of."""
+
+    def restore_more(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        """The sections of other keys of a shard of which ``restore`` has had some."""
 
 
 @dataclass(frozen=True)

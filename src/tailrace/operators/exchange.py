@@ -6,12 +6,14 @@ window, else the last moment that belongs to it (Spark's ``window_time``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from tailrace.env.files.scratch import SpilledBatches
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
+from tailrace.operators.output import EpochOutput
 from tailrace.operators.rows.row_order import row_order
 from tailrace.operators.spec import OperatorSpec
 from tailrace.state.layout import HASH, record_layout
@@ -20,6 +22,8 @@ from tailrace.state.rows.columns import arrow_type
 from tailrace.types import DataType, Field
 
 _ROWS_MAX = 1 << 17
+_SORTED_ROWS_MAX = 1 << 19
+"""So many rows are brought into their order at once."""
 
 
 def output_types(spec: OperatorSpec) -> dict[str, DataType]:
@@ -46,19 +50,54 @@ def _times(windows: pa.Array, type_: DataType, start: bool) -> pa.Array:
     return pa.array(ends - 1).cast(arrow_type(type_))
 
 
-def in_fixed_order(batches: Sequence[pa.RecordBatch], spec: OperatorSpec) -> list[pa.RecordBatch]:
-    """The rows that operator ``spec`` emitted, by shard, by hash of their keys, then by what distinguishes them."""
-    whole = [batch for batch in batches if len(batch)]
+def in_fixed_order(
+    batches: Sequence[pa.RecordBatch], spec: OperatorSpec, folder: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows that operator ``spec`` emitted, by shard, by hash of their keys, then by what distinguishes them.
+
+    Many of them are ordered some shards at a time; the others wait in files in ``folder``.
+    """
     # By type too: a user's function may give a column of its own the name of a key.
     keys = tuple(key for key in spec.keys if key in spec.emits)
-    if not whole or len(keys) < len(spec.keys):
-        return whole
-    table = pa.Table.from_batches(whole)
+    if len(keys) < len(spec.keys):
+        yield from (batch for batch in batches if len(batch))
+        return
+    rows = batches.rows if isinstance(batches, EpochOutput) else sum(map(len, batches))
+    groups = min(spec.shards, -(-rows // _SORTED_ROWS_MAX))
+    for some in [batches] if groups <= 1 else _by_shards(batches, keys, spec.shards, groups, folder):
+        yield from _ordered([batch for batch in some if len(batch)], keys, spec)
+
+
+def _ordered(
+    batches: Sequence[pa.RecordBatch], keys: tuple[Field, ...], spec: OperatorSpec
+) -> Iterator[pa.RecordBatch]:
+    if not batches:
+        return
+    table = pa.Table.from_batches(batches)
     hashes = _hashes(table, keys)
     order = row_order([pa.array(hashes % spec.shards), pa.array(hashes), pa.array(_rest(table, spec))], len(table))
-    cuts = range(0, len(order), _ROWS_MAX)
-    parts = (table.take(pa.array(order[at : at + _ROWS_MAX])).combine_chunks().to_batches() for at in cuts)
-    return [batch for part in parts for batch in part]
+    for at in range(0, len(order), _ROWS_MAX):
+        yield from table.take(pa.array(order[at : at + _ROWS_MAX])).combine_chunks().to_batches()
+
+
+def _by_shards(
+    batches: Sequence[pa.RecordBatch], keys: tuple[Field, ...], shards: int, groups: int, folder: str | None
+) -> Iterator[Sequence[pa.RecordBatch]]:
+    """The rows of so many groups of shards, one group after the other, each row where it stood before."""
+    files = [SpilledBatches(folder, batches[0].schema) for _ in range(groups)]
+    try:
+        for batch in batches:
+            owners = _hashes(pa.Table.from_batches([batch]), keys) % shards * groups // shards
+            for number, file in enumerate(files):
+                own = batch.filter(pa.array(owners == number))
+                if len(own):
+                    file.write(own)
+        for file in files:
+            yield file.batches()
+            file.close()
+    finally:
+        for file in files:
+            file.close()
 
 
 def _rest(table: pa.Table, spec: OperatorSpec) -> np.ndarray:

@@ -1,11 +1,23 @@
-"""What operators emit: its schema, and the pieces in which it is made."""
+"""What operators emit: its schema, the pieces in which it is made, and where it waits for its readers.
+
+Invariants
+- An output takes no memory beyond the server's transit memory: the batches that find no room there lie on the scratch
+  disk, and are read from there one by one.
+- What was collected is complete and does not change. Who reads it holds on to it, also after it was released.
+
+Threads: one collects; any number read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
 
 import pyarrow as pa
 
+from tailrace.env.files.scratch import SpilledBatches
+from tailrace.operators.resources import Resources
 from tailrace.operators.spec import OperatorSpec
 from tailrace.state.rows.columns import arrow_type
 from tailrace.state.rows.rows import Rows
@@ -13,6 +25,8 @@ from tailrace.state.rows.rows import Rows
 OUTPUT_ROWS_MAX = 1 << 16
 OUTPUT_BYTES_MAX = 1 << 30
 """Of the strings and states of one batch, about."""
+
+_log = logging.getLogger(__name__)
 
 
 def output_schema(spec: OperatorSpec) -> pa.Schema:
@@ -29,3 +43,95 @@ def output_pieces(rows: Rows) -> Iterator[Rows]:
         step = max(1, min(step, len(rows) * OUTPUT_BYTES_MAX // len(rows.heap)))
     for at in range(0, len(rows), step):
         yield Rows(rows.words[at : at + step], rows.heap)
+
+
+class EpochOutput(Sequence[pa.RecordBatch]):
+    """Batches in memory and on disk, in their order."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], resources: Resources) -> None:
+        self._transit = resources.transit
+        self._folder = resources.folder
+        self._batches: list[pa.RecordBatch | int] = []  # a number: of a batch that is spilled
+        self._spill: SpilledBatches | None = None
+        self._spilled = self._held_bytes = 0
+        self.rows = self.nbytes = 0
+        try:
+            for batch in batches:
+                self._add(batch)
+        except BaseException:
+            self.release()
+            raise
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        size = batch.nbytes
+        self.rows += batch.num_rows
+        self.nbytes += size
+        if self._transit is None or self._folder is None:
+            self._batches.append(batch)
+        elif self._transit.take(size):
+            self._held_bytes += size
+            self._batches.append(batch)
+        elif self._spills(batch):
+            self._batches.append(self._spilled)
+            self._spilled += 1
+        else:
+            self._batches.append(batch)
+
+    def _spills(self, batch: pa.RecordBatch) -> bool:
+        """A full disk must not cost a server its state: the batch then stays in memory, whatever that comes to."""
+        assert self._folder is not None
+        try:
+            if self._spill is None:
+                self._spill = SpilledBatches(self._folder, batch.schema)
+            self._spill.write(batch)
+        except OSError as error:
+            _log.warning("an output stays in memory, since it could not be written to %s: %s", self._folder, error)
+            return False
+        return True
+
+    def release(self) -> None:
+        """It counts no longer: whoever still reads it will soon be done."""
+        if self._transit is not None:
+            self._transit.give_back(self._held_bytes)
+        self._held_bytes = 0
+
+    def part(self, number: int, parts: int) -> OutputPart:
+        """One of so many parts, about equal in batches; the same one is always cut alike."""
+        low, high = (len(self) * edge // parts for edge in (number, number + 1))
+        return OutputPart(self, range(low, high))
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @overload
+    def __getitem__(self, at: int) -> pa.RecordBatch: ...
+    @overload
+    def __getitem__(self, at: slice) -> OutputPart: ...
+    def __getitem__(self, at: int | slice) -> pa.RecordBatch | OutputPart:
+        if isinstance(at, slice):
+            return OutputPart(self, range(len(self))[at])
+        batch = self._batches[at]
+        if not isinstance(batch, int):
+            return batch
+        assert self._spill is not None
+        return self._spill.batch(batch)
+
+
+class OutputPart(Sequence[pa.RecordBatch]):
+    """Some batches of an output, each read when it is asked for."""
+
+    def __init__(self, output: EpochOutput, numbers: range) -> None:
+        self._output = output
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, at: int) -> pa.RecordBatch: ...
+    @overload
+    def __getitem__(self, at: slice) -> OutputPart: ...
+    def __getitem__(self, at: int | slice) -> pa.RecordBatch | OutputPart:
+        if isinstance(at, slice):
+            return OutputPart(self._output, self._numbers[at])
+        return self._output[self._numbers[at]]

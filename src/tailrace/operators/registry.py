@@ -91,7 +91,11 @@ def operator_of(
     spec: OperatorSpec, shards: Iterable[int], *, memory_bytes: int, folder: str, tuning: Tuning = DEFAULT_TUNING
 ) -> Operator:
     """See ``Resources``."""
-    return kind_of(spec).runtime().operator(spec, shards, Resources(memory_bytes, folder, tuning))
+    return operator_with(spec, shards, Resources(memory_bytes, folder, tuning))
+
+
+def operator_with(spec: OperatorSpec, shards: Iterable[int], resources: Resources) -> Operator:
+    return kind_of(spec).runtime().operator(spec, shards, resources)
 
 
 def compact_sections(

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tailrace.env.transit_memory import TransitMemory
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
 
 @dataclass(frozen=True)
 class Resources:
     """``memory_bytes``: its share of the budget; what goes beyond it lies in files in ``folder``. None: all of it may
-    lie in memory, and nothing is written.
+    lie in memory, and nothing is written. ``transit``: where its output is counted.
     """
 
     memory_bytes: int | None = None
     folder: str | None = None
     tuning: Tuning = DEFAULT_TUNING
     threads: int = 2
+    transit: TransitMemory | None = None
 
     @property
     def room(self) -> tuple[int, str]:

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
+from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.operators.spec_json import from_plain, to_plain
 from tailrace.operators.timers.ttl import Clock, Ttl
@@ -100,6 +101,10 @@ class OperatorSpec(Protocol):
         """Whether what an epoch emits depends on when it ran."""
 
     @property
+    def ends_by_clock(self) -> bool:
+        """Whether state expires, or timers come up, by when epochs run."""
+
+    @property
     def has_user_code(self) -> bool:
         """Whether state servers call a user's function for it, which may take as long as it likes."""
 
@@ -118,6 +123,9 @@ class OperatorSpec(Protocol):
 
     def narrowed(self, reads: Collection[str]) -> OperatorSpec:
         """The same for a next operator that reads only these columns: nothing else is read, kept and passed on."""
+
+    def with_changelog(self) -> OperatorSpec:
+        """The same as the last one of a query whose output is a changelog; refused where it makes no sense."""
 
     def passes_through(self, column: Field) -> bool:
         """Whether rows that it emits have in this column what the rows they are made of had there."""
@@ -162,6 +170,10 @@ class SpecBase:
 
     @property
     def uses_clock(self) -> bool:
+        return self.ends_by_clock
+
+    @property
+    def ends_by_clock(self) -> bool:
         return self.state_ttl is not None and self.state_ttl.clock is Clock.PROCESSING
 
     @property
@@ -180,6 +192,13 @@ class SpecBase:
 
     def narrowed(self: _Self, reads: Collection[str]) -> _Self:
         return self
+
+    def with_changelog(self: _Self) -> _Self:
+        raise AnalysisError(
+            f'{self.name}: option "changelog" is for aggregates over sessions in output mode update, which take back '
+            "the sessions that others have absorbed; all other rows are final, or are replaced by rows of the same "
+            'group: remove it, or group by tailrace.session_window(...) and use .outputMode("update")'
+        )
 
     def passes_through(self, column: Field) -> bool:
         return False

@@ -9,7 +9,7 @@ Threads: one call at a time, as for every operator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ class Store(Companion, Protocol):
     def rows(self) -> int: ...
     @property
     def newest_epoch(self) -> int | None: ...
-    def delta(self) -> dict[int, pa.RecordBatch]: ...
+    def delta(self) -> Mapping[int, pa.RecordBatch]: ...
     def restore(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None: ...
 
 
@@ -53,14 +53,19 @@ def record_store(
     *,
     removes: bool = False,
     noted_word: int | None = None,
+    spill_changes: bool = False,
 ) -> ReadModifyWriteStore:
-    """A store of records. ``removes``, ``noted_word``: for operators that remove single records, see the store."""
+    """A store of records. ``removes``, ``noted_word``: for operators that remove single records; ``spill_changes``: for
+    those that take an epoch's changes in pieces. See the store.
+    """
     return ReadModifyWriteStore(
         layout,
         shards,
         resources.threads,
         removes=removes or noted_word is not None,
         noted_word=noted_word,
+        spill_changes=spill_changes,
+        transit=resources.transit,
         memory_bytes=resources.memory_bytes,
         folder=resources.folder,
         tuning=resources.tuning,
@@ -114,7 +119,7 @@ class OverStore(Generic[_Store]):
     def metrics(self) -> Metrics:
         return added(self._store.metrics(), *(each.metrics() for each in self._companions))
 
-    def delta(self, epoch: int) -> dict[int, pa.RecordBatch]:
+    def delta(self, epoch: int) -> Mapping[int, pa.RecordBatch]:
         self._check_newest(epoch)
         return self._store.delta()
 

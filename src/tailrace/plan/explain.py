@@ -108,7 +108,8 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
         f"spilled state: {_PREFETCHES[options.spilled.prefetch]}; evicted by {options.spilled.policy}, "
         f"read {options.spilled.reads}",
         f"commit {options.commit}{reason}: {_COMMITS[options.commit]}",
-        f"keeps {options.retain} durable versions, gives an epoch {options.epoch_tries} tries",
+        f"keeps {options.retain} durable versions; where servers are lost, goes on for "
+        f"{format_duration(options.recovery_timeout)} without progress",
     ]
     changed = changed_options(options)
     if changed:

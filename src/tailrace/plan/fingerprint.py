@@ -15,7 +15,7 @@ from tailrace.operators.registry import description_of, spec_from_json
 from tailrace.operators.spec import OperatorSpec
 from tailrace.plan.physical import PhysicalPlan
 
-VERSION = 4
+VERSION = 5
 
 
 def fingerprint(plan: PhysicalPlan) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tailrace.api.definition import QueryDefinition
-from tailrace.api.options import Combine, Options
+from tailrace.api.options import Changelog, Combine, Options
 from tailrace.api.relations import OutputMode, Relation, chain
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
@@ -103,7 +103,10 @@ def _stages(relations: tuple[Relation, ...], output_mode: OutputMode, options: O
     # Operators before the last give rows that are final.
     modes = [*[OutputMode.APPEND] * (len(relations) - 1), output_mode]
     asked = zip(relations, modes, strict=True)
-    for spec in _narrowed([plan_operator(*each, number, options.shards) for number, each in enumerate(asked)]):
+    specs = _narrowed([plan_operator(*each, number, options.shards) for number, each in enumerate(asked)])
+    if options.changelog is Changelog.ON:
+        specs[-1] = specs[-1].with_changelog()
+    for spec in specs:
         if spec.watermarked and lag is None:
             raise AnalysisError(
                 f"{spec.name} has a watermark, but rows of {stages[-1].operator.name} may come with event times as old "

@@ -129,6 +129,88 @@ def arrow_frame(spark: SparkSession, table: pa.Table, schema: StructType) -> Dat
         return frame
 
 
+class HadoopFolder:
+    """A folder of any file system that Spark can write to, found by Spark's own settings and credentials.
+
+    File sinks list, move and delete there what Spark has written. PySpark writes and reads files, and can do nothing
+    else with them. Names are relative to the folder, with ``/`` between parts. Safe from any thread.
+    """
+
+    def __init__(self, spark: SparkSession, path: str, options: Mapping[str, str]) -> None:
+        """``options``: of a writer, which Spark adds to the settings of the file system."""
+        with _changed("SessionState.newHadoopConf()"):
+            jvm: Any = spark._jvm
+            conf = spark._jsparkSession.sessionState().newHadoopConf()
+            for name, value in options.items():
+                conf.set(name, value)
+            self._path_class = jvm.org.apache.hadoop.fs.Path
+            given = self._path_class(path)
+            self._files = given.getFileSystem(conf)
+            root = self._files.makeQualified(given)
+            self.scheme = str(root.toUri().getScheme()).lower()
+            self.path = str(root.toUri().getPath())
+            self.uri = str(root.toString()).rstrip("/")
+
+    def files(self, folder: str) -> list[str]:
+        """Every file below ``folder``, by its name in it; none where there is no such folder."""
+        prefix = f"{self.path.rstrip('/')}/{folder}/"
+        found = []
+        with _changed("FileSystem.listFiles()"):
+            try:
+                statuses = self._files.listFiles(self._at(folder), True)
+                while statuses.hasNext():
+                    found.append(str(statuses.next().getPath().toUri().getPath()).removeprefix(prefix))
+            except Py4JJavaError as error:
+                if not _is_missing(error):
+                    raise
+        return found
+
+    def folders(self, folder: str) -> list[str]:
+        """The names of the folders right below ``folder``; none where there is no such folder."""
+        with _changed("FileSystem.listStatus()"):
+            try:
+                statuses = self._files.listStatus(self._at(folder))
+            except Py4JJavaError as error:
+                if not _is_missing(error):
+                    raise
+                return []
+            return [str(each.getPath().getName()) for each in statuses if each.isDirectory()]
+
+    def exists(self, name: str) -> bool:
+        with _changed("FileSystem.exists()"):
+            return bool(self._files.exists(self._at(name)))
+
+    def rename(self, source: str, target: str) -> bool:
+        """Whether it was done. File systems answer or raise where the source is gone, or the target there."""
+        with _changed("FileSystem.rename()"):
+            try:
+                return bool(self._files.rename(self._at(source), self._at(target)))
+            except Py4JJavaError as error:
+                if _is_missing(error) or "FileAlreadyExistsException" in _java_class(error):
+                    return False
+                raise
+
+    def make_folder(self, folder: str) -> None:
+        with _changed("FileSystem.mkdirs()"):
+            self._files.mkdirs(self._at(folder))
+
+    def remove(self, name: str) -> None:
+        """A file, or a folder with all that is in it. What is gone is fine."""
+        with _changed("FileSystem.delete()"):
+            self._files.delete(self._at(name), True)
+
+    def _at(self, name: str) -> Any:
+        return self._path_class(f"{self.uri}/{name}")
+
+
+def _java_class(error: Py4JJavaError) -> str:
+    return str(error.java_exception.getClass().getName())
+
+
+def _is_missing(error: Py4JJavaError) -> bool:
+    return _java_class(error) == "java.io.FileNotFoundException"
+
+
 @lru_cache(maxsize=1)
 def _arrow_calls(jvm: Any) -> tuple[Any, Any, Any]:
     """Reads a file of batches; serves them where files would have to be encrypted; makes a DataFrame."""

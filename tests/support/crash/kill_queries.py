@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from statistics import median
@@ -38,6 +38,23 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 KEYS = ("auction", "name")
 TINY = "1MB"
+FAILED = "failed"
+"""The file beside the queries' folders that says which of them failed, and why."""
+_SCALES = {"score": 1000.0, "spread": 1000.0}
+
+
+@dataclass(frozen=True)
+class EpochVerdict:
+    """What a sink holds of one epoch, compared with the oracle."""
+
+    epoch: int
+    rows: int
+    """The oracle's."""
+    lost: int
+    doubled: int
+    """Rows that are there twice, or should not be there at all."""
+    fault: str
+    """In words, a wrong value too; empty where all is right."""
 
 
 class KillCase(ABC):
@@ -58,14 +75,27 @@ class KillCase(ABC):
         return writer
 
     @abstractmethod
+    def compare(self, spark: SparkSession, root: Path, seed: int, epochs: int) -> Iterator[EpochVerdict]:
+        """Every epoch of the sink with the oracle's."""
+
     def check(self, spark: SparkSession, root: Path, seed: int, epochs: int) -> int:
         """In each epoch the sink holds the oracle's rows; how many these are."""
+        rows = 0
+        for verdict in self.compare(spark, root, seed, epochs):
+            assert not verdict.fault, f"{root.name}, epoch {verdict.epoch}: {verdict.fault}"
+            rows += verdict.rows
+        return rows
 
 
-def output(root: Path, epoch: int) -> pa.Table:
+def _verdict(root: Path, epoch: int, wanted: Counter[Any], shown: Callable[[dict[str, Any]], Any]) -> EpochVerdict:
+    """``shown``: of a row of the sink, what ``wanted`` counts."""
     table = written(root / "out", epoch)
-    assert table is not None, f"{root.name}: the sink has nothing of epoch {epoch}"
-    return table
+    found = Counter(shown(row) for row in rows_of(table)) if table is not None else Counter()
+    lost, doubled = wanted - found, found - wanted
+    fault = f"missing {lost}, too many {doubled}" if lost or doubled else ""
+    if table is None:
+        fault = "the sink has nothing"
+    return EpochVerdict(epoch, wanted.total(), lost.total(), doubled.total(), fault)
 
 
 def batches(seed: int, epochs: int, wide: bool = False) -> tuple[pa.Table, ...]:
@@ -106,15 +136,18 @@ class ScriptedQuery(KillCase):
     def stream(self, root: Path, spark: SparkSession) -> Any:
         return tailrace_stream(ScriptedSource(root / "in", SCHEMA).stream(spark), self.question)
 
-    def check(self, spark: SparkSession, root: Path, seed: int, epochs: int) -> int:
+    def compare(self, spark: SparkSession, root: Path, seed: int, epochs: int) -> Iterator[EpochVerdict]:
         window = self.question.window_column
         group = (*((window,) if window else ()), *self.question.keys)
-        rows = 0
+
+        def key(row: dict[str, Any]) -> tuple[Any, ...]:
+            return tuple(row[name] for name in group)
+
         for want in expected(spark, self.question, as_run(batches(seed, epochs, self.spills), root / "check")):
-            found = differences(output(root, want.epoch), want.rows, group, {"score": 1000.0, "spread": 1000.0})
-            assert not found, f"epoch {want.epoch}:\n{describe(found)}"
-            rows += want.rows.num_rows
-        return rows
+            verdict = _verdict(root, want.epoch, Counter(map(key, rows_of(want.rows))), key)
+            table = written(root / "out", want.epoch)
+            found = differences(table, want.rows, group, _SCALES) if table is not None else []
+            yield replace(verdict, fault=describe(found)) if found else verdict
 
 
 @dataclass(frozen=True)
@@ -163,9 +196,8 @@ class Chained(KillCase):
         longer = first.groupBy(tr.window("window", f"{self.size} microseconds"), "auction")
         return longer.agg(tr.sum("bids").alias("bids"), tr.median("bids").alias("mid"))
 
-    def check(self, spark: SparkSession, root: Path, seed: int, epochs: int) -> int:
+    def compare(self, spark: SparkSession, root: Path, seed: int, epochs: int) -> Iterator[EpochVerdict]:
         groups: dict[tuple[int, Any], list[int]] = defaultdict(list)
-        rows = 0
         for want in expected(spark, self.first, as_run(batches(seed, epochs), root / "check")):
             for row in rows_of(want.rows):
                 time = row["window"][1] - 1
@@ -174,11 +206,9 @@ class Chained(KillCase):
             closed = [key for key in groups if mark is not None and key[0] + self.size <= mark]
             made = {key: groups.pop(key) for key in closed}
             wanted = Counter((*key, sum(bids), float(median(bids))) for key, bids in made.items())
-            got = rows_of(output(root, want.epoch))
-            found = Counter((row["window"][0], row["auction"], row["bids"], row["mid"]) for row in got)
-            assert found == wanted, f"epoch {want.epoch}: missing {wanted - found}, too many {found - wanted}"
-            rows += len(wanted)
-        return rows
+            yield _verdict(
+                root, want.epoch, wanted, lambda row: (row["window"][0], row["auction"], row["bids"], row["mid"])
+            )
 
 
 @dataclass(frozen=True)
@@ -195,16 +225,14 @@ class Joined(KillCase):
     def stream(self, root: Path, spark: SparkSession) -> Any:
         return join_case.join_stream(self._sources(root), spark, join_case.KINDS[self.kind], "left")
 
-    def check(self, spark: SparkSession, root: Path, seed: int, epochs: int) -> int:
+    def compare(self, spark: SparkSession, root: Path, seed: int, epochs: int) -> Iterator[EpochVerdict]:
         kind = join_case.KINDS[self.kind]
         sides = [
             as_run(tables, root / "check", source) for source, tables in enumerate(join_case.batches(seed, epochs))
         ]
         answer = join_case.expected(kind, "left_outer", *sides, False)
         for epoch, wanted in enumerate(answer.epochs):
-            found = Counter(repr(tuple(row.values())) for row in rows_of(output(root, epoch)))
-            assert found == wanted, f"epoch {epoch}: missing {wanted - found}, too many {found - wanted}"
-        return sum(map(Counter.total, answer.epochs))
+            yield _verdict(root, epoch, wanted, lambda row: repr(tuple(row.values())))
 
     def _sources(self, root: Path) -> list[ScriptedSource]:
         return [ScriptedSource(root / name, schema) for name, schema in zip(self.names, join_case.SCHEMAS, strict=True)]

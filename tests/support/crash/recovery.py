@@ -26,6 +26,7 @@ from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Compaction, Manifest, compaction_problem
 from tailrace.commit.objects import ObjectRef
 from tailrace.env.stores.object_store import ObjectStore
+from tailrace.env.transit_memory import TransitMemory
 from tailrace.ids import Attempt
 from tailrace.operators.base import Operator, Timed
 from tailrace.operators.ingest.frame import Frame, split
@@ -58,9 +59,9 @@ class Logs(FakeSparkLogs):
     sink: dict[int, Emitted] = field(default_factory=dict)
     rng: random.Random | None = None  # who decides whether a rewind crashes
 
-    def move_to_backup(self, log: str, epoch: int) -> None:
+    def move_to_backup(self, path: str) -> None:
         self._perhaps_crash()
-        super().move_to_backup(log, epoch)
+        super().move_to_backup(path)
         self._perhaps_crash()
 
     def _perhaps_crash(self) -> None:
@@ -262,7 +263,7 @@ class Fleet:
             server=server,
             pid=0,
             operators={spec.name: lambda: operator_of(spec, (), memory_bytes=memory, folder=folder)},
-            staging=Staging(self._run, folder, 1 << 20, lambda _, batch: Frame.from_batch(batch, words)),
+            staging=Staging(self._run, folder, TransitMemory(1 << 20), lambda _, batch: Frame.from_batch(batch, words)),
             checkpoint=self.checkpoint(server, compact),
             memory_bytes=memory,
         )

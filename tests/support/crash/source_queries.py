@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from support.servers.kafka_broker import PARTITIONS
-from tailrace.commit.spark_logs import spark_epochs
+from tailrace.commit.spark_logs.log_files import spark_epochs
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.testing import ScriptedSource
 

@@ -8,16 +8,20 @@ from dataclasses import dataclass, field
 
 @dataclass
 class FakeSparkLogs:
+    """As in an object store: nothing of them is recorded with the state."""
+
+    folder = None
     commits: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
 
     def epochs(self, log: str) -> list[int]:
         return list({"commits": self.commits, "offsets": self.offsets}[log])
 
-    def move_to_backup(self, log: str, epoch: int) -> None:
+    def move_to_backup(self, path: str) -> None:
+        log, _, epoch = path.partition("/")
         kept = {"commits": self.commits, "offsets": self.offsets}[log]
-        if epoch in kept:
-            kept.remove(epoch)
+        if int(epoch) in kept:
+            kept.remove(int(epoch))
 
 
 def spark_logs(commits: Iterable[int] = (), offsets: Iterable[int] = ()) -> FakeSparkLogs:

@@ -15,6 +15,7 @@ from tailrace.operators.registry import ingest_of, spec_from_json
 from tailrace.state.layout import HASH
 from tailrace.state.rows.columns import arrow_type
 from tailrace.state.rows.rows import Rows
+from tailrace.state.tuning import SpillTuning, Tuning
 from tailrace.types import DataType
 
 
@@ -28,6 +29,9 @@ class RowCluster(Cluster):
         self._types = types
         self._pool = None if pool is None else np.array([rng.getrandbits(63) - 2**62 for _ in range(pool)], np.int64)
         super().__init__(spec, rng, folder)
+
+    def _tuning(self) -> Tuning:
+        return Tuning(spilled=SpillTuning(prefetch=self._rng.choice(["on", "async-io"])))
 
     def run(self, number: int, *given: Any) -> list[Any]:
         partitions, late_before, watermark = given

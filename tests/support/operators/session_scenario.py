@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import strategies as st
 
 from tailrace.ids import MIN_MICROS
@@ -90,6 +91,39 @@ def emitted(batches: list[pa.RecordBatch], names: Sequence[str]) -> Emitted:
     return out
 
 
+def final_sessions(epochs: list[list[Row]], answer: Callable[[list[Row]], tuple[Any, ...]]) -> Emitted:
+    """All sessions that there are in the end, those that are still open too."""
+    latest = max((row[1] for rows in epochs for row in rows), default=0)
+    closing: list[Row] = [("last", latest + 10 * GAP + DELAY, None, None)]
+    epochs = [*epochs, closing]
+    closed = wanted(epochs, judged(epochs, "append"), answer)
+    return {key: values for each in closed for key, values in each.items()}
+
+
+class ChangedTable:
+    """A table to which a changelog is applied, and which does not take what does not fit."""
+
+    def __init__(self) -> None:
+        self.rows: Emitted = {}
+
+    def apply(self, batches: list[pa.RecordBatch], names: Sequence[str]) -> Emitted:
+        """The rows that are new or changed."""
+        changes: dict[str, Emitted] = {}
+        for kind in ("delete", "update_preimage", "insert", "update_postimage"):
+            chosen = [batch.filter(pc.equal(batch["_change_type"], kind)) for batch in batches]
+            changes[kind] = emitted(chosen, names)
+        assert sum(map(len, changes.values())) == sum(map(len, batches))
+        for kind in ("delete", "update_preimage"):
+            for session, values in changes[kind].items():
+                assert self.rows.pop(session) == values, f"{kind} of {session}"
+        assert changes["update_postimage"].keys() == changes["update_preimage"].keys()
+        assert not changes["insert"].keys() & changes["delete"].keys()
+        fresh = changes["insert"] | changes["update_postimage"]
+        assert not fresh.keys() & self.rows.keys()
+        self.rows |= fresh
+        return fresh
+
+
 def play(
     spec: AggregateSpec,
     make: Callable[[Iterable[int]], Operator],
@@ -101,6 +135,7 @@ def play(
     combine: bool,
     seed: int,
     forgets: float = 0.3,
+    read: Callable[[list[pa.RecordBatch], Sequence[str]], Emitted] = emitted,
 ) -> None:
     """Two servers; tries that fail half-way on one or both of them; a lost server; compacted sections."""
     names = [output.name for output in spec.outputs]
@@ -131,7 +166,7 @@ def play(
                     server.advance(epoch, before, max(watermark, before) + chance.randrange(40))
                 server.undo(epoch)
             server.apply(epoch, [split(frame, spec.layout(), ranges)[number] for frame in all_frames])
-            got |= emitted(server.advance(epoch, before, watermark), names)
+            got |= read(server.advance(epoch, before, watermark), names)
             for shard, batch in server.delta(epoch).items():
                 sections[shard].append(batch)
         assert got == want[epoch], f"epoch {epoch}"

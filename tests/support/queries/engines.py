@@ -73,7 +73,7 @@ def spark_stream(frame: DataFrame, question: Question) -> DataFrame:
 def run(
     stream: Any,
     question: Question,
-    checkpoint: Path,
+    checkpoint: Path | str,
     options: Mapping[str, str] | None = None,
     output: Output | None = None,
 ) -> Output:

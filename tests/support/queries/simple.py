@@ -78,3 +78,19 @@ class Scripted:
         group = (*((window,) if window else ()), *self.question.keys)
         rows = as_run(self.fed, self.checkpoint)
         check(self.output, expected(self.spark, self.question, rows), group, {})
+
+
+class Seen:
+    """A sink that compares what comes again with what came first."""
+
+    def __init__(self, query: Scripted) -> None:
+        self.again: list[int] = []
+        self._query = query
+
+    def save(self, batch: DataFrame, epoch: int) -> None:
+        table = batch.toArrow()
+        before = self._query.output.tables.get(epoch)
+        if before is not None:
+            self.again.append(epoch)
+            assert sorted(map(str, before.to_pylist())) == sorted(map(str, table.to_pylist()))
+        self._query.output.tables[epoch] = table

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from support.queries.simple import SCHEMA, SECOND
-from tailrace.env import clock
-from tailrace.spark.epoch import runner
+from tailrace.spark.epoch import epoch_clock
+from tailrace.spark.epoch.epoch_clock import EpochClock
 
 
 def table(*rows: tuple[int | None, int]) -> pa.Table:
@@ -31,5 +31,9 @@ EVENTS = (
 def set_epoch_times(monkeypatch: pytest.MonkeyPatch, seconds: list[int]) -> None:
     """The times at which epochs begin; after the last one the clock stands still."""
     left = list(seconds)
-    stopped = SimpleNamespace(now=lambda: float(left.pop(0) if len(left) > 1 else left[0]), monotonic=clock.monotonic)
-    monkeypatch.setattr(runner, "clock", stopped)
+
+    def begins(self: EpochClock, last: int) -> int:
+        return max(last, SECOND * (left.pop(0) if len(left) > 1 else left[0]))
+
+    monkeypatch.setattr(EpochClock, "next", begins)
+    monkeypatch.setattr(epoch_clock, "clock", SimpleNamespace(now=lambda: float(left[0])))  # as a start looks at it

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.manifest import Compaction, Manifest
 from tailrace.commit.objects import ObjectRef
+from tailrace.env.transit_memory import TransitMemory
 from tailrace.errors import SumOverflowError
 from tailrace.ids import Attempt
 from tailrace.server.epoch.engine import Engine
@@ -167,7 +168,7 @@ class FakeCheckpoint:
         self.kept = [ref.name for ref in manifest.objects]
 
     def read(
-        self, manifest: Manifest, operator: str, shards: Iterable[int]
+        self, manifest: Manifest, operator: str, shards: Iterable[int], *, pieces: bool
     ) -> Iterator[tuple[int, list[pa.RecordBatch], int]]:
         for shard in shards:
             yield shard, [self.stored[ref.name] for ref in manifest.objects] if shard == 0 else [], 0
@@ -213,7 +214,7 @@ class Bench:
 
 
 def bench(folder: str, memory_bytes: int = 1 << 20) -> Bench:
-    staging = Staging(RUN, folder, memory_bytes // 4, frame_of)
+    staging = Staging(RUN, folder, TransitMemory(memory_bytes // 4), frame_of)
     checkpoint = FakeCheckpoint()
     operators: list[FakeOperator] = []
 

@@ -29,7 +29,7 @@ def cluster_jars() -> list[Path]:
 
 
 class HdfsCluster(JavaServer):
-    """``with HdfsCluster() as hdfs:`` then ``hdfs.uri("path")``."""
+    """``with HdfsCluster() as hdfs:`` then ``hdfs.uri("path")``, or ``hdfs.hadoop_uri("path")`` for Spark."""
 
     start_s = 120.0
     pause_s = 0.3
@@ -41,12 +41,18 @@ class HdfsCluster(JavaServer):
     def uri(self, path: str) -> str:
         return f"webhdfs://127.0.0.1:{self.port}/{path}"
 
+    def hadoop_uri(self, path: str) -> str:
+        """By Hadoop's own protocol. It names another port than the web interface's."""
+        return f"hdfs://127.0.0.1:{self.hadoop_port}/{path}"
+
     def command(self) -> list[str]:
-        with socket.socket() as free:
+        with socket.socket() as free, socket.socket() as other:
             free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+            other.bind(("127.0.0.1", 0))
+            self.port, self.hadoop_port = free.getsockname()[1], other.getsockname()[1]
         cluster = "org.apache.hadoop.mapreduce.MiniHadoopClusterManager"  # its data go to where it is started
-        return [cluster, "-nomr", "-format", "-nnport", "0", "-nnhttpport", str(self.port), "-D", "dfs.replication=1"]
+        ports = ["-nnport", str(self.hadoop_port), "-nnhttpport", str(self.port)]
+        return [cluster, "-nomr", "-format", *ports, "-D", "dfs.replication=1"]
 
     def serves(self) -> bool:
         """Whether it takes a file, which needs the data node."""

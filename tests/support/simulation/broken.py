@@ -22,13 +22,21 @@ from tailrace.commit.log import CommitLog
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.max_pane import MaxPane, is_dead
 from tailrace.commit.phases import Phases
-from tailrace.commit.recovery_point import RecoveryPoint
+from tailrace.commit.recovery import rebuild
+from tailrace.commit.spark_logs import records as spark_records
+from tailrace.env import clock
+from tailrace.errors import CheckpointError, FencedError, QueryStopped, StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
 from tailrace.log import filenames
 from tailrace.operators.base import Operator
 from tailrace.server.checkpoint.deltas import Sealed, Sealing
 from tailrace.server.epoch.engine import Engine
 from tailrace.spark.commit.commits import Commits
+from tailrace.spark.epoch.epoch_clock import EpochClock
+from tailrace.spark.epoch.tries import EpochTries
+from tailrace.spark.query import query
+from tailrace.spark.servers.fleet import Fleet
+from tailrace.spark.servers.losses import RetryBudget
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -88,19 +96,88 @@ def not_behind_the_fence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CommitLog, "append_durable", anywhere)
 
 
-def commits_moved_first(patch: pytest.MonkeyPatch) -> None:
-    resolve = controllers.resolve
-
-    def backwards(*args: Any) -> RecoveryPoint:
-        recovery_point = resolve(*args)
-        return replace(recovery_point, rewind=recovery_point.rewind[::-1])
-
-    patch.setattr(controllers, "resolve", backwards)
-
-
 def no_rewind(patch: pytest.MonkeyPatch) -> None:
-    resolve = controllers.resolve
-    patch.setattr(controllers, "resolve", lambda *args: replace(resolve(*args), rewind=()))
+    patch.setattr(Controller, "_move_to_backup", lambda *_: None)
+
+
+def spark_logs_recorded_behind_the_sink(patch: pytest.MonkeyPatch) -> None:
+    """A sink may see an epoch whose offsets lie on the driver's disk only."""
+    gate = Commits.gate
+
+    def unrecorded(self: Commits, epoch: int) -> None:
+        logged, self._logged = self._logged, {}
+        try:
+            gate(self, epoch)
+        finally:
+            self._logged = logged
+
+    patch.setattr(Commits, "gate", unrecorded)
+
+
+def sources_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    """The offsets are recorded, and not the lists of files that they speak of."""
+    needed = spark_records._needed
+
+    def without(folder: Any, epoch: int) -> list[str]:
+        return [path for path in needed(folder, epoch) if not path.startswith("sources/")]
+
+    patch.setattr(spark_records, "_needed", without)
+
+
+def half_files_trusted(patch: pytest.MonkeyPatch) -> None:
+    """A start writes the files of Spark's that are missing, and takes those that are there for whole."""
+
+    def missing(folder: Any, end: Any) -> list[str]:
+        return [path for path in end.listing if folder.read(path) is None]
+
+    patch.setattr(controllers, "differing", missing)
+
+
+def half_commits_trusted(patch: pytest.MonkeyPatch) -> None:
+    """A commit of Spark's that is there counts, whole or not."""
+    patch.setattr(rebuild, "is_whole", lambda data: data is not None)
+
+
+def spark_records_taken_for_orphans(patch: pytest.MonkeyPatch) -> None:
+    """Cleaning keeps what the newest manifests list of the state, and not what they list of Spark's logs."""
+    delete = Controller._delete_orphans
+
+    def too_much(self: Controller) -> None:
+        delete(self)
+        self._store.delete(spark_records.record_names(self._store))
+
+    patch.setattr(Controller, "_delete_orphans", too_much)
+
+
+def record_of_any_run_counts(patch: pytest.MonkeyPatch) -> None:
+    """Also that of a run which planned the epoch behind one that was run again."""
+    newest = rebuild.newest_record
+    patch.setattr(rebuild, "newest_record", lambda store, epoch, _: newest(store, epoch, 0))
+
+
+def sleeper_records_and_releases(patch: pytest.MonkeyPatch) -> None:
+    """A run that was replaced on another machine records an epoch, and does not look whether it was replaced."""
+
+    def unchecked(self: Controller, epoch: int) -> None:
+        if self._spark_logs.folder is not None and epoch not in self._listings:
+            before = self._listings.get(epoch - 1, {})
+            record = spark_records.take_record(self._spark_logs.folder, epoch, self._fence, before)
+            spark_records.put_record(self._store, record)
+            self._listings[epoch] = record.listing
+
+    patch.setattr(Controller, "record_spark_logs", unchecked)
+
+
+def jvms_die_with_their_drivers(patch: pytest.MonkeyPatch) -> None:
+    """What Spark's logs say beyond one planned epoch is refused, and not moved away."""
+    decide = controllers.decide
+
+    def strict(commits: Sequence[int], offsets: Sequence[int], *rest: Any) -> Any:
+        if max(offsets, default=-1) > max(commits, default=-1) + 1:
+            raise CheckpointError("Spark's own checkpoint does not fit together")
+        return decide(commits, offsets, *rest)
+
+    patch.setattr(controllers, "decide", strict)
 
 
 def one_version_kept(patch: pytest.MonkeyPatch) -> None:
@@ -235,3 +312,80 @@ def gone_with_its_manifest(patch: pytest.MonkeyPatch) -> None:
         return manifest
 
     patch.setattr(Controller, "commit", and_delete)
+
+
+def clock_believed(patch: pytest.MonkeyPatch) -> None:
+    """An epoch's time is what the wall clock shows, wherever somebody has set it."""
+    patch.setattr(EpochClock, "next", lambda self, last: max(last, int(clock.now() * 1e6)))
+
+
+def loss_counted_too_late(patch: pytest.MonkeyPatch) -> None:
+    """A job that was cancelled for a silent server is a loss only where that happened after the try had begun."""
+    run_tries = EpochTries.run
+
+    def run(self: EpochTries, epoch: int, try_once: Callable[[int], Any]) -> Any:
+        def counting(try_: int) -> Any:
+            self._cancels_known = self._fleet.cancels
+            return try_once(try_)
+
+        return run_tries(self, epoch, counting)
+
+    patch.setattr(EpochTries, "run", run)
+
+
+def not_called_again(patch: pytest.MonkeyPatch) -> None:
+    """A call whose answer was lost is a loss of its server."""
+    patch.setattr(Fleet, "_answered", lambda self, server, call, number: call(self.client(server), number))
+
+
+def waits_for_the_only_server(patch: pytest.MonkeyPatch) -> None:
+    """A single server is called without a look at the heartbeat."""
+    each = Fleet.each
+
+    def alone(self: Fleet, call: Callable[[Any, int], Any]) -> list[Any]:
+        if len(self.servers) > 1:
+            return each(self, call)
+        return [self._answered(self.servers[0], call, 0)]
+
+    patch.setattr(Fleet, "each", alone)
+
+
+def tried_under_the_old_number(patch: pytest.MonkeyPatch) -> None:
+    """A new try of an epoch has the number of the one before."""
+    run = EpochTries.run
+
+    def same(self: EpochTries, epoch: int, try_once: Callable[[int], Any]) -> Any:
+        return run(self, epoch, lambda try_: try_once(0))
+
+    recover = Fleet.recover
+    patch.setattr(EpochTries, "run", same)
+    patch.setattr(Fleet, "recover", lambda self, manifest, try_: recover(self, manifest, 0))
+
+
+def tries_counted(patch: pytest.MonkeyPatch) -> None:
+    """A query ends after three losses without an epoch between them, however quickly they came."""
+    patch.setattr(RetryBudget, "spent", property(lambda self: self._losses >= 3))
+
+
+def loss_in_a_start_ends_the_query(patch: pytest.MonkeyPatch) -> None:
+    """A server that is lost while the query starts again."""
+    patch.setattr(query, "started_again", lambda check_newest, start, budget: start())
+
+
+def late_end_taken_for_a_timeout(patch: pytest.MonkeyPatch) -> None:
+    """A commit that ends after the wait for it and before the look at it."""
+
+    def ended(self: Commits, call: Any, what: str) -> BaseException | None:
+        while True:
+            try:
+                call.result(0.1)
+                return None
+            except TimeoutError:
+                if call.done():
+                    raise
+                if self._stopping.is_set():
+                    raise QueryStopped(what) from None
+            except (StateServerError, CheckpointError, FencedError, OSError) as error:
+                return error
+
+    patch.setattr(Commits, "_ended", ended)

@@ -3,6 +3,7 @@
 | invariant | looked at |
 |---|---|
 | a start, now, would recover an exact prefix, and not be refused | a log changes, an object goes, power is lost |
+| so it would with the driver's disk lost, and Spark would replay what a sink may have seen | likewise |
 | no durable epoch is lost: what was acknowledged is in the log, and its objects are whole | likewise |
 | of the epochs in Spark's log at most one is not durable | likewise |
 | a log entry never changes, and none is put by a run that another one has fenced | an entry is put |
@@ -10,6 +11,9 @@
 | rows reach the sink when the gate allows it, and are exactly the oracle's | the sink is called |
 | an epoch that reaches the sink again has the same rows | likewise |
 | servers open exactly the oracle's state | a start has landed |
+| a query that has started never ends by itself: not by losses of servers, nor by errors of its own | a driver ends |
+| no call waits for a server that the heartbeat has given up | calls to servers have ended |
+| a call that fails once costs neither a try nor a restart, where it may be made again | a loss is counted |
 
 That nothing hangs, the scheduler sees. Reading here is no operation of the simulation: nothing else happens meanwhile.
 """
@@ -17,26 +21,46 @@ That nothing hangs, the scheduler sees. Reading here is no operation of the simu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support.simulation.fleet import SimFleet
 from support.simulation.rows import OPERATOR, STATES, State, emitted, left_by, records_of
-from support.simulation.scheduler import Violation
-from support.simulation.spark import COMMITS, OFFSETS, Batch
+from support.simulation.scheduler import Process, Violation
+from support.simulation.spark import (
+    COMMITS,
+    OFFSETS,
+    SOURCE_LOG,
+    Batch,
+    Files,
+    SparkFailed,
+    end_of,
+    epochs,
+    files_of,
+    resume,
+    source_number,
+    source_paths,
+)
 from tailrace.api.options import CommitMode
 from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.log import Damaged, Entry, Fence, History, _entry
 from tailrace.commit.manifest import Manifest
 from tailrace.commit.objects import ObjectRef, open_object
-from tailrace.commit.recovery_point import RecoveryPoint, decide
+from tailrace.commit.recovery.rebuild import behind, differing, logs_end
+from tailrace.commit.recovery.recovery_point import RecoveryDecision, RecoveryPoint, decide
+from tailrace.commit.spark_logs.log_files import SparkLogFolder
+from tailrace.commit.spark_logs.records import recorded_bytes
 from tailrace.env.stores.object_store import StoredObject
-from tailrace.errors import CheckpointError, CorruptionError
+from tailrace.errors import CheckpointError, CorruptionError, FencedError, QueryStopped, RewindNeeded, UnansweredError
 from tailrace.log import filenames
 from tailrace.log.format import decode_entry
 
 if TYPE_CHECKING:
+    from support.simulation.driver import Driver
     from support.simulation.world import World
 
+ACT_S = 5.0
+"""A few looks at the heartbeat later the last call to a silent server has been left."""
 Sunk = dict[int, tuple[int, int]]
 
 
@@ -48,9 +72,9 @@ class Checks:
         self._log: dict[str, bytes] = {}  # every entry that was ever seen
         self._deleted: set[str] = set()  # of those
         self._known: History | None = None  # as it is now
-        self._spark: tuple[list[int], list[int]] | None = None  # likewise: commits, offsets
+        self._spark: Files | None = None  # likewise: Spark's logs
         self._objects: dict[str, tuple[bytes, dict[int, State]]] = {}
-        self._ends: dict[int, int] = {}  # of epochs, in rows of the source
+        self._ends: dict[tuple[str, int], int] = {}  # of epochs, by checkpoint, in rows of the source
         self.sink: dict[int, tuple[Batch, Sunk]] = {}
 
     # Events of the simulation ---------------------------------------------------------------------------------------
@@ -63,14 +87,19 @@ class Checks:
         elif name.startswith(filenames.OBJECT_PREFIX):
             if name not in self._objects:
                 return  # a new one, which no entry lists
-        elif name.startswith((COMMITS, OFFSETS)) and name.rpartition("/")[2].isdigit():
+        elif name.startswith((COMMITS, OFFSETS, SOURCE_LOG)):
             self._spark = None
-            log, _, epoch = name.partition("/")
-            if log == OFFSETS and (end := self._world.spark_end(int(epoch))) is not None:
-                self._ends[int(epoch)] = end
-        else:
+            if name.startswith((COMMITS, OFFSETS)) and name.rpartition("/")[2].isdigit():
+                self.recoverable(disk_lost=False)  # without them nothing is different
+            return
+        elif not name.startswith(filenames.SPARK_RECORD_PREFIX):
             return
         self.recoverable()
+
+    def planned(self, root: str, epoch: int) -> None:
+        """Offsets of an epoch are new, other, or gone in a checkpoint: the newest driver's, or an older one's."""
+        if (end := end_of(files_of(self._world.disk, root), epoch)) is not None:
+            self._ends[root, epoch] = end
 
     def forget(self) -> None:
         """Power was lost: whatever was not acknowledged may be gone, and its place free again."""
@@ -86,7 +115,7 @@ class Checks:
 
     def recovered(self, recovery_point: RecoveryPoint, fleet: SimFleet) -> None:
         self._acknowledged = max(self._acknowledged, recovery_point.epoch)
-        wanted = STATES[self._end(recovery_point.epoch)]
+        wanted = STATES[self._end(recovery_point.manifest)]
         found = fleet.state()
         if found != wanted:
             raise self._failed(
@@ -110,6 +139,28 @@ class Checks:
         if self.sink.setdefault(epoch, (batch, rows)) != (batch, rows):
             raise self._failed(f"epoch {epoch} reaches the sink again, as {batch} {rows}; it was {self.sink[epoch]}")
 
+    def lost(self, fleet: SimFleet, error: Exception) -> None:
+        """A loss is counted. (Servers of another driver may remove what its own have saved: that costs a restart.)"""
+        again = isinstance(error, UnansweredError) or (
+            isinstance(error, RewindNeeded) and len(self._world.drivers) == 1
+        )
+        if again and not self._world.network and not fleet.troubled:
+            raise self._failed(f"every server lives, and a call that may be made again counts as a loss: {error}")
+
+    def called(self, fleet: SimFleet, process: Process, began: float) -> None:
+        """Calls to the fleet's servers have ended, or are not waited for any longer."""
+        now = self._world.scheduler.now
+        last = max(began, *(fleet.given_up_at.get(server.server, now) for server in fleet.servers))
+        if now - last > ACT_S and not process.stood_still:
+            raise self._failed(f"every server was given up by {last:.2f}, and they were waited for until now")
+
+    def ended(self, driver: Driver, error: BaseException) -> None:
+        """A driver ends by an error. A store that does not answer, a fence and the user may end it."""
+        ends = (CheckpointError, FencedError, QueryStopped, OSError, SparkFailed)
+        right = isinstance(error, ends) and not isinstance(error, TimeoutError)
+        if driver is self._world.drivers[-1] and driver.has_started and not right:
+            raise self._failed(f"the query ended by itself: {type(error).__name__}: {error}")
+
     def at_end(self) -> None:
         """A driver says that all is done."""
         reached = self.sink[max(self.sink)][0].end if self.sink else 0
@@ -118,26 +169,65 @@ class Checks:
         if self._acknowledged != max(self.sink, default=-1):
             raise self._failed(f"the query has ended and only epoch {self._acknowledged} is durable")
 
-    def recoverable(self) -> None:
+    def recoverable(self, disk_lost: bool = True) -> None:
         """If everything stopped now, a start would recover exactly the rows up to its epoch."""
         history = self._history()
         durable = history.newest.epoch if history.newest is not None else -1
-        commits, offsets = self._spark_epochs()
+        files = self._spark_files()
         if durable < self._acknowledged:
             raise self._failed(f"epoch {self._acknowledged} was durable, and the log's newest is {durable}")
-        if max(commits, default=-1) > durable + 1:
-            raise self._failed(f"Spark has committed epoch {max(commits)}, and only {durable} is durable")
-        fenced = History((*history.numbers, -1), history.entries)  # a start fences before it decides
+        if (committed := max(epochs(files, COMMITS), default=-1)) > durable + 1:
+            raise self._failed(f"Spark has committed epoch {committed}, and only {durable} is durable")
+        self._would_start(history, files)
+        if disk_lost and not self._world.shared:
+            self._would_start(history, {})
+
+    def _would_start(self, history: History, files: Files) -> None:
+        """A start that finds these files of Spark's would continue exactly."""
         try:
-            wanted = decide(commits, offsets, fenced, "the state", reread=True)
+            wanted, left = self._decided(history, files)
+            resumed = resume(left)
         except (CheckpointError, CorruptionError) as error:
             raise self._failed(f"a start would be refused: {error}") from None
-        manifest = wanted.manifest
-        if manifest is None:
-            entry = self._entry(wanted.parent)
-            if not isinstance(entry, Manifest) or entry.epoch != wanted.epoch:
-                raise self._failed(f"a start would need epoch {wanted.epoch} in entry {wanted.parent}: {entry}")
-            manifest = entry
+        except SparkFailed as error:
+            raise self._failed(f"a start would leave Spark logs that it cannot read: {error}") from None
+        epoch = wanted.epoch + 1
+        if resumed.epoch != epoch or resumed.done != self._end(self._manifest(wanted)):
+            raise self._failed(f"a start would land on epoch {wanted.epoch}, and Spark would go on with {resumed}")
+        seen = self.sink.get(epoch)
+        if seen is not None and resumed.planned != seen[0]:
+            raise self._failed(f"the sink has {seen[0]}, and a start would have Spark run {resumed.planned}")
+        self._objects_are_there(wanted)
+
+    def _decided(self, history: History, files: Files) -> tuple[RecoveryDecision, Files]:
+        """What a start decides, and the files of Spark's that it leaves."""
+        left = dict(files)
+        folder, store = _Snapshot(files), _Stored(self._world)
+        end = None if self._world.shared else logs_end(folder, store, history, True)
+        if end is None:
+            wanted = decide(epochs(files, COMMITS), epochs(files, OFFSETS), history, "the state", reread=True)
+            moved = list(wanted.rewind)
+        else:
+            wanted = decide([end.committed], [end.planned], history, "the state", reread=True)
+            moved = behind(folder, end)
+            wrong = differing(folder, end)
+            left = {path: data for path, data in left.items() if not path.endswith(".crc")}
+            left |= recorded_bytes(store, end.listing, wrong)
+        for path in moved:
+            left.pop(path, None)
+            left.pop(_checksum_of(path), None)
+        return wanted, left
+
+    def _manifest(self, wanted: RecoveryDecision) -> Manifest:
+        if wanted.manifest is not None:
+            return wanted.manifest
+        entry = self._entry(wanted.parent)
+        if not isinstance(entry, Manifest) or entry.epoch != wanted.epoch:
+            raise self._failed(f"a start would need epoch {wanted.epoch} in entry {wanted.parent}: {entry}")
+        return entry
+
+    def _objects_are_there(self, wanted: RecoveryDecision) -> None:
+        manifest = self._manifest(wanted)
         for ref in manifest.objects:
             if self._world.stored(ref.name) != self._objects[ref.name][0]:
                 raise self._failed(f"a start would land on epoch {manifest.epoch}, and {ref.name} is gone or damaged")
@@ -165,13 +255,13 @@ class Checks:
         last = fences[max(fences)]
         if last.run != entry.run or last.number > number:
             raise self._failed(f"run {entry.run} has put {name} behind the fence {last.number} of run {last.run}")
-        found, wanted = self._state(entry), STATES[self._end(entry.epoch)]
+        found, wanted = self._state(entry), STATES[self._end(entry)]
         if found != wanted:
             raise self._failed(f"entry {number} of epoch {entry.epoch} lists other sums: {_difference(found, wanted)}")
 
-    def _spark_epochs(self) -> tuple[list[int], list[int]]:
+    def _spark_files(self) -> Files:
         if self._spark is None:
-            self._spark = self._world.spark_epochs(COMMITS), self._world.spark_epochs(OFFSETS)
+            self._spark = self._world.spark_files()
         return self._spark
 
     def _history(self) -> History:
@@ -229,11 +319,59 @@ class Checks:
             self._objects[ref.name] = known
         return known[1]
 
-    def _end(self, epoch: int) -> int:
-        """Up to which row of the source an epoch goes, as Spark has planned it last."""
-        if epoch >= 0 and epoch not in self._ends:
-            raise self._failed(f"epoch {epoch} is durable, and Spark has not planned it")
-        return self._ends.get(epoch, 0)
+    def _end(self, manifest: Manifest) -> int:
+        """Up to which row of the source a durable epoch goes, as the Spark of its run has planned it."""
+        if manifest.epoch < 0:
+            return 0
+        root = next(driver.root for driver in self._world.drivers if manifest.run in driver.runs)
+        if (root, manifest.epoch) not in self._ends:
+            raise self._failed(f"epoch {manifest.epoch} is durable, and Spark has not planned it")
+        return self._ends[root, manifest.epoch]
+
+
+class _Snapshot(SparkLogFolder):
+    """Spark's logs as they were at a moment. Reading is no operation of the simulation."""
+
+    def __init__(self, files: Files) -> None:
+        super().__init__(Path("/spark"))
+        self._files = files
+
+    def epochs(self, log: str) -> list[int]:
+        return epochs(self._files, log)
+
+    def source_files(self) -> dict[str, dict[int, str]]:
+        return {SOURCE_LOG: {source_number(path): path for path in source_paths(self._files)}}
+
+    def read(self, path: str) -> bytes | None:
+        return self._files.get(path)
+
+
+class _Stored:
+    """The state store as it is now."""
+
+    uri = "the state"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def get(self, name: str) -> bytes:
+        data = self._world.stored(name)
+        if data is None:
+            raise FileNotFoundError(name)
+        return data
+
+    def list(self, prefix: str) -> list[StoredObject]:
+        return [StoredObject(name, 0) for name in self._world.stored_names(prefix)]
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        raise NotImplementedError
+
+    put = put_if_absent = delete = sweep = get_range
+
+
+def _checksum_of(path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.crc"
 
 
 class _Bytes:

@@ -62,6 +62,16 @@ class SimDisk(Disk):
                 names[name] = File(data, synced=True)
         self._changed(folder, name)
 
+    def put_unsynced(self, folder: str, name: str, data: bytes | None) -> None:
+        """Of others, who do not sync: a file, or none, which a loss of power may take back."""
+        self._refuse(folder)
+        self._durable.setdefault(folder, {})
+        names = self._live.setdefault(folder, {})
+        names.pop(name, None)
+        if data is not None:
+            names[name] = File(data, synced=False)
+        self._changed(folder, name)
+
     def lose_power(self) -> None:
         draw = self._scheduler.random
         for folder, live in self._live.items():
@@ -129,6 +139,8 @@ class SimDisk(Disk):
     def sync_folder(self, path: Path) -> None:
         folder = str(path)
         self._scheduler.point(f"sync {folder}")
+        if folder not in self._live:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
         self._durable[folder] = dict(self._live[folder])
 
     def exists(self, path: Path) -> bool:

@@ -1,264 +1,156 @@
-"""State servers: the real engine, staging and checkpoint around a small operator; and the driver's way to them.
+"""The real ``spark.servers.fleet`` and its heartbeat, over simulated servers; and Spark's jobs, as far as they matter.
 
-A call starts a task in the server's process. It may be lost on its way there or back, or be made twice; its caller
-hears ``StateServerError`` where the server dies, is silent for too long, or the way fails.
+An executor has one server. A task there ends a server that is suspected, and starts another; no task runs on a machine
+whose link to the driver is cut. A job is what Spark runs for an epoch's ingest and to start servers: the driver may
+cancel those of its query, which takes a while, so that it may hit a later one than was meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from support.simulation.rows import OPERATOR, SHARDS, SOURCE, Rows, State, Sums, compact, records_of, shard_of
-from support.simulation.scheduler import Process
-from support.simulation.tasks import SimCall, SimClock
-from tailrace.commit.manifest import Manifest
-from tailrace.commit.objects import ObjectRef
-from tailrace.env.stores.object_store import ObjectStore
+from support.simulation.rows import SHARDS, SOURCE, State, shard_of
+from support.simulation.server import Client, Server
+from support.simulation.tasks import SimCall
 from tailrace.errors import StateServerError
-from tailrace.server.checkpoint.checkpoint import StoreCheckpoint
-from tailrace.server.epoch.engine import Engine
-from tailrace.server.epoch.staging import Staging
-from tailrace.server.transport.epoch_messages import CommitResult, Request, Uploaded
-from tailrace.server.transport.stage_messages import CommittedAttempt, StageKey
+from tailrace.server.transport.server_config import ServerAddress, ServerConfig
+from tailrace.server.transport.stage_messages import CommittedAttempt
+from tailrace.spark.servers.fleet import Fleet
 
 if TYPE_CHECKING:
     from support.simulation.world import World
 
-ANSWER_S = 5.0
-"""A server that does not answer for so long is taken for dead."""
+HEARTBEAT_S = 5.0
+_EXECUTORS_S = 120.0
+"""So long Spark waits for an executor on which a task could run, before that job fails."""
+_MOVES = 0.3
+"""How often an executor that has lost its server is on another machine than before."""
 
 
-class Server:
-    def __init__(self, world: World, name: str, machine: int, run: str) -> None:
-        self.name = name
-        self.machine = machine
-        self.process = Process(f"server {name}")
-        self.given_up = False
+class JobFailed(Exception):
+    """A job of Spark's, for a task that has failed or because it was cancelled."""
+
+
+class SimFleet(Fleet):
+    def __init__(self, world: World, run: str, executors: int) -> None:
+        config = ServerConfig(run, "", (), "", 1 << 20, 60.0)
+        super().__init__(None, config, SHARDS, HEARTBEAT_S)  # type: ignore[arg-type]
         self._world = world
         self._run = run
-        self._waiting: list[SimCall] = []
-        self._engine: Engine | None = None
-        self.process.at_death.append(self._died)
+        self._executors: list[Server | None] = [None] * executors
+        self._job: SimCall | None = None
+        self._cancels_next = False  # a cancel comes so late that it hits a job that is still to come
+        self.started: dict[str, Server] = {}
+        self.given_up_at: dict[str, float] = {}
+        self.cancel_jobs = self._cancel_soon
 
-    @property
-    def engine(self) -> Engine:
-        if self._engine is None:
-            self._engine = Engine(
-                run=self._run,
-                server=self.name,
-                pid=0,
-                operators={OPERATOR: Sums},
-                staging=Staging(self._run, "", 1 << 20, lambda _, frame: frame),
-                checkpoint=StoreCheckpoint(
-                    self._store(), self._run, self.name, compact, shard_snapshot=self._world.shard_snapshot
-                ),
-                memory_bytes=1 << 20,
-                clock=SimClock(self._world.scheduler),
-            )
-        return self._engine
-
-    def _store(self) -> ObjectStore:
-        return self._world.server_store(self.machine)
-
-    @property
-    def operator(self) -> Sums:
-        operator = self.engine._runners[OPERATOR].operator
-        assert isinstance(operator, Sums)
-        return operator
-
-    def ask(self, what: str, work: Callable[[], Any]) -> Any:
-        world = self._world
-        scheduler, draw = world.scheduler, world.scheduler.random
-        scheduler.point(f"ask {self.name} to {what}")
-        odd = draw.random() if world.network < 1 else 1.0
-        if self.process.dead or self.given_up or odd < world.network:
-            raise StateServerError(f"{self.name} cannot be reached")
-        call = SimCall(scheduler)
-        self._waiting.append(call)
-        scheduler.start(self.process, what, call.work, work, ())
-        if odd > 1 - world.network:
-            scheduler.start(self.process, f"{what} again", SimCall(scheduler).work, work, ())
-        try:
-            answer = call.result(ANSWER_S)
-        except TimeoutError:
-            self.given_up = True
-            raise StateServerError(f"{self.name} has not answered for {ANSWER_S:.0f} s") from None
-        if world.network < odd < 2 * world.network:
-            raise StateServerError(f"the answer of {self.name} was lost")
-        return answer
-
-    def _died(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for call in waiting:
-            call.end(None, StateServerError(f"{self.name} was lost"))
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a server has emitted."""
-
-    records: State
-    committed: CommitResult | None
-
-
-@dataclass(frozen=True)
-class Client:
-    """As ``server.client.StateClient``, of which it has what the commit needs."""
-
-    server: Server
-    run: str
-
-    def open(self, shards: Iterable[int], manifest: Manifest, try_: int) -> None:
-        request = self._request(try_=try_, shards=tuple(shards), manifest=manifest)
-        self.server.ask("open", lambda: self.server.engine.assign(request))
-
-    def stage(self, epoch: int, try_: int, attempt: int, rows: Sequence[tuple[int, int]]) -> CommittedAttempt:
-        def stage() -> CommittedAttempt:
-            staging = self.server.engine.staging
-            frame: Any = Rows(tuple(rows))
-            made = staging.open(StageKey(self.run, OPERATOR, epoch, try_, attempt, 0))
-            staging.add(made, frame)
-            receipt = staging.finish(made, made.receipt)
-            return CommittedAttempt(0, attempt, receipt.rows, receipt.checksum)
-
-        committed_attempt: CommittedAttempt = self.server.ask("stage", stage)
-        return committed_attempt
-
-    def prepare(self, epoch: int, try_: int, committed_attempts: Sequence[CommittedAttempt]) -> None:
-        request = self._request(epoch=epoch, try_=try_, committed_attempts=tuple(committed_attempts))
-        self.server.ask("prepare", lambda: self.server.engine.prepare(request))
-
-    def run_epoch(self, epoch: int, try_: int, way: int, horizon: int, commit: bool) -> Done:
-        request = self._request(
-            epoch=epoch, try_=try_, now=way, watermark=horizon, commit=commit, upload=True, inline_bytes=1 << 20
-        )
-
-        def run() -> Done:
-            result = self.server.engine.run_epoch(request)
-            records: State = {}
-            for batch in result.batches or ():
-                records |= records_of(batch)
-            return Done(records, result.committed)
-
-        done: Done = self.server.ask("run", run)
-        return done
-
-    def commit(self, epoch: int, try_: int, *, upload: bool) -> CommitResult:
-        request = self._request(epoch=epoch, try_=try_, upload=upload)
-        answer: CommitResult = self.server.ask("commit", lambda: self.server.engine.commit(request))
-        return answer
-
-    def upload(self, deltas: Iterable[ObjectRef]) -> Uploaded:
-        request = self._request(deltas=tuple(delta.name for delta in deltas))
-        answer: Uploaded = self.server.ask("upload", lambda: self.server.engine.upload(request))
-        return answer
-
-    def compact(self, manifest: Manifest) -> None:
-        request = self._request(manifest=manifest)
-        self.server.ask("compact", lambda: self.server.engine.compact(request))
-
-    def forget(self, epoch: int) -> None:
-        self.server.ask("forget", lambda: self.server.engine.forget(self._request(epoch=epoch)))
-
-    def ping(self) -> bool:
-        try:
-            self.server.ask("answer", lambda: None)
-        except StateServerError:
-            return False
-        return True
-
-    def _request(self, **more: Any) -> Request:
-        return Request(run=self.run, operator=OPERATOR, **more)
-
-
-@dataclass
-class SimFleet:
-    """As ``spark.fleet.Fleet``: the servers of one run, those that are lost replaced."""
-
-    world: World
-    run: str
-    wanted: int
-    servers: list[Server] = field(default_factory=list)
-    known: list[Server] = field(default_factory=list)
-
-    def client(self, server: Server) -> Client:
-        return Client(server, self.run)
-
-    def open(self, manifest: Manifest, tries: int) -> None:
-        self._start_servers()
-        for left in reversed(range(tries)):
-            try:
-                self._load(manifest, 0)
-                return
-            except StateServerError:
-                if not left or self.all_alive():
-                    raise
-                self.replace_lost()
-
-    def recover(self, manifest: Manifest, try_: int) -> None:
-        self.replace_lost()
-        self._load(manifest, try_)
-
-    def replace_lost(self) -> None:
-        self.servers = [server for server in self.servers if self.client(server).ping()]
-        self._start_servers()
-
-    def all_alive(self) -> bool:
-        return all(self.client(server).ping() for server in self.servers)
-
-    def ranges(self) -> list[range]:
-        count = len(self.servers)
-        return [range(SHARDS * each // count, SHARDS * (each + 1) // count) for each in range(count)]
-
-    def stage(self, epoch: int, try_: int, start: int, end: int) -> list[CommittedAttempt | None]:
-        """The ingest job: the stretch's rows, each with its owner; None where a server has none."""
-        attempt = self.world.next_attempt()
-        ranges = self.ranges()
-
-        def stage(client: Client, number: int) -> CommittedAttempt | None:
-            mine = [row for row in SOURCE[start:end] if shard_of(row[0]) in ranges[number]]
-            return client.stage(epoch, try_, attempt, mine) if mine else None
-
-        return self.each(stage)
+    def client(self, server: ServerAddress) -> Client:  # type: ignore[override]
+        return Client(self.started[server.server], self._run)
 
     def each(self, call: Callable[[Any, int], Any]) -> list[Any]:
-        """Call every server at once; raise the first error after all have answered."""
-        clients = [self.client(server) for server in self.servers]
-        if len(clients) == 1:
-            return [call(clients[0], 0)]
-        scheduler = self.world.scheduler
+        scheduler = self._world.scheduler
         assert scheduler.current is not None
-        calls = [SimCall(scheduler) for _ in clients]
-        for number, (client, made) in enumerate(zip(clients, calls, strict=True)):
-            name = f"{scheduler.current.name}.{number}"
-            scheduler.start(scheduler.current.process, name, made.work, call, (client, number))
-        errors = [error for made in calls if (error := made.exception()) is not None]
-        if errors:
-            raise errors[0]
-        return [made.result() for made in calls]
+        process, began = scheduler.current.process, scheduler.now
+        try:
+            return super().each(call)
+        finally:
+            self._world.checks.called(self, process, began)
 
-    def close(self) -> None:
-        scheduler = self.world.scheduler
-        for server in self.known:
-            scheduler.later(0.0, lambda server=server: scheduler.kill(server.process))
+    def _give_up(self, server: ServerAddress, silent_s: float) -> None:
+        self.given_up_at[server.server] = self._world.scheduler.now
+        super()._give_up(server, silent_s)
+
+    @property
+    def troubled(self) -> bool:
+        """Whether any of its servers was killed, stood still or was cut off."""
+        return any(server.troubled for server in self.started.values())
 
     def state(self) -> State:
         """All that the servers hold. No operation of the simulation."""
         return {
             key: sum_
-            for server in self.servers
-            for state in server.operator.state.values()
+            for address in self.servers
+            for state in self.started[address.server].operator.state.values()
             for key, sum_ in state.items()
         }
 
-    def _start_servers(self) -> None:
-        while len(self.servers) < self.wanted:
-            server = self.world.new_server(self.run)
-            self.servers.append(server)
-            self.known.append(server)
+    # Spark -----------------------------------------------------------------------------------------------------------
 
-    def _load(self, manifest: Manifest, try_: int) -> None:
-        ranges = self.ranges()
-        self.each(lambda client, number: client.open(ranges[number], manifest, try_))
+    def stage(self, epoch: int, try_: int, start: int, end: int) -> list[CommittedAttempt | None]:
+        """The ingest job: the stretch's rows, each with its owner; None where a server has none."""
+        attempt = self._world.next_attempt()
+
+        def task(route: tuple[ServerAddress, int, int]) -> CommittedAttempt | None:
+            server, low, high = route
+            mine = [row for row in SOURCE[start:end] if low <= shard_of(row[0]) < high]
+            return self.client(server).stage(epoch, try_, attempt, mine) if mine else None
+
+        return self._run_job(lambda: self._run_tasks(task, self.routes))
+
+    def _ensure(self, suspects: Iterable[str]) -> tuple[ServerAddress, ...]:
+        try:
+            return self._run_job(lambda: self._meet(frozenset(suspects)))
+        except JobFailed as error:
+            raise StateServerError(f"no state server could be started: {error}") from error
+
+    def _meet(self, suspects: frozenset[str]) -> tuple[ServerAddress, ...]:
+        world, scheduler = self._world, self._world.scheduler
+        until = scheduler.now + _EXECUTORS_S
+        if scheduler.random.random() < world.no_servers:
+            raise JobFailed("an executor was lost")
+        while True:
+            met: list[ServerAddress] = []
+            for number, server in enumerate(self._executors):
+                scheduler.point("visit an executor")
+                if server is not None and not world.links.is_whole(server.machine):
+                    continue
+                if server is None or server.process.dead or server.name in suspects:
+                    if server is not None and not server.process.dead:
+                        scheduler.later(0.0, lambda process=server.process: scheduler.kill(process))
+                    stays = server is not None and scheduler.random.random() > _MOVES
+                    made = world.new_server(self._run, server.machine if server is not None and stays else None)
+                    server = self._executors[number] = self.started[made.name] = made
+                met.append(server.address)
+            if met:
+                self._known |= {each.server: each for each in met}
+                return tuple(met)
+            if scheduler.now > until:
+                raise JobFailed("no executor is left")
+            scheduler.sleep(1.0)
+
+    def _run_job(self, work: Callable[[], Any]) -> Any:
+        scheduler = self._world.scheduler
+        assert scheduler.current is not None
+        job = self._job = SimCall(scheduler)
+        scheduler.start(scheduler.current.process, "job", job.work, work, ())
+        if self._cancels_next and scheduler.random.random() < 0.5:
+            self._cancel()
+        try:
+            return job.result()
+        finally:
+            self._job = None
+
+    def _run_tasks(self, task: Callable[..., Any], of: Iterable[Any]) -> list[Any]:
+        """Errors of tasks come back as text."""
+        scheduler = self._world.scheduler
+        assert scheduler.current is not None
+        calls = []
+        for each in of:
+            calls.append(SimCall(scheduler))
+            scheduler.start(scheduler.current.process, "task", calls[-1].work, task, (each,))
+        for call in calls:
+            if (error := call.exception()) is not None:
+                raise JobFailed(f"a task failed: {type(error).__module__}.{type(error).__name__}: {error}")
+        return [call.result() for call in calls]
+
+    def _cancel_soon(self) -> None:
+        scheduler = self._world.scheduler
+        scheduler.later(scheduler.random.choice((0.0, 0.0, 1.0, 10.0)), self._cancel)
+
+    def _cancel(self) -> None:
+        if self._job is None:
+            self._cancels_next = self._world.scheduler.random.random() < 0.5
+        else:
+            self._cancels_next = False
+            self._job.end(None, JobFailed("[SPARK_JOB_CANCELLED] Job cancelled part of cancelled job group"))

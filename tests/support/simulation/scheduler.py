@@ -29,6 +29,8 @@ SWITCH = 0.25
 """How often a point lets another task go first."""
 SLOW = 0.02
 """How often time moves on although a task is ready."""
+SLOW_S_MAX = 60.0
+"""By no more than this: a task that is ready does not wait for an hour."""
 
 
 class Killed(GreenletExit):
@@ -46,6 +48,7 @@ class Process:
         self.name = name
         self.dead = False
         self.frozen = False
+        self.stood_still = False  # at some time
         self.tasks: dict[Task, None] = {}
         self.parked: list[Task] = []  # ready, and frozen
         self.at_death: list[Callable[[], None]] = []
@@ -126,7 +129,7 @@ class Scheduler:
             each()
 
     def freeze(self, process: Process) -> None:
-        process.frozen = True
+        process.frozen = process.stood_still = True
         self.say(process.name, "", "frozen")
         process.parked = [task for task in self._ready if task.process is process]
         self._ready = [task for task in self._ready if task.process is not process]
@@ -233,7 +236,7 @@ class Scheduler:
             self.fault_at = -1
             self.fault()
         ready = self._ready
-        if ready and not (self._timers and self.random.random() < SLOW):
+        if ready and not (self._timers and self.random.random() < SLOW and self._timers[0][0] < self.now + SLOW_S_MAX):
             task = ready.pop(int(self.random.random() * len(ready)))
             self.current = task
             task.greenlet.switch()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from support.simulation.scheduler import Killed, Process, Queue, Scheduler, Task, Violation
+from support.simulation.wall_clock import WallClock
 from tailrace.env import clock, tasks
 
 
@@ -102,10 +103,12 @@ class SimCall:
         return self._result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._scheduler.point("result")
+        if not self._done:
+            self._scheduler.point("result")
         if not self._done:
             self._scheduler.wait(self._queue, timeout)
         if not self._done:
+            self._scheduler.point("in vain")  # it may end before its caller looks again
             raise TimeoutError
         return self._error
 
@@ -195,11 +198,12 @@ class SimTasks:
 class SimClock:
     """``tailrace.env.clock.Clock``: processor time passes not at all."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, wall: WallClock) -> None:
         self._scheduler = scheduler
+        self._wall = wall
 
     def now(self) -> float:
-        return 1.8e9 + self._scheduler.now if self._scheduler.runs_here else clock.SYSTEM.now()
+        return self._wall.now() if self._scheduler.runs_here else clock.SYSTEM.now()
 
     def monotonic(self) -> float:
         return self._scheduler.now if self._scheduler.runs_here else clock.SYSTEM.monotonic()

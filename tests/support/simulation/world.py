@@ -2,8 +2,9 @@
 
 A driver that has ended, however, is started again, until one says that all is done. Faults come between any two steps:
 the driver or a server dies, or stands still for a while (a driver meanwhile gets a successor, and wakes up as a
-zombie); a machine loses its power and what its disks had not synced; the state store does not answer; the user stops
-the query. After a bounded number of them the query must come to its end.
+zombie); a machine loses its power and what its disks had not synced; the driver's disk is lost, or its machine with it;
+its JVM outlives it; the state store does not answer; the link to machines of servers is cut for a while, or one call
+fails; the user stops the query; somebody sets the clock. After a bounded number of them the query must come to its end.
 
 ``run`` gives the trace of a seed, by which two runs can be compared, or raises ``Violation`` with its last lines.
 """
@@ -15,7 +16,7 @@ import errno
 import logging
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -24,10 +25,13 @@ from support.simulation import spark as sparks
 from support.simulation.checks import Checks
 from support.simulation.disk import SimDisk
 from support.simulation.driver import CHECKPOINT, Driver
-from support.simulation.fleet import Server
-from support.simulation.scheduler import Killed, Scheduler, Violation
+from support.simulation.file_sink import SYSTEMS, SimFiles
+from support.simulation.links import Links
+from support.simulation.scheduler import Killed, Process, Scheduler, Violation
+from support.simulation.server import Server
 from support.simulation.store import SimStore
 from support.simulation.tasks import SimClock, SimTasks
+from support.simulation.wall_clock import WallClock
 from tailrace.api.options import CommitMode
 from tailrace.commit import controller as controllers
 from tailrace.commit import log as logs
@@ -46,6 +50,7 @@ STARTS_MAX = 60
 FAULTS_MAX = 6
 FAULT_STEPS = 200
 """Between two faults there are up to so many steps."""
+SINK_STEPS = 15
 STATE, COPIES = "/sim/state", "/sim/copies"
 
 
@@ -70,25 +75,36 @@ class World:
         )
         self.spark_keeps = draw.choice((2, 3, 100))
         self.network = draw.choice((0.0, 0.0, 0.0, 0.01))  # how often a call goes wrong
+        self.wall = WallClock(self.scheduler)
+        self.delayed = draw.choice((0.0, 0.0, 0.1))  # how often a call is on its way for a while
+        self.no_servers = draw.choice((0.0, 0.0, 0.3))  # how often none can be started
         self.checks = Checks(self)
+        self.links = Links(self.scheduler)
         self.disk = SimDisk(self.scheduler, self._file_changed, self._refuse)
         self.far: SimStore | None = None
         if draw.random() < 0.6:
             self.far = SimStore(
                 self.scheduler, draw.choice((0.05, 0.3)), draw.choice((0.0, 0.0, 0.05)), self.checks.changed
             )
+        # Spark's checkpoint: on the driver's disk, or where every driver sees it.
+        self.shared = draw.random() < 0.25
+        self._machine = 0  # of the newest driver
         self.copies = draw.random() < 0.7
         # Half of the worlds only compact: their epochs never change enough for shard snapshots.
         self.shard_snapshot = SnapshotRule(chain=draw.choice((1, 3)), least_bytes=draw.choice((1, 1 << 30)))
+        self.files = SimFiles(self, draw.choice(SYSTEMS)) if draw.random() < 0.5 else None
         self.machines = [SimDisk(self.scheduler) for _ in range(draw.choice((1, 2)))]
         self.controller_class = _watched(self.checks)
         self.drivers: list[Driver] = []
         self.servers: list[Server] = []
+        self.jvms: list[Process] = []  # that have outlived their drivers
         self.done = False
         self._attempts = 0
         self._starting = False
         self._faults_left = draw.randrange(FAULTS_MAX + 1)
         self._faults: list[str] = []
+        self._to_driver = False  # the next fault
+        self._armed: Callable[[], None] | None = None
         self.scheduler.fault = self._fault
         self._next_fault()
 
@@ -102,9 +118,12 @@ class World:
             return self.driver_store()
         return CopiedStore(self.far, LocalStore(COPIES, self.machines[machine]))
 
-    def new_server(self, run: str) -> Server:
-        machine = self.scheduler.random.randrange(len(self.machines))
+    def new_server(self, run: str, machine: int | None) -> Server:
+        """On that machine, or on any."""
+        if machine is None:
+            machine = self.scheduler.random.randrange(len(self.machines))
         server = Server(self, f"s{len(self.servers)}", machine, run)
+        server.troubled = not self.links.is_whole(machine)
         self.servers.append(server)
         return server
 
@@ -125,23 +144,36 @@ class World:
             return [name for name in self.far.objects if name.startswith(prefix)]
         return [f"{prefix}{name}" for name in self.disk.names(f"{STATE}/{prefix[:-1]}")]
 
-    def spark_epochs(self, log: str) -> list[int]:
-        return sparks.epochs(self.disk, CHECKPOINT, log)
+    @property
+    def checkpoint(self) -> str:
+        """Where the newest driver finds Spark's checkpoint."""
+        return CHECKPOINT if self.shared else f"{CHECKPOINT}{self._machine}"
 
-    def spark_end(self, epoch: int) -> int | None:
-        return sparks.end_of(self.disk, CHECKPOINT, epoch)
+    def spark_files(self) -> dict[str, bytes]:
+        return sparks.files_of(self.disk, self.checkpoint)
+
+    def spark_epochs(self, log: str) -> list[int]:
+        return sparks.epochs(self.spark_files(), log)
 
     def _refuse(self, folder: str) -> None:
-        """A checkpoint lies on a disk with a lock: where another driver gets the lock of one that still lives, the
-        disk has cut that one off."""
+        """A checkpoint on a disk has a lock: where another driver of the machine gets the lock of one that still lives,
+        the disk has cut that one off. Not so the JVM of a driver that is dead."""
         task = self.scheduler.current
-        if folder.startswith(CHECKPOINT) and task is not None and task.process is not self.drivers[-1].process:
+        if task is None or self.shared or not folder.startswith(CHECKPOINT):
+            return
+        older = next((each for each in self.drivers[:-1] if each.process is task.process), None)
+        if older is not None and older.root == self.drivers[-1].root:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), folder)
 
     def _file_changed(self, folder: str, name: str) -> None:
-        for root in (STATE, CHECKPOINT):
-            if folder.startswith(root):
-                self.checks.changed(f"{folder[len(root) + 1 :]}/{name}")
+        root, _, log = folder.rpartition("/")
+        if log == sparks.OFFSETS and name.isdigit():
+            self.checks.planned(root, int(name))
+        for root in (STATE, self.checkpoint):
+            if folder == root or folder.startswith(f"{root}/"):
+                self.checks.changed(f"{folder[len(root) + 1 :]}/{name}".lstrip("/"))
+        if self.files is not None and folder == f"{self.checkpoint}/{sparks.COMMITS}":
+            self.files.check()
 
     # Drivers ---------------------------------------------------------------------------------------------------------
 
@@ -153,8 +185,12 @@ class World:
                 self.checks.at_end()
                 self._let_zombies_wake()
                 self.checks.recoverable()
+                if self.files is not None:
+                    self.files.check()
             finally:
-                for process in (*(each.process for each in self.drivers), *(each.process for each in self.servers)):
+                for each in (*self.drivers, *self.servers):
+                    self.scheduler.end(each.process)
+                for process in self.jvms:
                     self.scheduler.end(process)
                 self.scheduler.close()
         scheduler = self.scheduler
@@ -178,6 +214,7 @@ class World:
                 raise
             except BaseException as error:
                 self.scheduler.note(f"ended: {type(error).__name__}: {error}")
+                self.checks.ended(driver, error)
                 self._over(driver)
 
         self.scheduler.start(driver.process, "main", live)
@@ -185,7 +222,7 @@ class World:
     def _over(self, driver: Driver) -> None:
         """The driver is gone: its servers follow, in time, and another driver comes, unless one is there."""
         scheduler, draw = self.scheduler, self.scheduler.random
-        for server in driver.fleet.known if driver.fleet is not None else ():
+        for server in driver.servers:
             delay = draw.choice((0.0, 0.0, draw.random() * 10))
             scheduler.later(delay, lambda server=server: scheduler.kill(server.process))
         if driver is self.drivers[-1]:
@@ -211,20 +248,41 @@ class World:
             self._faults_left -= 1
             self.scheduler.fault_at = self.scheduler.steps + self.scheduler.random.randint(1, FAULT_STEPS)
 
+    def fault_in_sink(self) -> None:
+        """Let the fault that is due come within the next few steps, and to the driver: few steps are a sink's."""
+        if self.scheduler.fault_at > self.scheduler.steps:
+            self.scheduler.fault_at = self.scheduler.steps + self.scheduler.random.randint(1, SINK_STEPS)
+            self._to_driver = True
+
     def _fault(self) -> None:
         draw = self.scheduler.random
         faults = (
             self._kill_driver,
-            self._kill_driver,
             self._kill_server,
             self._kill_server,
+            self._freeze_driver,
+            self._freeze_driver,
             self._freeze_driver,
             self._freeze_server,
             self._lose_power,
             self._lose_power,
+            self._kill_driver_but_not_its_jvm,
+            *((self._kill_driver_but_not_its_jvm,) * 4 if self.shared else (self._lose_checkpoint, self._lose_machine)),
             self._store_down,
+            self._cut_link,
+            self._cut_link,
+            self._fail_call,
             self._stop,
+            self.wall.jump,
         )
+        if self._armed is not None:
+            armed, self._armed = self._armed, None
+            armed()
+            self._next_fault()
+            return
+        if self._to_driver:
+            faults = (self._kill_driver, self._lose_power, *(self._freeze_driver,) * 3)
+        self._to_driver = False
         chosen = draw.choice(faults)
         self._faults.append(chosen.__name__)
         self.scheduler.say("", "", chosen.__name__)
@@ -233,6 +291,43 @@ class World:
 
     def _kill_driver(self) -> None:
         self.scheduler.kill(self.drivers[-1].process)
+
+    def _kill_driver_but_not_its_jvm(self) -> None:
+        """Now, or when its batch function has just returned: then the JVM has most to do on its own."""
+        driver, spark = self.drivers[-1], self.drivers[-1].spark
+
+        def kill() -> None:
+            if not driver.process.dead:
+                jvm = Process(f"jvm of {driver.process.name}")
+                self.jvms.append(jvm)
+                self.scheduler.kill(driver.process)
+                if spark is not None:
+                    self.scheduler.start(jvm, "spark", spark.live_on)
+
+        if spark is None or self.scheduler.random.random() < 0.3:
+            kill()
+        else:
+            spark.at_return = lambda: self._soon(kill)
+
+    def _soon(self, fault: Callable[[], None]) -> None:
+        """At the next step."""
+        self._armed, self.scheduler.fault_at = fault, self.scheduler.steps + 1
+
+    def _lose_checkpoint(self) -> None:
+        """The disk with Spark's checkpoint, and the driver with it. The state lies elsewhere."""
+        for process in (*self.jvms, self.drivers[-1].process):
+            self.scheduler.kill(process)
+        self._machine += 1
+        self.checks.forget()
+        self.checks.recoverable()
+        self._start_soon()
+
+    def _lose_machine(self) -> None:
+        """The driver is taken for dead, and starts again on another machine. It is not dead, but stands still."""
+        if self.far is not None and not self._starting:
+            self._freeze_driver()
+            self._machine += 1
+            self.checks.forget()
 
     def _kill_server(self) -> None:
         living = [server for server in self.servers if not server.process.dead]
@@ -253,6 +348,7 @@ class World:
         living = [server for server in self.servers if not server.process.dead and not server.process.frozen]
         if living:
             server = self.scheduler.random.choice(living)
+            server.troubled = True
             self.scheduler.freeze(server.process)
             self.scheduler.later(self.scheduler.random.choice((1.0, 20.0)), lambda: self.scheduler.thaw(server.process))
 
@@ -266,21 +362,29 @@ class World:
         if number >= 0:
             self.machines[number].lose_power()
         if on_shared:
-            for driver in self.drivers:
-                self.scheduler.kill(driver.process)
+            for process in (*self.jvms, *(driver.process for driver in self.drivers)):
+                self.scheduler.kill(process)
             self.disk.lose_power()
             self.checks.forget()
             self.checks.recoverable()
+            if self.files is not None:
+                self.files.lose_power()
 
     def _store_down(self) -> None:
         if self.far is not None:
             self.far.down_until = self.scheduler.now + self.scheduler.random.choice((1.0, 30.0))
 
+    def _cut_link(self) -> None:
+        machines = self.links.cut(len(self.machines))
+        for server in self.servers:
+            server.troubled = server.troubled or server.machine in machines
+
+    def _fail_call(self) -> None:
+        self.links.fail_one()
+
     def _stop(self) -> None:
         """The user stops the query, and starts it again."""
-        commits = self.drivers[-1].commits
-        if commits is not None:
-            commits._stopping._set = True
+        self.drivers[-1].stop()
 
     # The code under test asks here for time, threads and names -------------------------------------------------------
 
@@ -294,7 +398,7 @@ class World:
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(tasks.use(SimTasks(self.scheduler)))
-            stack.enter_context(clock.use(SimClock(self.scheduler)))
+            stack.enter_context(clock.use(SimClock(self.scheduler, self.wall)))
             stack.enter_context(randomness.use(name_of))
             yield
 

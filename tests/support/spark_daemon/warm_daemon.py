@@ -2,7 +2,7 @@
 
 A worker that has to import Arrow, pandas and Tailrace takes a second of processor time, and tests lose workers often:
 a task that fails takes its worker with it. Nothing else is different: no thread runs and no connection is open when a
-worker is forked. Sessions of the lab, and those of users, run Spark's own daemon.
+worker is forked. Sessions of users run Spark's own daemon.
 
 This folder alone goes on the executors' import path (``support.session``): they must not find the tests there.
 """

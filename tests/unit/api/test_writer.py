@@ -207,7 +207,7 @@ def test_every_option_of_ours():
         writer()
         .format("noop")
         .options(shards=128, route="shuffle", combine="off", watermark="spark", memory="512MB", transport="tcp")
-        .options(commit="sync", retain="5", EPOCHTRIES=1)
+        .options(commit="sync", retain="5", RECOVERYTIMEOUT="1 second")
         .start()
     )
     assert query.sink == Format("noop")
@@ -220,7 +220,7 @@ def test_every_option_of_ours():
         transport=Transport.TCP,
         commit=CommitMode.SYNC,
         retain=5,
-        epoch_tries=1,
+        recovery_timeout=1_000_000,
     )
 
 
@@ -258,7 +258,7 @@ def test_memory(text, size):
         ("commit", "asynchronous", ("'sync'", "'async-checkpoint'", "'async'")),
         ("commit", "never", ("'sync'",)),
         ("retain", "1", ("2 to",)),
-        ("epochTries", "0", ("1 to",)),
+        ("recoveryTimeout", "soon", ("a duration",)),
     ],
 )
 def test_bad_values_name_the_option(name, value, words):
@@ -270,7 +270,7 @@ def test_bad_values_name_the_option(name, value, words):
     [
         ("shard", "shards"),
         ("checkpointLocaton", "checkpointLocation"),
-        ("epochtry", "epochTries"),
+        ("recoverytime", "recoveryTimeout"),
         ("watermarks", "watermark"),
         ("state_location", "stateLocation"),
         ("comit", "commit"),

@@ -11,7 +11,7 @@ from support.models.spark_logs import spark_logs
 from tailrace.commit.controller import Controller
 from tailrace.commit.inspect import inspect
 from tailrace.commit.objects import write_object
-from tailrace.commit.spark_logs import numbers_of, spark_epochs
+from tailrace.commit.spark_logs.log_files import numbers_of, spark_epochs
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import TailraceError
 from tailrace.log import filenames

@@ -71,10 +71,18 @@ def test_sweeping_leaves_epochs_under_way(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     refs = [write(store, epoch, attempt) for epoch in (3, 4, 5) for attempt in (7, 8)]
     delete_late(store, refs[:1])
-    sweep_late(store, 4)
+    sweep_late(store, RUN, 4)
     assert names(store) == [ref.name for ref in refs[4:]]
-    sweep_late(store, EVERY_EPOCH)
+    sweep_late(store, RUN, EVERY_EPOCH)
     assert names(store) == []
+
+
+def test_a_replaced_run_leaves_the_late_rows_of_its_successor_alone(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    write(store, 3)
+    kept = write_late(store, LateAttempt("b" * 16, 3, 0, 3, 9), 0, batch(3, 10))
+    sweep_late(store, RUN, EVERY_EPOCH)
+    assert names(store) == [kept.name]
 
 
 def test_a_start_deletes_what_is_there(tmp_path: Path) -> None:

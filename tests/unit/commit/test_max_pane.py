@@ -245,7 +245,7 @@ def test_manifest_and_object_agree_about_the_max_pane() -> None:
 def test_only_operators_that_are_not_over_are_read_of_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compaction of objects in which a rolling aggregate lives, beside large windows that have closed."""
     monkeypatch.setattr("tailrace.log.reader.WHOLE_BYTES_MAX", 3_000)
-    monkeypatch.setattr("tailrace.commit.compaction.compaction.READ_AHEAD_BYTES", 0)
+    monkeypatch.setattr("tailrace.commit.objects.READ_AHEAD_BYTES", 0)
     store = Counting()
     rolling = [section({("r", 0): epoch}) for epoch in range(4)]
     refs = [write(store, epoch, rows=500, rolling=rolling[epoch]) for epoch in range(4)]
@@ -292,7 +292,7 @@ def test_a_compaction_that_is_dead_when_it_comes_is_listed_once_so_that_its_file
 def test_a_compaction_reads_nothing_more_of_an_object_that_dies_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its file goes during the compaction. That is neither damage nor a reason to wait before the next one."""
     monkeypatch.setattr("tailrace.log.reader.WHOLE_BYTES_MAX", 2_000)
-    monkeypatch.setattr("tailrace.commit.compaction.compaction.READ_AHEAD_BYTES", 0)
+    monkeypatch.setattr("tailrace.commit.objects.READ_AHEAD_BYTES", 0)
     monkeypatch.setattr(fmt, "PACK_BYTES", 0)  # each shard's section is read by itself
     store = Counting()
     refs = tuple(write(store, epoch, rows=100) for epoch in range(FAN_IN))

@@ -81,19 +81,19 @@ def test_no_more_is_kept_than_the_limit() -> None:
     assert most - resident > 30 * _MB
 
 
-def test_a_process_that_is_too_large_gives_back_what_is_free_now_and_then() -> None:
-    now, given = [100], []
-    resident = Resident(100, 4, resident=lambda: now[0], give_back=lambda: given.append(now[0]))
-    for size, times in [(200, 0), (201, 1), (900, 1), (900, 1), (900, 1), (900, 2), (150, 2), (900, 2), (900, 2)]:
+def test_a_process_that_is_too_large_gives_back_what_is_free_when_it_has_grown() -> None:
+    now, given = [0], []
+
+    def give_back() -> None:
+        given.append(now[0])
+        now[0] -= 50
+
+    resident = Resident(200, 40, resident=lambda: now[0], give_back=give_back)
+    for size, times in [(200, 0), (201, 1), (190, 1), (260, 2), (249, 2), (250, 3), (100, 3), (239, 4)]:
         now[0] = size
         resident.check()
         assert len(given) == times, f"at {size}"
-    now[0] = 150
-    for _ in range(20):
-        resident.check()
-    now[0] = 300
-    resident.check()
-    assert given == [201, 900, 300]
+    assert given == [201, 260, 250, 239]
 
 
 @pytest.mark.parametrize("memory", [4 * _MB, 1024 * _MB])

@@ -1,102 +1,88 @@
-"""What passes from one operator to the next: in an order that depends on the rows alone."""
+"""Outputs that are larger than the memory for them."""
 
 from __future__ import annotations
 
-import random
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tailrace.ids import Micros
-from tailrace.operators import output as operator_output
-from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
-from tailrace.operators.aggregate.spec import AggregateSpec
-from tailrace.operators.exchange import in_fixed_order
-from tailrace.operators.output import output_pieces, output_schema
-from tailrace.operators.top_n.spec import Order, TopNSpec
-from tailrace.operators.windows.time_window import TimeWindowSpec
-from tailrace.state.layout import Merge
-from tailrace.state.rows.rows import Rows
-from tailrace.types import DOUBLE, TIMESTAMP, DataType, Field
+from tailrace.env.files import scratch
+from tailrace.env.files.scratch import temporary_folder
+from tailrace.env.transit_memory import TransitMemory
+from tailrace.operators.output import EpochOutput
+from tailrace.operators.resources import Resources
 
-SPEC = AggregateSpec(
-    name="first",
-    keys=(Field("k", DataType("string")),),
-    accumulators=(Accumulator(Merge.ADD, AccumulatorInput.DOUBLE, "x", DOUBLE),),
-    outputs=(Output("x", "max", (0,), DOUBLE),),
-    window=TimeWindowSpec(Micros(10), Micros(10), Micros(0)),
-    window_name="window",
-    window_position=0,
-    time_column=Field("ts", TIMESTAMP),
-    emit_changed=False,
-    watermarked=True,
-    ansi=True,
-    shards=8,
-)
+ROWS = 1_000
 
 
-def output(rows: list[tuple[int, str | None, float]]) -> pa.RecordBatch:
-    made = [{"window": {"start": start, "end": start + 10}, "k": k, "x": x} for start, k, x in rows]
-    return pa.RecordBatch.from_pylist(made, schema=output_schema(SPEC))
+def batch(number: int, rows: int = ROWS) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"n": np.full(rows, number), "text": [f"é{number}"] * rows})
 
 
-def test_the_order_does_not_depend_on_how_rows_came() -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    rows = [(10 * window, key, rng.random()) for window in range(4) for key in (None, *map(str, range(50)))]
-    seen = set()
-    for _ in range(5):
-        rng.shuffle(rows)
-        cut = rng.randrange(len(rows))
-        batches = in_fixed_order([output(rows[:cut]), output([]), output(rows[cut:])], SPEC)
-        seen.add(str([row for batch in batches for row in batch.to_pylist()]))
-        assert sum(len(batch) for batch in batches) == len(rows)
-    assert len(seen) == 1
+def made(count: int) -> Iterator[pa.RecordBatch]:
+    """One at a time, as operators make them."""
+    for number in range(count):
+        yield batch(number)
 
 
-def test_best_rows_of_windows_without_a_key_are_in_order_too() -> None:
-    spec = TopNSpec(
-        name="first",
-        keys=(),
-        rows=(Field("x", DOUBLE),),
-        shown=("x",),
-        order=(Order("x", ascending=False),),
-        n=3,
-        rank="rank",
-        window=SPEC.window,
-        window_name="window",
-        window_position=0,
-        time_column=SPEC.time_column,
-        emit_changed=False,
-        watermarked=True,
-        shards=8,
-    )
-    rows = [
-        {"window": {"start": start, "end": start + 10}, "x": 1.0 / (start + rank), "rank": rank}
-        for start in (0, 10, 20)
-        for rank in (1, 2, 3)
-    ]
-    seen = set()
-    for _ in range(5):
-        random.shuffle(rows)
-        batch = pa.RecordBatch.from_pylist(rows, schema=output_schema(spec))
-        seen.add(str([row for batch in in_fixed_order([batch], spec) for row in batch.to_pylist()]))
-    assert len(seen) == 1
+@given(st.integers(0, 12), st.integers(0, 12), st.integers(1, 5))
+def test_what_lies_on_disk_is_read_as_what_lies_in_memory(count: int, fitting: int, parts: int) -> None:
+    with temporary_folder() as folder:
+        transit = TransitMemory(fitting * batch(0).nbytes)
+        output = EpochOutput(made(count), Resources(folder=folder, transit=transit))
+        assert (len(output), output.rows) == (count, count * ROWS)
+        assert output.nbytes == sum(each.nbytes for each in made(count))
+        assert transit.held_bytes == transit.peak_bytes <= transit.bytes_max
+        for _ in range(2):
+            cut = [each for number in range(parts) for each in output.part(number, parts)]
+            assert cut == list(made(count))
+        assert os.listdir(folder) == [], "the file has no name"
+        output.release()
+        output.release()
+        assert transit.held_bytes == 0
+        assert list(output[1:]) == list(made(count))[1:]
 
 
-def test_rows_with_much_in_them_come_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The offsets of an Arrow column have 32 bits: 65,536 rows with sets of 40 kB each are too many for a batch."""
-    monkeypatch.setattr(operator_output, "OUTPUT_BYTES_MAX", 1000)
-    words = np.arange(12, dtype=np.int64).reshape(12, 1)
-    pieces = list(output_pieces(Rows(words, np.zeros(4000, np.uint8))))
-    assert [len(piece) for piece in pieces] == [3, 3, 3, 3]
-    assert np.array_equal(np.concatenate([piece.words for piece in pieces]), words)
-    assert [len(piece) for piece in output_pieces(Rows(words, np.zeros(1000, np.uint8)))] == [12]
-    assert [len(piece) for piece in output_pieces(Rows(words[:1], np.zeros(4000, np.uint8)))] == [1]
+def test_an_output_of_many_times_its_memory_takes_no_more_than_that(tmp_path: Path) -> None:
+    """12.8 MB out of a budget of 2 MiB: what Arrow holds is counted while it is made and while it is read."""
+    transit, before, peak = TransitMemory(1 << 19), pa.total_allocated_bytes(), 0
+
+    def watched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        nonlocal peak
+        for each in batches:
+            peak = max(peak, pa.total_allocated_bytes() - before)
+            yield each
+
+    rows = 1 << 16
+    large = (pa.RecordBatch.from_pydict({"n": pa.array(np.arange(rows)).cast(pa.int32())}) for _ in range(50))
+    output = EpochOutput(watched(large), Resources(folder=str(tmp_path), transit=transit))
+    assert output.nbytes > 12.8e6
+    assert sum(each.num_rows for each in watched(iter(output))) == 50 * rows
+    assert peak < (1 << 19) + 3 * rows * 8, "and a batch or two on its way"
 
 
-def test_nothing_is_nothing() -> None:
-    assert in_fixed_order([], SPEC) == []
-    assert in_fixed_order([output([])], SPEC) == []
+def test_a_full_disk_leaves_an_output_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, data: bytes, offset: int) -> int:
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(scratch.os, "pwrite", full)
+    output = EpochOutput(made(3), Resources(folder=str(tmp_path), transit=TransitMemory(0)))
+    assert list(output) == list(made(3))
+
+
+def test_an_output_that_fails_half_way_gives_its_memory_back(tmp_path: Path) -> None:
+    transit = TransitMemory(1 << 20)
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield batch(0)
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        EpochOutput(failing(), Resources(folder=str(tmp_path), transit=transit))
+    assert transit.held_bytes == 0

@@ -54,7 +54,7 @@ Sink foreachBatch save of query 'hot'
       |  disk for the rest: 0.02 of its lists is read ahead, compacted beyond 1.5 times the bytes needed
       |  spilled state: fetched while the batch that needs it still arrives; evicted by timestamp, read mapped
       |  commit async: an epoch is durable before the rows of the next reach the sink
-      |  keeps 2 durable versions, gives an epoch 3 tries
+      |  keeps 2 durable versions; where servers are lost, goes on for 10 minutes without progress
       |  options set: shards=32, memory=512MB
       |  state location /data/q/tailrace
       |  checkpoint location /data/q

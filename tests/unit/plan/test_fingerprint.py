@@ -41,7 +41,7 @@ def test_the_same_query_may_go_on():
         {"memory_bytes": 1 << 24},
         {"transport": Transport.TCP},
         {"retain": 9},
-        {"epoch_tries": 1},
+        {"recovery_timeout": 1},
         {"delay": "1 hour"},
         {"ansi": False},
         {"span": ("10 seconds", "10 seconds", "0 seconds")},
@@ -98,4 +98,4 @@ def test_another_order_of_outputs_is_another_layout():
 
 
 def test_another_version_is_said_alone():
-    assert differences({"version": 0}, stored()) == ["version of the stored description: was 0, is now 4"]
+    assert differences({"version": 0}, stored()) == ["version of the stored description: was 0, is now 5"]

@@ -120,7 +120,7 @@ def test_the_window_reaches_the_operator():
     plan = planned(stream, OutputMode.APPEND, shards=8, watermark=WatermarkRule.SPARK)
     spec = plan.operator
     assert spec.window == TimeWindowSpec(10_000_000, 4_000_000, 1_000_000)
-    assert spec.window.pane == 2_000_000
+    assert spec.window.pane_offsets.tolist() == [0, 2_000_000, 4_000_000, 6_000_000, 8_000_000]
     assert (spec.window_name, spec.window_position, spec.time_column.name) == ("w", 1, "ts")
     assert (spec.emit_changed, spec.watermarked, spec.shards) == (False, True, 8)
     assert (plan.delays, plan.options.watermark) == ((10_000_000,), WatermarkRule.SPARK)

@@ -6,7 +6,7 @@ import pytest
 
 import tailrace as tr
 from support.bids import bids
-from tailrace.api.options import Options
+from tailrace.api.options import parse_options
 from tailrace.api.relations import OutputMode
 from tailrace.api.windows import session_window, window
 from tailrace.errors import AnalysisError
@@ -21,8 +21,8 @@ from tailrace.state.layout import Merge
 MARKED = bids().withWatermark("ts", "10 seconds")
 
 
-def plan_of(stream, mode=OutputMode.APPEND):
-    return plan_relation(stream.source, mode, Options())
+def plan_of(stream, mode=OutputMode.APPEND, **options):
+    return plan_relation(stream.source, mode, parse_options(options))
 
 
 def test_the_bounds_of_a_record_come_first_and_are_kept_once():
@@ -93,3 +93,41 @@ def test_append_needs_a_watermark():
     with pytest.raises(AnalysisError, match="withWatermark"):
         stream.writeStream.outputMode("append").format("noop").option("checkpointLocation", "/data/q").start()
     assert not plan_of(stream, OutputMode.UPDATE).operator.watermarked
+
+
+@pytest.mark.parametrize("aggregate", [tr.sum("price").alias("total"), tr.median("price").alias("total")])
+def test_a_changelog_has_one_column_more(aggregate):
+    stream = MARKED.groupBy(session_window("ts", "1 second"), "auction").agg(aggregate)
+    plain, changes = (plan_of(stream, OutputMode.UPDATE, changelog=value) for value in ("off", "on"))
+    assert [field.name for field in changes.last.emits] == [
+        *(field.name for field in plain.last.emits),
+        "_change_type",
+    ]
+    assert "output _change_type: string" in explain(changes) and "_change_type" not in explain(plain)
+    assert AggregateSpec.from_json(changes.last.to_json()) == changes.last
+    assert differences(fingerprint(plain), fingerprint(changes)), "rows given before lack what they would be found by"
+
+
+@pytest.mark.parametrize(
+    ("stream", "mode", "words"),
+    [
+        (MARKED.groupBy(session_window("ts", "1 second")).count(), OutputMode.APPEND, ("changelog", "update")),
+        (MARKED.groupBy(window("ts", "1 second")).count(), OutputMode.UPDATE, ("changelog", "session_window")),
+        (MARKED.groupBy("auction").count(), OutputMode.UPDATE, ("changelog", "replaced by rows of the same group")),
+        (
+            MARKED.groupBy(session_window("ts", "1 second")).topN(3, "price", columns=["price"]),
+            OutputMode.UPDATE,
+            ("changelog", "aggregates over sessions"),
+        ),
+        (
+            MARKED.groupBy(session_window("ts", "1 second")).agg(tr.count().alias("_change_type")),
+            OutputMode.UPDATE,
+            ("changelog", "'_change_type'", "alias"),
+        ),
+    ],
+)
+def test_a_changelog_of_anything_else_is_refused(stream, mode, words):
+    with pytest.raises(AnalysisError) as caught:
+        plan_of(stream, mode, changelog="on")
+    for word in words:
+        assert word in str(caught.value)

@@ -362,6 +362,22 @@ FUNCTIONS = Stream("a DataFrame", SCHEMA[:4], WithSchemas()).withWatermark("ts",
             lambda: FUNCTIONS.groupBy(count_window(3).alias("n")).applyInWindow(days, "n bigint"),
             ("applyInWindow", "'n'", "alias"),
         ),
+        (
+            lambda: FUNCTIONS.groupBy(WINDOWS["tumbling"], "auction").applyInWindow(days, "n bigint"),
+            ("applyInWindow", "'auction'", "some of the keys", "perKey=True", "group by the window alone"),
+        ),
+        (
+            lambda: FUNCTIONS.groupBy("auction", WINDOWS["custom"]).applyInWindow(days, "n bigint"),
+            ("applyInWindow", "'auction'", "perKey=True"),
+        ),
+        (
+            lambda: FUNCTIONS.groupBy(WINDOWS["tumbling"]).applyInWindow(days, "n bigint", perKey=True),
+            ("perKey=True needs the columns that make a key",),
+        ),
+        (
+            lambda: FUNCTIONS.groupBy(WINDOWS["tumbling"]).applyInWindow(days, "n bigint", perKey="yes"),
+            ("perKey must be True or False", "'yes'"),
+        ),
     ],
 )
 def test_what_is_refused(call, words):
@@ -380,9 +396,35 @@ def test_append_needs_a_watermark_for_windows_of_a_users_own():
 
 @pytest.mark.parametrize("kind", ["session", "count", "custom", "tumbling"])
 def test_functions_of_every_window(kind):
-    made = FUNCTIONS.groupBy(WINDOWS[kind], "auction").applyInWindow(days, "n bigint", columns=["price"])
+    grouped_by_key = FUNCTIONS.groupBy(WINDOWS[kind], "auction")
+    per_key = kind in ("custom", "tumbling")
+    made = grouped_by_key.applyInWindow(days, "n bigint", columns=["price"], perKey=per_key)
     operator = plan_of(made).operator
     name = WINDOWS[kind].name
     assert made.columns == [name, "n"] == [field.name for field in operator.emits]
     assert operator.own_windows == (kind in ("session", "count"))
     assert operator.pattern is (Pattern.AAR if kind == "tumbling" else Pattern.AUR)
+
+
+@pytest.mark.parametrize(
+    ("slide", "panes"),
+    [
+        ("3601 seconds", "panes of 59 minutes 37 seconds and 24 seconds by turns, 47 a window"),
+        ("16 hours", "panes of 8 hours, 3 a window"),
+        ("1 hour", "panes of 1 hour, 24 a window"),
+    ],
+)
+def test_explain_says_which_panes_a_day_has(slide, panes):
+    text = explain(plan_of(MARKED.groupBy(window("ts", "1 day", slide)).count()))
+    assert panes in text
+
+
+def test_explain_says_what_a_call_sees():
+    by_window, by_key = FUNCTIONS.groupBy(WINDOWS["tumbling"]), FUNCTIONS.groupBy(WINDOWS["tumbling"], "auction")
+    of_key = FUNCTIONS.groupBy(WINDOWS["session"], "auction")
+    for made, said in (
+        (by_window.applyInWindow(days, "n bigint", ["price"]), "gets a whole window, on one server"),
+        (by_key.applyInWindow(days, "n bigint", ["price"], perKey=True), "gets keys of one window that one server has"),
+        (of_key.applyInWindow(days, "n bigint", ["price"]), "gets many windows, each of them whole"),
+    ):
+        assert f"a call of the function {said}" in explain(plan_of(made))

@@ -9,10 +9,11 @@ Which objects, decides ``choose`` alone, a pure function with three rules:
 - *Many*: once there are 128 objects, whatever their sizes, everything becomes one. A shard snapshot overlaps older
   objects, so that all count as one: with a snapshot now and then, the other two rules may never have their sixteen.
 
-A compaction is made file to file, one shard of one operator at a time. It reads only objects of durable epochs, and
-counts only when a durable manifest lists it: one that is lost, or comes too late, costs nothing but its work. An object
-that is dead (see ``max_pane``) is never chosen. One that dies while it is being merged is not read any further: its
-file may go at any time, and the compaction enters a manifest by whose horizons its records mean nothing.
+A compaction is made file to file, one shard of one operator at a time, of a large one some keys at a time
+(``shard_pieces``). It reads only objects of durable epochs, and counts only when a durable manifest lists it: one that
+is lost, or comes too late, costs nothing but its work. An object that is dead (see ``max_pane``) is never chosen. One
+that dies while it is being merged is not read any further: its file may go at any time, and the compaction enters a
+manifest by whose horizons its records mean nothing.
 
 Where epochs change much of the state, shard snapshots take the place of all this: see ``shard_snapshot``.
 
@@ -33,11 +34,10 @@ from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.manifest import EMPTY, Compaction, Manifest, compaction_problem
 from tailrace.commit.max_pane import is_dead
 from tailrace.commit.objects import (
-    READ_AHEAD_BYTES,
     ObjectRef,
     horizon_of,
     in_order,
-    open_object,
+    open_objects,
     sections_by_shard,
     write_sections,
 )
@@ -111,24 +111,28 @@ def compact_objects(
     complete: bool = False,
     stopping: Callable[[], bool] = lambda: False,
     gone: Callable[[ObjectRef], bool] = lambda _: False,
+    folder: str | None = None,
 ) -> Compaction:
     """Write one object that stands for ``refs``, for those of ``shards`` that they hold. Durable on return.
 
     ``horizons``: those of a durable manifest that lists all of ``refs``: what they removed is left out. ``complete``:
     that manifest lists no older object of these shards. ``gone``: dead by the horizons of the newest durable manifest.
+    ``folder``: for parts of large shards that wait for their turn.
     """
     ordered = sorted(refs, key=lambda ref: (ref.first_epoch, ref.last_epoch))
     wanted = ranges.of_shards(shards)
     covered = ranges.normal(part for ref in ordered for part in ranges.common(ref.shards, wanted))
     first, last = min(ref.first_epoch for ref in ordered), max(ref.last_epoch for ref in ordered)
-    opened = [(ref, open_object(store, ref, READ_AHEAD_BYTES)) for ref in ordered]
+    opened = open_objects(store, ordered)
     readers = [reader for _, reader in opened]
     operators = sorted({operator for reader in readers for operator in reader.operators})
     known = {operator for reader in readers for operator in reader.about["horizons"]}
 
     def sections() -> Iterator[Section]:
         for operator in operators:
-            for shard, batches, horizon in sections_by_shard(opened, operator, ranges.members(covered), horizons, gone):
+            for shard, batches, horizon in sections_by_shard(
+                opened, operator, ranges.members(covered), horizons, gone, pieces=True, folder=folder
+            ):
                 if not batches:
                     continue
                 if stopping():
@@ -176,14 +180,16 @@ class Compactor:
         server: str | int,
         choose: Callable[[Iterable[ObjectRef], Iterable[int]], tuple[ObjectRef, ...]] = choose,
         throttle: Callable[[], None] = lambda: None,
+        folder: str | None = None,
     ) -> None:
-        """``throttle``: returns when it is a good time for the next shard."""
+        """``throttle``: returns when it is a good time for the next shard. ``folder``: see ``compact_objects``."""
         self._store = store
         self._compact_sections = compact_sections
         self._run = run
         self._server = server
         self._choose = choose
         self._throttle = throttle
+        self._folder = folder
         self._thread: tasks.Started | None = None
         self._stopping = tasks.event()
         self._done: Compaction | None = None
@@ -258,6 +264,7 @@ class Compactor:
             complete=complete,
             stopping=lambda: self._stops(chosen),
             gone=self._gone,
+            folder=self._folder,
         )
 
     def _stops(self, chosen: tuple[ObjectRef, ...]) -> bool:

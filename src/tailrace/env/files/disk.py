@@ -17,6 +17,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -75,6 +76,12 @@ class Disk:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
+    def remove_folder(self, path: Path) -> None:
+        """Remove a folder with all that is in it. One that is already gone is fine."""
+        # What others remove meanwhile ends this early: what is then left, a later call removes.
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
     def make_folder(self, path: Path) -> None:
         """Create a folder and the parents it lacks, synced."""
         if path.is_dir():
@@ -89,6 +96,14 @@ class Disk:
 
     def sync_folder(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync(self, path: Path) -> None:
+        """Of a file that others have written."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:
@@ -131,6 +146,13 @@ class Disk:
             except FileNotFoundError:  # removed since the folder was read
                 continue
             yield Path(entry.path), size
+
+    def folders(self, folder: Path) -> list[str]:
+        """The names of the folders right below ``folder``; none where there is no such folder."""
+        try:
+            return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
 
 
 def _write_all(fd: int, views: list[memoryview]) -> int:

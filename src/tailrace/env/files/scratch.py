@@ -18,12 +18,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.env.files.point_file import PointFile
+
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""Of Arrow IPC."""
 
 SOCKET_PATH_MAX = 100
 """Longest path of a Unix socket that every system takes (Linux 107, macOS 103)."""
@@ -52,7 +55,17 @@ def make_private(path: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    shutil.rmtree(path, ignore_errors=True)
+    """Remove a folder and all in it; nothing happens where there is none.
+
+    It loses its name first: a thread that still makes files by that name (a server's, which warms up while it has to
+    end) finds no folder any more, and cannot keep one from being removed that is not empty once more.
+    """
+    gone = f"{path}.gone.{os.getpid()}"
+    try:
+        os.rename(path, gone)
+    except OSError:  # there is none, or it is no folder of ours to rename
+        gone = path
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 _temporary_in: str | None = None
@@ -83,12 +96,12 @@ def file_bytes(path: str) -> int | None:
         return None
 
 
-def unchanged_for(path: str, now: float) -> float:
-    """Seconds since something was last made or removed in a folder; 0 where it is missing."""
+def changed_at(path: str) -> int:
+    """When something was last made or removed in a folder, for comparing; 0 where it is missing."""
     try:
-        return now - os.stat(path).st_mtime
+        return os.stat(path).st_mtime_ns
     except FileNotFoundError:
-        return 0.0
+        return 0
 
 
 def write_whole(path: str, text: str) -> None:
@@ -218,35 +231,51 @@ class ProcessLock:
 
 
 class SpilledBatches:
-    """Record batches of one schema on disk, as Arrow IPC: written once in order, then mapped back in that order.
+    """Record batches of one schema on disk, as Arrow IPC: written once in order, then read back, all of them or any.
 
-    The file has no name, so that it is gone when its process ends, however that happens. One thread writes; ``batches``
-    ends the writing. A batch stays readable after ``close``: it holds on to the mapping.
+    The file has no name, so that it is gone when its process ends, however that happens, or when nobody holds this
+    object any more. One thread writes; ``batches`` ends the writing. A batch stays readable after ``close``.
     """
 
-    def __init__(self, folder: str, schema: pa.Schema) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - lives as long as this object
-        self._writer: pa.RecordBatchStreamWriter | None = pa.ipc.new_stream(self._file, schema)
+    def __init__(self, folder: str | None, schema: pa.Schema) -> None:
+        """``folder``: None for this process's temporary one."""
+        self._file = tempfile.TemporaryFile(dir=folder or _temporary_in, buffering=0)  # noqa: SIM115 - closed below
+        self._schema = schema
+        self._places: list[tuple[int, int]] = []
+        self._end = 0
+        self._ended = False
+        self._append(schema.serialize())
 
     def write(self, batch: pa.RecordBatch) -> None:
-        assert self._writer is not None, "written after it was read"
-        self._writer.write_batch(batch)
+        """Where the disk is full, this batch was not written, and all others are there."""
+        assert not self._ended, "written after it was read"
+        start = self._end
+        self._append(batch.serialize())
+        self._places.append((start, self._end - start))
 
     def batches(self) -> Sequence[pa.RecordBatch]:
-        self._end_writing()
+        """All of them, mapped: their pages are in memory as long as somebody looks at them."""
+        if not self._ended:
+            self._append(_END_OF_STREAM)
+            self._ended = True
         mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         with pa.ipc.open_stream(pa.py_buffer(mapped)) as reader:
             return list(reader)
 
+    def batch(self, number: int) -> pa.RecordBatch:
+        """One of them, as a copy that is the caller's. Any thread, once it is written."""
+        start, size = self._places[number]
+        data = os.pread(self._file.fileno(), size, start)
+        return pa.ipc.read_record_batch(pa.py_buffer(data), self._schema)
+
     def close(self) -> None:
-        self._end_writing()
         self._file.close()
 
-    def _end_writing(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._file.flush()
-            self._writer = None
+    def _append(self, data: Any) -> None:
+        view, done = memoryview(data).cast("B"), 0
+        while done < len(view):
+            done += os.pwrite(self._file.fileno(), view[done:], self._end + done)
+        self._end += done
 
 
 class ScratchFile:

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import tempfile
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -29,6 +30,7 @@ from tailrace.env.randomness import short_id
 
 PREFIX = "handed-"
 _TAKEN, _SPARE = "taken-", "spare-"
+_NAME = re.compile(rf"({PREFIX}|{_TAKEN}|{_SPARE})([0-9]{{1,19}})-[A-Za-z0-9_]+")
 _ALIGN = 8
 _END_OF_STREAM = np.array([-1, 0], np.int32)
 
@@ -63,12 +65,18 @@ class SharedFile:
             if len(data) % _ALIGN:
                 os.write(self._descriptor, bytes(-len(data) % _ALIGN))
 
-    def write_batches(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Rows, as an Arrow stream, which says by itself where it ends."""
-        self.write([np.frombuffer(batches[0].schema.serialize(), np.uint8)])
-        for batch in batches:
+    def write_batches(self, batches: Iterable[pa.RecordBatch], bytes_max: int) -> bool:
+        """Rows, as an Arrow stream, which says by itself where it ends. Whether they are no more than so many bytes."""
+        size = 0
+        for number, batch in enumerate(batches):
+            size += batch.nbytes
+            if size > bytes_max:
+                return False
+            if not number:
+                self.write([np.frombuffer(batch.schema.serialize(), np.uint8)])
             self.write([np.frombuffer(batch.serialize(), np.uint8)])
         self.write([_END_OF_STREAM])
+        return True
 
     def close(self) -> None:
         """End the writing; the file stays for its receiver."""
@@ -90,7 +98,7 @@ def take(folder: str, name: str, *, spare: bool = False) -> mmap.mmap:
 
     ``spare``: once nothing looks at the bytes any more, the file may be used again.
     """
-    if not name.startswith(PREFIX) or os.path.basename(name) != name:
+    if not name.startswith(PREFIX) or _NAME.fullmatch(name) is None:
         raise ValueError(f"{name!r} is not the name of a file that was handed over")
     path = os.path.join(folder, name)
     if spare:
@@ -174,13 +182,10 @@ def sweep(folder: str, up_to: int) -> None:
     """Remove what was handed over for numbers up to this one and never taken, and other files of long ago."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries]
-    left = [name for name in names if name.startswith(PREFIX) and _number(name) <= up_to]
+    ours = [found for name in names if (found := _NAME.fullmatch(name))]
+    left = [found[0] for found in ours if found[1] == PREFIX and int(found[2]) <= up_to]
     # Of a taken file only the name goes: whoever still looks at its bytes may, and dead receivers have left theirs.
-    left += [name for name in names if name.startswith((_SPARE, _TAKEN)) and _number(name) <= up_to - _OLD]
+    left += [found[0] for found in ours if found[1] != PREFIX and int(found[2]) <= up_to - _OLD]
     for name in left:
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, name))
-
-
-def _number(name: str) -> int:
-    return int(name.split("-")[1])

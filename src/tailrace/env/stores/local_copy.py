@@ -11,6 +11,7 @@ store's. Safe from any thread, and from several processes on one folder.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ PIECE_BYTES = 8 << 20
 
 _PREFIX = "copy-"
 _FOLDER = "objects/"
+_LOOKED = "looked"
 _ABANDONED_S = 7 * 86_400.0
 
 
@@ -115,5 +117,28 @@ def _remove_abandoned(base: str) -> None:
     """Copies of queries that ended without a word and were not started again for a week."""
     for name in scratch.folders(base):
         path = os.path.join(base, name)
-        if name.startswith(_PREFIX) and scratch.unchanged_for(os.path.join(path, _FOLDER), clock.now()) > _ABANDONED_S:
+        if name.startswith(_PREFIX) and _idle_s(path) > _ABANDONED_S:
             scratch.remove_tree(path)
+
+
+def _idle_s(path: str) -> float:
+    """For how long nothing has changed in a folder of copies, as far as looks at it have seen that.
+
+    Each look writes down what it has seen, and counts the time since the look before by the monotonic clock: a wall
+    clock that jumps would make the copies of all running queries a week old at once. After a start of the machine that
+    clock begins anew, and what it shows is what has surely passed.
+    """
+    note, changed, now = os.path.join(path, _LOOKED), scratch.changed_at(os.path.join(path, _FOLDER)), clock.monotonic()
+    try:
+        before = json.loads(scratch.read_whole(note) or "{}")
+    except ValueError:
+        before = {}
+    idle_s = 0.0
+    if before.get("changed") == changed:
+        looked = float(before["at"])
+        idle_s = float(before["idle_s"]) + (now - looked if now >= looked else now)
+    try:
+        scratch.write_whole(note, json.dumps({"changed": changed, "at": now, "idle_s": idle_s}))
+    except OSError:  # it has just been removed, or the disk is full: the next look counts
+        return 0.0
+    return idle_s

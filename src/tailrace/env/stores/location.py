@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tailrace.env.stores.cloud_store import CloudStore
 from tailrace.env.stores.hdfs_store import HdfsStore
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.env.stores.object_store import ObjectStore, StoredObject, locate
@@ -50,6 +49,8 @@ def open_store(uri: str, options: Mapping[str, str] | None = None) -> ObjectStor
         )
     if scheme == "s3a":  # Hadoop's name for the same thing
         uri = "s3" + uri[3:]
+    from tailrace.env.stores.cloud_store import CloudStore  # lazy: who has a disk does without clients of object stores
+
     return CloudStore(uri, options or {})
 
 

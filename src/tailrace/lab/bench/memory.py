@@ -39,7 +39,7 @@ TIMES = 10
 _KEY_BYTES = 90
 """What a key takes in a table, about: its record, its place in the index."""
 _SERVER = "tailrace.server.process.main"
-STATED_BYTES = 576 << 20
+STATED_BYTES = 350 << 20
 """What docs/explanation/stores.md states for a server beyond its budget, with such epochs and keys, whatever the
 budget is."""
 

@@ -9,16 +9,19 @@ from tailrace.lab.registry import OURS, Engine, register
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
-_COUNTS_ROWS = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
+_ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
+_COUNTS_ROWS = f"{_ROCKSDB}.trackTotalNumberOfRows"
 
 ROCKSDB_CONFS = {
     _PROVIDER: f"{_STATE}.RocksDBStateStoreProvider",
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
     _COUNTS_ROWS: "false",
+    f"{_ROCKSDB}.blockCacheSizeMB": "1024",
+    f"{_ROCKSDB}.writeBufferSizeMB": "64",
 }
-"""Changelogs instead of whole files, and no lookup before each write; cache and write buffers are Spark's defaults.
+"""Changelogs instead of whole files, no lookup before each write, and a large cache and write buffers.
 
-A block cache of 1 GB and write buffers of 64 MB make it about an eighth faster where states are large.
+The cache and the buffers are of each task's store, outside the heap: they make large states about an eighth faster.
 """
 
 MEMORY_CONFS = {_PROVIDER: f"{_STATE}.HDFSBackedStateStoreProvider"}

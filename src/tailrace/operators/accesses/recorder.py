@@ -105,7 +105,7 @@ class RecordedOperator:
         self._operator.apply(epoch, frames)
         self._touched = [self._rows_of(frame) for frame in frames]
 
-    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+    def advance(self, epoch: int, late_before: int, watermark: int) -> Sequence[pa.RecordBatch]:
         self._closed = []
         emitted = self._operator.advance(epoch, late_before, watermark)
         accesses = [self._of_rows(rows, late_before) for rows in self._touched]

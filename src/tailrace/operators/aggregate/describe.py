@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
 from tailrace.operators.aggregate.functions.states import KINDS
-from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.aggregate.spec import CHANGE_TYPE, AggregateSpec
 from tailrace.operators.aggregate.window_forms import choose_store, form_of
 from tailrace.operators.kind import Description
 from tailrace.operators.pattern import Pattern
@@ -28,7 +28,20 @@ def group_lines(operator: AggregateSpec) -> list[str]:
 
 def aggregate_lines(operator: AggregateSpec) -> list[str]:
     outputs = [f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs]
-    return [*group_lines(operator), *outputs, *ttl_lines(operator.ttl)]
+    if operator.changelog:
+        outputs.append(f"output {CHANGE_TYPE}: string, what a row says; sessions that others absorbed are deleted")
+    return [*group_lines(operator), *outputs, *_function_lines(operator), *ttl_lines(operator.ttl)]
+
+
+def _function_lines(operator: AggregateSpec) -> list[str]:
+    """What of a window a user's function sees at once."""
+    if operator.function is None:
+        return []
+    if operator.own_windows:
+        return ["a call of the function gets many windows, each of them whole"]
+    if operator.keys:
+        return ["a call of the function gets keys of one window that one server has, each of them whole (perKey)"]
+    return ["a call of the function gets a whole window, on one server"]
 
 
 def aggregate_parts(operator: AggregateSpec) -> dict[str, str]:

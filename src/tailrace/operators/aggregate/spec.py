@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tailrace.errors import SumOverflowError
+from tailrace.errors import AnalysisError, SumOverflowError
 from tailrace.operators.aggregate.accumulators import Accumulator, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
 from tailrace.operators.aggregate.functions.states import PlacedState, states_among
@@ -25,6 +25,10 @@ from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.operators.windows.window_kind import WindowKind
 from tailrace.state.layout import Merge, RecordLayout, record_layout
 from tailrace.types import DataType, Field
+
+CHANGE_TYPE = "_change_type"
+"""The output column of a changelog that says what a row is of: named and filled as in Spark's own (``readChangeFeed``).
+"""
 
 START = "__start"
 """Part of the key of records that lie by their windows' ends: where the window starts."""
@@ -57,6 +61,7 @@ class AggregateSpec(SpecBase):
     # Of records without a window: then the first accumulator is when a record was last updated. Of windows by count, of
     # keys with their open windows: then it is the second one.
     ttl: Ttl | None = None
+    changelog: bool = False  # of sessions that changed, also what they were before, and a column ``CHANGE_TYPE``
 
     @property
     def windowed(self) -> bool:
@@ -184,11 +189,12 @@ class AggregateSpec(SpecBase):
         groups = list(self.shown_keys)
         if self.windowed:
             groups.insert(self.window_position, Field(self.window_name, self.window_type))
-        return (*groups, *(Field(out.name, out.type) for out in self.outputs))
+        change = [Field(CHANGE_TYPE, DataType("string"))] if self.changelog else []
+        return (*groups, *(Field(out.name, out.type) for out in self.outputs), *change)
 
     @property
     def distinguishing(self) -> tuple[str, ...]:
-        return (self.window_name,) if self.windowed else ()
+        return (*([self.window_name] if self.windowed else []), *([CHANGE_TYPE] if self.changelog else []))
 
     @property
     def state_ttl(self) -> Ttl | None:
@@ -217,6 +223,16 @@ class AggregateSpec(SpecBase):
         global_or_time = self.window_kind in (WindowKind.GLOBAL, WindowKind.TUMBLING, WindowKind.SLIDING)
         closing = self.pattern is Pattern.RMW or (self.time_window is not None and not self.emit_changed)
         return None if self.ttl is None and global_or_time and closing else super().why_not_recordable()
+
+    def with_changelog(self) -> AggregateSpec:
+        if not isinstance(self.window, SessionWindowSpec) or not self.emit_changed or self.function is not None:
+            return super().with_changelog()
+        if CHANGE_TYPE in (field.name for field in self.emits):
+            raise AnalysisError(
+                f'{self.name}: option "changelog" adds a column {CHANGE_TYPE!r}, and there is one already: give it '
+                "another name with .alias(...)"
+            )
+        return replace(self, changelog=True)
 
     def without_code(self) -> AggregateSpec:
         window = None if self.window is None else self.window.without_code()

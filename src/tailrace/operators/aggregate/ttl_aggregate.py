@@ -43,7 +43,7 @@ class TtlAggregate(Expiring, WindowAggregate):
             for _, table, rows in self._store.changed():
                 table.set_word(rows, expiry.updated.word, expiry.updated.bit, expiry.now)
 
-    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+    def advance(self, epoch: int, late_before: int, watermark: int) -> Sequence[pa.RecordBatch]:
         emitted = super().advance(epoch, late_before, watermark)
         self._forget_last(epoch)
         return emitted

@@ -66,6 +66,7 @@ def warm_up_aggregate() -> None:
         spec = _spec(emit_changed)
         frame = PartialIngest(spec, MIN_MICROS, True, types).frame([batch])
         frame.checksum()
+        frame.check(spec.layout(), spec.shards)
         warm_up_spilled_records(spec.layout())
         first, _ = split(frame, spec.layout(), [(0, 1), (1, 2)])
         with temporary_folder() as folder:

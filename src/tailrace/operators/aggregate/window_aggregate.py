@@ -16,6 +16,7 @@ Threads: one call at a time.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -26,14 +27,14 @@ from tailrace.operators.aggregate.closing import closed_records
 from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
-from tailrace.operators.output import output_pieces
+from tailrace.operators.output import OUTPUT_ROWS_MAX, EpochOutput, output_pieces
 from tailrace.operators.resources import Resources
 from tailrace.operators.store_operator import HintedRecords, OverStore, RecordSnapshots, record_store
 from tailrace.operators.user_code.windows import KnownWindows
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, VALID
-from tailrace.state.read_modify_write.scan import scan_keys, scan_pane_range
+from tailrace.state.read_modify_write.scan import scan_keys, scan_panes_from
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.compaction import compact_records
@@ -53,11 +54,15 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         self.spec = spec
         self._layout = spec.layout()
         self._known = None if spec.custom_window is None else KnownWindows(spec.name, self._layout)
-        super().__init__(record_store(self._layout, shards, resources, noted_word=noted_word))
+        self._resources = resources
+        # Where sliding windows change, the panes of their other changes are looked for in the tables.
+        in_pieces = type(self) is WindowAggregate and not (spec.emit_changed and _slides(spec))
+        store = record_store(self._layout, shards, resources, noted_word=noted_word, spill_changes=in_pieces)
+        super().__init__(store)
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
-        return sum(len(rows) for _, _, rows in self._store.changed())
+        return self._store.changed_count()
 
     # One epoch -------------------------------------------------------------------------------------------------------
 
@@ -72,7 +77,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         with self.spec.naming_overflow(epoch):
             self._store.merge_more([frame.parts() for frame in frames])
 
-    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+    def advance(self, epoch: int, late_before: int, watermark: int) -> Sequence[pa.RecordBatch]:
         """Emit what changed, or what closes by ``watermark``; then drop what no later row can reach.
 
         ``late_before`` is the watermark that rows of this epoch were judged by.
@@ -80,7 +85,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         self._check_newest(epoch)
         window = self.spec.pane_windows
         with self.spec.naming_overflow(epoch):
-            emitted = self._output(window, late_before, watermark)
+            emitted = EpochOutput(self._output(window, late_before, watermark), self._resources)
         if window is not None and self.spec.watermarked and watermark > MIN_MICROS:
             self._store.expire(window.first_open_pane(watermark))
         return emitted
@@ -91,30 +96,42 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
             self._known.restore(batches)
         super().restore(shard, batches, horizon)
 
+    @property
+    def restored_in_pieces(self) -> bool:
+        """Not where an operator made of this one looks at a shard's records, or at its sections, by itself."""
+        return type(self).restore is WindowAggregate.restore
+
+    def restore_more(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        batches = list(batches)
+        if self._known is not None:
+            self._known.restore(batches)
+        self._store.restore_more(shard, batches, horizon)
+
     # Output ----------------------------------------------------------------------------------------------------------
 
-    def _output(self, window: TimeWindowSpec | None, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+    def _output(self, window: TimeWindowSpec | None, late_before: int, watermark: int) -> Iterator[pa.RecordBatch]:
         if self.spec.emit_changed:
-            emitted = self._changed(window, late_before)
+            yield from self._changed(window, late_before)
             if self.on_close is not None and window is not None and self.spec.watermarked:
-                self._closed(window, late_before, watermark)  # only to report them
-            return emitted
+                deque(self._closed(window, late_before, watermark), maxlen=0)  # only to report them
+            return
         assert window is not None
-        return self._closed(window, late_before, watermark)
+        yield from self._closed(window, late_before, watermark)
 
-    def _changed(self, window: TimeWindowSpec | None, late_before: int) -> list[pa.RecordBatch]:
+    def _changed(self, window: TimeWindowSpec | None, late_before: int) -> Iterable[pa.RecordBatch]:
         if window is None or window.tumbling:
-            return self._finish(self._store.changed_rows().rows)
+            return (batch for rows in self._store.changed_pieces() for batch in self._finish(rows))
         return self._merged(self._changed_partials(window, late_before))
 
     def _changed_partials(self, window: TimeWindowSpec, late_before: int) -> Iterator[Rows]:
+        panes = window.pane_offsets
+        step = max(1, _LOOKUPS_MAX // len(panes))
         for shard, table, rows in self._store.changed():
             at, windows = window.holding(table.pane_starts(rows), late_before)
             targets = self._distinct_keys(table, rows[at], windows)
-            step = max(1, _LOOKUPS_MAX * window.pane // window.size)
             for low in range(0, len(targets), step):
                 some = Rows(targets.words[low : low + step], targets.heap)
-                yield scan_pane_range(self._store, shard, some, window.size // window.pane, window.pane)
+                yield scan_panes_from(self._store, shard, some, panes)
 
     def _distinct_keys(self, table: Table, rows: np.ndarray, windows: np.ndarray) -> Rows:
         """The distinct (key, window) pairs, without accumulators."""
@@ -125,13 +142,13 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         distinct.merge(keys.words, keys.heap, 0, len(keys), replace=True)
         return distinct.copy(distinct.changed_rows())
 
-    def _closed(self, window: TimeWindowSpec, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+    def _closed(self, window: TimeWindowSpec, late_before: int, watermark: int) -> Iterable[pa.RecordBatch]:
         """Windows with an end in (late_before, watermark]."""
         if watermark <= late_before:
-            return []
+            return ()
         if window.tumbling:
             closed = self._reported(closed_records(self._store, window, late_before, watermark))
-            return [batch for rows in closed for batch in self._finish(rows)]
+            return (batch for rows in closed for batch in self._finish(rows))
         return self._merged(self._reported(self._closed_partials(window, late_before, watermark)))
 
     def _reported(self, pieces: Iterator[Rows]) -> Iterator[Rows]:
@@ -164,23 +181,30 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
             words[:, PANE] = windows[order]
             yield Rows(words, records.heap)
 
-    def _merged(self, pieces: Iterable[Rows]) -> list[pa.RecordBatch]:
+    def _merged(self, pieces: Iterable[Rows]) -> Iterable[pa.RecordBatch]:
         """Panes put together to windows: partials whose pane is now their window's start, merged once more.
 
-        A piece holds all partials of its keys and windows.
+        A piece holds all partials of its keys and windows. Small pieces are put out together.
         """
-        out: list[Rows] = []
+        waiting: list[Rows] = []
         for partials in pieces:
             if not len(partials):
                 continue
             merged = Table(self._layout, rows_expected=len(partials))
             merged.begin(len(partials))
             merged.merge(partials.words, partials.heap, 0, len(partials))
-            out.append(merged.copy(merged.changed_rows()))
-        return self._finish(concat_rows(out, self._layout))
+            waiting.append(merged.copy(merged.changed_rows()))
+            if sum(map(len, waiting)) >= OUTPUT_ROWS_MAX:
+                yield from self._finish(concat_rows(waiting, self._layout))
+                waiting = []
+        yield from self._finish(concat_rows(waiting, self._layout))
 
-    def _finish(self, rows: Rows) -> list[pa.RecordBatch]:
-        return [finish(piece, self.spec, self._layout) for piece in output_pieces(rows)]
+    def _finish(self, rows: Rows) -> Iterable[pa.RecordBatch]:
+        return (finish(piece, self.spec, self._layout) for piece in output_pieces(rows))
+
+
+def _slides(spec: AggregateSpec) -> bool:
+    return spec.pane_windows is not None and not spec.pane_windows.tumbling
 
 
 def compact_sections(spec: AggregateSpec, batches: Sequence[pa.RecordBatch], horizon: int) -> pa.RecordBatch:

@@ -18,7 +18,21 @@ def deduplicate_lines(operator: DeduplicateSpec) -> list[str]:
         else f"the first row of each {fields_text(operator.keys)}",
         f"output {fields_text(operator.columns)}",
         f"a key is remembered {_memory(operator)}",
+        *_prefetch_lines(operator),
     ]
+
+
+def _prefetch_lines(operator: DeduplicateSpec) -> list[str]:
+    """Where the option prefetch does not do what it says."""
+    match operator.memory:
+        case Memory.FOREVER:
+            return []
+        case Memory.KEY_TIME:
+            return ["prefetch=on has no effect here: spilled keys are read when their rows are applied"]
+        case _:
+            return [
+                "prefetch has no effect here: in which pane a spilled key lies is not known before its row is applied"
+            ]
 
 
 def deduplicate_parts(operator: DeduplicateSpec) -> dict[str, str]:

@@ -19,7 +19,8 @@ Threads: one call at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +45,19 @@ from tailrace.types import TIMESTAMP
 _NEVER = 2**63 - 2
 """The pane of keys that are never forgotten: after every other."""
 _PANES_MAX = 16
+
+
+@dataclass(frozen=True)
+class _Arrived:
+    """Rows of some keys, all of each: which of them is the first of its key, and the record that would remember it.
+
+    Both by shard: those of shard ``s`` are ``bounds[s]`` to ``bounds[s + 1]``.
+    """
+
+    rows: Rows
+    firsts: np.ndarray
+    records: Rows
+    bounds: np.ndarray
 
 
 class Deduplicate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
@@ -79,19 +93,37 @@ class Deduplicate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         """Find the rows of the committed attempts that are no duplicates, and remember their keys."""
         self._fresh = []
-        found = [self._remembered(rows) for rows in pieces(frames, self._layout, PIECE_ROWS)]
         self._store.open(epoch)
+        found = [self._remembered(arrived) for arrived in self._gathered(frames)]
         # A key that is forgotten already may still have a record in the very pane of its new one.
         self._store.merge_more(found, fresh=self.spec.memory not in (Memory.WITHIN, Memory.SINCE))
 
-    def _remembered(self, rows: Rows) -> tuple[Rows, np.ndarray]:
-        """Keys that are new, as records sorted by shard."""
+    def _gathered(self, frames: Sequence[Frame]) -> Iterator[_Arrived]:
+        """Rows of some keys at a time. With async-io the next ones' records are read while these are worked on."""
+        waiting: _Arrived | None = None
+        for rows in pieces(frames, self._layout, PIECE_ROWS):
+            arrived = self._arrived(rows)
+            if not self._store.async_io or not self.spec.memory.has_one_pane:
+                yield arrived
+                continue
+            self._store.begin_reads([(arrived.records, arrived.bounds)])
+            if waiting is not None:
+                yield waiting
+            waiting = arrived
+        if waiting is not None:
+            yield waiting
+
+    def _arrived(self, rows: Rows) -> _Arrived:
         chosen = earliest(rows, keyed(rows, self._layout), self._time)
         records = self._records(rows, chosen)
         order, bounds = shard_order(records.words, self.spec.shards)
-        records = Rows(records.words[order], records.heap)
+        return _Arrived(rows, chosen[order], Rows(records.words[order], records.heap), bounds)
+
+    def _remembered(self, arrived: _Arrived) -> tuple[Rows, np.ndarray]:
+        """Keys that are new, as records sorted by shard."""
+        records, bounds = arrived.records, arrived.bounds
         fresh = np.flatnonzero(~self._known(records, bounds))
-        self._fresh.append(take(rows, chosen[order[fresh]], self._layout))
+        self._fresh.append(take(arrived.rows, arrived.firsts[fresh], self._layout))
         if self.spec.memory is Memory.WITHIN:
             # Without a time a key is not remembered beyond its epoch, as in Spark.
             fresh = fresh[records.words[fresh, VALID] >> self._kept.accumulators[0].bit & 1 == 1]

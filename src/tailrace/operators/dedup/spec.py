@@ -37,6 +37,11 @@ class Memory(StrEnum):
     WITHIN = "within"  # until it reaches the event time of the row that was emitted, and the delay
     SINCE = "since"  # until an epoch begins the time-to-live after the one that has emitted its row
 
+    @property
+    def has_one_pane(self) -> bool:
+        """Whether the pane of a key's record follows from the key, so that one look finds it."""
+        return self in (Memory.FOREVER, Memory.KEY_TIME)
+
 
 @dataclass(frozen=True)
 class DeduplicateSpec(WholeRowsSpec):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.ingest.frame_kernels import mix_bytes, mix_words
+from tailrace.operators.ingest.frame_kernels import mix_bytes, mix_words, strings_inside
 from tailrace.operators.ingest.shard_kernels import scatter_numbers, scatter_rows, shards_of
 from tailrace.state.layout import RecordLayout
 from tailrace.state.rows.arrange_kernels import shift_strings
@@ -70,8 +70,25 @@ class Frame:
 
     @classmethod
     def from_batch(cls, batch: pa.RecordBatch, words: int) -> Frame:
+        """``ValueError`` where a cell does not lie in its batch, or is no matrix of so many words."""
+        if batch.schema.types != FRAME_SCHEMA.types or batch.num_rows != 1:
+            raise ValueError(f"a batch of {batch.num_rows} rows and columns {batch.schema.types} is no frame")
+        batch.validate(full=True)
         rows, heap, bounds, arrivals = (_array(batch.column(i), dtype) for i, dtype in enumerate(_DTYPES))
         return cls(rows.reshape(-1, words), heap, bounds, arrivals)
+
+    def check(self, layout: RecordLayout, shards: int) -> None:
+        """``ValueError`` where what came off the wire would lead a kernel beyond the frame: none looks where it goes.
+
+        What is inside the byte string of an accumulator is not looked at.
+        """
+        bounds = self.bounds
+        if len(bounds) != shards + 1 or bounds[0] or bounds[-1] != self.n or (np.diff(bounds) < 0).any():
+            raise ValueError(f"a frame of {self.n} rows is not divided into {shards} shards")
+        if len(self.arrivals) not in (0, self.n):
+            raise ValueError(f"a frame of {self.n} rows has {len(self.arrivals)} numbers of arrival")
+        if layout.has_bytes and not strings_inside(self.rows, self.heap, layout.bytes_words):
+            raise ValueError(f"strings of a frame lie beyond its {len(self.heap)} bytes")
 
 
 def _cell(part: np.ndarray) -> pa.Array:
@@ -85,6 +102,8 @@ def _array(cell: pa.Array, dtype: type) -> np.ndarray:
     _, edges, data = cell.buffers()
     low, high = view(edges, np.int64, 2, cell.offset)
     size = np.dtype(dtype).itemsize
+    if (high - low) % size:
+        raise ValueError(f"a cell of {high - low} bytes is no array of {np.dtype(dtype)}")
     return view(None if data is None else data.slice(low, high - low), dtype, int(high - low) // size)
 
 

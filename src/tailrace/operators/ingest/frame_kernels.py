@@ -1,10 +1,12 @@
-"""Kernels of frames: checksums."""
+"""Kernels of frames: checksums, and whether all strings lie inside."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tailrace.env.kernels.compile import kernel
+from tailrace.state.layout import VALID
+from tailrace.state.rows.value_kernels import bytes_length
 
 
 @kernel
@@ -46,3 +48,17 @@ def mix_bytes(data: np.ndarray, seed: int) -> int:
     whole = len(data) // 8 * 8
     words = data[:whole].view(np.int64)
     return int(mix_words(words if words.flags.aligned else words.copy(), mix_tail(data[whole:], seed)))
+
+
+@kernel
+def strings_inside(words, heap, bytes_words):
+    """Whether every string that is there lies in the heap, its length included."""
+    end = heap.shape[0]
+    for b in range(bytes_words.shape[0]):
+        word, bit = bytes_words[b, 0], bytes_words[b, 1]
+        for i in range(words.shape[0]):
+            if words[i, VALID] >> bit & 1:
+                at = words[i, word]
+                if at < 0 or at > end - 4 or bytes_length(heap, at) < 0 or bytes_length(heap, at) > end - 4 - at:
+                    return False
+    return True

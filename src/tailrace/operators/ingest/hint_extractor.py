@@ -141,6 +141,8 @@ def hinted_keys(batch: pa.RecordBatch, time: int, keys: Sequence[Field]) -> Hint
     times = np.full(len(batch), time, np.int64)
     names = batch.schema.names
     if HASH_COLUMN not in names:
+        for key in keys:
+            columns.check_type(batch.column(key.name), key.type)
         return HintedKeys(hash_columns(keys, {key.name: batch.column(key.name) for key in keys}), times, keys=batch)
     panes = columns.fixed_words(batch.column(PANE_COLUMN), BIGINT, None) if PANE_COLUMN in names else None
     return HintedKeys(columns.fixed_words(batch.column(HASH_COLUMN), BIGINT, None), times, panes)

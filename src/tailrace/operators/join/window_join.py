@@ -21,6 +21,7 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.join.output import PAIRS_MAX, JoinOutput, counted, has_keys
 from tailrace.operators.join.spec import LEFT, JoinSpec
+from tailrace.operators.output import EpochOutput
 from tailrace.operators.resources import Resources
 from tailrace.operators.rows.row_stores import pane_store
 from tailrace.operators.store_operator import OverStore
@@ -41,6 +42,7 @@ class WindowJoin(OverStore[AppendAlignedStore]):
         self._layout = spec.kept_layout()
         self._output = JoinOutput(spec, self._layout)
         self._side, self._time = (self._layout.accumulators[i].word for i in (0, 1))
+        self._resources = resources
         super().__init__(pane_store(self._layout, shards, spec.shards, resources))
         self._arrived = 0
 
@@ -64,20 +66,22 @@ class WindowJoin(OverStore[AppendAlignedStore]):
         words[:, PANE] = self._window.panes.of(words[:, self._time])
         return Rows(words, frame.heap)
 
-    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+    def advance(self, epoch: int, late_before: int, watermark: int) -> Sequence[pa.RecordBatch]:
         """Emit the windows that close by ``watermark``; then drop what no later row can reach."""
         self._check_newest(epoch)
         if not self.spec.watermarked or watermark == MIN_MICROS:
             return []
         _, starts = self._window.holding(self._store.panes(watermark), late_before, watermark)
-        emitted: list[pa.RecordBatch] = []
-        for start in np.unique(starts).tolist():
+        emitted = EpochOutput(self._closed(np.unique(starts).tolist()), self._resources)
+        self._store.expire(self._window.first_open_pane(watermark))
+        return emitted
+
+    def _closed(self, starts: list[int]) -> Iterator[pa.RecordBatch]:
+        for start in starts:
             for piece in self._store.read(start, start + self._window.size):
                 if self.on_close is not None:
                     self.on_close(piece.words[key_offsets(piece, self._layout)[:-1], HASH], start)
-                emitted += self._joined(piece, start)
-        self._store.expire(self._window.first_open_pane(watermark))
-        return emitted
+                yield from self._joined(piece, start)
 
     def _joined(self, rows: Rows, window: int) -> Iterator[pa.RecordBatch]:
         """The pairs of whole keys in one window."""

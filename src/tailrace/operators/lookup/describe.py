@@ -14,10 +14,12 @@ def lookup_lines(operator: LookupSpec) -> list[str]:
     loss = (
         f"waited for, at most {format_duration(operator.table.retry)}" if operator.table.retry else "an error at once"
     )
+    age = operator.table.max_age
     return [
         f"asks {operator.table.shown} for each {fields_text(operator.keys)}; rows that it does not have {unmatched}",
         f"output {fields_text(operator.emits)}",
         f"a lost connection is {loss}",
+        *([f"a copy of what it says is used for at most {format_duration(age)}"] if age is not None else []),
     ]
 
 
@@ -35,6 +37,6 @@ DESCRIPTION = Description(
     store=lambda spec: StoreChoice(
         None, "rows of the table are copied into a cache, which may lose any of them at any time"
     ),
-    undropped=lambda spec: "a row of the table is copied for as long as there is room",
+    undropped=lambda spec: "a row of the table is copied while there is room",
     timeless=lambda spec: "rows pass with the event times they have",
 )

@@ -74,6 +74,7 @@ class LookupJoin:
     def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
         self._check_newest(epoch)
         made, self._made = self._made, []
+        self._copies.drop_hints(watermark if self._time is not None else epoch + 1)
         return made
 
     def _joined(self, parts: list[Rows], epoch: int) -> list[pa.RecordBatch]:

@@ -180,8 +180,17 @@ def _files(path: str) -> list[pq.ParquetFile]:
     paths = [inside]
     if found.type == fs.FileType.Directory:
         below = filesystem.get_file_info(fs.FileSelector(inside, recursive=True))
-        paths = sorted(each.path for each in below if each.is_file and not each.base_name.startswith(("_", ".")))
+        start = len(inside.rstrip("/"))
+        paths = sorted(each.path for each in below if each.is_file and not _hidden(each.path[start:]))
     return [pq.ParquetFile(filesystem.open_input_file(each)) for each in paths]
+
+
+def _hidden(path: str) -> bool:
+    """Whether Spark would not read it either: it, or a folder on the way to it, is no data, by its name.
+
+    ``_delta_log`` and ``_temporary`` hold Parquet files too. A partition's folder may begin with ``_``.
+    """
+    return any(name.startswith(".") or (name.startswith("_") and "=" not in name) for name in path.split("/"))
 
 
 def _columns(file: pq.ParquetFile, wanted: list[str]) -> Iterator[pa.RecordBatch]:

@@ -25,6 +25,7 @@ def plan_lookup(stream: Lookup, output_mode: OutputMode, shards: int, name: str)
             retry=table.retry,
             options=json.dumps(dict(table.options), sort_keys=True),
             code="" if table.connect is None else packed(table.connect),
+            max_age=table.max_age,
         ),
         outer=stream.outer,
         time_column=None if time is None else time.column,

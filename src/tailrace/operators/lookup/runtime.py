@@ -13,7 +13,6 @@ from tailrace.operators.kind import OperatorRuntime
 from tailrace.operators.lookup.backend import Asker, Backend
 from tailrace.operators.lookup.dbapi import DbApiTable
 from tailrace.operators.lookup.operator import LookupJoin
-from tailrace.operators.lookup.parquet import ParquetTable
 from tailrace.operators.lookup.redis.table import RedisTable
 from tailrace.operators.lookup.spec import LookupSpec
 from tailrace.operators.lookup.sqlite import SqliteTable
@@ -21,9 +20,16 @@ from tailrace.operators.lookup.warm_up import warm_up_lookup
 from tailrace.operators.resources import Resources
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
+
+def _parquet_table(spec: LookupSpec, options: dict[str, Any], folder: str) -> Backend:
+    from tailrace.operators.lookup.parquet import ParquetTable  # lazy: Arrow's file systems would be 9 MB more a server
+
+    return ParquetTable(spec, options, folder)
+
+
 BACKENDS: dict[str, Callable[[LookupSpec, dict[str, Any], str], Backend]] = {
     "dbapi": DbApiTable,
-    "parquet": ParquetTable,
+    "parquet": _parquet_table,
     "redis": RedisTable,
     "sqlite": SqliteTable,
 }

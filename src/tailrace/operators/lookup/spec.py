@@ -32,6 +32,7 @@ class TableSpec:
     retry: Micros  # how long a lost connection is waited for
     options: str = field(repr=False)
     code: str = field(default="", repr=False)
+    max_age: Micros | None = None  # how long a copy of what the table said is used; None: for as long as it stays
 
 
 @dataclass(frozen=True)

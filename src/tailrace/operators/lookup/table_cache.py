@@ -5,7 +5,8 @@ Invariants
   key; where two keys share one, the copy of the other is not taken for its own, and the key is asked for directly.
 - Nobody asks for a key that is in flight: who needs it waits.
 - Only asking, and waiting for what is on its way, counts as waiting: copying what is here does not.
-- What is found depends on the table alone, never on what lies in the cache.
+- What is found depends on the table alone, never on what lies in the cache. Where the table changes, a copy is used
+  for as long as the table's description says, and its key is then asked for again.
 
 Threads: ``found`` one at a time; hints from any.
 """
@@ -39,7 +40,9 @@ class TableCopies:
     def __init__(self, spec: LookupSpec, asker: Asker, capacity_bytes: int, policy: str = "timestamp") -> None:
         self._asker, self._kept = asker, spec.cached_layout()
         self._keys = record_layout(spec.keys, [], ansi=False)
-        self._cache = RecordCache(self._kept, capacity_bytes, policy)
+        max_age = spec.table.max_age
+        max_age_s = None if max_age is None else max_age / 1e6
+        self._cache = RecordCache(self._kept, capacity_bytes, policy, max_age_s=max_age_s)
         batch = min(BATCH, asker.piece)
         cache = self._cache
         self._ahead = Prefetcher(self._fetched, self._keep, cache.room, cache.hint, batch=batch, name="lookup")
@@ -193,6 +196,10 @@ class TableCopies:
         needed: np.ndarray = ~(there | self._ahead.knows(ids))
         return needed
 
+    def drop_hints(self, before: int) -> None:
+        """Hints for rows older than this are of no use any more: without room they would wait for ever."""
+        self._ahead.drop_before(before)
+
     def _prefetch(self, ids: np.ndarray, times: np.ndarray, keys: Callable[[np.ndarray], Rows]) -> int:
         """Gives how many of them are not there yet."""
         wanted = np.flatnonzero(~self._cache.hint(ids, times))
@@ -236,6 +243,7 @@ class TableCopies:
             "hintsReceived": float(ahead.received),
             "hintsDropped": float(ahead.dropped),
             "hintsFetched": float(ahead.fetched),
+            "hintsFailed": float(ahead.failed),
             "hintsWasted": float(self._cache.wasted),
             "hintsPending": float(self._cache.pending),
             "cacheBytes": float(self.nbytes),

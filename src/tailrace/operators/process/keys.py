@@ -48,6 +48,7 @@ class EpochKeys:
         hashes = distinct.word(rows, HASH)
         order = np.lexsort((hashes, hashes % shard_count))
         self.layout = layout
+        self._shard_count = shard_count
         self._table = distinct
         self.rows = plain(distinct.copy(rows[order]))
         self.shards = hashes[order] % shard_count
@@ -61,6 +62,11 @@ class EpochKeys:
         """The number of each row's key, -1 where it is none of these."""
         at = self._table.locate(rows)
         return np.where(at >= 0, self._number[np.maximum(at, 0)], -1) if len(self._number) else at
+
+    def parts(self, piece: Piece) -> tuple[Rows, np.ndarray]:
+        """The keys of a piece, and where those of each shard begin."""
+        bounds = np.searchsorted(self.shards[piece.first : piece.end], np.arange(self._shard_count + 1))
+        return Rows(self.rows.words[piece.first : piece.end], self.rows.heap), bounds
 
     def pieces(self, numbers: np.ndarray, rows_max: int) -> Iterator[Piece]:
         """Ranges of keys with about ``rows_max`` rows, state included. ``numbers``: of the keys of all rows."""

@@ -122,7 +122,11 @@ class Process(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
     def _called(
         self, epoch: int, frames: Sequence[Frame], due: list[tuple[int, np.ndarray]], late_before: int
     ) -> list[pa.RecordBatch]:
-        self._store.load([frame.parts() for frame in frames])
+        parts, async_io = [frame.parts() for frame in frames], self._store.async_io
+        if async_io:
+            self._store.begin_reads(parts)
+        else:
+            self._store.load(parts)
         # Putting rows together changes words, and those of a frame are not ours.
         rows = concat_rows([Rows(frame.rows.copy(), frame.heap) for frame in frames], self._sent)
         tables = dict(self._store.tables())
@@ -136,6 +140,8 @@ class Process(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
         moment = Moment(epoch, late_before, self._now)
         emitted: list[pa.RecordBatch] = []
         for piece in keys.pieces(arrivals.numbers, self._rows_max(rows)):
+            if async_io:  # what later calls need is still being read; calls come in the same order all the same
+                self._store.load([keys.parts(piece)])
             emitted += self._caller.call(keys, piece, is_due[piece.first : piece.end], arrivals, moment)
         return emitted
 

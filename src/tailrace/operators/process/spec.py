@@ -76,6 +76,10 @@ class ProcessSpec(FinalRowsSpec):
     def uses_clock(self) -> bool:
         return True  # the function may ask for the time
 
+    @property
+    def ends_by_clock(self) -> bool:
+        return self.timers_clock is Clock.PROCESSING or super().ends_by_clock
+
     def hint_target(self) -> HintTarget | None:
         return HintTarget() if self.keys else None
 

@@ -16,7 +16,13 @@ def pane_store(
     """Rows by pane, which all keys leave at the same time. ``shard_count``: of the query."""
     memory_bytes, folder = resources.room
     return AppendAlignedStore(
-        layout, shards, shard_count=shard_count, memory_bytes=memory_bytes, folder=folder, threads=resources.threads
+        layout,
+        shards,
+        shard_count=shard_count,
+        memory_bytes=memory_bytes,
+        folder=folder,
+        threads=resources.threads,
+        tuning=resources.tuning,
     )
 
 

@@ -5,7 +5,7 @@ Invariants
   and the largest event time. A session's row is made by merging its records once more.
 - Append: a session is emitted, and its records go, in the first epoch whose watermark reaches its end. Update: each
   session that the epoch changed is emitted, with the bounds it has now: one that grew or took in others has a new start
-  or end, and nothing is said about the sessions it took in.
+  or end, and nothing is said about the sessions it took in, unless the output is a changelog.
 - What is emitted depends only on state and watermarks, never on timing: a replayed epoch emits the same rows.
 
 Threads: one call at a time.
@@ -13,7 +13,8 @@ Threads: one call at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +25,12 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.output import output_pieces
 from tailrace.operators.resources import Resources
+from tailrace.operators.session.changelog import change_types, with_change_types
 from tailrace.operators.session.open_sessions import OpenSessions, Sessions
 from tailrace.operators.store_operator import HintedRecords
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.state.hash_table.table import Table
+from tailrace.state.layout import PANE
 from tailrace.state.rows.rows import Rows, concat_rows
 
 
@@ -36,7 +39,8 @@ class SessionAggregate(HintedRecords, OpenSessions):
         assert isinstance(spec.window, SessionWindowSpec)
         self.spec = spec
         self._layout = spec.layout()
-        super().__init__(self._layout, spec.window.gap, shards, spec.shards, resources)
+        self._plain = replace(spec, changelog=False)
+        super().__init__(self._layout, spec.window.gap, shards, spec.shards, resources, changelog=spec.changelog)
 
     def updated(self, epoch: int) -> int:
         self._check_newest(epoch)
@@ -54,28 +58,53 @@ class SessionAggregate(HintedRecords, OpenSessions):
         self._check_newest(epoch)
         with self.spec.naming_overflow(epoch):
             changed = self.changed() if self.spec.emit_changed else ()
-            emitted = [batch for found in changed for batch in self._finish(found)]
+            show = self._changes if self.spec.changelog else self._finish
+            emitted = [batch for found in changed for batch in show(found)]
             if self.spec.watermarked and watermark > MIN_MICROS:
                 for ended in self.ended(watermark):
                     if not self.spec.emit_changed:
-                        emitted += self._finish(ended)
+                        emitted += list(self._finish(ended))
                     self.remove(ended)
         return emitted
 
     # Output ----------------------------------------------------------------------------------------------------------
 
-    def _finish(self, found: Iterable[Sessions]) -> list[pa.RecordBatch]:
-        rows = concat_rows([self._merged(sessions) for sessions in found if len(sessions)], self._layout)
-        high = self._layout.accumulators[1].word
-        return [
-            finish(piece, self.spec, self._layout, piece.words[:, high] + self._gap) for piece in output_pieces(rows)
-        ]
+    def _finish(self, found: Iterable[Sessions]) -> Iterator[pa.RecordBatch]:
+        return self._batches(concat_rows([self._merged(sessions) for sessions in found], self._layout))
+
+    def _changes(self, found: Sequence[Sessions]) -> Iterator[pa.RecordBatch]:
+        """The sessions as they are, and as they were before the epoch."""
+        found = [sessions for sessions in found if len(sessions)]
+        if not found:
+            return
+        former = self.former(found)
+        starts, ends = (np.concatenate([getattr(each, name) for each in found]) for name in ("starts", "ends"))
+        now, before = change_types(former, starts, ends)
+        # Merging turns the order round, shard by shard.
+        edges = np.cumsum([len(sessions) for sessions in found])[:-1]
+        rows = concat_rows([self._merged(sessions) for sessions in found], self._layout)
+        yield from self._batches(rows, np.concatenate([part[::-1] for part in np.split(now, edges)]))
+        words = former.records.words[::-1].copy()
+        words[:, PANE] = np.repeat(former.starts, np.diff(former.offsets))[::-1]
+        yield from self._batches(self._as_one(Rows(words, former.records.heap), len(former)), before[::-1])
+
+    def _batches(self, rows: Rows, types: np.ndarray | None = None) -> Iterator[pa.RecordBatch]:
+        """Records of whole sessions as output; ``types``: of a changelog, what is said of each."""
+        high, done = self._layout.accumulators[1].word, 0
+        for piece in output_pieces(rows):
+            batch = finish(piece, self._plain, self._layout, piece.words[:, high] + self._gap)
+            yield batch if types is None else with_change_types(batch, types[done : done + len(piece)])
+            done += len(piece)
 
     def _merged(self, sessions: Sessions) -> Rows:
-        """One record for each session, its pane now the session's start: merged from the oldest pane on."""
+        """One record for each session, the last one first: its pane is now the session's start."""
         rows = sessions.rows[::-1].copy()
-        partials = sessions.table.copy(rows, np.repeat(sessions.starts, sessions.sizes)[::-1].copy())
-        if len(rows) == len(sessions):
+        panes = np.repeat(sessions.starts, sessions.sizes)[::-1].copy()
+        return self._as_one(sessions.table.copy(rows, panes), len(sessions))
+
+    def _as_one(self, partials: Rows, sessions: int) -> Rows:
+        """One record for each of so many sessions, whose records come from the oldest pane on."""
+        if len(partials) == sessions:
             return partials
         merged = Table(self._layout, rows_expected=len(partials))
         merged.begin(len(partials))

@@ -4,7 +4,8 @@ Invariants
 - A row is appended once, to the list of its key and pane; panes are as wide as the gap. Which lists make a session, and
   when it ends, ``open_sessions`` knows from a small record for each list: its first and last event time, and its rows.
 - The records are made of the rows: the lists alone are checkpointed, and both move together, epoch by epoch.
-- A list is expected to be read the gap after its last row: that is what the store reads ahead by.
+- A list is read when its session ends: the gap after the last row of any of its lists. So the store reads ahead those
+  of the sessions that end next, which ``open_sessions`` knows.
 - Sessions are read back some at a time, and whole: what is read together has a bound that only a single one can pass.
 
 Threads: one call at a time.
@@ -13,6 +14,7 @@ Threads: one call at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +22,17 @@ import pyarrow as pa
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.finish import window_struct
 from tailrace.operators.aggregate.holistic.list_operator import INDEX_SHARE, ListOperator, index_records, lists_of
-from tailrace.operators.aggregate.holistic.results import Results
+from tailrace.operators.aggregate.holistic.results import GroupResults, Results
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
 from tailrace.operators.resources import Resources
+from tailrace.operators.session.changelog import change_types, with_change_types
+from tailrace.operators.session.former_sessions import FormerSessions
 from tailrace.operators.session.open_sessions import OpenSessions, Sessions
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.state.append import list_sections
 from tailrace.state.layout import Merge, RecordLayout, record_layout
+from tailrace.state.rows.arrange import row_numbers
 from tailrace.state.rows.gather import spread
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.types import BIGINT
@@ -41,11 +46,14 @@ class SessionRows(ListOperator):
         self, spec: AggregateSpec, shards: Iterable[int], resources: Resources, results: Results | None = None
     ) -> None:
         assert isinstance(spec.window, SessionWindowSpec) and spec.time_column is not None
-        self._gap = spec.window.gap
         self._index_layout = _index_layout(spec)
         index, lists = resources.share(INDEX_SHARE)
         shards = tuple(shards)
-        self._open = OpenSessions(self._index_layout, spec.window.gap, shards, spec.shards, index)
+        self._open = OpenSessions(
+            self._index_layout, spec.window.gap, shards, spec.shards, index, changelog=spec.changelog
+        )
+        if spec.changelog:
+            results = GroupResults(replace(spec, changelog=False))
         super().__init__(spec, shards, lists, self._open, results=results)
         times = [row.name for row in spec.rows].index(spec.time_column.name)
         self._time_word = self._layout.accumulators[times].word
@@ -54,10 +62,21 @@ class SessionRows(ListOperator):
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
         """Keep the rows of the committed attempts."""
-        triggers = [frame.rows[:, self._time_word] + self._gap for frame in frames]
-        self._store.append(epoch, [frame.parts() for frame in frames], triggers)
+        self._store.append(epoch, [frame.parts() for frame in frames])
         self._open.merge(epoch, [(self._records(Rows(frame.rows, frame.heap)), frame.bounds) for frame in frames])
         self._appended = sum(frame.n for frame in frames)
+        if not self.spec.emit_changed:  # else sessions are read when they change, and not when they end
+            self._read_ahead()
+
+    def _read_ahead(self) -> None:
+        """Of the sessions that end next if no more rows come for them."""
+        lists = self._store.wants_ahead()
+        found = self._open.next_to_end(lists) if lists else []
+        if found:
+            ends = np.concatenate([np.repeat(sessions.ends, sessions.sizes) for sessions in found])
+            targets = self._targets(found)
+            order = np.argsort(ends, kind="stable")
+            self._store.read_ahead(Rows(targets.words[order], targets.heap), lists)
 
     def _output(self, epoch: int, late_before: int, watermark: int) -> Iterator[pa.RecordBatch]:
         """The sessions that changed, or that end by ``watermark``; those that do are dropped."""
@@ -110,6 +129,7 @@ class SessionRows(ListOperator):
         starts = np.concatenate([sessions.starts for sessions in found])
         ends = np.concatenate([sessions.ends for sessions in found])
         targets = self._targets(found)
+        former = self._open.former(found) if self.spec.changelog and not remove else None
         rows_before = np.concatenate([[0], np.cumsum(records)])[offsets]
         low = 0
         while low < len(starts):
@@ -124,8 +144,29 @@ class SessionRows(ListOperator):
                 low = high
                 continue
             rows, row_edges = self._store.read(some, remove=remove)
-            yield self._results.batch(self._groups(rows, row_edges[edges - edges[0]]), bounds)
+            batch = self._results.batch(self._groups(rows, row_edges[edges - edges[0]]), bounds)
+            if former is None:
+                yield batch
+            else:
+                own = former.between(low, high)
+                now, before = change_types(own, starts[low:high], ends[low:high])
+                yield with_change_types(batch, now)
+                if len(own):
+                    yield with_change_types(self._former_batch(own, edges[0], rows, row_edges), before)
             low = high
+
+    def _former_batch(
+        self, former: FormerSessions, first_list: int, rows: Rows, row_edges: np.ndarray
+    ) -> pa.RecordBatch:
+        """Sessions of before the epoch, of the rows of the lists from one number on: a list has its oldest rows first,
+        and its record of before knows how many there were.
+        """
+        counts = former.records.words[:, self._index_layout.accumulators[2].word]
+        lows = row_edges[former.places - first_list]
+        chosen = row_numbers(lows, lows + counts)
+        offsets = np.concatenate([[0], np.cumsum(counts)])[former.offsets]
+        groups = self._groups(Rows(rows.words[chosen], rows.heap), offsets)
+        return self._results.batch(groups, window_struct(former.starts, self.spec, former.ends))
 
     def _table(self, targets: Rows, session: np.ndarray, windows: pa.Array, remove: bool) -> pa.Table:
         """The rows of lists as the function sees them. ``session``: the number of each list's, among ``windows``."""

@@ -12,6 +12,8 @@ Invariants
   next pane: nothing to do; touched since: looked at later; else its session has ended. So closing costs what was
   touched and what ends, never what is open.
 - Deadlines are no state: they are made anew from the records, and undoing gives back those that were taken.
+- Which sessions end next, as far as is known now, the earliest deadlines say: whose record ends its session, and by
+  when, is looked up in the records themselves. So the estimate is of whole sessions, whatever pane a row came for.
 - Memory: an eighth is for deadlines, the rest for records; what is more of either lies on disk. Where some records do,
   sessions are put together from copies (see ``whole_sessions``), some at a time.
 
@@ -26,7 +28,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from tailrace.ids import MIN_MICROS
 from tailrace.operators.resources import Resources
+from tailrace.operators.session.former_sessions import FormerSessions, former_sessions, records_before
 from tailrace.operators.session.whole_sessions import WholeSessions, hash_pieces
 from tailrace.operators.store_operator import OverStore
 from tailrace.operators.timers.deadlines import HASH as ENTRY_HASH
@@ -37,13 +41,15 @@ from tailrace.state.layout import HASH, RecordLayout
 from tailrace.state.read_modify_write.record_copies import RecordCopies
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.arrange import row_numbers
-from tailrace.state.rows.rows import Rows
+from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.sections import to_section
 
 _UNDO_EPOCHS = 2
 _DEADLINES_SHARE = 8
 _PIECE_ROWS = 1 << 16
 """Records looked at together where sessions are put together from copies."""
+_LOOKS_MAX = 4
+"""For each record of sessions that end next, at most so many deadlines: some are of records that were touched since."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,10 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
         shards: Iterable[int],
         shard_count: int,
         resources: Resources,
+        *,
+        changelog: bool = False,
     ) -> None:
+        """``changelog``: ``former`` is asked for."""
         deadlines, records = resources.share(_DEADLINES_SHARE)
         self._low, self._high = layout.accumulators[0].word, layout.accumulators[1].word
         store = ReadModifyWriteStore(
@@ -108,10 +117,19 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
         self._deadlines = Deadlines(shard_count, deadlines.memory_bytes, deadlines.folder)
         super().__init__(store, self._deadlines)
         self._epochs: list[int] = []  # those that can be undone
+        self._looks = 1  # deadlines for each record of sessions that end next, as it was enough the last time
+        self._changelog = changelog
+        self._before: Table | None = None  # of a changelog: see ``records_before``
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + (0 if self._before is None else self._before.nbytes)
 
     def merge(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
         if len(self._epochs) >= _UNDO_EPOCHS and epoch > self._epochs[-1]:
             self.forget(self._epochs[-_UNDO_EPOCHS])
+        if self._changelog:
+            self._before = records_before(self._store, frames)
         self._store.merge(epoch, frames)
         self._epochs.append(epoch)
         if self._store.made:
@@ -135,11 +153,41 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
         whole = self._whole(shard)
         return self._of_whole(shard, whole, whole.around(whole.copies.add_rows(rows)))
 
+    def former(self, found: Sequence[Sessions]) -> FormerSessions:
+        """What sessions that the newest epoch changed were before it."""
+        assert self._before is not None, "no changelog is kept"
+        now = concat_rows([sessions.table.copy(sessions.rows) for sessions in found], self._store.layout)
+        sizes = np.concatenate([sessions.sizes for sessions in found])
+        return former_sessions(now, sizes, self._before, self._gap, self._low, self._high)
+
     def ended(self, watermark: int) -> Iterator[list[Sessions]]:
         """The sessions that end at or before ``watermark``, some at a time. Each is to be removed before the next."""
         epoch = self._store.newest_epoch
         assert epoch is not None, "closing before any epoch was opened"
-        entries = self._deadlines.take_entries(epoch, watermark)
+        return self._ended_by(self._deadlines.take_entries(epoch, watermark), watermark, taken=True)
+
+    def next_to_end(self, records: int) -> list[Sessions]:
+        """Sessions that end next if nothing touches them, about so many records or fewer. Nothing changes.
+
+        None that is left out ends before all of these.
+        """
+        while True:
+            entries = self._deadlines.earliest(self._looks * records)
+            # A deadline is at or before the end of its record: no session without one among these ends by then.
+            until = int(entries[:, ENTRY_TIME].max(initial=MIN_MICROS))
+            found = [sessions for group in self._ended_by(entries, until, taken=False) for sessions in group]
+            count = sum(len(sessions.rows) for sessions in found)
+            if count > 2 * records and self._looks > 1:
+                self._looks //= 2
+            if count >= records or len(entries) < self._looks * records or self._looks == _LOOKS_MAX:
+                return found
+            self._looks *= 2
+
+    def _ended_by(self, entries: np.ndarray, until: int, *, taken: bool) -> Iterator[list[Sessions]]:
+        """Of the sessions that these deadlines are of, those that end at or before ``until``, some at a time.
+
+        ``taken``: the deadlines are gone, so that records which are not due yet need new ones.
+        """
         hashes = np.ascontiguousarray(entries[:, ENTRY_HASH])
         panes = (entries[:, ENTRY_TIME] - self._gap) // self._gap * self._gap
         shards = hashes % self._shard_count
@@ -148,33 +196,32 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
         tables = self._store.tables()
         edges = np.searchsorted(shards[order], [shard for shard, _ in tables])
         ends = np.searchsorted(shards[order], [shard for shard, _ in tables], side="right")
-        due = [(*each, slice(lo, hi)) for each, lo, hi in zip(tables, edges, ends, strict=True) if lo < hi]
+        looked_at = [(*each, slice(lo, hi)) for each, lo, hi in zip(tables, edges, ends, strict=True) if lo < hi]
         if self._store.in_memory:
-            found = [self._ended(shard, table, hashes[at], panes[at], watermark) for shard, table, at in due]
+            found = []
+            for shard, table, at in looked_at:
+                due = self._due(table, np.unique(table.with_hashes(hashes[at], panes[at])), until, taken=taken)
+                found.append(self._sessions(shard, table, due, ended=True))
             yield [sessions for sessions in found if len(sessions)]
             return
-        parts = (
-            (shard, hashes[at][piece], panes[at][piece])
-            for shard, _, at in due
+
+        def ended_anywhere(shard: int, hashes: np.ndarray, panes: np.ndarray) -> Sessions:
+            whole = self._whole(shard)
+            due = self._due(whole.table, whole.copies.add_with_hashes(hashes, panes), until, taken=taken)
+            return self._of_whole(shard, whole, whole.ended(due))
+
+        yield from _grouped(
+            ended_anywhere(shard, hashes[at][piece], panes[at][piece])
+            for shard, _, at in looked_at
             for piece in hash_pieces(hashes[at], _PIECE_ROWS)
         )
-        yield from _grouped(self._ended_anywhere(*part, watermark) for part in parts)
 
-    def _ended(self, shard: int, table: Table, hashes: np.ndarray, panes: np.ndarray, watermark: int) -> Sessions:
-        rows = np.unique(table.with_hashes(hashes, panes))
-        return self._sessions(shard, table, self._due(table, rows, watermark), ended=True)
-
-    def _ended_anywhere(self, shard: int, hashes: np.ndarray, panes: np.ndarray, watermark: int) -> Sessions:
-        """As ``_ended``, where not all records are in memory."""
-        whole = self._whole(shard)
-        due = self._due(whole.table, whole.copies.add_with_hashes(hashes, panes), watermark)
-        return self._of_whole(shard, whole, whole.ended(due))
-
-    def _due(self, table: Table, rows: np.ndarray, watermark: int) -> np.ndarray:
+    def _due(self, table: Table, rows: np.ndarray, until: int, *, taken: bool) -> np.ndarray:
         """Those of the records that nothing has touched since; the others are looked at again later."""
         deadlines = table.word(rows, self._high) + self._gap
-        late = deadlines > watermark
-        self._deadlines.put(deadlines[late], table.word(rows[late], HASH))
+        late = deadlines > until
+        if taken:
+            self._deadlines.put(deadlines[late], table.word(rows[late], HASH))
         due: np.ndarray = rows[~late]
         return due
 
@@ -187,6 +234,7 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
 
     def undo(self, epoch: int) -> None:
         super().undo(epoch)
+        self._before = None
         self._epochs = [each for each in self._epochs if each < epoch]
 
     def forget(self, epoch: int) -> None:

@@ -45,10 +45,14 @@ class _DiskRun:
         """How many of the entries left are at or before ``until``."""
         return int(np.searchsorted(self.times[self.done :], until, side="right"))
 
+    def first(self, count: int) -> np.ndarray:
+        """Copies of the next entries."""
+        span = slice(self.done, self.done + count)
+        return np.stack([self.times[span], self.hashes[span]], axis=1)
+
     def read(self, count: int) -> np.ndarray:
         """Copies of the next entries, which are then behind."""
-        span = slice(self.done, self.done + count)
-        entries = np.stack([self.times[span], self.hashes[span]], axis=1)
+        entries = self.first(count)
         self.done += count
         return entries
 
@@ -127,6 +131,15 @@ class Deadlines:
         if len(taken):
             self._taken.append((epoch, taken))
         return taken
+
+    def earliest(self, count: int) -> np.ndarray:
+        """So many entries with the earliest times, as (time, hash), in no order: copies, which stay where they are."""
+        parts = [np.empty((0, 2), np.int64), *(run[:count] for run in self._runs)]
+        parts += [disk.first(count) for disk in self._disk]
+        entries = self._owned(np.concatenate(parts))
+        if len(entries) > count:
+            entries = entries[np.argpartition(entries[:, TIME], count)[:count]]
+        return entries
 
     # Epochs ----------------------------------------------------------------------------------------------------------
 

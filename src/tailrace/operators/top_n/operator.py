@@ -124,37 +124,32 @@ class TopN(WindowAggregate):
 
     # Output ----------------------------------------------------------------------------------------------------------
 
-    def _finish(self, rows: Rows) -> list[pa.RecordBatch]:
+    def _finish(self, rows: Rows) -> Iterator[pa.RecordBatch]:
         """Records whose pane is their window's start."""
-        out, low = [], 0
+        low = 0
         starts = row_starts(rows, self._row_layout)
         while low < len(rows):
             high = int(np.searchsorted(starts, starts[low] + OUTPUT_ROWS_MAX, side="right")) - 1
             high = max(high, low + 1)
-            out += self._emitted(*unpack(Rows(rows.words[low:high], rows.heap), self._row_layout))
+            yield from self._emitted(*unpack(Rows(rows.words[low:high], rows.heap), self._row_layout))
             low = high
-        return out
 
-    def _merged(self, pieces: Iterable[Rows]) -> list[pa.RecordBatch]:
+    def _merged(self, pieces: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
         """Records of several panes of each window, whose pane is now the window's start."""
-        out = []
         for records in pieces:
             rows, _ = unpack(records, self._row_layout)
             if not len(rows):
                 continue
             best, starts = best_of(rows, keyed(rows, self._row_layout), self._top.n, self._order)
-            out += self._emitted(Rows(rows.words[best], rows.heap), starts)
-        return out
+            yield from self._emitted(Rows(rows.words[best], rows.heap), starts)
 
-    def _emitted(self, rows: Rows, starts: np.ndarray) -> list[pa.RecordBatch]:
+    def _emitted(self, rows: Rows, starts: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Rows of groups, the best first."""
         ranks = np.arange(1, len(rows) + 1) - np.repeat(starts[:-1], np.diff(starts))
-        out = []
         # Cut before Arrow is made of it: the strings of one batch must stay below 2 GiB.
         for at in range(0, len(rows), OUTPUT_ROWS_MAX):
             to = at + OUTPUT_ROWS_MAX
-            out.append(self._batch(Rows(rows.words[at:to], rows.heap), ranks[at:to]))
-        return out
+            yield self._batch(Rows(rows.words[at:to], rows.heap), ranks[at:to])
 
     def _batch(self, rows: Rows, ranks: np.ndarray) -> pa.RecordBatch:
         spec, layout = self._top, self._row_layout

@@ -12,7 +12,7 @@ Threads: one call at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -73,14 +73,14 @@ class TtlTopN(Expiring, TopN):
         times[ranked.owners] = np.maximum(times[ranked.owners], before)
         return times
 
-    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+    def advance(self, epoch: int, late_before: int, watermark: int) -> Sequence[pa.RecordBatch]:
         emitted = super().advance(epoch, late_before, watermark)
         self._entered = []
         self._forget_last(epoch)
         return emitted
 
-    def _changed(self, window: TimeWindowSpec | None, late_before: int) -> list[pa.RecordBatch]:
-        return [batch for records in self._entered for batch in self._finish(records)]
+    def _changed(self, window: TimeWindowSpec | None, late_before: int) -> Iterator[pa.RecordBatch]:
+        return (batch for records in self._entered for batch in self._finish(records))
 
     def undo(self, epoch: int) -> None:
         self._entered = []

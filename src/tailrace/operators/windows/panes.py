@@ -11,12 +11,19 @@ from tailrace.ids import Micros
 
 @dataclass(frozen=True)
 class Panes:
-    """Spans of event time, one after the other: they start at ``offset`` and every ``width`` from there."""
+    """Spans of event time, one after the other: they start at ``offset`` and every ``width`` from there.
+
+    ``cut``: where it is not 0 each of these is two panes, of which the second starts so much later.
+    """
 
     width: Micros
     offset: int = 0
+    cut: int = 0
 
     def of(self, times: np.ndarray) -> np.ndarray:
         """Where the panes of these event times start."""
-        starts: np.ndarray = self.offset + (times - self.offset) // self.width * self.width
+        inside = (times - self.offset) % self.width
+        if self.cut:
+            inside -= self.cut * (inside >= self.cut)
+        starts: np.ndarray = times - inside
         return starts

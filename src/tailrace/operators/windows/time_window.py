@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -41,13 +40,20 @@ class TimeWindowSpec(WindowBase):
         return self.size if self.lasts is None else self.lasts
 
     @property
-    def pane(self) -> Micros:
-        """The width of a pane: the widest span that no window edge ever cuts."""
-        return Micros(math.gcd(self.size, self.slide))
+    def panes(self) -> Panes:
+        """The widest spans that no window's edge cuts.
+
+        Windows start every slide, and end so much after a start as the size is longer than whole slides. So a slide is
+        one pane, or two; spans of equal width that no edge cuts may be a thousand times as many.
+        """
+        return Panes(self.slide, self.offset, self.size % self.slide)
 
     @property
-    def panes(self) -> Panes:
-        return Panes(self.pane, self.offset)
+    def pane_offsets(self) -> np.ndarray:
+        """Where the panes of a window start, from the window's start on."""
+        slides = np.arange(0, self.size, self.slide, dtype=np.int64)
+        cut = self.size % self.slide
+        return np.stack([slides, slides + cut], axis=1).reshape(-1)[:-1] if cut else slides
 
     @property
     def tumbling(self) -> bool:
@@ -86,7 +92,12 @@ class TimeWindowSpec(WindowBase):
         return f"{text}, starting at {format_duration(self.offset)}" if self.offset else text
 
     def lines(self, column: str, time: str | None) -> list[str]:
-        width, count = format_duration(self.pane), self.size // self.pane
+        count, cut = len(self.pane_offsets), self.size % self.slide
+        width = format_duration(self.slide)
+        if cut and 2 * cut == self.slide:
+            width = format_duration(cut)
+        elif cut:
+            width = f"{format_duration(cut)} and {format_duration(self.slide - cut)} by turns"
         panes = ", one a window"
         if count > 1:
             panes = f", {count} a window; a row is kept in one pane, windows are made of panes"

@@ -21,7 +21,7 @@ from tailrace.commit import shard_ranges as ranges
 from tailrace.commit.compaction.compaction import Compactor, CompactSections
 from tailrace.commit.compaction.shard_snapshot import DEFAULT_TUNING, ShardSnapshot, SnapshotRule, SnapshotScheduler
 from tailrace.commit.manifest import Compaction, Manifest
-from tailrace.commit.objects import ObjectRef, read_sections, write_object
+from tailrace.commit.objects import ObjectRef, ShardSections, read_sections, write_object
 from tailrace.env.stores.local_copy import CopiedStore
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import CorruptionError
@@ -37,13 +37,15 @@ class StoreCheckpoint:
         compact_sections: CompactSections,
         throttle: Callable[[], None] = lambda: None,
         shard_snapshot: SnapshotRule = DEFAULT_TUNING,
+        folder: str | None = None,
     ) -> None:
-        """``throttle``: see ``Compactor``."""
+        """``throttle``: see ``Compactor``. ``folder``: on the scratch disk, for parts of large shards."""
         self._store = store
         self._copied = store if isinstance(store, CopiedStore) else None
         self._run = run
         self._server = server
-        self._compactor = Compactor(store, compact_sections, run=run, server=server, throttle=throttle)
+        self._compactor = Compactor(store, compact_sections, run=run, server=server, throttle=throttle, folder=folder)
+        self._folder = folder
         self._shard_snapshots = SnapshotScheduler(shard_snapshot)
         self._guard = threading.Lock()
         self._uploaded: set[str] = set()
@@ -96,18 +98,27 @@ class StoreCheckpoint:
         return done
 
     def read(
-        self, manifest: Manifest, operator: str, shards: Iterable[int]
-    ) -> Iterator[tuple[int, list[pa.RecordBatch], int]]:
-        """Shard, its sections oldest first and its horizon: one shard of an operator after the other."""
+        self, manifest: Manifest, operator: str, shards: Iterable[int], *, pieces: bool
+    ) -> Iterator[ShardSections]:
+        """Shard, its sections oldest first and its horizon: one shard of an operator after the other.
+
+        ``pieces``: a large shard comes in several, each with some of its keys; else once.
+        """
         refs, left = manifest.objects, sorted(set(shards))
         try:
-            for found in read_sections(self._store, refs, operator, tuple(left), manifest.horizons):
+            for found in self._read(manifest, operator, tuple(left), pieces):
                 yield found
-                left.remove(found[0])
+                # Of a shard that comes in pieces all is read and checked before the first of them.
+                left = [shard for shard in left if shard > found[0]]
         except CorruptionError:
             if self._copied is None or not self._copied.drop(ref.name for ref in refs):
                 raise
-            yield from read_sections(self._store, refs, operator, left, manifest.horizons)
+            yield from self._read(manifest, operator, left, pieces)
+
+    def _read(self, manifest: Manifest, operator: str, shards: Sequence[int], pieces: bool) -> Iterator[ShardSections]:
+        return read_sections(
+            self._store, manifest.objects, operator, shards, manifest.horizons, pieces=pieces, folder=self._folder
+        )
 
     def keep(self, manifest: Manifest) -> None:
         """A new assignment from its objects: copies that other runs have left of anything else can go."""

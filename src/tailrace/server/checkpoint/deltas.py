@@ -17,9 +17,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
+from tailrace.env.transit_memory import TransitMemory
 from tailrace.ids import Attempt
 from tailrace.operators.base import Operator, ShardSnapshotSource
 from tailrace.server.transport.epoch_messages import CommitResult
+from tailrace.state.sections.epoch_sections import EpochSections
 
 Due = Callable[[Sequence[int], int, int], tuple[int, ...] | None]
 """Shards, bytes changed, bytes of state -> the shards to take a snapshot of: see ``SnapshotScheduler.due``."""
@@ -30,13 +32,19 @@ class Sealed:
     """An epoch's delta, frozen."""
 
     shards: list[int]
-    sections: Mapping[str, Mapping[int, pa.RecordBatch]]
+    sections: Mapping[str, EpochSections]
     horizons: dict[str, int]
+
+    def release(self) -> None:
+        for sections in self.sections.values():
+            sections.release()
 
 
 class Sealing:
-    def __init__(self, due: Due) -> None:
+    def __init__(self, due: Due, transit: TransitMemory | None = None, folder: str | None = None) -> None:
+        """``transit``: where deltas are counted until they are saved; what finds no room lies in ``folder``."""
         self._due = due
+        self._transit, self._folder = transit, folder
         self._sealed: dict[Attempt, Sealed] = {}
         self._snapshots: dict[Attempt, ShardSnapshot] = {}
         self.saved: dict[Attempt, CommitResult] = {}
@@ -49,7 +57,7 @@ class Sealing:
 
     def seal(self, at: Attempt, shards: list[int], operators: Mapping[str, Operator]) -> Sealed:
         """Freeze the delta of the newest epoch, which all operators have advanced."""
-        sections = {name: operator.delta(at.epoch) for name, operator in operators.items()}
+        sections = {name: self._counted(operator.delta(at.epoch)) for name, operator in operators.items()}
         horizons = {name: operator.horizon for name, operator in operators.items()}
         sealed = self._sealed[at] = Sealed(shards, sections, horizons)
         with suppress(MemoryError):  # then no shard snapshot is taken with this epoch, and that is all
@@ -58,6 +66,11 @@ class Sealing:
                 self._snapshots[at] = snapshot
         return sealed
 
+    def _counted(self, delta: Mapping[int, pa.RecordBatch]) -> EpochSections:
+        if isinstance(delta, EpochSections):
+            return delta
+        return EpochSections(delta.items(), self._transit, self._folder)
+
     def _take_snapshot(self, sealed: Sealed, operators: Mapping[str, Operator]) -> ShardSnapshot | None:
         """The shards whose turn it is, where it pays to write them from memory."""
         sources = {
@@ -65,9 +78,8 @@ class Sealing:
         }
         if len(sources) < len(operators):
             return None
-        batches = [batch for by_shard in sealed.sections.values() for batch in by_shard.values()]
-        rows = sum(batch.num_rows for batch in batches)
-        changed_bytes = sum(batch.nbytes for batch in batches)
+        rows = sum(sections.rows for sections in sealed.sections.values())
+        changed_bytes = sum(sections.nbytes for sections in sealed.sections.values())
         state_bytes = changed_bytes * sum(each.rows for each in operators.values()) // max(rows, 1)
         due = self._due(sealed.shards, changed_bytes, state_bytes)
         if due is None:
@@ -77,7 +89,9 @@ class Sealing:
 
     def keep(self, at: Attempt, saved: CommitResult) -> None:
         """The delta was saved; where it was undone meanwhile, that means nothing."""
-        if self._sealed.pop(at, None) is not None:
+        sealed = self._sealed.pop(at, None)
+        if sealed is not None:
+            sealed.release()
             self.saved[at] = saved
 
     def take_snapshot_of(self, epoch: int) -> ShardSnapshot | None:
@@ -88,6 +102,8 @@ class Sealing:
 
     def let_go(self, over: Callable[[Attempt], bool]) -> None:
         """Keep nothing of these epochs. A write that is under way goes on, and means nothing."""
-        for kept in (self._sealed, self._snapshots, self.saved):
+        for at in [at for at in self._sealed if over(at)]:
+            self._sealed.pop(at).release()
+        for kept in (self._snapshots, self.saved):
             for at in [at for at in kept if over(at)]:
                 del kept[at]

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tailrace.commit.compaction.shard_snapshot import ShardSnapshot
 from tailrace.commit.manifest import Compaction, Manifest
-from tailrace.commit.objects import ObjectRef
+from tailrace.commit.objects import ObjectRef, ShardSections
 from tailrace.env.clock import Clock
 from tailrace.errors import StateServerError
 from tailrace.ids import Attempt
@@ -38,8 +38,8 @@ class Checkpoint(Protocol):
     def upload(self, names: Sequence[str]) -> list[str]: ...
 
     def read(
-        self, manifest: Manifest, operator: str, shards: Iterable[int]
-    ) -> Iterator[tuple[int, list[pa.RecordBatch], int]]: ...
+        self, manifest: Manifest, operator: str, shards: Iterable[int], *, pieces: bool
+    ) -> Iterator[ShardSections]: ...
 
     def keep(self, manifest: Manifest) -> None: ...
     def due(self, shards: Sequence[int], changed_bytes: int, state_bytes: int) -> tuple[int, ...] | None: ...

@@ -12,15 +12,19 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from tailrace.env import memory as kept_memory
 from tailrace.env import tasks
 from tailrace.env.files.disk import process_id
 from tailrace.env.files.scratch import remove_tree
 from tailrace.env.stores.local_copy import CopiedStore, copies_of
 from tailrace.env.stores.location import is_remote, open_store
+from tailrace.env.transit_memory import TransitMemory
+from tailrace.errors import StateServerError
 from tailrace.operators.accesses.recorder import RecordedOperator, recording_metadata
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest.frame import Frame, gathered
-from tailrace.operators.registry import compact_sections, operator_of, spec_from_json
+from tailrace.operators.registry import compact_sections, operator_with, spec_from_json
+from tailrace.operators.resources import Resources
 from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.user_code.call_limit import set_limit
 from tailrace.operators.warm_up import warm_up
@@ -35,8 +39,8 @@ from tailrace.server.transport.server_config import ProcessConfig
 
 __all__ = ["build_engine", "remove_copies", "warm_up"]
 
-STAGING_SHARE = 4
-"""Staged rows may take one part in so many of the memory budget before they spill."""
+TRANSIT_SHARE = 4
+"""Staged rows, outputs and deltas may together take one part in so many of the memory budget before they spill."""
 
 
 def remove_copies(config: ProcessConfig) -> None:
@@ -54,7 +58,11 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
     layouts = {name: spec.layout() for name, spec in specs.items()}
 
     def frame_of(operator: str, batch: pa.RecordBatch) -> Frame:
-        return Frame.from_batch(batch, layouts[operator].words)
+        if operator not in specs:
+            raise StateServerError(f"no operator {operator[:64]!r} on this server")
+        frame = Frame.from_batch(batch, layouts[operator].words)
+        frame.check(layouts[operator], specs[operator].shards)
+        return frame
 
     def gather(operator: str, frames: list[Any]) -> list[Any]:
         return gathered(frames, layouts[operator])
@@ -64,7 +72,7 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
 
     def maker(spec: OperatorSpec) -> Callable[[], Operator]:
         def plain() -> Operator:
-            return operator_of(spec, (), memory_bytes=state_bytes, folder=spill_folder, tuning=tuning)
+            return operator_with(spec, (), Resources(state_bytes, spill_folder, tuning, transit=transit))
 
         if common.record_folder is None:
             return plain
@@ -79,17 +87,26 @@ def build_engine(config: ProcessConfig, warm_up_ms: float = 0.0) -> Engine:
     spilled = replace(common.tuning.spilled, pause=hint_queue.catch_up)
     tuning = replace(common.tuning, spilled=spilled)
     throttle = BackgroundThrottle()
-    state_bytes = (common.memory_bytes - common.memory_bytes // STAGING_SHARE) // max(1, len(specs))
+    upkeep = kept_memory.upkeep(common.memory_bytes)
+
+    def between_pieces() -> None:
+        """Of a compaction of the checkpoint."""
+        upkeep()
+        throttle.wait()
+
+    transit = TransitMemory(common.memory_bytes // TRANSIT_SHARE)
+    state_bytes = (common.memory_bytes - transit.bytes_max) // max(1, len(specs))
     return Engine(
         run=common.run,
         server=config.server,
         pid=process_id(),
         operators={name: maker(spec) for name, spec in specs.items()},
-        staging=Staging(common.run, spill_folder, common.memory_bytes // STAGING_SHARE, frame_of, gather),
-        checkpoint=StoreCheckpoint(store, common.run, config.server, compact, throttle.wait),
-        exchange=Exchange(specs, common.access, common.record_folder is not None),
+        staging=Staging(common.run, spill_folder, transit, frame_of, gather),
+        checkpoint=StoreCheckpoint(store, common.run, config.server, compact, between_pieces, folder=spill_folder),
+        exchange=Exchange(specs, common.access, common.record_folder is not None, spill_folder),
         memory_bytes=common.memory_bytes,
         warm_up_ms=warm_up_ms,
         throttle=throttle,
         hint_queue=hint_queue,
+        upkeep=upkeep,
     )

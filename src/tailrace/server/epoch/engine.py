@@ -30,7 +30,7 @@ from tailrace.env import tasks
 from tailrace.env.clock import SYSTEM, Clock
 from tailrace.errors import FencedError, StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
-from tailrace.operators.base import Operator, Patient
+from tailrace.operators.base import Operator, Patient, RestoredInPieces
 from tailrace.server.checkpoint.deltas import Sealed, Sealing
 from tailrace.server.checkpoint.saving import Checkpoint, DeltaSaver
 from tailrace.server.epoch.background_throttle import BackgroundThrottle
@@ -76,12 +76,17 @@ class Engine:
         warm_up_ms: float = 0.0,
         throttle: BackgroundThrottle | None = None,
         hint_queue: HintQueue | None = None,
+        upkeep: Callable[[], None] = lambda: None,
     ) -> None:
-        """``hint_queue``: has the engine's lock; operators that hold that for long let hints in by ``catch_up``."""
+        """``hint_queue``: has the engine's lock; operators that hold that for long let hints in by ``catch_up``.
+
+        ``upkeep``: called after each step; gives back memory where the process has become too large.
+        """
         self.staging = staging
         self.throttle = throttle or BackgroundThrottle()
         self._run, self._server = run, server
         self._clock = clock
+        self._upkeep = upkeep
         self._checkpoint = checkpoint
         self._saver = DeltaSaver(checkpoint, clock)
         self._exchange = exchange
@@ -96,7 +101,7 @@ class Engine:
         self._epoch: int = NO_EPOCH
         self._forgotten: int = NO_EPOCH
         self._broken: str | None = None
-        self._sealing = Sealing(checkpoint.due)
+        self._sealing = Sealing(checkpoint.due, staging.transit, staging.folder)
         self.hints = HintDispatcher(
             hint_queue, self._operator_of, self._accepts_hints, self.throttle.mark_busy, staging.together
         )
@@ -113,7 +118,7 @@ class Engine:
             spilled_bytes=0,
             output_bytes=0,
             memory_bytes_max=memory_bytes,
-            staging_bytes_max=staging.memory_bytes_max,
+            staging_bytes_max=staging.transit.bytes_max,
             apply_ms=0.0,
             advance_ms=0.0,
             commit_ms=0.0,
@@ -156,6 +161,8 @@ class Engine:
             committed = self._saver.save(at, sealed, began, sealing)
             with self._lock:
                 self._sealing.keep(at, committed)
+            del sealed
+            self._upkeep()
             return committed
 
     def upload(self, request: Request) -> Uploaded:
@@ -178,7 +185,7 @@ class Engine:
             self.throttle.over()
         committed = self.commit(request) if request.commit else None
         status = replace(status, commit_ms=committed.commit_ms if committed else 0.0)
-        inline = batches if output.bytes <= request.inline_bytes else None
+        inline = list(batches) if output.bytes <= request.inline_bytes else None
         return EpochResult(applied, output, committed, status, inline)
 
     def exchange(self, request: Request) -> Exchanged:
@@ -188,11 +195,11 @@ class Engine:
             runner = self._runner(request.operator)
             if runner.step_of(at) != Step.ADVANCED:
                 raise StateServerError(f"epoch {at.epoch} try {at.try_} of {runner.name!r} has not emitted yet")
-            batches = list(runner.output)
+            batches = runner.output
         assert self._exchange is not None, "a chain without an exchange"
         return self._exchange.send(batches, request)
 
-    def output(self, ticket: OutputTicket) -> list[pa.RecordBatch]:
+    def output(self, ticket: OutputTicket) -> Sequence[pa.RecordBatch]:
         """A part of an output, once it is there. Not fenced by forgetting: a sink may read a durable epoch's."""
         self._check_run(ticket.run)
         at = Attempt(ticket.epoch, ticket.try_)
@@ -218,6 +225,7 @@ class Engine:
             self._forgotten = max(self._forgotten, request.epoch)
             self._sealing.let_go(lambda at: at.epoch <= request.epoch)
             self.staging.fence(self._newest, self._forgotten)
+        self._upkeep()
 
     def assign(self, request: Request) -> None:
         """Own exactly ``request.shards``, as they were after the manifest's epoch; drop everything staged.
@@ -318,6 +326,7 @@ class Engine:
             try:
                 with self._noticing_loss():
                     yield at
+                self._upkeep()
             except Exception as error:
                 self._outputs.fail(at, str(error))
                 raise
@@ -393,8 +402,16 @@ class Engine:
             runner.start_over()
 
     def _load(self, runner: OperatorRunner, missing: frozenset[int], manifest: Manifest) -> None:
-        for shard, batches, horizon in self._checkpoint.read(manifest, runner.name, sorted(missing)):
-            runner.operator.restore(shard, batches, horizon)
+        operator = runner.operator
+        pieces = isinstance(operator, RestoredInPieces) and operator.restored_in_pieces
+        for shard, batches, horizon in self._checkpoint.read(manifest, runner.name, sorted(missing), pieces=pieces):
+            if shard in operator.shards:
+                assert isinstance(operator, RestoredInPieces)
+                operator.restore_more(shard, batches, horizon)
+            else:
+                operator.restore(shard, batches, horizon)
+            del batches
+            self._upkeep()
 
     def _check_run(self, run: str) -> None:
         if run != self._run:

@@ -27,9 +27,13 @@ from tailrace.server.transport.stage_messages import Exchanged, StageKey
 
 
 class Exchange:
-    def __init__(self, specs: Mapping[str, OperatorSpec], access: Access, recorded: bool = False) -> None:
-        """``recorded``: receivers record accesses, and want to know in which order rows came."""
+    def __init__(
+        self, specs: Mapping[str, OperatorSpec], access: Access, recorded: bool = False, folder: str | None = None
+    ) -> None:
+        """``recorded``: receivers record accesses, and want to know in which order rows came. ``folder``: for rows that
+        wait until others are in their order."""
         self._specs = specs
+        self._folder = folder
         self._recorded = recorded
         self._access = access
 
@@ -44,7 +48,7 @@ class Exchange:
         ranges = [(low, high) for _, low, high in request.routes]
         layout = target.layout()
         try:
-            for batch in in_fixed_order(batches, source):
+            for batch in in_fixed_order(batches, source, self._folder):
                 frames = split(ingest.frame([handed_over(batch, target)]), layout, ranges)
                 for writer, frame in zip(writers, frames, strict=True):
                     if frame.n:

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 
-import pyarrow as pa
-
 from tailrace.env.clock import Clock
 from tailrace.errors import QueryStopped, StateServerError, SumOverflowError, TableError, UserFunctionError
 from tailrace.ids import MIN_MICROS, NO_EPOCH, Attempt
 from tailrace.operators.base import Hinted, Operator, Timed
 from tailrace.operators.metrics import metrics_of
+from tailrace.operators.output import EpochOutput
+from tailrace.operators.resources import Resources
 from tailrace.server.epoch.outputs import Outputs
 from tailrace.server.epoch.staging import Stage, Staging
 from tailrace.server.transport.epoch_messages import Applied, OutputInfo
@@ -43,6 +43,7 @@ class Step(IntEnum):
 
 
 _NOWHERE = Attempt(NO_EPOCH, 0)
+_NO_OUTPUT = EpochOutput((), Resources())
 
 
 class OperatorRunner:
@@ -56,11 +57,12 @@ class OperatorRunner:
         self.at = _NOWHERE
         self.step = Step.NONE
         self.undoable: list[int] = []
-        self.output: list[pa.RecordBatch] = []
+        self.output = _NO_OUTPUT
         self.emitted: OutputInfo | None = None
         self.applied: Applied | None = None
         self._make = make
         self._staging = staging
+        self._resources = Resources(folder=staging.folder, transit=staging.transit)
         self._outputs = outputs
         self._clock = clock
         self._committed_attempts: tuple[CommittedAttempt, ...] = ()
@@ -112,18 +114,19 @@ class OperatorRunner:
         began = self._clock.monotonic()
         self.drop_output()
         with self._undoing(at):
-            batches = self.operator.advance(at.epoch, late_before, watermark)
-        self.output = batches
+            emitted = self.operator.advance(at.epoch, late_before, watermark)
+            output = emitted if isinstance(emitted, EpochOutput) else EpochOutput(emitted, self._resources)
+        self.output = output
         self.step = Step.ADVANCED
         self.emitted = OutputInfo(
             epoch=at.epoch,
             try_=at.try_,
-            batches=len(batches),
-            rows=sum(batch.num_rows for batch in batches),
-            bytes=sum(batch.nbytes for batch in batches),
+            batches=len(output),
+            rows=output.rows,
+            bytes=output.nbytes,
             advance_ms=_ms(self._clock.monotonic() - began),
         )
-        self._outputs.put(self.name, at, batches)
+        self._outputs.put(self.name, at, output)
         return self.emitted
 
     def undo(self, epoch: int) -> None:
@@ -169,7 +172,7 @@ class OperatorRunner:
         return self.step if at == self.at else Step.NONE
 
     def drop_output(self) -> None:
-        self.output, self.emitted = [], None
+        self.output, self.emitted = _NO_OUTPUT, None
         self._outputs.drop(self.name)
 
     @contextmanager

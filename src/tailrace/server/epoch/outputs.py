@@ -3,6 +3,7 @@
 Invariants
 - Of every operator at most one output is held: that of the newest (epoch, try) that it has emitted for, until it
   begins to emit again, or is set back.
+- An output that no reader can ask for any more gives its memory back.
 - A reader waits only for what can still come: never for a try that is over, that has failed, or of a server that ends.
 
 Threading: any thread. Readers take no lock of the engine, so none waits for a step or a delta that is under way.
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from tailrace.errors import StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
+from tailrace.operators.output import EpochOutput
 
 _LOOK_S = 1.0
 
@@ -25,7 +27,7 @@ _LOOK_S = 1.0
 @dataclass(frozen=True)
 class _Held:
     at: Attempt
-    batches: tuple[pa.RecordBatch, ...]
+    output: EpochOutput
 
 
 class Outputs:
@@ -36,14 +38,13 @@ class Outputs:
         self._failed: dict[Attempt, str] = {}  # of the newest try alone
         self._closed = False
 
-    def read(self, operator: str, at: Attempt, part: int = 0, parts: int = 1) -> list[pa.RecordBatch]:
+    def read(self, operator: str, at: Attempt, part: int = 0, parts: int = 1) -> Sequence[pa.RecordBatch]:
         """One of ``parts`` parts of an output, about equal in batches; the same one is always cut alike."""
         with self._changed:
             while True:
                 held = self._held.get(operator)
                 if held is not None and held.at == at:
-                    low, high = (len(held.batches) * edge // parts for edge in (part, part + 1))
-                    return list(held.batches[low:high])
+                    return held.output.part(part, parts)
                 self._check_coming(at, held)
                 self._changed.wait(_LOOK_S)
 
@@ -67,14 +68,20 @@ class Outputs:
                 self._failed.clear()
                 self._changed.notify_all()
 
-    def put(self, operator: str, at: Attempt, batches: Sequence[pa.RecordBatch]) -> None:
+    def put(self, operator: str, at: Attempt, output: EpochOutput) -> None:
         with self._changed:
-            self._held[operator] = _Held(at, tuple(batches))
+            self._let_go(operator)
+            self._held[operator] = _Held(at, output)
             self._changed.notify_all()
 
     def drop(self, operator: str) -> None:
         with self._changed:
-            self._held.pop(operator, None)
+            self._let_go(operator)
+
+    def _let_go(self, operator: str) -> None:
+        held = self._held.pop(operator, None)
+        if held is not None:
+            held.output.release()
 
     def fail(self, at: Attempt, why: str) -> None:
         """This try has failed: whoever waits for it gets an error."""

@@ -6,7 +6,7 @@ Invariants
   complete stage can be committed. A stream that breaks off leaves nothing.
 - Fence: a stage below the newest (epoch, try), at or below the forgotten epoch, or of an (epoch, try) that is already
   sealed for its operator is refused; a fenced stage that is still being written is dropped and its stream refused.
-- At most ``memory_bytes_max`` of frames are held in memory; the rest lie in one unnamed file per stage.
+- Frames that find no room in the server's transit memory lie in one unnamed file per stage.
 
 Threading
 ``_lock`` guards the maps, the counters and every ``state`` of a stage, and is never held over disk or network. While a
@@ -24,6 +24,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from tailrace.env.files.scratch import SpilledBatches
+from tailrace.env.transit_memory import TransitMemory
 from tailrace.errors import FencedError, StateServerError
 from tailrace.ids import NO_EPOCH, Attempt
 from tailrace.server.transport.stage_messages import (
@@ -74,14 +75,14 @@ class Staging:
         self,
         run: str,
         folder: str,
-        memory_bytes_max: int,
+        transit: TransitMemory,
         frame_of: Callable[[str, pa.RecordBatch], Frame],
         gather: Callable[[str, list[Frame]], list[Frame]] = lambda operator, frames: frames,
     ) -> None:
         """``gather`` puts frames of an operator together where they are small."""
         self._run = run
-        self._folder = folder
-        self._memory_bytes_max = memory_bytes_max
+        self.folder = folder
+        self.transit = transit
         self._frame_of = frame_of
         self._gather = gather
         self._lock = threading.Lock()
@@ -91,10 +92,6 @@ class Staging:
         self._sealed: dict[str, Attempt] = {}  # by operator
         self._memory_bytes = 0
         self._spilled_bytes = 0
-
-    @property
-    def memory_bytes_max(self) -> int:
-        return self._memory_bytes_max
 
     @property
     def spilled_bytes(self) -> int:
@@ -133,7 +130,7 @@ class Staging:
         receipt = stage.receipt.after(frame.n, nbytes, frame.checksum())
         with self._lock:
             self._refuse_dropped(stage)
-            fits = self._memory_bytes + nbytes <= self._memory_bytes_max
+            fits = self.transit.take(nbytes)
             if fits:
                 self._memory_bytes += nbytes
                 stage.memory_bytes += nbytes
@@ -142,7 +139,7 @@ class Staging:
                 stage.spilled_bytes += nbytes
         if not fits and not in_file:
             if stage.spill is None:
-                stage.spill = SpilledBatches(self._folder, batch.schema)
+                stage.spill = SpilledBatches(self.folder, batch.schema)
             stage.spill.write(batch)
         stage.frames.append(frame if fits or in_file else None)
         stage.receipt = receipt
@@ -215,7 +212,7 @@ class Staging:
                     checksum = chain_checksum(checksum, frame.checksum())
                 yield frame
             if stage.spill is not None and checksum != stage.receipt.checksum:
-                raise StateServerError(f"rows spilled to {self._folder} came back damaged: check that disk")
+                raise StateServerError(f"rows spilled to {self.folder} came back damaged: check that disk")
 
     def release(self, stages: Iterable[Stage]) -> None:
         """Let go of taken stages."""
@@ -280,6 +277,7 @@ class Staging:
             if stage.spill is not None:
                 stage.spill.close()
             stage.frames.clear()
+            self.transit.give_back(stage.memory_bytes)
             with self._lock:
                 self._memory_bytes -= stage.memory_bytes
                 self._spilled_bytes -= stage.spilled_bytes

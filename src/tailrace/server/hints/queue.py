@@ -5,6 +5,9 @@ Invariants
 - The first hints of rows are worked on at once (``run``) where the engine is free: another thread would first have to
   get a processor, which tasks keep busy just then, and the gain is a few milliseconds.
 - Whoever holds the engine's lock for long works on waiting hints in between (``catch_up``), in its own thread.
+- Work that fails ends nothing: an operator that cannot take a hint meets what is wrong when it needs the state, and
+  reports it there. It is counted, and the first error of each kind is logged, since one that only hints meet would
+  otherwise be seen nowhere.
 
 Threads: any thread hands in; one thread of the queue's own works, under the engine's lock for as long as an operator
 takes to say what it lacks. Reading is the operators' own affair, behind that.
@@ -12,6 +15,7 @@ takes to say what it lacks. Reading is the operators' own affair, behind that.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -22,6 +26,8 @@ _WAITING_MAX = 32
 """Frames that wait keep their memory."""
 _CLOSING_S = 10.0
 
+_log = logging.getLogger("tailrace.server")
+
 Work = Callable[[], None]
 
 
@@ -30,7 +36,8 @@ class HintQueue:
 
     def __init__(self, engine: Lock) -> None:
         self.engine = engine
-        self.dropped = 0
+        self.dropped = self.failed = 0
+        self._logged: set[type[Exception]] = set()
         self._waiting: deque[Work] = deque()
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
@@ -96,5 +103,8 @@ class HintQueue:
     def _do(self, work: Work) -> None:
         try:
             work()
-        except Exception:  # an operator that cannot take a hint will meet what is wrong when it needs the state
-            self.dropped += 1
+        except Exception as error:
+            self.failed += 1
+            if type(error) not in self._logged:
+                self._logged.add(type(error))
+                _log.warning("a prefetch hint could not be used, and more like it are not logged", exc_info=error)

@@ -94,16 +94,13 @@ class StateService(flight.FlightServerBase):
         shutdown: Callable[[bool], None],
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
         hints: HintReceiver | None = None,
-        between_epochs: Callable[[], None] = lambda: None,
     ) -> None:
-        """``between_epochs``: called when an epoch was forgotten."""
         super().__init__(location, middleware={"token": TokenCheck(token)}, tls_certificates=tls_certificates)
         self._engine = engine
         self._server = server
         self._folder = folder  # where tasks of this machine put their frames
         self._opened = opened
         self._shutdown = shutdown
-        self._between_epochs = between_epochs
         self._hints = hints or HintReceiver("", {})
         self._parts = StagedParts()
         self._questions: dict[str, Callable[[Engine, Request], list[bytes | pa.Buffer]]] = {
@@ -235,7 +232,6 @@ class StateService(flight.FlightServerBase):
         engine.forget(request)
         self._parts.forget(request.epoch)
         sweep(self._folder, request.epoch)  # tasks that died have left their files
-        self._between_epochs()
 
     def _open(self, engine: Engine, request: Request) -> list[bytes | pa.Buffer]:
         engine.assign(request)

@@ -14,7 +14,8 @@ Invariants
   removal of the forkserver's folder.
 
 It ends, and removes its folder, when no executor lives any more that it has forked a server for, when it was not used
-for ten minutes, when its socket is gone, or on SIGTERM or SIGHUP. Servers that it has forked live on.
+for ten minutes, when its socket is gone, or on SIGTERM or SIGHUP. Servers that it has forked live on. With its own it
+removes the folders of servers that were killed: no later start on this machine may come to do that.
 
 Threading: one thread. Kernels that are not compiled yet are compiled in a child, so that nobody waits for that here.
 """
@@ -32,7 +33,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from tailrace.env import clock, processes
 from tailrace.env import memory as kept_memory
@@ -40,9 +41,11 @@ from tailrace.env.files import scratch
 from tailrace.env.files.disk import process_id
 from tailrace.env.forking import Handover, take_on
 from tailrace.env.pandas_import import hide_pandas
+from tailrace.log.typed_json import parsed, typed
 from tailrace.server.epoch import assembly
 from tailrace.server.process import main as server
 from tailrace.server.process.fork_client import GO, LENGTH, SERVER_WORDS, ForkFolder, peer_user
+from tailrace.server.transport.folder import sweep
 from tailrace.server.transport.server_config import ProcessConfig
 
 LINGER_S = 2.0
@@ -52,8 +55,18 @@ _TICK_S = 0.5
 _QUIET_S = 1.0
 """Kernels are loaded when nobody has asked for so long: the first servers need the processors themselves."""
 _REQUEST_S = 5.0
+"""For all of a request: who sends it slowly must not keep the others waiting."""
 _GO_S = 60.0
 _REQUEST_BYTES_MAX = 1 << 30
+
+
+class _Request(NamedTuple):
+    """Whose server it will be; then what only the child reads."""
+
+    pid: int
+    started: str
+    config: str
+    handover: str
 
 
 class Forkserver:
@@ -80,6 +93,7 @@ class Forkserver:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: self._end())
         gc.collect()
+        kept_memory.give_back()
         gc.freeze()  # what all children share: collecting would only copy its pages
         while not self._is_over():
             ready, _, _ = select.select([self._listener, self._wake], [], [], _TICK_S)
@@ -115,6 +129,7 @@ class Forkserver:
                 if os.waitstatus_to_exitcode(status) == 0:
                     assembly.warm_up()  # loads what the child has compiled
                     gc.collect()
+                    kept_memory.give_back()
                     gc.freeze()
 
     def _warm_up(self) -> None:
@@ -154,7 +169,7 @@ class Forkserver:
                     raise PermissionError("a call of another user")
                 request = _receive(line, descriptors)
                 log, control = descriptors
-                pid, started, config, handover = json.loads(request)
+                pid, started, config, handover = typed(_Request, parsed(request))
                 if threading.active_count() != 1:
                     raise RuntimeError(f"threads were started: {threading.enumerate()}")
                 self._owners[pid, started] = None
@@ -199,8 +214,17 @@ class Forkserver:
 
     def close(self) -> None:
         self._listener.close()
-        scratch.remove_tree(self._place.path)
+        sweep(os.path.dirname(self._place.path))
+        self._remove_folder()
         self._alive.release()
+
+    def _remove_folder(self) -> None:
+        """Not while somebody starts the next forkserver in it, who would end without a word."""
+        with suppress(FileNotFoundError):  # it was removed by others
+            launch = scratch.ProcessLock.take(self._place.launch_lock, 0.0)
+            if launch is not None:
+                with launch:
+                    scratch.remove_tree(self._place.path)
 
 
 def _receive(line: socket.socket, descriptors: list[int]) -> bytes:
@@ -211,8 +235,9 @@ def _receive(line: socket.socket, descriptors: list[int]) -> bytes:
     (length,) = LENGTH.unpack(head)
     if length > _REQUEST_BYTES_MAX:
         raise ConnectionError(f"a request of {length} bytes")
-    data = bytearray()
+    data, until = bytearray(), clock.monotonic() + _REQUEST_S
     while len(data) < length:
+        line.settimeout(max(0.001, until - clock.monotonic()))
         part = line.recv(min(1 << 20, length - len(data)))
         if not part:
             raise ConnectionError("the caller has hung up")

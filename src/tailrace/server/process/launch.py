@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Collection
@@ -31,9 +32,9 @@ from tailrace.env.files import scratch
 from tailrace.env.files.disk import host_name, process_id
 from tailrace.env.randomness import short_id
 from tailrace.env.stores.location import locate, open_store
-from tailrace.errors import CheckpointError, StateServerError
+from tailrace.errors import CheckpointError, StateServerError, UnansweredError
 from tailrace.server.process.fork_client import SERVER_WORDS, SPARK_SECRETS, fork_server
-from tailrace.server.transport.folder import NAME_CHARS_MAX, ServerFolder
+from tailrace.server.transport.folder import NAME_CHARS_MAX, ServerFolder, sweep
 from tailrace.server.transport.server_config import ProcessConfig, ServerAddress, ServerConfig
 
 
@@ -105,12 +106,6 @@ def find_executor() -> processes.ProcessFacts:
         if not each.name.startswith(("python", "pypy")):
             return each
     raise StateServerError(f"no executor found above process {process_id()}: {[each.name for each in above]}")
-
-
-def sweep(base: str) -> list[str]:
-    """Remove the folders of dead servers. Returns what was removed."""
-    folders = (ServerFolder(os.path.join(base, name)) for name in scratch.folders(base))
-    return [folder.path for folder in folders if folder.owner is not None and folder.remove_if_dead()]
 
 
 def end_unresponsive(address: ServerAddress) -> None:
@@ -226,7 +221,9 @@ def _start(
     what = f"ended with code {code}" if code is not None else f"was not ready within {timeout_s:.0f} s"
     tail = scratch.read_tail(folder.log, _TAIL_BYTES).strip() or "(its log is empty)"
     scratch.remove_tree(folder.path)
-    raise StateServerError(f"the state server on {host} {what}. The end of its log:\n{tail}")
+    # Who is killed from outside is lost, not unable to start.
+    kind = UnansweredError if code == -signal.SIGKILL else StateServerError
+    raise kind(f"the state server on {host} {what}. The end of its log:\n{tail}")
 
 
 def _spawn(config: ProcessConfig, folder: ServerFolder) -> Process:

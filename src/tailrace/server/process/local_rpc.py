@@ -38,6 +38,8 @@ _TOKEN_BYTES_MAX = 4096
 _TOKEN_TIMEOUT_S = 10.0
 _DRAIN_S, _DRAIN_TIMES = 1.0, 64
 _CONNECTIONS_MAX = 1024
+_NAME_BYTES_MAX = 64
+"""Of an action. It is logged and told in errors: a longer one is none of ours."""
 
 Act = Callable[[str, pa.Buffer], Sequence[Any]]
 """What is done for a call: its name and body; the parts of the answer."""
@@ -106,6 +108,8 @@ class LocalRpcServer:
         except OSError as error:
             if not self._closed:
                 _log.info("a caller is gone: %s", error)
+        except MemoryError:
+            _log.error("a caller on %s has announced more bytes than there is memory for", self._path)
         finally:
             self._leave(connection)
 
@@ -130,7 +134,7 @@ class LocalRpcServer:
     def _answer(self, connection: socket.socket, kind: int, parts: Sequence[bytearray]) -> None:
         if kind != CALL or len(parts) != 2:
             raise BrokenLine(f"no call: a message of kind {kind} and {len(parts)} parts")
-        name = parts[0].decode()
+        name = parts[0][:_NAME_BYTES_MAX].decode(errors="replace")
         try:
             answer = self._act(name, pa.py_buffer(parts[1]))
         except Exception as error:

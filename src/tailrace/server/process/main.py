@@ -114,7 +114,6 @@ def run(config: ProcessConfig) -> int:
         if line is not None:
             line.close(_CLOSE_S)  # the driver that ends it is answered first
         _close(service)
-        builder.join(_CLOSE_S)  # an engine that is still being built makes folders in the one that goes now
     finally:
         scratch.remove_tree(folder.path)
         if not end.keep:
@@ -153,7 +152,6 @@ def _listen(
             shutdown=shutdown,
             tls_certificates=certificates,
             hints=HintReceiver(common.run, _keys(common)),
-            between_epochs=kept_memory.upkeep(common.memory_bytes),
         )
         line = None
         if common.transport != TCP:
@@ -178,6 +176,7 @@ def _build(config: ProcessConfig, late: EngineFuture) -> None:
     try:
         assembly.warm_up()
         gc.collect()
+        kept_memory.give_back()  # what loading kernels took, and compiling them on a machine's first start
         gc.freeze()  # code and caches that live as long as the process: collecting would walk them in mid-epoch
         warm_up_ms = (clock.monotonic() - began) * 1000
         late.set(assembly.build_engine(config, round(warm_up_ms, 3)))

@@ -1,7 +1,16 @@
 """How the driver and the tasks talk to a state server.
 
-Every failed call is one of ``tailrace.errors``: the server's own error as it was raised there, or ``StateServerError``
-where the server could not be reached or did not answer in time.
+Every failed call is one of ``tailrace.errors``: the server's own error as it was raised there, ``StateServerError``
+where the server did not answer in time, and ``UnansweredError`` where the way to it failed, or the way back, and the
+call may be made again.
+
+Which calls may be made twice, and what the second one does (``IDEMPOTENT``; the driver makes them again)
+- ``open``: the server goes back to the manifest's epoch again. What was staged meanwhile is gone, and prepare says so.
+- ``prepare``, ``run_epoch``: a step that was done for this (epoch, try) gives what it gave the first time.
+- ``commit``: a delta is saved once for each (epoch, try); the second call gives the same name.
+- ``upload``: the same bytes go to the same name.
+- ``forget``, ``compact``: nothing is left to do.
+Not ``exchange`` and staging: their rows would come twice, so they are refused, and the epoch gets a new try.
 
 Threading and forks
 A ``StateClient`` may be used by several threads. ``connect`` keeps one per process and address. Next to its server, it
@@ -30,7 +39,7 @@ from pyarrow import flight
 from tailrace.commit.manifest import EMPTY, Manifest
 from tailrace.commit.objects import ObjectRef
 from tailrace.env.files.disk import process_id
-from tailrace.errors import StateServerError, TailraceError
+from tailrace.errors import StateServerError, TailraceError, UnansweredError
 from tailrace.ids import MIN_MICROS
 from tailrace.server.transport.epoch_messages import (
     CommitResult,
@@ -54,6 +63,8 @@ from tailrace.server.transport.stage_messages import CommittedAttempt, Exchanged
 from tailrace.server.transport.stream_stage import StageWriter, Streams
 from tailrace.server.transport.wire import ERROR_PREFIX, TOKEN_HEADER, encode
 
+IDEMPOTENT = frozenset({"open", "prepare", "run_epoch", "commit", "upload", "forget", "compact"})
+"""Actions that mean the same when they come twice: see above."""
 _CLIENTS_MAX = 64
 _HINT_TIMEOUT_S = 2.0
 INLINE_BYTES = 1 << 20
@@ -261,7 +272,7 @@ class StateClient:
 
     def _called(self, name: str, body: bytes, timeout_s: float | None) -> list[bytes]:
         """One action, by local RPC where there is one: the parts of its answer."""
-        with self._mapped_errors():
+        with self._mapped_errors(again=name in IDEMPOTENT):
             if self._direct is not None:
                 try:
                     return self._direct.call(name, body, timeout_s or self._access.timeout_s)
@@ -309,11 +320,12 @@ class StateClient:
         self._called(name, body, self._access.transfer_timeout_s)
 
     @contextmanager
-    def _mapped_errors(self) -> Iterator[None]:
+    def _mapped_errors(self, again: bool = False) -> Iterator[None]:
+        """``again``: what is called may be called twice."""
         try:
             yield
         except (flight.FlightError, pa.ArrowException, OSError, Refused, WrongToken) as error:
-            raise _meant(error, self._who) from error
+            raise _meant(error, self._who, again) from error
 
 
 _cache_lock = threading.Lock()
@@ -345,8 +357,8 @@ def disconnect(run: str) -> None:
         client.close()
 
 
-def _meant(error: Exception, who: str) -> TailraceError:
-    """The error that a failed call means. ``who`` names the server."""
+def _meant(error: Exception, who: str, again: bool = False) -> TailraceError:
+    """The error that a failed call means. ``who`` names the server; ``again``: it may be called twice."""
     if isinstance(error, Refused):
         return error.refusal.error(who)
     extra = getattr(error, "extra_info", b"") or b""
@@ -356,8 +368,9 @@ def _meant(error: Exception, who: str) -> TailraceError:
     if isinstance(error, WrongToken | flight.FlightUnauthenticatedError):
         return StateServerError(f"{who} refused the call: the token is not the one of its query")
     if isinstance(error, TimeoutError | flight.FlightTimedOutError):
-        return StateServerError(f"{who} did not answer in time")
+        return StateServerError(f"{who} did not answer in time")  # it may still be at it
+    unanswered = UnansweredError if again else StateServerError
     first_line = (str(error).splitlines() or [""])[0][:500]
     if isinstance(error, flight.FlightUnavailableError | ConnectionError | BrokenLine):
-        return StateServerError(f"{who} cannot be reached: {first_line}")
-    return StateServerError(f"call to {who} failed: {type(error).__name__}: {first_line}")
+        return unanswered(f"{who} cannot be reached: {first_line}")
+    return unanswered(f"call to {who} failed: {type(error).__name__}: {first_line}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow as pa
 from tailrace.commit.manifest import Compaction, Manifest
 from tailrace.commit.objects import ObjectRef
 from tailrace.ids import MIN_MICROS, NO_EPOCH
+from tailrace.log.typed_json import parsed, typed
 from tailrace.server.transport.server_config import ServerAddress
 from tailrace.server.transport.server_status import ServerStatus
 from tailrace.server.transport.stage_messages import CommittedAttempt
@@ -70,16 +71,9 @@ class Request:
 
     @classmethod
     def from_json(cls, data: bytes) -> Request:
-        raw = json.loads(data)
-        if raw["committed_attempts"] is not None:
-            raw["committed_attempts"] = tuple(
-                CommittedAttempt(*committed_attempt) for committed_attempt in raw["committed_attempts"]
-            )
-        raw["shards"] = tuple(raw["shards"])
-        raw["manifest"] = None if raw["manifest"] is None else Manifest.from_json(raw["manifest"])
-        raw["deltas"] = tuple(raw["deltas"])
-        raw["routes"] = tuple((ServerAddress(**address), low, high) for address, low, high in raw["routes"])
-        return cls(**raw)
+        raw = parsed(data)
+        manifest = raw.pop("manifest", None) if isinstance(raw, dict) else None
+        return replace(typed(cls, raw), manifest=None if manifest is None else Manifest.from_json(manifest))
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,14 @@ _KEPT_EPOCHS = 2
 
 def handed(batches: Sequence[pa.RecordBatch], folder: str, epoch: int) -> str | None:
     """The name of a file with these rows; None where they should go as a stream."""
-    if not batches or sum(batch.nbytes for batch in batches) > MOST_BYTES:
+    if not batches:
         return None
     file = SharedFile(folder, epoch + _KEPT_EPOCHS, spare=True)
     try:
-        file.write_batches(batches)
+        # A batch at a time: each may lie on disk, and is read for this alone.
+        if not file.write_batches(batches, MOST_BYTES):
+            file.remove()
+            return None
     except BaseException:
         file.remove()
         raise

@@ -12,15 +12,15 @@ Threads: a writer belongs to one task.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from tailrace.env.files.shared_file import SharedFile, places, take
 from tailrace.operators.ingest.frame import FRAME_SCHEMA, Frame
 from tailrace.server.transport.stage_messages import NOTHING_STAGED, StageKey, StageReceipt
+from tailrace.server.transport.wire import decode, encode
 
 ACTION = "stage_file"
 PART_ACTION = "stage_part"
@@ -35,7 +35,7 @@ class _FramesFile:
     sizes: tuple[int, ...]
 
     def to_json(self) -> bytes:
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return encode(self)
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,7 @@ class StagedPart(_FramesFile):
 
     @classmethod
     def from_json(cls, data: bytes) -> StagedPart:
-        raw = json.loads(data)
-        return cls(StageKey(**raw["key"]), raw["name"], tuple(raw["sizes"]), raw["number"])
+        return decode(cls, data)
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,7 @@ class StagedFile(_FramesFile):
 
     @classmethod
     def from_json(cls, data: bytes) -> StagedFile:
-        raw = json.loads(data)
-        receipt = StageReceipt(**raw["receipt"])
-        return cls(StageKey(**raw["key"]), raw["name"], tuple(raw["sizes"]), receipt, raw["parts"])
+        return decode(cls, data)
 
 
 Post = Callable[[str, bytes], None]
@@ -129,7 +126,7 @@ def frames_in(folder: str, staged: StagedFile | StagedPart) -> list[pa.RecordBat
         return []
     memory = pa.py_buffer(take(folder, staged.name, spare=True))
     spans = places(staged.sizes)
-    if not spans or spans[-1][1] > memory.size:
+    if not spans or min(staged.sizes) < 0 or spans[-1][1] > memory.size:  # Arrow cuts buffers unseen
         raise ValueError(f"{staged.name} holds {memory.size} bytes and not what {staged.sizes} says")
     cells = [_cell(memory.slice(low, high - low)) for low, high in spans]
     width = len(FRAME_SCHEMA)

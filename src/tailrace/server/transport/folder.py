@@ -79,3 +79,9 @@ class ServerFolder(ProcessFolder):
     def local_rpc(self, server: str) -> str:
         """The socket without gRPC, beside the other one."""
         return os.path.join(self.path, f"d{server}")
+
+
+def sweep(base: str) -> list[str]:
+    """Remove the folders of dead servers. Returns what was removed."""
+    folders = (ServerFolder(os.path.join(base, name)) for name in scratch.folders(base))
+    return [folder.path for folder in folders if folder.owner is not None and folder.remove_if_dead()]

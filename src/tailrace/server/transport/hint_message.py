@@ -13,12 +13,14 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pyarrow as pa
 
+from tailrace.log.typed_json import MalformedError, parsed, typed
 from tailrace.operators.ingest.hint_extractor import HASH_COLUMN
 
 ACTION = "hint"
 _LENGTH_BYTES = 4
 _WORDS = "words"
 """In the header: the names of columns of hashes and panes, which follow as they are."""
+_Names = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -62,18 +64,26 @@ class HintMessage:
     @classmethod
     def from_buffer(cls, data: pa.Buffer) -> tuple[HintMessage, pa.RecordBatch | None]:
         size = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES].to_pybytes(), "little")
-        raw = json.loads(data[_LENGTH_BYTES:size].to_pybytes())
-        raw["passed"] = tuple((float(age), int(rows)) for age, rows in raw.get("passed", ()))
-        names, rest = raw.pop(_WORDS, None), data[size:]
+        raw = parsed(data[_LENGTH_BYTES:size].to_pybytes())
+        names = raw.pop(_WORDS, ()) if isinstance(raw, dict) else ()
+        message, names, rest = typed(cls, raw), typed(_Names, names), data[size:]
         if names:
-            return cls(**raw), _words(names, rest)
-        return cls(**raw), pa.ipc.open_stream(rest).read_next_batch() if rest.size else None
+            return message, _words(names, rest)
+        return message, _keys(rest) if rest.size else None
 
 
-def _words(names: list[str], data: pa.Buffer) -> pa.RecordBatch:
+def _keys(data: pa.Buffer) -> pa.RecordBatch:
+    batch = next(iter(pa.ipc.open_stream(data)), None)
+    if batch is None:
+        raise MalformedError("a hint says that keys follow, and none do")
+    batch.validate(full=True)  # kernels do not look whether strings lie where a column says
+    return batch
+
+
+def _words(names: tuple[str, ...], data: pa.Buffer) -> pa.RecordBatch:
     """Columns of as many words each."""
     each = data.size // len(names)
-    if data.size != each * len(names) or each % 8:
+    if len(set(names)) < len(names) or data.size != each * len(names) or each % 8:
         raise ValueError(f"{data.size} bytes are not {len(names)} columns of words")
     # A copy, since they need not begin where a word may.
     columns = [np.frombuffer(data[n * each : (n + 1) * each].to_pybytes(), "<i8") for n in range(len(names))]

@@ -17,6 +17,8 @@ PARTS_MAX = 64
 BYTES_MAX = 1 << 31
 _HEAD = struct.Struct("<BI")
 _SMALL_BYTES = 1 << 16
+_RESERVED_BYTES = 1 << 20
+"""For what is announced. More is reserved as it comes, always as much again as has come."""
 
 
 class BrokenLine(OSError):
@@ -57,16 +59,18 @@ def _all_of(line: socket.socket, size: int, until: float | None) -> bytearray:
 
 
 def _exactly(line: socket.socket, size: int, until: float | None, *, may_end: bool = False) -> bytearray | None:
-    data = bytearray(size)
-    left = memoryview(data)
-    while left.nbytes:
+    data, filled = bytearray(min(size, _RESERVED_BYTES)), 0
+    while filled < size:
+        if filled == len(data):
+            data += bytes(min(size - filled, filled))
         _bounded(line, until)
-        got = line.recv_into(left)
+        with memoryview(data) as room:
+            got = line.recv_into(room[filled:])
         if not got:
-            if may_end and left.nbytes == size:
+            if may_end and not filled:
                 return None
             raise BrokenLine("it has ended in the middle of a message")
-        left = left[got:]
+        filled += got
     return data
 
 

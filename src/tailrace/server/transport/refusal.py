@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tailrace import errors
 from tailrace.errors import StateServerError, TailraceError
+from tailrace.log.typed_json import MalformedError
 
 _log = logging.getLogger(__name__)
 _MESSAGE_CHARS_MAX = 4000
@@ -29,7 +30,7 @@ class Refusal:
 
 def refused(what: str, error: Exception) -> Refusal:
     """What has failed, and why. Logged as well."""
-    ours = isinstance(error, TailraceError)
+    ours = isinstance(error, TailraceError | MalformedError)
     if ours:
         _log.info("%s refused: %s: %s", what, type(error).__name__, error)
     else:

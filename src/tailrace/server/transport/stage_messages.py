@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from tailrace.server.transport.wire import dump
+from tailrace.server.transport.wire import decode, dump
 
 _CHECKSUM_MASK = 2**64 - 1
 
@@ -70,6 +69,4 @@ class Exchanged:
 
     @classmethod
     def from_json(cls, data: bytes) -> Exchanged:
-        raw = json.loads(data)
-        raw["staged"] = tuple(StageReceipt(**each) for each in raw["staged"])
-        return cls(**raw)
+        return decode(cls, data)

@@ -10,6 +10,8 @@ import json
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from tailrace.log.typed_json import parsed, typed
+
 TOKEN_HEADER = "x-tailrace-token"
 """Header of every call. gRPC wants it in lower case."""
 
@@ -27,7 +29,8 @@ def encode(message: Any) -> bytes:
 
 
 def decode(kind: type[_Message], data: bytes | str) -> _Message:
-    return kind(**json.loads(data))
+    """``MalformedError`` where the data is no such message: a server acts on no part of it then."""
+    return typed(kind, parsed(data))
 
 
 def dump(value: Any) -> bytes:

@@ -7,7 +7,9 @@
 | ``async`` | the epoch before is durable | saving, uploads, the log entry, cleaning |
 
 So of the epochs in Spark's log at most one is not durable: the newest. A start after a crash has Spark replay it, and
-its sink gets the same rows again.
+its sink gets the same rows again. An epoch that is replayed is durable before its sink in every mode: only then does
+Spark plan the next one, which no later crash can then take back. So a query that dies in one epoch again and again
+plans it afresh once at most, and it does not grow with every start.
 
 Servers acknowledge twice: their deltas are *saved* (synced, on their machines where the store is far), then *uploaded*.
 Where a server is lost in between, the one that follows it on that machine uploads what it had saved, and the commit
@@ -15,7 +17,8 @@ goes on; where it is lost before, the epoch is done again.
 
 Threads: the epoch's thread calls; one thread of our own runs the commits, one after the other; another one cleans up
 behind each, so that no commit waits for deletions. Both call the servers, so the epoch's thread must call
-``wait_idle`` before it replaces servers. A third one records the epochs' configs.
+``wait_idle`` before it replaces servers. A third one records the epochs' configs, and Spark's logs of them. Every wait
+for them has an end.
 """
 
 from __future__ import annotations
@@ -84,11 +87,13 @@ class Commits:
         }  # newest two that were waited for
         # An epoch begins when the one before the last is durable: so far can an earlier run have come, at most.
         self._begun_before = controller.recovery_point.epoch + 2
+        self._replayed = controller.recovery_point.planned  # up to here, epochs are replayed
         self._begun: list[tuple[int, Call[Commit]]] = []  # not yet seen to be durable, ascending
         self._worker = tasks.worker("tailrace-commit")
         self._cleaner = tasks.worker("tailrace-clean")
         self._recorder = tasks.worker("tailrace-record")
         self._recorded: Call[Mapping[str, Any]] | None = None
+        self._logged: dict[int, Call[None]] = {}  # records of Spark's logs, of the newest two epochs
         self._stopping = tasks.event()
         self._newest: Call[Commit] | None = None
         self._notice_s, self._timeout_s = notice_s, timeout_s
@@ -133,6 +138,11 @@ class Commits:
             )
         return found
 
+    def record_spark_logs(self, epoch: int) -> None:
+        """Record what Spark's logs say of the epoch, where they may be lost. The gate and the commit wait for it."""
+        self._logged = {each: call for each, call in self._logged.items() if each == epoch - 1}
+        self._logged[epoch] = self._recorder.submit(self._controller.record_spark_logs, epoch)
+
     def _count(self, request: CommitRequest) -> None:
         try:
             self._controller.record_rows(request.epoch, request.rows["input"])
@@ -164,9 +174,10 @@ class Commits:
 
     def gate(self, epoch: int) -> None:
         """Return when the sink may have the epoch's rows; raise where it never may."""
-        if self._recorded is not None:
-            self._recorded.result()
-        self._await(epoch if self._mode is CommitMode.SYNC else epoch - 1)
+        for call, what in ((self._recorded, "config"), (self._logged.get(epoch), "part of Spark's logs")):
+            if call is not None and (error := self._ended(call, f"The epoch's {what} was not recorded")):
+                raise error
+        self._await(epoch if self._mode is CommitMode.SYNC or epoch <= self._replayed else epoch - 1)
 
     def base_of_retry(self, epoch: int) -> Manifest:
         """The durable manifest that another try of ``epoch`` starts from. No commit is running when this returns."""
@@ -179,9 +190,10 @@ class Commits:
 
     def _finish_from_saved(self, epoch: int, error: StateServerError) -> None:
         """The epoch's commit has lost a server: finish it from what that one had saved, if it had."""
-        saved, self._saved = self._saved, None
+        saved = self._saved
         if saved is not None and saved[0].epoch == epoch:
-            self._fleet.replace_lost()
+            self._fleet.replace_lost()  # where this fails, what was saved is there for the next try
+            self._saved = None
             self._begun[0] = (epoch, self._worker.submit(self._commit, *saved))
             try:
                 self._await(epoch)
@@ -204,7 +216,7 @@ class Commits:
     def wait_idle(self) -> None:
         """Wait until no commit and no cleaning is running, whatever their outcome."""
         for worker in (self._worker, self._cleaner):  # the second one waits for the first
-            worker.submit(lambda: None).result()
+            self._ended(worker.submit(lambda: None), "The commits under way did not end")
 
     def stop(self) -> None:
         """The gate waits no longer: an epoch whose rows were not released yet is left to the next start."""
@@ -213,9 +225,14 @@ class Commits:
     def close(self) -> BaseException | None:
         """Finish the commits that have begun. Gives the reason why some epoch did not become durable, or None."""
         self._stopping.set()
-        self._recorder.shutdown(wait=True)
-        self._worker.shutdown(wait=True)
-        self._cleaner.shutdown(wait=True)
+        until = clock.monotonic() + self._timeout_s
+        for worker in (self._recorder, self._worker, self._cleaner):
+            last = worker.submit(lambda: None)
+            worker.shutdown(wait=False)
+            try:
+                last.exception(max(0.0, until - clock.monotonic()))
+            except TimeoutError:
+                return CheckpointError(self._too_long("The commits under way did not end", self._timeout_s))
         return next((error for _, commit in self._begun if (error := commit.exception()) is not None), None)
 
     def _raise_failed(self) -> None:
@@ -225,31 +242,42 @@ class Commits:
                 raise error
 
     def _await(self, epoch: int) -> None:
-        began = clock.monotonic()
-        logged = False
         while self._begun and self._begun[0][0] <= epoch:
-            commit = self._begun[0][1]
-            try:
-                self.last = commit.result(_LOOK_S)
-            except TimeoutError:
-                if commit.done():
-                    raise
-                if self._stopping.is_set():
-                    raise QueryStopped(f"the query was stopped while epoch {epoch} was not durable yet") from None
-                waited_s = clock.monotonic() - began
-                if waited_s > self._timeout_s:
-                    raise CheckpointError(
-                        f"Epoch {epoch} did not become durable within {waited_s:.0f} s: it is still {self._doing}. "
-                        "Look after the state location, then start the query again: it continues from the last "
-                        "durable epoch."
-                    ) from None
-                if waited_s > self._notice_s and not logged:
-                    logged = True
-                    _log.warning("epoch %d is not durable after %.0f s: still %s", epoch, waited_s, self._doing)
-                continue
+            number, commit = self._begun[0]
+            error = self._ended(commit, f"Epoch {number} did not become durable")
+            if error is not None:
+                raise error
+            self.last = commit.result()
             self._durable[self.last.manifest.epoch] = self.last.manifest
             self._durable = {each: self._durable[each] for each in sorted(self._durable)[-2:]}
             self._begun.pop(0)
+
+    def _ended(self, call: Call[Any], what: str) -> BaseException | None:
+        """Wait for the end of a call: its error, or None. Raises where the query is stopped, or waits for too long.
+
+        ``what`` is then the case.
+        """
+        began = clock.monotonic()
+        logged = False
+        while True:
+            try:
+                return call.exception(_LOOK_S)  # and not ``result``: a TimeoutError of the call would look like ours
+            except TimeoutError:
+                pass
+            if self._stopping.is_set():
+                raise QueryStopped(f"{what} before the query was stopped")
+            waited_s = clock.monotonic() - began
+            if waited_s > self._timeout_s:
+                raise CheckpointError(self._too_long(what, waited_s))
+            if waited_s > self._notice_s and not logged:
+                logged = True
+                _log.warning("%s within %.0f s: still %s", what, waited_s, self._doing)
+
+    def _too_long(self, what: str, waited_s: float) -> str:
+        return (
+            f"{what} within {waited_s:.0f} s: it is still {self._doing}. Look after the state location, then start the "
+            "query again: it continues from the last durable epoch."
+        )
 
     # The worker ------------------------------------------------------------------------------------------------------
 
@@ -259,6 +287,8 @@ class Commits:
         try:
             if controller.durable < epoch - 1:
                 raise StateServerError(f"epoch {epoch} follows one that did not become durable")
+            if (logged := self._logged.get(epoch)) is not None:
+                logged.result()
             if saved is None:
                 self._doing = f"saving the deltas of epoch {epoch}"
                 saved = self._save(request)
@@ -315,10 +345,9 @@ class Commits:
                 spans.append(answer.span)
                 for name in answer.names:
                     left.pop(name, None)
-        for server in self._fleet.servers if left else ():
-            answer = self._fleet.client(server).upload(left.values())
-            spans.append(answer.span)
-            for name in answer.names:
+        for found in self._fleet.each(lambda client, _: client.upload(tuple(left.values()))) if left else ():
+            spans.append(found.span)
+            for name in found.names:
                 left.pop(name, None)
         if left:
             raise StateServerError(f"deltas were saved, and no server has them any more: {', '.join(sorted(left))}")

@@ -1,8 +1,8 @@
 """Spark's own logs of a query, wherever its checkpoint lies: in a local path, or behind a Hadoop URI, read by Spark.
 
 Behind a URI, Spark reads the logs, and Tailrace's own store moves files to a backup. The two find the place by
-different settings (Hadoop's confs, environment variables), and might look at two buckets of one name. So before the
-store is trusted with that, it puts an object that Spark must see.
+different settings (Hadoop's confs, environment variables), and might look at two buckets, or clusters, of one name. So
+before the store is trusted with that, it puts an object that Spark must see.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import AnalysisException
 
-from tailrace.commit.spark_logs import BACKUP, SparkLogFolder, SparkLogObjects, numbers_of
+from tailrace.commit.spark_logs.log_files import BACKUP, SparkLogFolder, SparkLogObjects, numbers_of, spark_epochs
 from tailrace.env.files.disk import Disk
 from tailrace.env.randomness import short_id
-from tailrace.env.stores.location import CLOUD_SCHEMES, open_store
+from tailrace.env.stores.location import CLOUD_SCHEMES, HDFS_SCHEMES, open_store
 from tailrace.env.stores.object_store import ObjectStore
 from tailrace.errors import CheckpointError
 from tailrace.spark.private import JAVA_ERROR
+
+_LOOK_S = 10.0
+"""How long a start looks for a name node's web interface: a cluster may have none, and then commits in mode sync."""
 
 
 class SparkLogFiles:
@@ -30,18 +33,19 @@ class SparkLogFiles:
     def __init__(self, spark: SparkSession, checkpoint: str, disk: Disk | None = None) -> None:
         self._spark = spark
         self._checkpoint = checkpoint.rstrip("/") if not is_local(checkpoint) else checkpoint
-        self._folder = SparkLogFolder(Path(open_store(checkpoint).uri), disk) if is_local(checkpoint) else None
+        self.folder = SparkLogFolder(Path(open_store(checkpoint).uri), disk) if is_local(checkpoint) else None
 
     @cached_property
     def fixed(self) -> tuple[str, ...]:
         """Why the logs cannot be rewound, where they cannot."""
-        if self._folder is not None:
+        if self.folder is not None:
             return ()
         scheme = self._checkpoint.partition(":")[0].lower()
-        if scheme not in CLOUD_SCHEMES:
+        if scheme not in (*CLOUD_SCHEMES, *HDFS_SCHEMES):
             return (f"Spark's checkpoint {self._checkpoint} is on {scheme}:, where Tailrace cannot rewind it",)
+        options = {"retry_s": str(_LOOK_S)} if scheme in HDFS_SCHEMES else {}
         try:
-            store = open_store(self._checkpoint)
+            store = open_store(self._checkpoint, options)
             if self._is_same_place(store):
                 return ()
         except CheckpointError as error:
@@ -53,25 +57,27 @@ class SparkLogFiles:
 
     def epochs(self, log: str) -> list[int]:
         """The epochs that have a file in ``commits`` or ``offsets``; empty where there is no checkpoint yet."""
-        if self._folder is not None:
-            return self._folder.epochs(log)
+        if self.folder is not None:
+            return self.folder.epochs(log)
+        if "fixed" in self.__dict__ and not self.fixed:  # our own store sees the same, and needs no job of Spark's
+            return spark_epochs(open_store(self._checkpoint), log)
         try:
             files = self._spark.read.format("binaryFile").load(f"{self._checkpoint}/{log}")
             return numbers_of(row.path for row in files.select("path").collect())
         except AnalysisException:  # no such path: the query has not run yet
             return []
 
-    def move_to_backup(self, log: str, epoch: int) -> None:
-        if self._folder is not None:
-            self._folder.move_to_backup(log, epoch)
+    def move_to_backup(self, path: str) -> None:
+        if self.folder is not None:
+            self.folder.move_to_backup(path)
             return
         if self.fixed:
             raise CheckpointError(
-                f"Spark's checkpoint {self._checkpoint} is one epoch ahead of the state, and {log}/{epoch} must be "
-                f"moved out of it before the query can go on. But {self.fixed[0]}. Move {log}/{epoch} away by hand, "
-                "or start with new locations."
+                f"Spark's checkpoint {self._checkpoint} is one epoch ahead of the state, and {path} must be moved out "
+                f"of it before the query can go on. But {self.fixed[0]}. Move {path} away by hand, or start with new "
+                "locations."
             )
-        SparkLogObjects(open_store(self._checkpoint)).move_to_backup(log, epoch)
+        SparkLogObjects(open_store(self._checkpoint)).move_to_backup(path)
 
     def _is_same_place(self, store: ObjectStore) -> bool:
         name = f"{BACKUP}/place-{short_id()}"

@@ -14,6 +14,7 @@ from typing import Any
 
 from tailrace.api.options import Combine
 from tailrace.plan.physical import PhysicalPlan
+from tailrace.spark.sources.splits import Splits
 from tailrace.spark.tasks.ingest import FRAME_ROWS_MAX, Receipt
 
 _COMBINE_BELOW = 0.6
@@ -22,8 +23,9 @@ _COMBINE_BELOW = 0.6
 
 @dataclass(frozen=True)
 class EpochConfig:
-    """``combine``, ``route``, ``frame_rows``, ``first_frame``: they decide in which order floating-point numbers are
-    added. A task's first frame has ``first_frame`` times ``frame_rows`` rows, each one after it ``frame_rows`` less.
+    """``combine``, ``route``, ``frame_rows``, ``first_frame``, ``splits``, ``shuffled``: they decide in which order
+    floating-point numbers are added. A task's first frame has ``first_frame`` times ``frame_rows`` rows, each one after
+    it ``frame_rows`` less. ``splits``: see ``sources.splits``; ``shuffled``: into how many tasks, with route shuffle.
 
     ``delays``: of the watermark, by input. ``ttls``: time-to-live, by operator. ``now``: when the epoch began, in
     microseconds.
@@ -34,16 +36,15 @@ class EpochConfig:
     now: int
     frame_rows: int = FRAME_ROWS_MAX
     first_frame: int = 1
+    splits: Splits = field(default_factory=dict)
+    shuffled: int = 0
     delays: tuple[int, ...] | None = None
     ttls: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, plan: PhysicalPlan, combine: bool, now: int, frame_rows: int = FRAME_ROWS_MAX, first_frame: int = 1
-    ) -> EpochConfig:
-        return cls(
-            combine, plan.options.route.value, now, frame_rows, first_frame, delays=plan.delays, ttls=ttls_of(plan)
-        )
+    def of(cls, plan: PhysicalPlan, combine: bool, now: int, **cut: Any) -> EpochConfig:
+        """``cut``: how the epoch's rows are cut into tasks and frames."""
+        return cls(combine, plan.options.route.value, now, **cut, delays=plan.delays, ttls=ttls_of(plan))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -52,6 +53,8 @@ class EpochConfig:
             "now": self.now,
             "frame_rows": self.frame_rows,
             "first_frame": self.first_frame,
+            "splits": dict(self.splits),
+            "shuffled": self.shuffled,
             "delays": None if self.delays is None else list(self.delays),
             "ttls": dict(self.ttls),
         }
@@ -71,7 +74,7 @@ class EpochConfig:
         return replace(self, **given)
 
 
-_AS_RECORDED = ("combine", "route", "now", "ttls", "frame_rows", "first_frame")
+_AS_RECORDED = ("combine", "route", "now", "ttls", "frame_rows", "first_frame", "splits", "shuffled")
 
 
 def ttls_of(plan: PhysicalPlan) -> dict[str, int]:

@@ -1,14 +1,15 @@
 """One epoch, as the driver runs it inside ``foreachBatch``. The batch that it gets is the receipts of the ingest tasks.
 
 Order, and why it is exactly once:
-1. the epoch's config is fixed, and recorded where the manifest becomes durable only after the sink;
+1. Spark's logs of the epoch are recorded where a disk may lose them; the epoch's config is fixed, and recorded where
+   the manifest becomes durable only after the sink;
 2. ingest: tasks stage rows; the job's end is a barrier, and only committed attempts have receipts;
 3. prepare on every server, then apply: no server changes before all have every committed attempt's rows;
 4. advance; 5. commit begins: every server's delta is stored, then a log entry makes it durable (``commit.commits``);
 6. at the gate, this epoch (mode sync) or the one before it (asynchronous modes) is durable; 7. the sink gets the rows.
 
-A lost server gives the epoch a new try: every server returns to the end of the epoch before, once that is durable, and
-nothing of the old try is kept. Where the server was lost before that, the query starts again (``RewindNeeded``).
+A lost server gives the epoch a new try (``tries``), on top of the epoch before, once that is durable. Where the server
+was lost before that, the query starts again (``RewindNeeded``).
 
 Threads: Spark calls one epoch at a time. Commits have a thread of their own.
 """
@@ -26,20 +27,13 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
 from tailrace.env import clock
-from tailrace.errors import (
-    CheckpointError,
-    QueryStopped,
-    ReplayError,
-    RewindNeeded,
-    StateServerError,
-    TableError,
-    UserFunctionError,
-)
+from tailrace.errors import ReplayError, RewindNeeded
 from tailrace.ids import Attempt
 from tailrace.operators.output import output_schema as arrow_output_schema
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.transport.epoch_messages import EpochResult
 from tailrace.spark.commit.commits import CommitRequest, Commits
+from tailrace.spark.epoch.epoch_clock import EpochClock
 from tailrace.spark.epoch.epoch_config import EpochConfig, first_combine, next_combine
 from tailrace.spark.epoch.epoch_times import EpochTimes, QueryTime
 from tailrace.spark.epoch.operator_chain import EpochTry, OperatorChain, ServersDone
@@ -48,15 +42,18 @@ from tailrace.spark.epoch.progress import EpochProgress, QueryIdentity
 from tailrace.spark.epoch.receipts import receipts_of
 from tailrace.spark.epoch.report import Outcome, Stopwatch, output_rows, progress_of
 from tailrace.spark.epoch.task_errors import raising_task_errors
+from tailrace.spark.epoch.tries import EpochTries
 from tailrace.spark.epoch.watermark import Watermark
 from tailrace.spark.hints.control import HintControl
 from tailrace.spark.hints.framing import Cut
 from tailrace.spark.hints.lookahead import Lookahead, LookaheadProgress
 from tailrace.spark.servers.fleet import Fleet
+from tailrace.spark.servers.losses import RetryBudget
+from tailrace.spark.sinks.contract import EpochSink, SinkEpoch, release
 from tailrace.spark.sinks.epoch_output import LOCAL_ROWS_MAX, EpochOutput, SharedFrame, local_output, remote_output
 from tailrace.spark.sinks.late_rows import LateOutput
-from tailrace.spark.sinks.sinks import EpochSink
 from tailrace.spark.sources.schema import output_schema
+from tailrace.spark.sources.splits import InputSplits
 from tailrace.spark.tasks.ingest import FRAME_ROWS_MAX, Receipt, TaskInstructions, instructions_property
 
 _log = logging.getLogger("tailrace")
@@ -93,6 +90,8 @@ class EpochRunner:
         fleet: Fleet,
         sink: EpochSink,
         identity: QueryIdentity,
+        splits: InputSplits,
+        budget: RetryBudget,
         late: LateOutput | None = None,
         hints: HintControl | None = None,
     ) -> None:
@@ -100,6 +99,7 @@ class EpochRunner:
         self._controller = controller
         self._fleet = fleet
         self._sink = sink
+        self._splits = splits
         self._late = late
         self._hints = hints
         self.identity = identity
@@ -116,16 +116,19 @@ class EpochRunner:
             Watermark.from_json(recorded.watermarks, plan.options.watermark, len(plan.inputs)),
             EpochTimes.from_json(recorded.epoch_config),
         )
+        self._clock = EpochClock()
         self._combine = first_combine(plan, recorded.epoch_config)
         self._last_config: Mapping[str, Any] = recorded.epoch_config  # of the epoch before
         self._commits = Commits(
             controller,
             fleet,
             plan.options.commit,
-            [late.clean] if late is not None else [],
+            [sink.clean, *([late.clean] if late is not None else [])],
             notice_s=plan.options.heartbeat_timeout / 1e6,
             timeout_s=plan.options.commit_timeout / 1e6,
         )
+        self._budget = budget
+        self._tries = EpochTries(fleet, self._commits, budget)
         self._quick_servers = False  # in the last epoch
         self._large_outputs = 0  # so many of the last epochs had an output too large for the servers' answers
         self.progress: list[EpochProgress] = []
@@ -133,44 +136,42 @@ class EpochRunner:
     def run(self, batch: DataFrame, epoch: int) -> EpochProgress:
         """Spark's batch function."""
         if epoch != self._last + 1:
-            raise CheckpointError(
-                f"Spark gives epoch {epoch} and the state is at epoch {self._last}: the checkpoint was changed "
-                "while the query ran. Restart the query."
+            # The JVM of a driver that was killed has written to the logs after this start has looked at them.
+            raise RewindNeeded(
+                f"Spark gives epoch {epoch} and the state is at epoch {self._last}: Spark's checkpoint was changed by "
+                "someone else, such as the JVM of a driver that was killed. The query starts again, and puts it right"
             )
+        self._commits.record_spark_logs(epoch)
+        self._splits.release(batch.sparkSession)  # Spark has planned the epoch's tasks before it came here
         began = clock.monotonic()
         started = clock.now()
-        config = self._config(epoch, started)
-        for try_ in range(self._plan.options.epoch_tries):
-            given_up = self._fleet.given_up
-            try:
-                if try_:
-                    self._fleet.recover(self._commits.base_of_retry(epoch), try_)
-                    # Where the epoch is durable by now, this try must repeat it.
-                    self._replay = self._commits.durable_manifest(epoch) or self._replay
-                failed_ms = (clock.monotonic() - began) * 1e3 if try_ else 0.0
-                return self._try(self._running(batch, epoch, try_, config), started, failed_ms)
-            except Exception as error:
-                if try_ + 1 == self._plan.options.epoch_tries or not self._may_try_again(error, given_up):
-                    raise
-                _log.warning("epoch %d: try %d has lost a state server, trying again: %s", epoch, try_, error)
-        raise AssertionError("an epoch has at least one try")
+        config = self._config(epoch)
 
-    def _may_try_again(self, error: Exception, given_up: int) -> bool:
-        """Whether a server was lost, and another try helps. ``given_up``: servers, when the try began."""
-        if isinstance(error, UserFunctionError | TableError | RewindNeeded | QueryStopped):
-            # A user's function that fails, or never ends, would do so again; the table was waited for already.
-            return False
-        return isinstance(error, StateServerError) or self._fleet.given_up > given_up or not self._fleet.all_alive()
+        def try_once(try_: int) -> EpochProgress:
+            if try_:  # where the epoch is durable by now, this try must repeat it
+                self._replay = self._commits.durable_manifest(epoch) or self._replay
+            failed_ms = (clock.monotonic() - began) * 1e3 if try_ else 0.0
+            return self._try(self._running(batch, epoch, try_, config), started, failed_ms)
+
+        return self._tries.run(epoch, try_once)
 
     def _running(self, batch: DataFrame, epoch: int, try_: int, config: EpochConfig) -> _Running:
         replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
         return _Running(batch, epoch, try_, config, replay, replay is not None or try_ > 0 or epoch <= self._planned)
 
-    def _config(self, epoch: int, started: float) -> EpochConfig:
+    def _config(self, epoch: int) -> EpochConfig:
         """The epoch's config: of one that a sink may have seen before, the recorded one."""
         cut = Cut() if self._hints is None else self._hints.cut
-        now = max(int(started * 1e6), self._time.times.now)
-        config = EpochConfig.of(self._plan, self._combine, now, cut.rows, cut.first)
+        now = self._clock.next(self._time.times.now)
+        config = EpochConfig.of(
+            self._plan,
+            self._combine,
+            now,
+            frame_rows=cut.rows,
+            first_frame=cut.first,
+            splits=self._splits.now(),
+            shuffled=self._splits.shuffled,
+        )
         if self._replay is not None and self._replay.epoch == epoch:
             return config.as_recorded(self._replay.epoch_config)
         recorded = self._commits.recorded_config(epoch)
@@ -246,6 +247,13 @@ class EpochRunner:
                 f"epoch {this.epoch} is replayed after a crash and has {rows} rows now, but had {recorded} rows: the "
                 "source does not give the same rows again. Restore the source's data, or start with new locations."
             )
+        if this.replay is not None and this.replay.epoch_config.get("partitions", len(receipts)) != len(receipts):
+            _log.warning(
+                "epoch %d is replayed in %d tasks and was run in %d: sums of doubles may differ in their last digits",
+                this.epoch,
+                len(receipts),
+                this.replay.epoch_config["partitions"],
+            )
         return receipts
 
     def _time_after(self, this: _Running, receipts: Sequence[Receipt]) -> QueryTime:
@@ -307,10 +315,11 @@ class EpochRunner:
         """Wait at the gate, then give the epoch's rows to the sinks: late rows first."""
         self._commits.gate(this.epoch)
         this.stopwatch.lap("gate")
+        at = SinkEpoch(this.epoch, this.try_, this.again)
         if self._late is not None:
             refs = [ref for receipt in receipts for ref in receipt.late]
-            self._late.write(this.spark, refs, this.epoch, this.again)
-        self._sink.write(output, this.epoch, this.again)
+            self._late.write(this.spark, refs, at)
+        release(self._sink, output, at)
 
     def _remote_output(self, this: _Running) -> EpochOutput:
         """The output that stays in the servers; they may still have to make it."""
@@ -358,6 +367,7 @@ class EpochRunner:
 
     def stop(self) -> None:
         """The query is being stopped: let no epoch wait."""
+        self._budget.stop()
         self._commits.stop()
         if any(stage.operator.waits_outside for stage in self._plan.stages):
             self._fleet.give_up()

@@ -6,7 +6,8 @@ after that.
 
 Where a state server was lost together with an epoch that Spark has committed and that was not durable yet, the
 watching thread starts the query again: the new start rewinds Spark to that epoch. So Spark's query underneath, its
-``runId`` too, is another one then. It does so a bounded number of times without an epoch done in between.
+``runId`` too, is another one then. A server that is lost meanwhile is a loss as any other (``servers.losses``): the
+start is repeated until the query's budget is spent.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -27,10 +28,43 @@ from tailrace.errors import QueryStopped, RewindNeeded, StateServerError, Tailra
 from tailrace.spark.epoch.progress import EpochProgress
 from tailrace.spark.epoch.runner import PROGRESS_KEPT, EpochRunner
 from tailrace.spark.hints.lookahead import lookahead_lines
+from tailrace.spark.servers.losses import RetryBudget
 
 _RELEASE_TIMEOUT_S = 30.0
 _LOOK_S = 0.05
 _log = logging.getLogger("tailrace")
+_Run = TypeVar("_Run")
+
+
+class _WithoutRewinds(logging.Filter):
+    """Py4J logs what a batch function raises, with its traceback. A rewind is a line of our own."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.exc_info is None or not isinstance(record.exc_info[1], RewindNeeded)
+
+
+_WITHOUT_REWINDS = _WithoutRewinds()
+_PY4J_LOGS = ("py4j.clientserver", "py4j.java_gateway")
+
+
+def started_again(check_newest: Callable[[], None], start: Callable[[], _Run], budget: RetryBudget) -> _Run:
+    """Another run, from the log. A server that is lost while it starts is a loss as any other.
+
+    ``check_newest``: of the run before. One that stood still and was replaced meanwhile must not take the query back.
+    """
+    check_newest()
+    while True:
+        try:
+            return start()
+        except StateServerError as error:
+            budget.lost("while the query started again", error)
+
+
+def last_epoch_lost(error: BaseException) -> BaseException:
+    """What the failed commit of a run's last epoch means: a server that was lost with it costs another start."""
+    if isinstance(error, StateServerError):
+        return RewindNeeded(f"the last epoch was lost with a state server: {error}")
+    return error
 
 
 class Failure:
@@ -60,26 +94,32 @@ class Failure:
 
 @dataclass(frozen=True)
 class Running:
-    """One run of a query. ``release`` ends what belongs to it, and raises where commits could not be finished."""
+    """One run of a query. ``release`` ends what belongs to it, and raises where commits could not be finished.
+
+    ``check_newest`` raises ``FencedError`` where another run has taken over.
+    """
 
     query: SparkQuery
     epochs: EpochRunner
     plan_text: str
     failure: Failure
     release: Callable[[], None]
+    check_newest: Callable[[], None]
 
 
 class StreamingQuery:
     """As PySpark's ``StreamingQuery``. ``again`` starts another run where the last one can continue from its log."""
 
-    def __init__(self, running: Running, again: Callable[[], Running], restarts_max: int) -> None:
+    def __init__(self, running: Running, again: Callable[[], Running], budget: RetryBudget) -> None:
         self._running = running
         self._again = again
-        self._restarts_left = self._restarts_max = restarts_max
+        self._budget = budget
         self._past: list[EpochProgress] = []  # of earlier runs
         self._error: BaseException | None = None  # of a start again, or of commits that could not be finished
         self._stopping = threading.Event()
         self._ended = threading.Event()
+        for name in _PY4J_LOGS:
+            logging.getLogger(name).addFilter(_WITHOUT_REWINDS)
         self._watcher = threading.Thread(target=self._watch, name="tailrace-watch", daemon=True)
         self._watcher.start()
         _active.add(self)
@@ -173,6 +213,7 @@ class StreamingQuery:
     def stop(self) -> None:
         """Stop, finish the commits that have begun, and release the servers and the checkpoint."""
         self._stopping.set()
+        self._budget.stop()
         self._running.failure.stopped = True
         self._running.epochs.stop()
         self._running.query.stop()
@@ -180,8 +221,9 @@ class StreamingQuery:
 
     @property
     def _was_stopped(self) -> bool:
-        """While an epoch waited: Spark takes that for a failure."""
-        return isinstance(self._running.failure.error, QueryStopped)
+        """While an epoch waited, or before the query had started again: Spark takes that for a failure."""
+        error = self._running.failure.error
+        return isinstance(error, QueryStopped) or (isinstance(error, RewindNeeded) and self._stopping.is_set())
 
     def _watch(self) -> None:
         try:
@@ -191,30 +233,34 @@ class StreamingQuery:
                 except Exception:
                     pass  # the user's thread gets it from awaitTermination or exception()
                 self._release()
-                if not self._starts_again(self._running):
+                if not self._starts_again(self._running) or not self._start_again():
                     return
-                self._start_again()
         finally:
             self._ended.set()
 
     def _starts_again(self, running: Running) -> bool:
-        """Whether the watching thread answers this run's end by another run."""
+        """Whether the watching thread answers this run's end by another run, or has not yet given that up."""
         lost = isinstance(running.failure.error, RewindNeeded)
-        return lost and not self._stopping.is_set() and self._restarts_left > 0 and not self._ended.is_set()
+        return lost and not self._stopping.is_set() and not self._ended.is_set()
 
-    def _start_again(self) -> None:
+    def _start_again(self) -> bool:
+        """Whether another run was started."""
         past = self._running
-        _log.warning("the query starts again: %s", past.failure.error)
-        self._past = self.recentProgress
-        self._restarts_left = self._restarts_max if past.epochs.progress else self._restarts_left - 1
+        assert isinstance(past.failure.error, RewindNeeded)
         try:
-            self._running = self._again()
+            self._budget.lost("the query starts again", past.failure.error)
+            running = started_again(past.check_newest, self._again, self._budget)
+        except QueryStopped:
+            return False
         except Exception as error:
             self._error = error
-            self._restarts_left = 0
-            return
+            return False
+        self._past, self._running = self.recentProgress, running
         if self._stopping.is_set():
-            self._running.query.stop()
+            running.failure.stopped = True
+            running.epochs.stop()
+            running.query.stop()
+        return True
 
     def _release(self) -> None:
         running = self._running
@@ -225,8 +271,8 @@ class StreamingQuery:
                 return  # the query has failed anyway, and the next start goes on from the log
             if self._stopping.is_set():
                 _log.warning("the last epoch is not durable, and will be run again by the next start: %s", error)
-            elif isinstance(error, StateServerError) and self._restarts_left > 0:
-                running.failure.error = RewindNeeded(f"the last epoch was lost with a state server: {error}")
+            elif isinstance(lost := last_epoch_lost(error), RewindNeeded):
+                running.failure.error = lost
             else:
                 self._error = error
 

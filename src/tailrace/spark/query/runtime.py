@@ -1,7 +1,8 @@
 """Starting a query: from what the user wrote to a running Spark query with its servers.
 
-Order: plan; the query's lock, fence and recovery point (``Controller.start``); servers started and loaded; Spark's
-query. A step that fails releases what the steps before it have taken.
+Order: plan; the query's lock, fence and recovery point (``Controller.start``); servers started and loaded; another look
+at Spark's logs, to which the JVM of a killed driver may have written meanwhile; Spark's query. A step that fails
+releases what the steps before it have taken.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -24,6 +26,7 @@ from tailrace.api.stream import Stream
 from tailrace.api.tables import LookupTable
 from tailrace.commit.controller import Controller
 from tailrace.commit.lock import QueryLock
+from tailrace.commit.manifest import Manifest
 from tailrace.env.randomness import new_run_id, new_token
 from tailrace.env.stores.location import open_store
 from tailrace.errors import AnalysisError, CheckpointError
@@ -32,6 +35,8 @@ from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import PhysicalPlan, plan_query, plan_relation
 from tailrace.server.transport.server_config import ServerConfig
 from tailrace.spark.commit.spark_log import SparkLogFiles, is_local
+from tailrace.spark.epoch.epoch_clock import refuse_clock_jump
+from tailrace.spark.epoch.epoch_times import EpochTimes
 from tailrace.spark.epoch.progress import QueryIdentity
 from tailrace.spark.epoch.runner import EpochRunner
 from tailrace.spark.hints.control import HintControl
@@ -39,11 +44,15 @@ from tailrace.spark.hints.lookahead import Lookahead, lookahead_lines
 from tailrace.spark.hints.plan import HintPlan
 from tailrace.spark.query.query import Failure, Running, StreamingQuery
 from tailrace.spark.servers.fleet import Fleet
-from tailrace.spark.sinks.late_rows import LateOutput
+from tailrace.spark.servers.losses import RetryBudget
+from tailrace.spark.servers.placement import refuse_dynamic_allocation
+from tailrace.spark.sinks.contract import SinkRun
+from tailrace.spark.sinks.late_rows import LateOutput, late_schema
 from tailrace.spark.sinks.sinks import late_sink_of, sink_of
 from tailrace.spark.sources.inputs import ingested, source_rows
 from tailrace.spark.sources.inspection import check_source, read_once
 from tailrace.spark.sources.schema import fields_of
+from tailrace.spark.sources.splits import InputSplits
 from tailrace.spark.sources.static_join import enriched
 from tailrace.spark.sources.transforms import Transformed, frame_of, then, transformed
 from tailrace.spark.tasks.late_rows import LatePlace
@@ -107,39 +116,61 @@ class SparkRuntime:
         return "\n".join([text, *lookahead_lines({name: Lookahead(found) for name, found in points.items()})])
 
     def start(self, query: QueryDefinition) -> StreamingQuery:
-        return StreamingQuery(self._run(query), lambda: self._run(query), query.options.epoch_tries)
+        budget = RetryBudget(query.options.recovery_timeout / 1e6)
+        return StreamingQuery(self._run(query, budget), lambda: self._run(query, budget), budget)
 
-    def _run(self, query: QueryDefinition) -> Running:
+    def _run(self, query: QueryDefinition, budget: RetryBudget) -> Running:
         spark = self._spark
         locations = _Locations(_absolute(query.checkpoint_location), _absolute(query.state_location))
         logs = SparkLogFiles(spark, locations.checkpoint)
         plan, once = _plan(query, logs)
         _check_session(spark)
         sink = sink_of(query, spark)
+        late_sink = None if query.late is None else late_sink_of(query.late, spark)
+        if late_sink is not None:
+            late_schema(source_rows(query.relation, plan).schema)  # refuses names before anything is disturbed
         # A store's request that hangs is noticed after the same time as a server that hangs.
         store_options = {"stall_s": f"{plan.options.heartbeat_timeout / 1e6:g}"}
         run, failure = new_run_id(), Failure()
         with ExitStack() as undo:
             controller = _take_query(undo, locations, store_options, plan, logs, run, reread=not once)
+            for each in (sink, late_sink):
+                if each is not None:
+                    each.open(SinkRun(run, controller.retain, controller.store, controller.check_newest))
             config = _server_config(plan, controller, run, locations.state, store_options)
             fleet = Fleet(spark, config, plan.shards, plan.options.heartbeat_timeout / 1e6)
             undo.callback(lambda: fleet.close(keep=failure.comes_again))
-            fleet.open(controller.recovery_point.manifest, plan.options.epoch_tries)
-            plan = _as_replayed(plan, controller)
+            fleet.open(controller.recovery_point.manifest, budget)
+            replayed = _replayed_config(controller)
+            plan = _as_replayed(plan, replayed)
             hints = HintPlan.of(query.relation, plan)
             rows = source_rows(query.relation, plan, lambda source: hints.placed(source, config.access))
-            late = _late_output(query, config, rows)
+            splits = InputSplits(spark, _shuffled(plan, replayed, len(fleet.servers), spark), replayed.get("splits"))
+            undo.callback(splits.release)
+            late = None
+            if late_sink is not None:
+                late = LateOutput(late_sink, LatePlace(config.store_uri, config.store_options), run, rows.schema)
             runner = EpochRunner(
-                plan, controller, fleet, sink, QueryIdentity(run, query.name), late, HintControl(plan, hints)
+                plan,
+                controller,
+                fleet,
+                sink,
+                QueryIdentity(run, query.name),
+                splits,
+                budget,
+                late,
+                HintControl(plan, hints),
             )
             undo.callback(runner.close)
             late_place = None if late is None else late.place
-            receipts = ingested(rows, plan, config.access, len(fleet.servers), late_place, hints.ingest)
+            receipts = ingested(rows, plan, config.access, splits.shuffled, late_place, hints.ingest)
+            controller.trim_spark_logs()
             started = _start_spark_query(query, receipts, locations.checkpoint, failure.keeping(runner.run))
             runner.identity = QueryIdentity(run, query.name, str(started.id), str(started.runId))
             # Tasks that send to a silent server on another machine would wait for it: the epoch begins anew.
-            fleet.on_silent = lambda: spark.sparkContext.cancelJobGroup(str(started.runId))
-            return Running(started, runner, explain(plan, query), failure, undo.pop_all().close)
+            fleet.cancel_jobs = lambda: spark.sparkContext.cancelJobGroup(str(started.runId))
+            text, release = explain(plan, query), undo.pop_all().close
+            return Running(started, runner, text, failure, release, controller.check_newest)
 
 
 @dataclass(frozen=True)
@@ -180,10 +211,16 @@ def _take_query(
         run=run,
         retain=plan.options.retain,
         compare=_refuse_differences,
+        check=partial(_refuse_wrong_clock, plan),
         reread=reread,
     )
     undo.callback(controller.close)
     return controller
+
+
+def _refuse_wrong_clock(plan: PhysicalPlan, newest: Manifest) -> None:
+    if any(stage.operator.ends_by_clock for stage in plan.stages):
+        refuse_clock_jump(EpochTimes.from_json(newest.epoch_config).now, plan.options.max_clock_jump)
 
 
 def _server_config(
@@ -204,13 +241,6 @@ def _server_config(
         copies_location=plan.options.local_location or None,
         record_folder=plan.options.record_folder,
     )
-
-
-def _late_output(query: QueryDefinition, config: ServerConfig, rows: DataFrame) -> LateOutput | None:
-    if query.late is None:
-        return None
-    place = LatePlace(config.store_uri, config.store_options)
-    return LateOutput(late_sink_of(query.late), place, rows.schema)
 
 
 def _start_spark_query(
@@ -240,17 +270,28 @@ def _with_commit(plan: PhysicalPlan, once: tuple[str, ...]) -> PhysicalPlan:
     return replace(plan, options=options, commit_reason=f"since {'; '.join(once)}")
 
 
-def _as_replayed(plan: PhysicalPlan, controller: Controller) -> PhysicalPlan:
-    """The plan with the route of an epoch that will be replayed: another one might add doubles in another order."""
+def _replayed_config(controller: Controller) -> Mapping[str, Any]:
+    """The config of the epoch that the run begins with, where it is replayed; empty where nothing is."""
     recovery_point = controller.recovery_point
-    recorded: Mapping[str, Any] = {}
     if recovery_point.replay is not None:
-        recorded = recovery_point.replay.epoch_config
-    elif recovery_point.epoch < recovery_point.planned:
-        recorded = controller.recorded_epoch_config(recovery_point.epoch + 1) or recovery_point.manifest.epoch_config
+        return recovery_point.replay.epoch_config
+    if recovery_point.epoch < recovery_point.planned:
+        return controller.recorded_epoch_config(recovery_point.epoch + 1) or recovery_point.manifest.epoch_config
+    return {}
+
+
+def _as_replayed(plan: PhysicalPlan, recorded: Mapping[str, Any]) -> PhysicalPlan:
+    """The plan with the route of an epoch that will be replayed: another one might add doubles in another order."""
     if "route" not in recorded:
         return plan
     return replace(plan, options=replace(plan.options, route=Route(recorded["route"])))
+
+
+def _shuffled(plan: PhysicalPlan, recorded: Mapping[str, Any], servers: int, spark: SparkSession) -> int:
+    """Into how many tasks Spark's shuffle brings an epoch's rows; 0 where they are not shuffled."""
+    if plan.options.route is not Route.SHUFFLE:
+        return 0
+    return int(recorded.get("shuffled", 0)) or max(servers, spark.sparkContext.defaultParallelism)
 
 
 def _for_spark(location: str) -> str:
@@ -268,7 +309,11 @@ def _absolute(location: str) -> str:
 
 
 def _check_session(spark: SparkSession) -> None:
-    """A restart may have to replay the epoch before the newest: Spark must still know its offsets."""
+    """What is wrong with a session is said before the start disturbs a query that runs.
+
+    A restart may have to replay the epoch before the newest: Spark must still know its offsets.
+    """
+    refuse_dynamic_allocation(spark)
     if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "false":
         raise AnalysisError(
             "PYSPARK_PIN_THREAD is false, so that Spark may run an epoch's job with what was set for another: unset it"

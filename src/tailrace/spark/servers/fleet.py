@@ -3,30 +3,44 @@
 A server is lost when it does not answer, whoever else does on its address. That no task met it proves nothing. Every
 server that a task of the run has ever met is remembered until the end, and ended then.
 
-Threads: the epoch's thread places and recovers; the commits' thread calls ``each`` meanwhile, never during a recovery.
-Inside, calls go to all servers at once.
+No call waits for a server that the heartbeat has given up, however many servers there are: calls are made in threads
+that nobody has to wait for. One whose answer was lost on its way is made again where its server still lives, so that a
+moment's trouble of the network costs neither a try nor a restart.
+
+Threads: the epoch's thread places and recovers; the commits' thread calls ``each`` meanwhile, never during a recovery;
+the heartbeat's thread gives servers up. Inside, calls go to all servers at once.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
 from tailrace.commit.manifest import Manifest
+from tailrace.env import clock, tasks
 from tailrace.env.files.disk import is_this_machine
-from tailrace.errors import StateServerError
+from tailrace.env.tasks import Call
+from tailrace.errors import StateServerError, UnansweredError
 from tailrace.server.process.launch import end_unresponsive
 from tailrace.server.transport.client import StateClient, connect, disconnect
 from tailrace.server.transport.server_config import Access, ServerAddress, ServerConfig
 from tailrace.spark.servers.heartbeat import Heartbeat
+from tailrace.spark.servers.losses import RetryBudget, one_line
 from tailrace.spark.servers.placement import Placement, ensure_servers
 
 _log = logging.getLogger("tailrace")
 _LOOK_S = 0.5
+_AGAIN_PAUSES_S = (0.0, 0.1, 0.5)
+"""Before a call is made again: so often at most."""
+_PINGS = 2
+"""So many in a row must fail before a server whose answer was lost is taken for dead."""
+_SLACK_S = 1.0
+_END_S = 15.0
+_CALLS_MAX = 1024
+"""At once. Calls to servers that hang take threads for as long as they do, and no other call may wait for one."""
 _Answer = TypeVar("_Answer")
 
 
@@ -37,11 +51,12 @@ class Fleet:
         self._shards = shards
         self._placement: Placement | None = None
         self._known: dict[str, ServerAddress] = {}
-        self._pool = ThreadPoolExecutor(16, "tailrace-fleet")
+        self._worker = tasks.worker("tailrace-fleet", _CALLS_MAX)
         self._heartbeat_s = heartbeat_s
         self._heartbeat: Heartbeat | None = None
         self._silent: dict[str, StateServerError] = {}  # servers that are given up
-        self.on_silent: Callable[[], None] = lambda: None
+        self.cancel_jobs: Callable[[], None] = lambda: None  # those of the query that run now
+        self.cancels = 0  # how often that was called, counted before it is
 
     @property
     def access(self) -> Access:
@@ -63,8 +78,26 @@ class Fleet:
     def client(self, server: ServerAddress) -> StateClient:
         return connect(server, self.access)
 
-    def open(self, manifest: Manifest, tries: int = 1) -> None:
+    # Placing ---------------------------------------------------------------------------------------------------------
+
+    def open(self, manifest: Manifest, budget: RetryBudget) -> None:
         """Start the servers and load the state of ``manifest``'s epoch; again, where one is lost on the way."""
+        lost = False
+        while True:
+            try:
+                if self._placement is None:
+                    self._place()
+                elif lost:
+                    self.replace_lost()
+                self._load(manifest, 0)
+                return
+            except StateServerError as error:
+                if not lost and self._refuses(error):
+                    raise  # it would do so again
+                budget.lost("while state servers were opened", error)
+                lost = True
+
+    def _place(self) -> None:
         self._placement = Placement.even(self._ensure(()), self._shards)
         self._heartbeat = Heartbeat(
             lambda: self.servers,
@@ -72,15 +105,12 @@ class Fleet:
             self._give_up,
             self._heartbeat_s,
         )
-        for left in reversed(range(tries)):
-            try:
-                self._load(manifest, 0)
-                return
-            except StateServerError as error:
-                if not left or self.all_alive():
-                    raise
-                _log.warning("a state server was lost while it was opened, trying again: %s", error)
-                self.replace_lost()
+
+    def _refuses(self, error: StateServerError) -> bool:
+        """Whether a server cannot start, or does not want to open, rather than being lost on the way."""
+        if self._placement is None:
+            return not isinstance(error, UnansweredError)
+        return self.all_alive()
 
     def recover(self, manifest: Manifest, try_: int) -> None:
         """Replace servers that are gone; bring every one back to the end of ``manifest``'s epoch for a new try."""
@@ -99,62 +129,95 @@ class Fleet:
         self._known |= {server.server: server for server in servers}
         return servers
 
-    def _answering(self, servers: Iterable[ServerAddress]) -> list[ServerAddress]:
-        """Those of the servers that answer, asked all at once."""
-
-        asked = [server for server in servers if server.server not in self._silent]
-        answers = self._pool.map(lambda server: self.client(server).ping(self._heartbeat_s), asked)
-        return [server for server, answered in zip(asked, answers) if answered]
-
-    def _give_up(self, server: ServerAddress, silent_s: float) -> None:
-        """Give up a silent server: no call waits for it any more, and it must not come back."""
-        error = StateServerError(
-            f"state server {server.server} (pid {server.pid} on {server.host}) has not answered for {silent_s:.1f} s"
-        )
-        _log.warning("%s: it is given up", error)
-        self._silent[server.server] = error
-        end_unresponsive(server)  # where it is of this machine, calls to it end with it
-        if not is_this_machine(server.host):
-            self.on_silent()
-
-    @property
-    def given_up(self) -> int:
-        """How many servers were given up so far. Who gives one up may end a job of Spark's that waited for it."""
-        return len(self._silent)
-
     def _load(self, manifest: Manifest, try_: int) -> None:
-        def load(route: tuple[ServerAddress, int, int]) -> None:
-            server, low, high = route
-            # All objects, and not only those of its shards: copies of the others are kept for servers beside it.
-            self.client(server).open(range(low, high), manifest, try_)
+        ranges = [range(low, high) for _, low, high in self.routes]
+        # All objects, and not only those of its shards: copies of the others are kept for servers beside it.
+        self.each(lambda client, number: client.open(ranges[number], manifest, try_))
 
-        list(self._pool.map(load, self.routes))
+    # Calling ---------------------------------------------------------------------------------------------------------
 
     def each(self, call: Callable[[StateClient, int], _Answer]) -> list[_Answer]:
         """Call every server at once with (client, its number); raise the first error after all have answered.
 
         A server that is given up meanwhile is not waited for.
         """
-        servers: Sequence[ServerAddress] = self.servers
-        if len(servers) == 1:
-            return [call(self.client(servers[0]), 0)]
-        futures = [self._pool.submit(call, self.client(server), number) for number, server in enumerate(servers)]
-        while wait(futures, timeout=_LOOK_S).not_done:
-            for server, future in zip(servers, futures, strict=True):
-                if not future.done() and server.server in self._silent:
-                    raise self._silent[server.server]
-        errors = [error for future in futures if (error := future.exception()) is not None]
+        servers = self.servers
+        calls = [self._worker.submit(self._answered, server, call, number) for number, server in enumerate(servers)]
+        for made in calls:
+            while not _has_ended(made, _LOOK_S):
+                self._raise_given_up(servers, calls)
+        errors = [error for made in calls if (error := made.exception()) is not None]
         if errors:
             raise errors[0]
-        return [future.result() for future in futures]
+        return [made.result() for made in calls]
+
+    def _answered(self, server: ServerAddress, call: Callable[[StateClient, int], _Answer], number: int) -> _Answer:
+        """The answer of a server, called again where it was lost and the server lives."""
+        client = self.client(server)
+        for pause_s in _AGAIN_PAUSES_S:
+            if server.server in self._silent:
+                raise self._silent[server.server]
+            try:
+                return call(client, number)
+            except UnansweredError as error:
+                if not self._lives(server, client):
+                    raise
+                _log.info("a state server that lives is called again: %s", one_line(error))
+            clock.sleep(pause_s)
+        return call(client, number)
+
+    def _lives(self, server: ServerAddress, client: StateClient) -> bool:
+        return any(server.server not in self._silent and client.ping(self._heartbeat_s) for _ in range(_PINGS))
+
+    def _raise_given_up(self, servers: Sequence[ServerAddress], calls: Sequence[Call[Any]]) -> None:
+        for server, made in zip(servers, calls, strict=True):
+            if not made.done() and server.server in self._silent:
+                raise self._silent[server.server]
+
+    def _answering(self, servers: Iterable[ServerAddress]) -> list[ServerAddress]:
+        """Those of the servers that answer, asked all at once."""
+        asked = [server for server in servers if server.server not in self._silent]
+        answers = self._ask(asked, lambda client: client.ping(self._heartbeat_s), self._heartbeat_s + _SLACK_S)
+        return [server for server, answered in zip(asked, answers, strict=True) if answered]
+
+    def _ask(
+        self, servers: Sequence[ServerAddress], ask: Callable[[StateClient], bool], timeout_s: float
+    ) -> list[bool]:
+        """What each of them answers within so long; False where one does not. Fails for nobody."""
+        until = clock.monotonic() + timeout_s
+        calls = [self._worker.submit(ask, self.client(server)) for server in servers]
+        return [
+            _has_ended(made, max(0.0, until - clock.monotonic())) and made.exception() is None and made.result()
+            for made in calls
+        ]
 
     def all_alive(self) -> bool:
         """Whether every server answers."""
         return len(self._answering(self.servers)) == len(self.servers)
 
+    def _give_up(self, server: ServerAddress, silent_s: float) -> None:
+        """Give up a silent server: no call waits for it any more, and it must not come back."""
+        error = StateServerError(
+            f"state server {server.server} (pid {server.pid} on {server.host}) has not answered for {silent_s:.1f} s"
+        )
+        _log.info("%s: it is given up", error)
+        self._silent[server.server] = error
+        # Where it is of this machine, calls to it end with it. That may take a while, and others may fall silent.
+        tasks.start("tailrace-end-server", end_unresponsive, server)
+        if not is_this_machine(server.host):
+            self.cancels += 1  # before: whoever sees a job end by this must find that it was us
+            self.cancel_jobs()
+
+    # The end ---------------------------------------------------------------------------------------------------------
+
     def give_up(self) -> None:
         """The query is being stopped: no server waits for anything outside any more."""
-        list(self._pool.map(lambda server: self.client(server).give_up(), list(self._known.values())))
+
+        def tell(client: StateClient) -> bool:
+            client.give_up()
+            return True
+
+        self._ask(list(self._known.values()), tell, _END_S)
 
     def close(self, keep: bool = False) -> None:
         """End every server of the run. Those that are gone already are fine.
@@ -162,13 +225,24 @@ class Fleet:
         ``keep``: copies of objects on their machines, because the query is likely to start again.
         """
 
-        def end(server: ServerAddress) -> None:
-            if not self.client(server).shutdown(keep):
-                end_unresponsive(server)
+        def end(client: StateClient) -> bool:
+            if not client.shutdown(keep):
+                end_unresponsive(client.address)
+            return True
 
         if self._heartbeat is not None:
             self._heartbeat.stop()
         known, self._known = self._known, {}
-        list(self._pool.map(end, known.values()))
+        if known:
+            self._ask(list(known.values()), end, _END_S)
         disconnect(self._config.run)
-        self._pool.shutdown(wait=False)
+        self._worker.shutdown(wait=False)
+
+
+def _has_ended(call: Call[Any], timeout_s: float) -> bool:
+    """Whether the call ends within so long, well or not."""
+    try:
+        call.exception(timeout_s)
+    except TimeoutError:
+        return False
+    return True

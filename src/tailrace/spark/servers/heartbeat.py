@@ -3,7 +3,7 @@
 A thread asks every server several times within the time allowed. One that was silent for all of it is reported to
 ``silent``, once; what follows is that callback's business (the fleet ends it, and the epoch gets a new try). A server
 of this machine that uses processor time meanwhile is busy rather than gone, so it gets ten times as long: a function of
-the user's may hold Python's lock.
+the user's may hold Python's lock. Time in which this process itself stood still is nobody's silence.
 
 Threads: one of its own, and one for each question that is not answered yet. ``stop`` waits for none of them.
 """
@@ -21,6 +21,8 @@ from tailrace.server.transport.server_config import ServerAddress
 _log = logging.getLogger("tailrace")
 _QUESTIONS = 5
 _BUSY_TIMES = 10
+_ASKED_MAX = 1024
+"""Servers at once: one that answers must not wait behind those that do not."""
 _BUSY_SHARE = 0.1
 """Of the time that it was silent, so much processor time makes a server busy."""
 
@@ -51,7 +53,8 @@ class Heartbeat:
         self._timeout_s = timeout_s
         self._answers: dict[str, _LastAnswer] = {}
         self._stopped = tasks.event()
-        self._worker = tasks.worker("tailrace-ask", 16)
+        self._worker = tasks.worker("tailrace-ask", _ASKED_MAX)
+        self._round_at = clock.monotonic()
         tasks.start("tailrace-heartbeat", self._run)
 
     def stop(self) -> None:
@@ -68,12 +71,15 @@ class Heartbeat:
 
     def _round(self, servers: list[ServerAddress]) -> None:
         now = clock.monotonic()
+        stood_still_s = max(0.0, now - self._round_at - 2 * self._timeout_s / _QUESTIONS)
+        self._round_at = now
         self._answers = {
             server.server: self._answers.get(server.server) or _LastAnswer(now, _cpu_seconds(server))
             for server in servers
         }
         for server in servers:
             last = self._answers[server.server]
+            last.at = min(now, last.at + stood_still_s)
             if last.asked is not None and last.asked.done():
                 if last.asked.exception() is None and last.asked.result():
                     last.at, last.cpu_s, last.reported = now, _cpu_seconds(server), False

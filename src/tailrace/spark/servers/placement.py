@@ -20,17 +20,19 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import SparkContext, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tailrace import errors
-from tailrace.env import clock
-from tailrace.errors import AnalysisError, StateServerError, TailraceError
+from tailrace.env import clock, tasks
+from tailrace.env.randomness import short_id
+from tailrace.errors import AnalysisError, StateServerError, TailraceError, UnansweredError
 from tailrace.server.process.launch import ensure_server
 from tailrace.server.transport.server_config import TCP, UNIX, ServerAddress, ServerConfig
 
@@ -43,6 +45,12 @@ _STAYS_S = (0.2, 1.0, 1.0)
 
 _WAVE_S = 5.0
 """After this, the tasks of a wave stay no longer, however many are left."""
+
+_VISIT_S_MAX = 600.0
+"""A wave's job that lasts longer is cancelled: no slot gets free, or an executor behind a cut link does not answer."""
+_CANCEL_AGAIN_S = 1.0
+_LOST_TASKS = ("ExecutorLostFailure", "SPARK_JOB_CANCELLED")
+"""In Spark's account of a job that failed through no fault of its tasks: the next may do better."""
 
 _COPY_STAY_S = 10.0
 """A later attempt of a task stays this long. It may be a speculative copy: one that is quick, because its executor has
@@ -170,6 +178,14 @@ def _without_gaps(parts: Sequence[_Part]) -> list[_Part]:
     return kept
 
 
+def refuse_dynamic_allocation(spark: SparkSession) -> None:
+    if str(spark.sparkContext.getConf().get("spark.dynamicAllocation.enabled")).lower() == "true":
+        raise AnalysisError(
+            "executors hold state, and dynamic allocation removes those that look idle: "
+            "set spark.dynamicAllocation.enabled to false"
+        )
+
+
 def ensure_servers(
     spark: SparkSession, config: ServerConfig, suspects: Collection[str] = ()
 ) -> tuple[ServerAddress, ...]:
@@ -179,21 +195,16 @@ def ensure_servers(
     """
     context = spark.sparkContext
     master = str(context.master)
-    settings = context.getConf()
-    if str(settings.get("spark.dynamicAllocation.enabled")).lower() == "true":
-        raise AnalysisError(
-            "executors hold state, and dynamic allocation removes those that look idle: "
-            "set spark.dynamicAllocation.enabled to false"
-        )
+    refuse_dynamic_allocation(spark)
     if config.transport == AUTO:
         config = replace(config, transport=UNIX if master.startswith("local") else TCP)
     visit = functools.partial(_visit, spark, config, frozenset(suspects))
     if _one_executor(master):
         found = visit(1, "localhost", 0.0)
     else:
-        cpus = int(settings.get("spark.task.cpus") or 1)
+        cpus = int(context.getConf().get("spark.task.cpus") or 1)
         found = _spread(
-            lambda tasks, stay_s: visit(tasks, None, stay_s), lambda: max(1, context.defaultParallelism // cpus)
+            lambda count, stay_s: visit(count, None, stay_s), lambda: max(1, context.defaultParallelism // cpus)
         )
     servers = sorted(found, key=lambda server: (server.host, server.executor_pid, server.server))
     if config.transport == UNIX and len({server.host for server in servers}) > 1:
@@ -215,20 +226,21 @@ def _spread(visit: Callable[[int, float], set[ServerAddress]], slots: Callable[[
     """
     found: set[ServerAddress] = set()
     for stay_s in _STAYS_S:
-        before, tasks = len(found), slots()
-        found |= visit(tasks, stay_s)
-        if len(found) == before or len(found) >= tasks:
+        before, count = len(found), slots()
+        found |= visit(count, stay_s)
+        if len(found) == before or len(found) >= count:
             break
     return found
 
 
 def _visit(
-    spark: SparkSession, config: ServerConfig, suspects: frozenset[str], tasks: int, host: str | None, stay_s: float
+    spark: SparkSession, config: ServerConfig, suspects: frozenset[str], count: int, host: str | None, stay_s: float
 ) -> set[ServerAddress]:
-    """One wave of tasks: what servers they met or started."""
+    """One wave of so many tasks: what servers they met or started."""
     start = functools.partial(_start_here, config, suspects, host, stay_s, clock.now() + _WAVE_S)
     try:
-        answers = spark.range(0, tasks, 1, tasks).mapInArrow(start, f"{_COLUMN} string").toArrow()
+        with _ending(spark.sparkContext, _VISIT_S_MAX):
+            answers = spark.range(0, count, 1, count).mapInArrow(start, f"{_COLUMN} string").toArrow()
     except PySparkException as error:
         raise _job_error(error) from error
     found = [json.loads(text) for text in answers.column(_COLUMN).to_pylist()]
@@ -237,6 +249,27 @@ def _visit(
             kind: type[TailraceError] = getattr(errors, answer["error"], StateServerError)
             raise kind(answer["message"])
     return {ServerAddress(**answer) for answer in found}
+
+
+@contextmanager
+def _ending(context: SparkContext, timeout_s: float) -> Iterator[None]:
+    """Jobs that this thread runs inside are cancelled after so long."""
+    tag = f"tailrace-visit-{short_id()}"
+    over = tasks.event()
+
+    def cancel() -> None:
+        wait_s = timeout_s
+        while not over.wait(wait_s):
+            context.cancelJobsWithTag(tag)
+            wait_s = _CANCEL_AGAIN_S  # the next job of the same wave
+
+    tasks.start("tailrace-visit", cancel)
+    context.addJobTag(tag)
+    try:
+        yield
+    finally:
+        over.set()
+        context.removeJobTag(tag)
 
 
 def _start_here(
@@ -271,4 +304,6 @@ def _job_error(error: PySparkException) -> StateServerError:
             f"the executors' Python cannot import {missing[1]}, which tailrace needs there: install tailrace on every "
             "executor, or point PYSPARK_PYTHON (spark.pyspark.python) to an environment that has it"
         )
-    return StateServerError(f"no state server could be started on the executors: {text[:2000]}")
+    lost = any(word in text for word in _LOST_TASKS)
+    kind = UnansweredError if lost else StateServerError
+    return kind(f"no state server could be started on the executors: {text[:2000]}")

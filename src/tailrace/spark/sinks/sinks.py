@@ -1,32 +1,26 @@
-"""Where an epoch's rows go.
+"""Which sink a query has, and the sinks that are no files.
 
-Contract: a sink may see an epoch again after a crash, with the same rows. Formats with a path are made exact by
-address: an epoch has a folder of its own, ``<path>/tailrace_epoch=<n>``, which is overwritten. ``memory`` and
-``console`` are for looking, and not exact. A user's function must be idempotent by the epoch's number.
+These have no atomic step: ``noop``, ``memory`` and ``console`` are for looking, and not exact; a user's function must
+be idempotent by the epoch's number. They look for a newer fence before they begin, so that a driver that was replaced
+while it stood still leaves them alone, as far as that can be.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Protocol
-
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tailrace.api.definition import ForeachBatch, Format, QueryDefinition, Sink
 from tailrace.errors import AnalysisError
+from tailrace.spark.sinks.contract import EpochSink, SinkEpoch, SinkRun
 from tailrace.spark.sinks.epoch_output import EpochOutput
+from tailrace.spark.sinks.files.sink import FileSink
 
-EPOCH_COLUMN = "tailrace_epoch"
 _CONSOLE_ROWS = 20
-
-
-class EpochSink(Protocol):
-    pipelined: bool
-    """Whether its job may start before the epoch's rows are there: it does nothing but read them and write them."""
-
-    def write(self, output: EpochOutput, epoch: int, again: bool) -> None:
-        """Take an epoch's rows. ``again``: the sink may have seen this epoch before."""
+_FENCE_AGE_S = 1.0
+"""A driver that stood still for longer looks for a newer fence. It proves nothing here, so it may not cost much."""
+_OUTPUT, _LATE = "output", "late"
+"""A query's sinks by their names in the state location."""
 
 
 def sink_of(query: QueryDefinition, spark: SparkSession) -> EpochSink:
@@ -42,88 +36,84 @@ def sink_of(query: QueryDefinition, spark: SparkSession) -> EpochSink:
         return _Memory(spark, query.name)
     if sink.path is None:
         raise AnalysisError(
-            f"format {sink.name!r} without a path cannot be overwritten epoch by epoch, so a replay would write rows "
+            f"format {sink.name!r} without a path cannot be published epoch by epoch, so a replay would write rows "
             "twice: use .foreachBatch(function) and write there, idempotent by the epoch's number"
         )
-    return _Files(sink, sink.path)
+    return FileSink(spark, sink, sink.path, _OUTPUT)
 
 
-def late_sink_of(sink: Sink) -> EpochSink:
+def late_sink_of(sink: Sink, spark: SparkSession) -> EpochSink:
     """Where late rows go."""
     if isinstance(sink, ForeachBatch):
         return _Function(sink)
     if sink.path is None:
         return _Console(sink)
-    return _Files(sink, sink.path)
+    return FileSink(spark, sink, sink.path, _LATE)
 
 
-class _Function:
+class _Direct:
+    """A sink whose writing is its visible step."""
+
     pipelined = False
 
+    def open(self, run: SinkRun) -> None:
+        self._check_fence = run.check_fence
+
+    def begin(self, at: SinkEpoch) -> bool:
+        self._check_fence(_FENCE_AGE_S)
+        return True
+
+    def publish(self, at: SinkEpoch) -> None:
+        pass
+
+    def clean(self, epoch: int) -> None:
+        pass
+
+
+class _Function(_Direct):
     def __init__(self, sink: ForeachBatch) -> None:
         self._function = sink.function
 
-    def write(self, output: EpochOutput, epoch: int, again: bool) -> None:
-        self._function(output.frame(), epoch)
+    def write(self, output: EpochOutput, at: SinkEpoch) -> None:
+        self._function(output.frame(), at.epoch)
 
 
-class _Files:
-    pipelined = True
-
-    def __init__(self, sink: Format, path: str) -> None:
-        self._sink = sink
-        self._path = path.rstrip("/")
-
-    def write(self, output: EpochOutput, epoch: int, again: bool) -> None:
-        if output.rows == 0 and not again:
-            return  # nothing to write, and nothing to overwrite
-        output.write(partial(self._save, epoch))
-
-    def _save(self, epoch: int, rows: DataFrame) -> None:
-        writer = rows.write.format(self._sink.name).mode("overwrite").options(**dict(self._sink.options))
-        writer = writer.option("partitionOverwriteMode", "static")  # not only the partitions that the epoch has now
-        if self._sink.partition_by:
-            writer = writer.partitionBy(*self._sink.partition_by)
-        writer.save(f"{self._path}/{EPOCH_COLUMN}={epoch}")
-
-
-class _Noop:
+class _Noop(_Direct):
     """Rows that are in the driver are dropped there; others are read by Spark's tasks and go to its own noop writer."""
 
     pipelined = True
 
-    def write(self, output: EpochOutput, epoch: int, again: bool) -> None:
+    def begin(self, at: SinkEpoch) -> bool:
+        return True
+
+    def write(self, output: EpochOutput, at: SinkEpoch) -> None:
         if not output.local:
             output.write(lambda rows: rows.write.format("noop").mode("overwrite").save())
 
 
-class _Console:
-    pipelined = False
-
+class _Console(_Direct):
     def __init__(self, sink: Format) -> None:
         options = {name.lower(): value for name, value in sink.options}
         self._rows = int(options.get("numrows", _CONSOLE_ROWS))
         self._truncate = options.get("truncate", "true").lower() != "false"
 
-    def write(self, output: EpochOutput, epoch: int, again: bool) -> None:
+    def write(self, output: EpochOutput, at: SinkEpoch) -> None:
         line = "-" * 43
-        print(f"{line}\nBatch: {epoch} ({output.rows} rows)\n{line}")
+        print(f"{line}\nBatch: {at.epoch} ({output.rows} rows)\n{line}")
         output.frame().show(self._rows, self._truncate)
 
 
-class _Memory:
+class _Memory(_Direct):
     """A temporary view of all rows so far, kept in the driver. A replayed epoch replaces its rows."""
-
-    pipelined = False
 
     def __init__(self, spark: SparkSession, name: str) -> None:
         self._spark = spark  # the user's own: Spark runs epochs in a clone whose views nobody else sees
         self._name = name
         self._epochs: dict[int, pa.Table] = {}
 
-    def write(self, output: EpochOutput, epoch: int, again: bool) -> None:
+    def write(self, output: EpochOutput, at: SinkEpoch) -> None:
         rows = output.frame()
         # Collected, since a remote output is dropped with the next epoch.
-        self._epochs[epoch] = rows.toArrow()
+        self._epochs[at.epoch] = rows.toArrow()
         everything = pa.concat_tables([self._epochs[number] for number in sorted(self._epochs)])
         self._spark.createDataFrame(everything, schema=rows.schema).createOrReplaceTempView(self._name)

@@ -32,15 +32,18 @@ def ingested(
     rows: DataFrame,
     plan: PhysicalPlan,
     access: Access,
-    servers: int,
+    shuffled: int,
     late: LatePlace | None = None,
     point: HintPoint | None = None,
 ) -> DataFrame:
-    """The source's rows, by the chosen route, into the tasks. Gives receipts."""
+    """The source's rows, by the chosen route, into the tasks. Gives receipts.
+
+    ``shuffled``: into how many tasks, with route shuffle.
+    """
     if plan.options.route is Route.SHUFFLE:
         keys = [F.col(quoted(key.name)) for key in plan.operator.keys]
         shard = F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(plan.shards))
-        rows = rows.repartition(max(servers, rows.sparkSession.sparkContext.defaultParallelism), shard)
+        rows = rows.repartition(shuffled, shard)
     types = tuple((column.name, column.type.name) for column in fields_of(rows.schema))
     # By number: PySpark looks columns up by name there, and a dot or a backtick in a name would part it.
     rows = rows.toDF(*(f"c{number}" for number in range(len(types))))

@@ -6,7 +6,8 @@ to epoch reaches the tasks as ``TaskInstructions`` in a local property of the jo
 no secrets.
 
 Runs in Spark's Python workers, once per attempt of a task. A retried, speculative or zombie attempt stages under its
-own attempt id; only the receipts that Spark returns to the driver count.
+own attempt id; only the receipts that Spark returns to the driver count. Where a server is lost, the receipt says so,
+and the epoch gets a new try.
 
 Everything here is per batch. No Python runs per row or per key.
 """
@@ -34,6 +35,7 @@ from tailrace.spark.tasks.worker import tune_worker
 from tailrace.types import DataType
 
 RECEIPT_DDL = "receipt string"
+_LOST = "lost"
 FRAME_ROWS_MAX = 1 << 17
 """Rows of a frame, where nothing is gained by smaller ones."""
 _FRAME_BYTES = 32 << 20
@@ -63,7 +65,10 @@ class Receipt:
 
     @classmethod
     def from_json(cls, text: str) -> Receipt:
+        """Raises ``StateServerError`` where it says that a server was lost."""
         raw = json.loads(text)
+        if _LOST in raw:
+            raise StateServerError(raw[_LOST])
         raw["staged"] = tuple(StageReceipt(**each) for each in raw["staged"])
         raw["times_max"] = tuple(raw["times_max"])
         raw["late"] = tuple(LateRef(**each) for each in raw["late"])
@@ -115,11 +120,15 @@ class IngestTask:
         instructions = context.getLocalProperty(instructions_property(self.access.run))
         if instructions is None:
             raise StateServerError("rows came to a Tailrace task outside of an epoch: read the query's sink instead")
-        receipt = self._run(
-            batches, TaskInstructions.from_json(instructions), context.taskAttemptId(), context.partitionId()
-        )
+        try:
+            receipt = self._run(
+                batches, TaskInstructions.from_json(instructions), context.taskAttemptId(), context.partitionId()
+            ).to_json()
+        except StateServerError as error:
+            # Said, and not raised: Spark would try the task again, to no use, and log each time where it has failed.
+            receipt = json.dumps({_LOST: str(error)})
         tune_worker()
-        yield pa.RecordBatch.from_pydict({"receipt": [receipt.to_json()]})
+        yield pa.RecordBatch.from_pydict({"receipt": [receipt]})
 
     def _run(
         self, batches: Iterator[pa.RecordBatch], instructions: TaskInstructions, attempt: int, partition: int

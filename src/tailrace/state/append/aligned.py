@@ -5,10 +5,12 @@ Invariants
   are merged in tiers. All rows of a pane that lie in segments are older than those in memory, because all rows of a
   pane are written together; segments and runs are kept oldest first. So rows of one key and pane come back in order of
   arrival.
-- Rows before the horizon are never seen again. They go when no epoch can be undone that saw them, run by run and
-  segment by segment: there is no compaction.
-- Memory: runs that cannot be undone take at most ``memory_bytes``; beyond, the latest panes go to disk, since they are
-  read last. Rows of epochs that can be undone come on top. Merging and writing take a copy of what they work on.
+- Rows before the horizon are never seen again. They go when no epoch can be undone that saw them: from memory when
+  their run is merged, from disk with their segment, or when that is rewritten because too much on disk is dead (see
+  ``pane_segments``).
+- Memory: runs that cannot be undone, and the cells of segments, take at most ``memory_bytes``; beyond, the latest panes
+  go to disk, since they are read last. Rows of epochs that can be undone come on top. Merging and writing take a copy
+  of what they work on.
 
 Threads: one at a time; inside, more make the next pieces of what is read. Rows handed out are copies.
 """
@@ -23,9 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tailrace.state import metrics
 from tailrace.state.append.pane_pieces import Made, Part, Piece, between, pieces_of
-from tailrace.state.append.pane_runs import PaneRun, merged, run_of_frames, written
+from tailrace.state.append.pane_runs import PaneRun, merged, run_of_frames
+from tailrace.state.append.pane_segments import PaneSegments
 from tailrace.state.append.row_store import RowStore, UndoableEpoch
 from tailrace.state.layout import RecordLayout
 from tailrace.state.metrics import Metrics
@@ -36,10 +38,11 @@ from tailrace.state.rows.rows import Rows, no_rows
 from tailrace.state.sections import sections
 from tailrace.state.sections.sections import spread_section
 from tailrace.state.tiers import newest_to_merge
+from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 from tailrace.types import BIGINT
 
 PIECE_BYTES = 32 << 20
-_WRITE_BYTES = 4 << 20
+_WRITE_BYTES_MIN, _WRITE_BYTES = 64 << 10, 4 << 20
 
 
 @dataclass
@@ -58,15 +61,19 @@ class AppendAlignedStore(RowStore[_Epoch]):
         folder: str,
         threads: int = 2,
         undo_epochs: int = 2,
+        tuning: Tuning = DEFAULT_TUNING,
     ) -> None:
         super().__init__(layout, shards, shard_count, undo_epochs)
         self._memory_bytes = memory_bytes
-        self._folder = folder
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "tailrace-panes") if threads > 1 else None
         self._runs: list[PaneRun] = []  # in memory, of epochs that cannot be undone
-        self._segments: list[PaneRun] = []
-        self._bytes_written = 0
+        self._segments = PaneSegments(
+            layout,
+            folder,
+            piece_bytes=max(_WRITE_BYTES_MIN, min(_WRITE_BYTES, memory_bytes)),
+            max_space_amplification=tuning.max_space_amplification,
+        )
 
     @property
     def rows(self) -> int:
@@ -81,16 +88,14 @@ class AppendAlignedStore(RowStore[_Epoch]):
 
     @property
     def disk_bytes(self) -> int:
-        return sum(segment.disk_bytes for segment in self._segments)
+        return self._segments.disk_bytes
+
+    @property
+    def compaction_cpu_s(self) -> float:
+        return self._segments.compaction_cpu_s
 
     def metrics(self) -> Metrics:
-        live = [int(segment.cells.row_bytes(self.layout).sum()) for segment in self._segments]
-        return {
-            metrics.SEGMENTS: len(self._segments),
-            metrics.BYTES_WRITTEN: self._bytes_written,
-            metrics.DISK_BYTES: self.disk_bytes,
-            metrics.DISK_LIVE_BYTES: sum(live),
-        }
+        return self._segments.metrics()
 
     def _all(self) -> list[PaneRun]:
         """Oldest first, for every pane."""
@@ -124,30 +129,29 @@ class AppendAlignedStore(RowStore[_Epoch]):
             self._runs.append(run)
 
     def _maintain(self) -> None:
-        """Drop cells below the floor, merge runs that have become many, write panes where memory is full."""
+        """Drop cells below the floor, merge runs that have become many, write panes where memory is full, compact."""
         floor = self._floor
-        for runs in (self._runs, self._segments):
-            for run in runs:
-                if len(run.cells) and run.cells.panes[0] < floor:
-                    run.drop(run.cells.panes < floor)
-                if not len(run.cells):
-                    run.close()
-            runs[:] = [run for run in runs if len(run.cells)]
+        for run in self._runs:
+            run.drop_before(floor)
+        self._runs = [run for run in self._runs if len(run.cells)]
+        self._segments.drop(floor)
         count = newest_to_merge([run.nbytes for run in self._runs])
         if count:
             self._runs[-count:] = [merged(self._runs[-count:], self.layout)]
         self._hold_budget()
+        self._segments.compact()
 
     def _hold_budget(self) -> None:
         """Where memory is full, write the latest panes until half of it is free: so segments do not get small."""
-        if sum(run.nbytes for run in self._runs) <= self._memory_bytes:
+        room = max(self._memory_bytes // 2, self._memory_bytes - self._segments.nbytes)
+        if sum(run.nbytes for run in self._runs) <= room:
             return
         panes = np.concatenate([run.cells.panes for run in self._runs])
         sizes = np.concatenate([run.cells.row_bytes(self.layout) + 40 for run in self._runs])
         starts, at = np.unique(panes, return_inverse=True)
         kept = np.cumsum(np.bincount(at.reshape(-1), weights=sizes))
         # Merging all remaining runs gives back the room of dropped cells, so that the memory is what is counted.
-        first_out = int(np.searchsorted(kept, self._memory_bytes // 2, side="right"))
+        first_out = int(np.searchsorted(kept, room // 2, side="right"))
         stay, go = [], []
         for run in self._runs:
             late = run.cells.panes >= starts[first_out] if first_out < len(starts) else np.zeros(len(run.cells), bool)
@@ -155,8 +159,7 @@ class AppendAlignedStore(RowStore[_Epoch]):
             stay.append(PaneRun(run.rows, run.cells.where(~late)))
         eviction = [run for run in go if len(run.cells)]
         if eviction:
-            self._segments.append(written(eviction, self.layout, self._folder, min(_WRITE_BYTES, self._memory_bytes)))
-            self._bytes_written += self._segments[-1].disk_bytes
+            self._segments.write(eviction)
         staying = [run for run in stay if len(run.cells)]
         self._runs = [merged(staying, self.layout)] if staying else []
 
@@ -250,7 +253,8 @@ class AppendAlignedStore(RowStore[_Epoch]):
         """Nothing is left, on disk neither."""
         for run in self._all():
             run.close()
-        self._epochs, self._runs, self._segments = [], [], []
+        self._segments.close()
+        self._epochs, self._runs = [], []
         if self._pool is not None:
             self._pool.shutdown()
 

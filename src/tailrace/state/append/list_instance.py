@@ -7,8 +7,11 @@ Invariants
 - The buffer holds copies of complete lists as they lie on disk, never a part of one. A list is dropped from it when
   rows arrive for it or are written to disk for it, and when it is removed; a scan of the index builds the buffer anew.
 - A scan happens when a wanted list may lie on disk and is not in the buffer, or when the buffer has hardly more left
-  than was just taken from it: then it is filled before the next read, which probably needs as much. A scan compacts
-  first, where that is due, so that one pass over the index serves both.
+  than was just taken from it: then it is filled before the next read, which probably needs as much.
+- After ``maintain``, bytes on disk are at most ``max_space_amplification`` times the live ones, whether anything is
+  read or not; rows before the floor are not live. A compaction fills the buffer anew, as its lists lie elsewhere.
+- Lists without triggers are never chosen by a scan: who knows which are due next is asked to say so, when the buffer
+  would have been filled (``wants_ahead``).
 - Runs that cannot hold a wanted list, by their panes, are skipped: old lists are read, and memory holds new ones.
 
 Threads: one at a time; instances share nothing.
@@ -24,8 +27,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from tailrace.env import clock
+from tailrace.state.append import due_lists
 from tailrace.state.append import list_kernels as lk
-from tailrace.state.append.list_runs import GONE, UNKNOWN, ListRun, Targets, build, merged, written
+from tailrace.state.append.list_runs import GONE, ListRun, Targets, build, merged, written
 from tailrace.state.layout import RecordLayout
 from tailrace.state.rows.arrange import Slices, row_numbers
 from tailrace.state.tiers import newest_to_merge
@@ -33,6 +37,8 @@ from tailrace.state.tiers import newest_to_merge
 PIECE_BYTES = 4 << 20
 
 _NO_KEYS = np.empty(0, np.uint64)
+_EPOCHS_AHEAD = 4
+"""Lists that a caller names are read ahead for so many epochs like the last one, or more where the ratio says so."""
 
 logger = logging.getLogger("tailrace.state")
 
@@ -99,10 +105,12 @@ class ListInstance:
         self._runs: list[ListRun] = []
         self._segments: list[ListRun] = []
         self._buffer: _Loaded | None = None
+        self._hits_lately = self._misses_lately = 0  # since ``wants_ahead`` was asked
+        self._lost_buffer = False
 
-    @property
-    def rows(self) -> int:
-        return sum(run.live_rows for run in self._all())
+    def rows(self, horizon: int) -> int:
+        """Rows that were not removed and do not lie before the horizon, but for a few that do (see ``pane_counts``)."""
+        return sum(run.visible_rows(horizon) for run in self._all())
 
     @property
     def nbytes(self) -> int:
@@ -111,6 +119,11 @@ class ListInstance:
     @property
     def disk_bytes(self) -> int:
         return sum(segment.disk_bytes for segment in self._segments)
+
+    @property
+    def live_disk_bytes(self) -> float:
+        """Of the bytes on disk, those of rows that some epoch may still need."""
+        return sum(segment.disk_bytes * segment.live_share(self.floor) for segment in self._segments)
 
     @property
     def segments(self) -> Sequence[ListRun]:
@@ -124,6 +137,10 @@ class ListInstance:
     @property
     def _buffer_bytes(self) -> int:
         return self._buffer.run.nbytes if self._buffer is not None else 0
+
+    @property
+    def _lists_ahead(self) -> int:
+        return 0 if self._buffer is None else self._buffer.run.lists_there
 
     def _all(self) -> list[ListRun]:
         return [*self._segments, *self._runs, *self._open]
@@ -157,16 +174,17 @@ class ListInstance:
         self._runs.append(run)
 
     def maintain(self) -> None:
-        """Drop runs below the floor, merge runs that have become many, write them where memory is full."""
+        """Drop runs without live rows, merge runs that have become many, write them where memory is full, compact."""
         with self._spending("write_cpu_s"):
             for runs in (self._runs, self._segments):
                 for run in runs:
-                    if run.pane_max < self.floor or run.dead_rows == len(run.rows):
+                    if not run.rows_from(self.floor):
                         run.close()
             self._runs = [run for run in self._runs if len(run)]
             self._segments = [segment for segment in self._segments if len(segment)]
             self._merge_memory(newest_to_merge([run.nbytes for run in self._runs]))
             self._hold_budget()
+            self._hold_disk()
 
     def _merge_memory(self, count: int) -> None:
         if count:
@@ -178,19 +196,25 @@ class ListInstance:
         limit = self.settings.memory_bytes * 3 // 4 - sum(segment.nbytes for segment in self._segments)
         if sum(run.nbytes for run in self._runs) <= limit:
             return
-        if sum(run.nbytes * run.live_share for run in self._runs) <= limit / 2:
+        if sum(run.nbytes * run.live_share(self.floor) for run in self._runs) <= limit / 2:
             self._merge_memory(len(self._runs))  # most of it is gone: no need to write
             return
         for run in self._runs:
             self._leave_buffer(run, arrived=False)
         self._write(self._runs, self._segments)
         self._runs = []
+
+    def _hold_disk(self) -> None:
+        """Where too much on disk is dead, all segments become one; where they are many, the newest."""
         count = newest_to_merge([segment.disk_bytes for segment in self._segments])
-        if count:
-            had_buffer = self._buffer is not None
-            self._compact(count)
-            if had_buffer:
-                self._read_ahead(_NO_KEYS)
+        if self.disk_bytes > self.live_disk_bytes * self.settings.max_space_amplification:
+            count = len(self._segments)
+        if not count:
+            return
+        had_buffer = self._buffer is not None
+        self._compact(count)
+        if had_buffer and self._buffer is None:
+            self._read_ahead(_NO_KEYS)
 
     def _write(self, runs: Sequence[ListRun], others: Sequence[ListRun]) -> None:
         piece_bytes = min(PIECE_BYTES, self.settings.memory_bytes)
@@ -208,6 +232,7 @@ class ListInstance:
             except OSError as error:
                 logger.warning("segments in %s were not compacted: %s", self.settings.folder, error)
                 return
+            self._lost_buffer |= self._buffer is not None
             self._buffer = None  # it names lists by their places
             self.stats.compactions += 1
             for segment in old:
@@ -240,14 +265,16 @@ class ListInstance:
             left[there] = False
             taken = len(there)
             self.stats.hits += taken
+            self._hits_lately += taken
             found.append(part)
         if taken < len(targets) and self._may_hold(targets, left):
             wanted = self._scan(np.unique(targets.keys[left]))
             # Of two lists with one order key, both were loaded, and one may have come from the buffer.
             there, part = self._take(wanted, targets, left, slot)
             self.stats.misses += len(there)
+            self._misses_lately += len(there)
             found.append(part)
-        elif taken and slot and self._buffer is not None and self._buffer.run.lists_there < taken + taken // 4:
+        elif taken and slot and self._has_triggers and self._lists_ahead < taken + taken // 4:
             self._scan(_NO_KEYS)
         return [part for part in found if len(part.targets)]
 
@@ -282,14 +309,6 @@ class ListInstance:
         Where no list has a trigger time, only the wanted lists are looked up: the index is sorted.
         """
         self.stats.index_scans += 1
-        for segment in self._segments:
-            if segment.pane_min < self.floor:
-                self.stats.bytes_read += segment.index.panes.nbytes
-                segment.bury(np.flatnonzero((segment.gone != GONE) & (segment.index.panes < self.floor)))
-                segment.pane_min = self.floor
-        live = sum(segment.disk_bytes * segment.live_share for segment in self._segments)
-        if self.disk_bytes > live * self.settings.max_space_amplification:
-            self._compact(len(self._segments))
         self._read_ahead(wanted)
         loaded = self._load(wanted)
         for segment in self._segments:
@@ -298,11 +317,48 @@ class ListInstance:
 
     def _read_ahead(self, wanted: np.ndarray) -> None:
         """A new buffer: the lists that are due next by their trigger times, but for those wanted now."""
+        if self._has_triggers:
+            self._fill_buffer(self._soonest(wanted))
+
+    @property
+    def _has_triggers(self) -> bool:
+        """Else who knows which lists are due next says so."""
+        return any(segment.has_triggers for segment in self._segments)
+
+    def wants_ahead(self) -> int:
+        """How many lists are to be read ahead now, by who knows which are due next; 0: there is no need.
+
+        There is none where nothing was missed since this was asked before, and more is left than was taken since.
+        """
+        hits, misses, lost = self._hits_lately, self._misses_lately, self._lost_buffer
+        self._hits_lately = self._misses_lately = 0
+        self._lost_buffer = False
+        if not self.settings.read_batch_ratio or not (misses or lost or self._lists_ahead < hits + hits // 4):
+            return 0
+        return max(self._batch_lists, _EPOCHS_AHEAD * (hits + misses))
+
+    def read_ahead(self, keys: np.ndarray, at_most: int) -> None:
+        """A new buffer: of the lists with these order keys the first ones that lie on disk, at most so many."""
+        with self._spending("read_delete_cpu_s"):
+            self._fill_buffer(due_lists.first_of(self._segments, keys, at_most).fitting(self._buffer_room))
+            for segment in self._segments:
+                segment.release()
+
+    def _fill_buffer(self, keys: np.ndarray) -> None:
         self._buffer = None  # its memory is the new one's
-        soonest = self._soonest(wanted)
-        if len(soonest):
-            self._buffer = self._load(soonest)
+        if len(keys):
+            self._buffer = self._load(np.sort(keys))
             self.stats.lists_prefetched += len(self._buffer.run)
+
+    @property
+    def _batch_lists(self) -> int:
+        """How many lists are read ahead at once."""
+        lists_there = sum(segment.lists_there for segment in self._segments)
+        return int(np.ceil(self.settings.read_batch_ratio * lists_there))
+
+    @property
+    def _buffer_room(self) -> int:
+        return self.settings.memory_bytes // 4
 
     def _load(self, keys: np.ndarray) -> _Loaded:
         """All lists with these order keys (ascending, distinct), copied from disk."""
@@ -319,58 +375,21 @@ class ListInstance:
         return _Loaded(built.run, built.edges, list(self._segments), numbers[built.order], places[built.order])
 
     def _soonest(self, wanted: np.ndarray) -> np.ndarray:
-        """Order keys, ascending, of the lists on disk that are due next by their trigger times, but not wanted now."""
-        if not self.settings.read_batch_ratio or not any(segment.has_triggers for segment in self._segments):
+        """Order keys of the lists on disk that are due next by their trigger times, but not wanted now."""
+        if not self.settings.read_batch_ratio:
             return _NO_KEYS
-        lists_there = sum(segment.lists_there for segment in self._segments)
-        count = int(np.ceil(self.settings.read_batch_ratio * lists_there))
-        # Twice as many as asked for: newer rows may have put off some, and some are wanted now.
-        keys = self._first_to_end(2 * count + len(wanted))
-        keys = keys[~np.isin(keys, wanted)]
-        latest, sizes = self._facts(keys)
-        order = np.argsort(latest, kind="stable")[:count]
-        order = order[latest[order] < UNKNOWN]
-        fits = np.cumsum(sizes[order]) <= self.settings.memory_bytes // 4
-        return np.sort(keys[order[fits]])
+        self._bury_expired()
+        found = due_lists.by_triggers(self._segments, (*self._runs, *self._open), self._batch_lists, wanted)
+        self.stats.bytes_read += found.bytes_read
+        return found.fitting(self._buffer_room)
 
-    def _first_to_end(self, count: int) -> np.ndarray:
-        """Order keys (ascending, distinct) of so many lists on disk with the earliest triggers in their segments.
-
-        Segments that begin with later triggers than those are not looked at.
-        """
-        triggers, numbers, lists = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
-        for number in np.argsort([segment.trigger_min for segment in self._segments], kind="stable").tolist():
-            segment = self._segments[number]
-            if len(triggers) == count and (not count or triggers.max() <= segment.trigger_min):
-                break
-            there = np.flatnonzero(segment.gone == 0)
-            self.stats.bytes_read += segment.index.triggers.nbytes
-            triggers = np.append(triggers, segment.index.triggers[there])
-            if len(there):
-                segment.trigger_min = int(triggers[-len(there) :].min())
-            numbers, lists = np.append(numbers, np.full(len(there), number)), np.append(lists, there)
-            if len(triggers) > count:
-                chosen = np.argpartition(triggers, count - 1)[:count] if count else np.empty(0, np.int64)
-                triggers, numbers, lists = triggers[chosen], numbers[chosen], lists[chosen]
-        parts = [segment.index.keys[lists[numbers == number]] for number, segment in enumerate(self._segments)]
-        return np.unique(np.concatenate(parts))
-
-    def _facts(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """By order key, over all runs: the latest trigger, and the bytes that a copy of its rows on disk takes."""
-        latest, sizes = np.full(len(keys), -(2**63)), np.full(len(keys), 64)
+    def _bury_expired(self) -> None:
+        """Lists before the floor are not to be read ahead."""
         for segment in self._segments:
-            lists = segment.lists_with(keys)
-            at = np.searchsorted(keys, segment.index.keys[lists])
-            np.maximum.at(latest, at, segment.index.triggers[lists])
-            row_bytes = (segment.rows.words.nbytes + segment.rows.heap.nbytes) / max(len(segment.rows), 1)
-            rows = segment.index.starts[lists + 1] - segment.index.starts[lists]
-            np.add.at(sizes, at, (rows * row_bytes).astype(np.int64))
-        for run in (*self._runs, *self._open):
-            if len(run):
-                at = np.minimum(np.searchsorted(run.index.keys, keys), len(run) - 1)
-                here = (run.index.keys[at] == keys) & (run.gone[at] == 0)
-                latest[here] = np.maximum(latest[here], run.index.triggers[at[here]])
-        return latest, sizes
+            if segment.pane_min < self.floor:
+                self.stats.bytes_read += segment.index.panes.nbytes
+                segment.bury(np.flatnonzero((segment.gone != GONE) & (segment.index.panes < self.floor)))
+                segment.pane_min = self.floor
 
     def _leave_buffer(self, run: ListRun, *, arrived: bool) -> None:
         """Drop the lists of these rows from the buffer: they are not complete there any more."""

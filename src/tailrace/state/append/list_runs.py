@@ -6,7 +6,8 @@ Invariants
   be undone and that removed it. Undoing turns a slot to 0, forgetting turns it to ``GONE``.
 - A segment is a run whose rows and index are mapped from disk. In memory stay 5 bytes for each of its lists: ``gone``,
   and the upper half of the order key, so that most lists which are not there are known not to be without a look at
-  the disk.
+  the disk; and how many of its rows lie in which panes (see ``pane_counts``), so that rows which have expired are not
+  taken for live ones.
 
 Threads: as the instance that owns it.
 """
@@ -20,6 +21,7 @@ import numpy as np
 
 from tailrace.env.files.scratch import ScratchFile
 from tailrace.state.append import list_kernels as lk
+from tailrace.state.append.pane_counts import PaneCounts
 from tailrace.state.layout import PANE, RecordLayout
 from tailrace.state.rows import arrange_kernels as rk
 from tailrace.state.rows.arrange import Slices, arrange, bits_for, low_bit_for
@@ -84,8 +86,10 @@ class ListRun:
         self.trigger_min = int(index.triggers.min(initial=UNKNOWN))  # at most that of any list that is there
         self.prefixes: np.ndarray | None = None
         self._file = file
+        self._panes: PaneCounts | None = None  # of lists that are not gone for good
         if file is not None:
             self.prefixes = (index.keys >> np.uint64(32)).astype(np.uint32)
+            self._panes = self._count_panes()  # now: later it would be a look at the disk
 
     def __len__(self) -> int:
         return len(self.gone)
@@ -93,31 +97,50 @@ class ListRun:
     @property
     def nbytes(self) -> int:
         """Bytes of memory."""
+        held = self.gone.nbytes + (0 if self._panes is None else self._panes.nbytes)
         if self.prefixes is not None:
-            return int(self.prefixes.nbytes + self.gone.nbytes)
-        return int(self.rows.words.nbytes + self.rows.heap.nbytes + self.index.nbytes + self.gone.nbytes)
+            return int(self.prefixes.nbytes + held)
+        return int(self.rows.words.nbytes + self.rows.heap.nbytes + self.index.nbytes + held)
 
     @property
     def disk_bytes(self) -> int:
         return 0 if self._file is None else self._file.nbytes
 
     @property
-    def live_share(self) -> float:
-        """Part of the rows that is not gone for good."""
-        return 1 - self.dead_rows / len(self.rows) if len(self.rows) else 0.0
-
-    @property
     def lists_there(self) -> int:
         return len(self.gone) - int(np.count_nonzero(self.gone))
 
-    @property
-    def live_rows(self) -> int:
-        """Rows that can be seen, if their panes can. Costs what was removed lately, not a pass over the index."""
-        left = len(self.rows) - self.dead_rows
-        if self.slots:
+    def rows_from(self, pane: int) -> int:
+        """Rows that are not gone for good and do not lie before this pane."""
+        if pane <= self.pane_min:
+            return len(self.rows) - self.dead_rows
+        if pane > self.pane_max:
+            return 0
+        if self._panes is None:
+            self._panes = self._count_panes()
+        return self._panes.rows_from(pane)
+
+    def visible_rows(self, horizon: int) -> int:
+        """As ``rows_from``, without what was removed. Costs what was removed lately, not a pass over the index."""
+        left = self.rows_from(horizon)
+        if self.slots and left:
             pending = np.flatnonzero(self.gone >= FIRST_SLOT)
-            left -= int((self.index.starts[pending + 1] - self.index.starts[pending]).sum())
+            if self._panes is not None:
+                pending = pending[self._panes.counted_from(self.index.panes[pending], horizon)]
+            left -= int(self._lengths(pending).sum())
         return left
+
+    def live_share(self, floor: int) -> float:
+        """Part of the rows that is not gone for good, nor lies before the floor."""
+        return self.rows_from(floor) / len(self.rows) if len(self.rows) else 0.0
+
+    def _count_panes(self) -> PaneCounts:
+        stays = self.gone != GONE
+        return PaneCounts(self.index.panes[stays], np.diff(self.index.starts)[stays])
+
+    def _lengths(self, lists: np.ndarray) -> np.ndarray:
+        lengths: np.ndarray = self.index.starts[lists + 1] - self.index.starts[lists]
+        return lengths
 
     # Removing --------------------------------------------------------------------------------------------------------
 
@@ -141,7 +164,10 @@ class ListRun:
     def bury(self, lists: np.ndarray) -> None:
         """Gone for good; lists that are so already must not be named again."""
         self.gone[lists] = GONE
-        self.dead_rows += int((self.index.starts[lists + 1] - self.index.starts[lists]).sum())
+        lengths = self._lengths(lists)
+        self.dead_rows += int(lengths.sum())
+        if self._panes is not None:
+            self._panes.add(self.index.panes[lists], -lengths)
 
     # Finding ---------------------------------------------------------------------------------------------------------
 
@@ -186,7 +212,7 @@ class ListRun:
     def close(self) -> None:
         width = self.rows.words.shape[1]
         self.rows = Rows(np.empty((0, width), np.int64), np.empty(0, np.uint8))
-        self.index, self.gone = NO_INDEX, np.empty(0, np.uint8)
+        self.index, self.gone, self.dead_rows, self._panes = NO_INDEX, np.empty(0, np.uint8), 0, None
         if self._file is not None:
             self.prefixes = np.empty(0, np.uint32)
             self._file.close()

@@ -20,7 +20,7 @@ import numpy as np
 from tailrace.env.files.scratch import ScratchFile
 from tailrace.state.layout import RecordLayout
 from tailrace.state.rows import arrange_kernels as rk
-from tailrace.state.rows.arrange import Slices, arrange, bits_for, by_hash, single_rows
+from tailrace.state.rows.arrange import Slices, arrange, bits_for, single_rows
 from tailrace.state.rows.rows import Rows, no_rows, plain
 
 _FIRST_SLOTS = 64
@@ -79,6 +79,16 @@ class PaneRun:
         """Take away the cells that the mask names."""
         self.cells = self.cells.where(~gone)
 
+    def drop_before(self, floor: int) -> None:
+        """Take away the cells of panes before the floor."""
+        if len(self.cells) and self.cells.panes[0] < floor:
+            self.drop(self.cells.panes < floor)
+
+    def release(self) -> None:
+        """A segment's pages need not stay in memory."""
+        if self.file is not None:
+            self.file.release()
+
     def close(self) -> None:
         self.cells, self.rows = NO_CELLS, Rows(np.empty((0, self.rows.words.shape[1]), np.int64), np.empty(0, np.uint8))
         if self.file is not None:
@@ -129,7 +139,7 @@ def run_of_frames(frames: Sequence[tuple[Rows, np.ndarray]], layout: RecordLayou
 
 
 @dataclass(frozen=True)
-class _Joint:
+class JointCells:
     """The cells of several runs put together: ``ranks[r]`` are the numbers, among all, of the cells of run ``r``."""
 
     panes: np.ndarray
@@ -144,7 +154,7 @@ class _Joint:
         return Cells(self.panes, self.shards, hi - self.rows, hi, self.heap)
 
 
-def _joint(parts: Sequence[Cells]) -> _Joint:
+def joint_cells(parts: Sequence[Cells]) -> JointCells:
     panes, shards = (np.concatenate([getattr(cells, name) for cells in parts]) for name in ("panes", "shards"))
     order = np.lexsort((shards, panes))
     fresh = np.ones(len(order), bool)
@@ -156,42 +166,16 @@ def _joint(parts: Sequence[Cells]) -> _Joint:
     np.add.at(rows, ranks, np.concatenate([cells.hi - cells.lo for cells in parts]))
     np.add.at(heap, ranks, np.concatenate([cells.heap for cells in parts]))
     edges = np.cumsum([len(cells) for cells in parts])[:-1]
-    return _Joint(panes[chosen], shards[chosen], rows, heap, np.split(ranks, edges))
+    return JointCells(panes[chosen], shards[chosen], rows, heap, np.split(ranks, edges))
 
 
 def merged(runs: Sequence[PaneRun], layout: RecordLayout) -> PaneRun:
     """Several runs, oldest first, as one in memory; what their cells do not hold is left behind."""
-    joint = _joint([run.cells for run in runs])
+    joint = joint_cells([run.cells for run in runs])
     sources = [Slices(run.rows, run.cells.lo, run.cells.hi) for run in runs]
     keys = np.concatenate(joint.ranks).astype(np.uint64)
     arranged = arrange(sources, keys, layout, exact=False, high_bit=bits_for(len(joint.panes)))
     return PaneRun(arranged.rows, joint.cells())
-
-
-def written(runs: Sequence[PaneRun], layout: RecordLayout, folder: str, piece_bytes: int) -> PaneRun:
-    """Several runs, oldest first, as a segment on disk, each cell sorted by hash: about ``piece_bytes`` at a time."""
-    joint = _joint([run.cells for run in runs])
-    cells = joint.cells()
-    heap_start = 8 * layout.words * cells.rows
-    heap_end = 0
-    file = ScratchFile(folder)
-    try:
-        for first, end in cuts(cells.row_bytes(layout), piece_bytes):
-            sources, ranks = [], []
-            for run, numbers in zip(runs, joint.ranks):
-                here = (numbers >= first) & (numbers < end)
-                sources.append(Slices(run.rows, run.cells.lo[here], run.cells.hi[here]))
-                ranks.append(numbers[here] - first)
-            rows = by_hash(sources, ranks, end - first, layout).rows
-            rk.shift_strings(rows.words, layout.bytes_words, heap_end)
-            file.write(rows.words, 8 * layout.words * int(cells.lo[first]))
-            file.write(rows.heap, heap_start + heap_end)
-            heap_end += len(rows.heap)
-        words, heap = file.sealed((np.int64, 0, layout.words * cells.rows), (np.uint8, heap_start, heap_end))
-    except BaseException:
-        file.close()
-        raise
-    return PaneRun(Rows(words.reshape(-1, layout.words), heap), cells, file)
 
 
 def cuts(sizes: np.ndarray, bytes_max: int) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,9 @@ Invariants
 - What an epoch removes is marked with the epoch's slot, so that undoing brings it back and forgetting lets it go.
 - ``delta`` is the newest epoch's tombstones, then its rows. No list has both a tombstone and removed rows there, so
   applying deltas in order gives the state.
-- Memory: see ``list_instance``; of each list on disk, 5 bytes stay in memory.
+- Which lists are due next, and so read ahead, either triggers say, which come with rows and are of their list alone, or
+  the caller does (``read_ahead``), where it is known only together with other lists: those of one session.
+- Memory: see ``list_instance``; of each list on disk, 5 bytes stay in memory, and of each segment, 4 kB.
 
 Threads: one at a time; inside, instances work at once in a small pool. Rows handed out are copies.
 """
@@ -75,8 +77,8 @@ class AppendUnalignedStore(RowStore[_Epoch]):
 
     @property
     def rows(self) -> int:
-        """Rows that were not removed; some that the horizon has passed may still be among them."""
-        return sum(instance.rows for instance in self._instances)
+        """Rows that can be seen. Of very many panes, a few rows that the horizon has just passed are counted too."""
+        return sum(instance.rows(self.horizon) for instance in self._instances)
 
     @property
     def nbytes(self) -> int:
@@ -111,7 +113,7 @@ class AppendUnalignedStore(RowStore[_Epoch]):
             metrics.COMPACTION_CPU_MS: done.compaction_cpu_s * 1e3,
             metrics.SEGMENTS: len(segments),
             metrics.DISK_BYTES: self.disk_bytes,
-            metrics.DISK_LIVE_BYTES: sum(segment.disk_bytes * segment.live_share for segment in segments),
+            metrics.DISK_LIVE_BYTES: sum(instance.live_disk_bytes for instance in self._instances),
         }
 
     # Epochs ----------------------------------------------------------------------------------------------------------
@@ -210,6 +212,27 @@ class AppendUnalignedStore(RowStore[_Epoch]):
     def remove(self, targets: Rows) -> None:
         """The lists are gone, as part of the open epoch."""
         self._find(targets, remove=True)
+
+    def wants_ahead(self) -> int:
+        """How many lists the caller should read ahead now, with ``read_ahead``; 0: there is no need.
+
+        Asked once an epoch: what was read since decides. For lists that came without triggers.
+        """
+        wanted = [instance.wants_ahead() for instance in self._instances]
+        # Lists are spread by hash, so that one instance gets its number only where all get it.
+        return max(wanted) * len(self._instances)
+
+    def read_ahead(self, targets: Rows, at_most: int) -> None:
+        """Copy lists from disk to memory, in place of what was read ahead before: of the targets (see ``read``), those
+        that are due next first, at most so many.
+        """
+        keys = list_order(plain(targets), self._shard_count, len(self._instances))
+
+        def fill(number: int) -> None:
+            own = keys[self._of_instance(keys, number)]
+            self._instances[number].read_ahead(own, -(-at_most // len(self._instances)))
+
+        self._each(fill, len(keys))
 
     def _find(self, targets: Rows, *, remove: bool) -> list[Found]:
         epoch = self._open_epoch("to remove in") if remove else None

@@ -10,7 +10,8 @@ Invariants
 - A record that is in the cache is not fetched again (``held``): a caller may look into the cache before a record
   arrives there, and give the hint after it has arrived.
 - A fetch that fails, its keys included, leaves nothing behind: whoever needs the id fetches it again and meets the
-  error where it can be reported.
+  error where it can be reported. Where some of its ids stand for nothing any more (``living``), the others are fetched
+  all the same. ``failed`` counts the ids of which nothing came.
 - The buffer is bounded; hints beyond its room are dropped, and counted.
 - No more is fetched than the cache has room for (``space``): the rest stays pending, for whoever needs it.
 
@@ -44,6 +45,8 @@ Keep = Callable[[np.ndarray, Any, np.ndarray], None]
 """Put the result of ``Fetch`` into the cache: ids, the result, event times."""
 Space = Callable[[], int]
 """How many more records the cache has room for. Called under the lock."""
+Living = Callable[[np.ndarray], np.ndarray]
+"""Which of these ids still stand for something that can be fetched. For fetches without keys."""
 Held = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Which of these ids, that hints name for these times, are in the cache by now. Called under the lock."""
 
@@ -55,6 +58,7 @@ class Prefetcher:
         keep: Keep,
         space: Space | None = None,
         held: Held | None = None,
+        living: Living | None = None,
         *,
         threads: int = 2,
         batch: int = BATCH,
@@ -62,7 +66,7 @@ class Prefetcher:
         name: str = "prefetch",
     ) -> None:
         """``batch``: ids in one fetch at most."""
-        self._fetch, self._keep, self._space, self._held = fetch, keep, space, held
+        self._fetch, self._keep, self._space, self._held, self._living = fetch, keep, space, held, living
         self._threads, self._batch, self._room, self._name = threads, batch, room, name
         lock = threading.Lock()
         self._changed = threading.Condition(lock)  # entries are gone: for those who wait for that
@@ -256,20 +260,25 @@ class Prefetcher:
 
     def _fetch_and_keep(self, ids: np.ndarray, parts: Sequence[_KeyPart], since: int) -> None:
         keys = [keys_of(at) for keys_of, at in parts]
-        try:
-            found = self._fetch(ids, keys)
-        except Exception:
-            with self._changed:
-                now = self._renamed_since(ids, since)
-            if (now == ids).all():
-                raise
-            found = self._fetch(now, keys)  # the records lie elsewhere by now
+        now, here = ids, np.ones(len(ids), bool)
+        while True:
+            try:
+                found = self._fetch(now[here], keys)
+                break
+            except Exception:  # some records may lie elsewhere by now, or nowhere
+                with self._changed:
+                    after = self._renamed_since(ids, since)
+                left = here if self._living is None else here & self._living(after)
+                if not left.any() or ((left == here).all() and (after == now).all()):
+                    raise
+                now, here = after, left
         with self._changed:
-            ids = self._renamed_since(ids, since)
+            ids = self._renamed_since(ids, since)[here]
             entries = self._table.find(ids)
             times = self._times[entries]
             self._fetch_ms.append((clock.monotonic() - float(self._hinted_at[entries].min())) * 1e3)
             self.fetched += len(ids)
+            self.failed += len(here) - len(ids)
         self._keep(ids, found, times)
 
     # Under the lock --------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ Invariants
 - Records stay in the blocks in which they came (``record_blocks``): most hinted records are used together, without
   having been moved meanwhile. The memory of dropped records is given back when it is needed.
 - ``wasted`` counts hinted entries that were evicted without having been used.
+- With ``max_age_s``, an entry that was put longer ago counts as absent, by the monotonic clock, until it is put anew.
 
 Threads: any; one lock, under which no record is copied for a caller.
 """
@@ -20,6 +21,7 @@ import threading
 
 import numpy as np
 
+from tailrace.env import clock
 from tailrace.state.cache import id_kernels as ik
 from tailrace.state.cache.id_table import ENTRY_BYTES, IdTable
 from tailrace.state.cache.policies import NEVER, policy_of
@@ -30,6 +32,8 @@ from tailrace.state.rows.rows import Rows, no_rows, plain
 from tailrace.state.rows.value_kernels import heap_needed
 
 _ENTRY_BYTES = ENTRY_BYTES + 8 + 1 + 4 + 4
+_AGE_BYTES = 8
+"""More, for each entry of a cache whose entries grow old."""
 _ROOM = 1 << 20
 _TIGHT_SHARE = 15 / 16
 """Share of the capacity that is taken, at most, after eviction and compaction: more than hinted entries may take."""
@@ -39,8 +43,17 @@ _HINTED_SHARE = 0.9
 
 
 class RecordCache:
-    def __init__(self, layout: RecordLayout, capacity_bytes: int, policy: str = "timestamp") -> None:
+    def __init__(
+        self,
+        layout: RecordLayout,
+        capacity_bytes: int,
+        policy: str = "timestamp",
+        *,
+        max_age_s: float | None = None,
+    ) -> None:
         self._layout = layout
+        self._max_age_s = max_age_s
+        self._entry_bytes = _ENTRY_BYTES + (_AGE_BYTES if max_age_s is not None else 0)
         self._capacity_bytes = capacity_bytes
         self._policy = policy_of(policy)
         self._lock = threading.Lock()
@@ -50,7 +63,8 @@ class RecordCache:
         self._blocks = RecordBlocks(layout)
         self._which = np.zeros(self._table.room, np.int32)  # the block of an entry's record, and its number there
         self._numbers = np.zeros(self._table.room, np.int32)
-        self._mean_bytes = float(_ENTRY_BYTES + 8 * layout.words)  # of an entry, when there last were some
+        self._put_at = np.zeros(self._table.room if max_age_s is not None else 0, np.float64)
+        self._mean_bytes = float(self._entry_bytes + 8 * layout.words)  # of an entry, when there last were some
         self._by_time = policy == "timestamp"
         self._past = NEVER  # the latest event time at which entries were used
         self.wasted = self.evicted = 0
@@ -60,7 +74,7 @@ class RecordCache:
 
     @property
     def nbytes(self) -> int:
-        return self._table.end * _ENTRY_BYTES + self._blocks.nbytes
+        return self._table.end * self._entry_bytes + self._blocks.nbytes
 
     @property
     def pending(self) -> int:
@@ -90,7 +104,7 @@ class RecordCache:
             self._past = max(self._past, time)
             if not len(self._table):
                 return no_rows(self._layout), np.zeros(len(ids), bool)
-            numbers = self._table.find(ids)
+            numbers = self._found(ids)
             there = numbers >= 0
             found = numbers[there]
             self._policy.use(self._ranks, found, np.full(len(found), time, np.int64))
@@ -101,7 +115,7 @@ class RecordCache:
     def hint(self, ids: np.ndarray, times: np.ndarray) -> np.ndarray:
         """These will be used, at these event times. Returns which are cached."""
         with self._lock:
-            numbers = self._table.find(ids)
+            numbers = self._found(ids)
             there: np.ndarray = numbers >= 0
             self._policy.use(self._ranks, numbers[there], times[there])
             return there
@@ -109,7 +123,7 @@ class RecordCache:
     def holds(self, ids: np.ndarray) -> np.ndarray:
         """Which are cached."""
         with self._lock:
-            there: np.ndarray = self._table.find(ids) >= 0
+            there: np.ndarray = self._found(ids) >= 0
             return there
 
     def room(self) -> int:
@@ -142,8 +156,10 @@ class RecordCache:
             self._numbers[entries] = np.arange(len(own))
             self._ranks[entries] = NEVER
             self._hinted[entries] = hinted
+            if self._max_age_s is not None:
+                self._put_at[entries] = clock.monotonic()
             self._policy.use(self._ranks, entries, times)
-            self._mean_bytes = _ENTRY_BYTES + self._blocks.nbytes / self._blocks.rows
+            self._mean_bytes = self._entry_bytes + self._blocks.nbytes / self._blocks.rows
             self._hold_capacity()
             if len(self._blocks) > BLOCKS_MOST:
                 self._compact_blocks(self._blocks.smallest())
@@ -188,6 +204,14 @@ class RecordCache:
         return Rows(rows.words.copy(), rows.heap)
 
     # -- under the lock -----------------------------------------------------------------------------------------------
+
+    def _found(self, ids: np.ndarray) -> np.ndarray:
+        """The number of each id's entry, -1 where there is none or it is too old."""
+        numbers = self._table.find(ids)
+        if self._max_age_s is not None and len(self._table):
+            old = self._put_at[numbers] < clock.monotonic() - self._max_age_s
+            numbers[(numbers >= 0) & old] = -1
+        return numbers
 
     def _remove(self, entries: np.ndarray) -> None:
         """Living ones, each named once."""
@@ -238,7 +262,7 @@ class RecordCache:
 
     def _living_bytes(self) -> float:
         """About the bytes that living entries take."""
-        return len(self._table) * _ENTRY_BYTES + self._blocks.live_bytes
+        return len(self._table) * self._entry_bytes + self._blocks.live_bytes
 
     def _make_room(self) -> None:
         """Grow the columns beside the table to its length."""
@@ -248,6 +272,8 @@ class RecordCache:
             hinted = np.concatenate([self._hinted, np.zeros(more, bool)])
             which, numbers = (np.concatenate([part, np.zeros(more, np.int32)]) for part in (self._which, self._numbers))
             self._ranks, self._hinted, self._which, self._numbers = ranks, hinted, which, numbers
+            if self._max_age_s is not None:
+                self._put_at = np.concatenate([self._put_at, np.zeros(more, np.float64)])
 
     def _trim(self) -> None:
         """Give back all memory of dropped entries."""
@@ -257,13 +283,15 @@ class RecordCache:
         room = self._table.room
         self._ranks, self._hinted = self._ranks[:room].copy(), self._hinted[:room].copy()
         self._which, self._numbers = self._which[:room].copy(), self._numbers[:room].copy()
+        self._put_at = self._put_at[:room].copy()
 
     def _renumber(self) -> None:
         if not self._table.dead:
             return
         kept = self._table.compact()
         self._policy.renumbered(kept)
-        for part in (self._ranks, self._hinted, self._which, self._numbers):
+        aged = [self._put_at] if self._max_age_s is not None else []
+        for part in (self._ranks, self._hinted, self._which, self._numbers, *aged):
             part[: len(kept)] = part[kept]
 
     def _compact_blocks(self, blocks: list[int]) -> None:

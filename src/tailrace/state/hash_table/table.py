@@ -5,8 +5,9 @@ Invariants
   restores the table exactly, byte strings included.
 - A row number stays with its record until the log under which the record was removed is forgotten, or the log that
   made it is undone, or ``evict`` compacts the table.
-- ``evict`` is no change of the state: it is for records that are in a segment from then on and that no log knows, so
-  there is nothing to undo.
+- ``evict`` is no change of the state: it is for records that are in a segment from then on. No log knows them, so that
+  there is nothing to undo; or a log has made them and no later one has changed them: then that log forgets them, and
+  whoever has the segment drops them from there when the log is undone.
 - Room for records grows by doubling, that for strings by half, or to what is needed. Shards start from different
   capacities (``stagger``), so that hash-balanced shards do not all grow in the same epoch: the work of growing is
   spread over a whole doubling of the state.
@@ -189,6 +190,12 @@ class Table:
         rows = log.touched_rows
         return rows[self.alive(rows)] if log.removed else rows
 
+    @property
+    def changed_count(self) -> int:
+        """Of ``changed_rows``."""
+        log = self._undo.newest()
+        return len(self.changed_rows()) if log.removed else log.rows_end
+
     def removed_rows(self, *, made_too: bool = False) -> np.ndarray:
         """Row numbers removed under the newest log that were there before it; what they hold can still be copied.
 
@@ -274,12 +281,15 @@ class Table:
         empty: np.ndarray = self._records[rows, VALID] & ~self.layout.key_mask == 0
         return empty
 
-    def rows_in_windows(self, targets: Rows, size: int, pane: int) -> tuple[np.ndarray, np.ndarray]:
-        """For targets whose pane is a window's start: (row numbers of their key in that window, window starts)."""
-        room = len(targets) * (size // pane)
+    def rows_in_windows(self, targets: Rows, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For targets whose pane is a window's start: (row numbers of their key in that window, window starts).
+
+        ``offsets``: of the window's panes, from its start on.
+        """
+        room = len(targets) * len(offsets)
         rows, windows = np.empty(room, np.int64), np.empty(room, np.int64)
         count = uk.find_panes(
-            targets.words, targets.heap, size, pane, self.layout.key_words, self.layout.key_mask,
+            targets.words, targets.heap, offsets, self.layout.key_words, self.layout.key_mask,
             self._index, self._records, self._arena, rows, windows,
         )  # fmt: skip
         return rows[:count], windows[:count]
@@ -338,8 +348,20 @@ class Table:
             rows, stamps = rows[free_to_go], stamps[free_to_go]
         return self._eviction.choose(rows, stamps, count, epoch, len(self._records))
 
+    def made_by(self, number: int) -> np.ndarray:
+        """Row numbers of the records that this log (0: the oldest) has made and that no later one has changed."""
+        log = list(self._undo)[number]
+        rows = log.made_rows
+        there = np.zeros(len(self._records), bool)  # and not in a pane that has expired, to come back if that is undone
+        there[self.all_rows()] = True
+        made: np.ndarray = rows[there[rows] & (self._records[rows, self.layout.words] == log.stamp)]
+        return made
+
     def evict(self, rows: np.ndarray) -> None:
-        """Drop these ``eviction_candidates``, and all room that is not needed without them. Row numbers change."""
+        """Drop these ``eviction_candidates``, or what a log has made, and all room that is not needed without them.
+
+        Row numbers change.
+        """
         end, width = int(self._counters[tk.ROWS_END]), self._records.shape[1]
         stays = self._records[:end, width - 1] != tk.FREE
         stays[rows] = False

@@ -7,6 +7,8 @@ Invariants
 - In ``rows`` a record stands once, by its first change: ``row`` where ``images`` has it as it was before, in the order
   of these, and ``~row`` where there was none.
 - Stamps grow. A record's stamp tells whether the newest log has an entry for it.
+- There are no more images than records that were there when the log was opened: room is made for no more. Of an
+  epoch that brings most of its records from disk, that is little.
 - The arrays of the log that was forgotten last are kept for the next one: epochs tend to be of one size.
 
 Threads: as the table, one at a time.
@@ -35,6 +37,7 @@ class UndoLog:
     images: np.ndarray
     arena_end: int
     arena_waste: int
+    images_max: int
     expired: np.ndarray = field(default_factory=lambda: _NO_PANES)
     removed: list[np.ndarray] = field(default_factory=list)
     rows_end: int = 0
@@ -98,13 +101,14 @@ class UndoLogs:
             self.newest()
         self._stamp += 1
         spare, self._spare = self._spare, None
-        if spare is not None and len(spare.rows) >= rows_expected:
+        there = int(self._counters[tk.LIVE])
+        if spare is not None and len(spare.rows) >= rows_expected and len(spare.images) >= min(rows_expected, there):
             rows, images = spare.rows, spare.images
         else:
             rows = np.empty(rows_expected, np.int64)
-            images = np.empty((rows_expected, self._words), np.int64)
+            images = np.empty((min(rows_expected, there), self._words), np.int64)
         end, waste = int(self._counters[tk.ARENA_END]), int(self._counters[tk.ARENA_WASTE])
-        self._logs.append(UndoLog(self._stamp, rows, images, end, waste))
+        self._logs.append(UndoLog(self._stamp, rows, images, end, waste, there))
         self._counters[tk.UNDO_END] = self._counters[tk.IMAGES_END] = 0
 
     def with_room(self, more: int) -> UndoLog:
@@ -112,8 +116,10 @@ class UndoLogs:
         log = self._logs[-1]
         rows = int(self._counters[tk.UNDO_END]) + more
         if rows > len(log.rows):
-            room = max(rows, 2 * len(log.rows))
-            log.rows, log.images = grown(log.rows, room), grown(log.images, room)
+            log.rows = grown(log.rows, max(rows, 2 * len(log.rows)))
+        images = min(int(self._counters[tk.IMAGES_END]) + more, log.images_max)
+        if images > len(log.images):
+            log.images = grown(log.images, max(images, min(2 * len(log.images), log.images_max)))
         return log
 
     def take_newest(self) -> UndoLog:
@@ -133,19 +139,27 @@ class UndoLogs:
         return self._spare
 
     def renumbered(self, moved: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
-        """What ``renumber`` will put in place where row ``r`` becomes ``moved[r]``; so far nothing changes."""
+        """What ``renumber`` will put in place where row ``r`` becomes ``moved[r]``; so far nothing changes.
+
+        A record that a log has made may go, where ``moved`` is -1: the log then knows nothing of it any more.
+        """
         ready = []
         for log in self:
             expired = log.expired.copy()
             expired[:, tk.PANE_HEAD] = moved[expired[:, tk.PANE_HEAD]]
-            ready.append((_moved(log.rows[: log.rows_end], moved), expired, [moved[part] for part in log.removed]))
+            rows = log.rows[: log.rows_end]
+            stays = (rows >= 0) | (moved[np.where(rows < 0, ~rows, 0)] >= 0)
+            ready.append((_moved(rows[stays], moved), expired, [moved[part] for part in log.removed]))
         return ready
 
     def renumber(self, ready: list[tuple[np.ndarray, np.ndarray, list[np.ndarray]]]) -> None:
         """Take over what ``renumbered`` has made. Cannot fail half-way."""
         for log, (rows, expired, removed) in zip(self._logs, ready, strict=True):
-            log.rows[: log.rows_end] = rows
+            log.rows[: len(rows)] = rows
+            log.rows_end = len(rows)
             log.expired, log.removed = expired, removed
+        if self._logs:
+            self._counters[tk.UNDO_END] = self._logs[-1].rows_end
         self._spare = None
 
 

@@ -249,18 +249,18 @@ def gather_columns(records, arena, chosen, bytes_words, out, at, out_heap, heap_
 
 @kernel
 def find_panes(
-    targets, heap, window_size, pane_size, key_words, key_mask, index, records, arena, out_rows, out_windows
+    targets, heap, offsets, key_words, key_mask, index, records, arena, out_rows, out_windows
 ):  # fmt: skip
     """For each target (a key whose pane is a window's start): the live records of that key in that window.
 
-    Writes row numbers and window starts, panes ascending; returns how many. The out arrays must have room for every
-    pane of every target.
+    The window's panes start ``offsets`` after it, ascending. Writes row numbers and window starts in their order;
+    returns how many. The out arrays must have room for every pane of every target.
     """
     count = 0
     for i in range(targets.shape[0]):
         start = targets[i, PANE]
-        for pane in range(start, start + window_size, pane_size):
-            targets[i, PANE] = pane
+        for p in range(offsets.shape[0]):
+            targets[i, PANE] = start + offsets[p]
             at = find(index, records, arena, targets, i, heap, key_words, key_mask)
             if at >= 0:
                 out_rows[count] = at

@@ -72,20 +72,20 @@ def scan_keys(store: ReadModifyWriteStore, chosen: Choose, below: int = _FOREVER
                 yield both
 
 
-def scan_pane_range(store: ReadModifyWriteStore, shard: int, keys: Rows, panes: int, width: int) -> Rows:
-    """Copies of the records of these keys in so many panes of this width, from the key's own pane on.
+def scan_panes_from(store: ReadModifyWriteStore, shard: int, keys: Rows, offsets: np.ndarray) -> Rows:
+    """Copies of the records of these keys in the panes that start so long after the key's own, ascending.
 
     A copy has the pane of its key. Those of a key come in the order of the panes they were in, wherever they lie: a sum
     of doubles depends on that order. In memory they are all at once: the caller bounds the number of keys.
     """
     table = dict(store.tables())[shard]
-    rows, firsts = table.rows_in_windows(keys, panes * width, width)
+    rows, firsts = table.rows_in_windows(keys, offsets)
     in_memory = table.copy(rows, firsts)
     if not store.spilled:
         return in_memory
-    wanted = Rows(np.repeat(keys.words, panes, axis=0), keys.heap)
+    wanted = Rows(np.repeat(keys.words, len(offsets), axis=0), keys.heap)
     firsts = wanted.words[:, PANE].copy()
-    wanted.words[:, PANE] += np.tile(np.arange(panes) * width, len(keys))
+    wanted.words[:, PANE] += np.tile(offsets, len(keys))
     missing = table.missing(wanted.words, wanted.heap, 0, len(wanted))
     spilled, numbers = store.spilled.lookup(shard, wanted, missing, store.horizon)
     spilled.words[:, PANE] = firsts[numbers]

@@ -15,13 +15,14 @@ Threads: one at a time; inside, different shards are merged at once by a small p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
+from tailrace.env.transit_memory import TransitMemory
 from tailrace.ids import MIN_MICROS
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, RecordLayout
@@ -29,12 +30,23 @@ from tailrace.state.metrics import Metrics
 from tailrace.state.part_pool import PartPool
 from tailrace.state.read_modify_write.batch_merges import with_states_merged
 from tailrace.state.read_modify_write.memory_budget import MemoryBudget
+from tailrace.state.read_modify_write.shard_turns import Frames, shard_turns
 from tailrace.state.rows.rows import Rows
+from tailrace.state.sections.epoch_sections import EpochSections
+from tailrace.state.sections.sections import to_section
 from tailrace.state.sections.tables import Copies, by_shard, copied, fill_table
 from tailrace.state.sections.tombstones import delta_with_tombstones, removed_and_left
 from tailrace.state.segments.positions import SegmentLookup
 from tailrace.state.segments.spilled_records import SpilledRecords
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
+
+_ROW_BYTES_BESIDE = 48
+"""What a record takes in a table beside its words: index, links, undo log."""
+_GROUP_ROWS = 1 << 19
+"""Of changed records that are copied at once."""
+
+Part = tuple[int, Table, np.ndarray]
+"""Of a shard's table some row numbers."""
 
 
 class ReadModifyWriteStore:
@@ -47,6 +59,8 @@ class ReadModifyWriteStore:
         *,
         removes: bool = False,
         noted_word: int | None = None,
+        spill_changes: bool = False,
+        transit: TransitMemory | None = None,
         memory_bytes: int | None = None,
         folder: str | None = None,
         tuning: Tuning = DEFAULT_TUNING,
@@ -54,12 +68,17 @@ class ReadModifyWriteStore:
         """Without ``memory_bytes`` everything is kept in memory; with it, ``folder`` is where the rest goes.
 
         ``noted_word``: of records that a merge makes new, this word and the hash are kept in ``made``.
+        ``spill_changes``: also what undoable epochs have changed may go to disk; for callers that take the newest
+        epoch's changes from ``changed_pieces``, and not from ``changed``, which knows only of those in memory.
+        ``transit``: where deltas are counted.
         """
         if memory_bytes is not None and folder is None:
             raise ValueError("a budget of memory needs a folder for what does not fit")
         self.layout = layout
         self.spilled = SpilledRecords(layout, folder or "", memory_bytes=memory_bytes or 0, tuning=tuning)
-        self._budget = None if memory_bytes is None else MemoryBudget(memory_bytes, self.spilled)
+        self._budget = None if memory_bytes is None else MemoryBudget(memory_bytes, self.spilled, changes=spill_changes)
+        self._spill_changes = spill_changes
+        self._transit, self._folder = transit, folder
         self._removes = removes
         self.horizon: int = MIN_MICROS
         self._policy = tuning.spilled.policy
@@ -130,8 +149,6 @@ class ReadModifyWriteStore:
             raise ValueError("frames hold rows of shards that are not kept here")
         logged = set(map(id, tables))
         reading = bool(self.spilled) and not fresh
-        # With async-io, rows whose records are on disk wait for these while all others go on.
-        turns = self.read_turns(frames) if reading else [frames]
 
         def merge_shard(
             shard: int, turn: Sequence[tuple[Rows, np.ndarray]], brought: Sequence[tuple[Rows, np.ndarray]]
@@ -153,21 +170,42 @@ class ReadModifyWriteStore:
                 self.made[shard] = np.concatenate([self.made[shard], made]) if shard in self.made else made
 
         batch = bool(self.layout.batch_merges) and not replace
-        for turn in turns:
-            brought = self._taken(epoch, turn) if reading and turn is turns[-1] else []
+        in_turns = reading or (hold and not fresh and self._is_near_budget(rows_owned))
+        for turn, reads in self._turns(frames, reading) if in_turns else [(frames, False)]:
+            mine = [shard for shard in touched if any(bounds[shard] < bounds[shard + 1] for _, bounds in turn)]
+            brought = self._taken(epoch, turn) if reads else []
             if batch and any(len(rows) for rows, _ in turn):
-                self._pool.each(partial(merge_shard, turn=[], brought=brought), touched, rows_owned)
+                self._pool.each(partial(merge_shard, turn=[], brought=brought), mine, rows_owned)
                 turn, brought = [with_states_merged(turn, self._tables, self._shard_count, self.layout)], []
-            self._pool.each(partial(merge_shard, turn=turn, brought=brought), touched, rows_owned)
+            self._pool.each(partial(merge_shard, turn=turn, brought=brought), mine, rows_owned)
+            if in_turns and hold and self._spill_changes:
+                self._evict()
         if hold:
             self.hold_budget()
+
+    def _is_near_budget(self, rows: int) -> bool:
+        """Whether merging so many rows might exceed the budget, and changes can be evicted meanwhile."""
+        if self._budget is None or not self._spill_changes:
+            return False
+        return self._budget.is_near(self._tables, rows * (8 * self.layout.words + _ROW_BYTES_BESIDE))
+
+    def _turns(self, frames: Frames, reading: bool) -> Iterator[tuple[Frames, bool]]:
+        """The frames in turns, and whether records of them may have to be read."""
+        if not reading or not self.spilled.reads.async_io:
+            for turn in shard_turns(frames):
+                yield turn, bool(self.spilled)  # an eviction after the turn before may have been the first
+            return
+        # Rows whose records are on disk wait for these while all others go on.
+        at_once, later = self.read_turns(frames)
+        yield at_once, False
+        yield later, True
 
     def read_turns(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> Sequence[Sequence[tuple[Rows, np.ndarray]]]:
         """The frames; with async-io first the rows that need no read, then the others, whose reads begin here.
 
         All rows of a key and pane are in one of the two.
         """
-        if not self.spilled or not self.spilled.reads.async_io:
+        if not self.spilled or not self.async_io:
             return [frames]
         parts: list[list[tuple[Rows, np.ndarray]]] = [[], []]
         for rows, bounds in frames:
@@ -177,6 +215,21 @@ class ReadModifyWriteStore:
                 ends = np.concatenate([[0], np.cumsum(mask)])
                 part.append((Rows(np.ascontiguousarray(rows.words[mask]), rows.heap), ends[bounds]))
         return parts
+
+    @property
+    def async_io(self) -> bool:
+        """Whether rows that need spilled records are to wait while others go on."""
+        return self.spilled.reads.async_io
+
+    def begin_reads(self, frames: Sequence[tuple[Rows, np.ndarray]]) -> None:
+        """With async-io, begin to read the spilled records that these rows will be looked up for, in the open epoch.
+
+        For callers that must keep the order of rows, which ``read_turns`` does not. The rows may have another layout
+        with the same keys.
+        """
+        if self.spilled and self.async_io:
+            for rows, bounds in frames:
+                self.spilled.hint(rows, bounds, self.horizon, self.spilled.reads.time)
 
     def _taken(self, epoch: int, frames: Sequence[tuple[Rows, np.ndarray]]) -> list[tuple[Rows, np.ndarray]]:
         """The spilled records that the frames touch, from now on ours: sorted by shard, and bounds."""
@@ -337,7 +390,12 @@ class ReadModifyWriteStore:
             return
         self.spilled.raise_failed_write()
         self.spilled.compact(self._epochs[0][2] if self._epochs else self.horizon)
-        self._budget.hold(self._tables, self.newest_epoch or 0, self._hint)
+        self._evict()
+
+    def _evict(self) -> None:
+        assert self._budget is not None
+        undoable = [(epoch, tables) for epoch, tables, _ in self._epochs]
+        self._budget.hold(self._tables, self.newest_epoch or 0, self._hint, undoable)
 
     def _try_to_hold_budget(self) -> None:
         """A finished step must not fail because a disk is full: the next batch will raise."""
@@ -349,7 +407,7 @@ class ReadModifyWriteStore:
     def tables(self) -> list[tuple[int, Table]]:
         return sorted(self._tables.items())
 
-    def changed(self) -> list[tuple[int, Table, np.ndarray]]:
+    def changed(self) -> list[Part]:
         """(shard, table, row numbers) changed in the newest epoch, by shard."""
         if not self._epochs:
             return []
@@ -363,22 +421,51 @@ class ReadModifyWriteStore:
             self._changed = copied(self.changed(), self.layout, self._pool)
         return self._changed
 
+    def changed_count(self) -> int:
+        """How many records the newest epoch has changed, or brought from disk."""
+        newest = self.newest_epoch
+        return 0 if newest is None else self._count_in_memory() + self.spilled.changed_count(newest)
+
+    def _count_in_memory(self) -> int:
+        return sum(table.changed_count for table in self._epochs[-1][1]) if self._epochs else 0
+
+    def changed_pieces(self) -> Iterator[Rows]:
+        """Copies of the records that the newest epoch changed: those in memory, then those that are spilled already."""
+        if self._count_in_memory() <= _GROUP_ROWS:
+            yield self.changed_rows().rows
+        else:
+            for group in _groups(self.changed()):
+                yield copied(group, self.layout, self._pool).rows
+        if self.newest_epoch is not None:
+            for _, rows in self.spilled.changed(self.newest_epoch, MIN_MICROS):
+                yield rows
+
     def gather(self, parts: Sequence[tuple[Table, np.ndarray]]) -> Rows:
         """Rows of several tables together, column by column."""
         return copied([(-1, table, rows) for table, rows in parts], self.layout, self._pool).rows
 
-    def delta(self) -> dict[int, pa.RecordBatch]:
+    def delta(self) -> EpochSections:
         """By shard, the records that the newest epoch touched and left, and tombstones of those it removed."""
-        if not self._removes:
-            return by_shard(self.live_changes(), self.layout)
-        self._changed = None
+        return EpochSections(self._delta_parts(), self._transit, self._folder)
+
+    def _delta_parts(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         if not self._epochs:
-            return {}
+            return
         epoch, logged, _ = self._epochs[-1]
-        touched = [(shard, table) for shard, table in self.tables() if any(table is other for other in logged)]
-        # A record that came from disk looks made by this epoch: a tombstone too many does no harm.
-        parts = [removed_and_left(*each, self.horizon, made_too=self._budget is not None) for each in touched]
-        return delta_with_tombstones(parts, self.spilled.removed(epoch), self.layout, self._pool)
+        if self._removes:
+            self._changed = None
+            touched = [(shard, table) for shard, table in self.tables() if any(table is other for other in logged)]
+            # A record that came from disk looks made by this epoch: a tombstone too many does no harm.
+            parts = [removed_and_left(*each, self.horizon, made_too=self._budget is not None) for each in touched]
+            yield from delta_with_tombstones(parts, self.spilled.removed(epoch), self.layout, self._pool).items()
+            return
+        if self._count_in_memory() <= _GROUP_ROWS:
+            yield from by_shard(self.live_changes(), self.layout).items()
+        else:
+            for group in _groups(self._alive(self.changed())):
+                yield from by_shard(copied(group, self.layout, self._pool), self.layout).items()
+        for shard, rows in self.spilled.changed(epoch, self.horizon):
+            yield shard, to_section(rows, self.layout)
 
     @property
     def in_memory(self) -> bool:
@@ -394,10 +481,13 @@ class ReadModifyWriteStore:
         """A copy of every record that the newest epoch changed and that has not expired."""
         changed = self.changed_rows()
         if len(changed.rows) and (changed.rows.words[:, PANE] < self.horizon).any():
-            alive = [(s, t, rows[t.pane_starts(rows) >= self.horizon]) for s, t, rows in self.changed()]
-            changed = copied([part for part in alive if len(part[2])], self.layout, self._pool)
+            changed = copied(self._alive(self.changed()), self.layout, self._pool)
         self._changed = None
         return changed
+
+    def _alive(self, changed: Sequence[Part]) -> list[Part]:
+        alive = [(shard, table, rows[table.pane_starts(rows) >= self.horizon]) for shard, table, rows in changed]
+        return [part for part in alive if len(part[2])]
 
     # Shards ----------------------------------------------------------------------------------------------------------
 
@@ -422,6 +512,17 @@ class ReadModifyWriteStore:
         self.horizon = max(self.horizon, horizon)
         self.hold_budget()
 
+    def restore_more(self, shard: int, batches: Iterable[pa.RecordBatch], horizon: int) -> None:
+        """Other keys of a shard of which ``restore`` has had some: the budget is held after each part."""
+        part = fill_table(self.layout, shard, batches, horizon, removes=self._removes, policy=self._policy)
+        rows, table = part.copy(part.all_rows()), self._tables[shard]
+        del part
+        table.begin(0)
+        table.merge(rows.words, rows.heap, 0, len(rows), replace=True)
+        table.forget()
+        self.horizon = max(self.horizon, horizon)
+        self.hold_budget()
+
     def drop_shard(self, shard: int) -> None:
         self._changed = None
         self.spilled.drop_shard(shard)
@@ -433,3 +534,15 @@ class ReadModifyWriteStore:
     def close(self) -> None:
         self.spilled.close()
         self._pool.close()
+
+
+def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """The parts some at a time."""
+    group: list[Part] = []
+    for part in parts:
+        if group and sum(len(rows) for _, _, rows in group) + len(part[2]) > _GROUP_ROWS:
+            yield group
+            group = []
+        group.append(part)
+    if group:
+        yield group

@@ -44,6 +44,13 @@ def arrow_type(type_: DataType, large: bool = False) -> pa.DataType:
     return _ARROW[type_.name]
 
 
+def check_type(array: pa.Array, type_: DataType) -> None:
+    """``ValueError`` where an array of the wire is not of the type: what follows reads its buffers as if it were."""
+    fits = array.type in (arrow_type(type_), arrow_type(type_, large=True))
+    if not fits and not (type_.is_time and pa.types.is_timestamp(array.type)):
+        raise ValueError(f"a column of {array.type} is none of {type_.name}")
+
+
 def valid_mask(array: pa.Array) -> np.ndarray | None:
     """Which slots are not null, or None where all are."""
     if array.null_count == 0:

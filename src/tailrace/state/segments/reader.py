@@ -51,6 +51,8 @@ class Segment(Protocol):
     @property
     def in_memory(self) -> bool: ...
     @property
+    def closed(self) -> bool: ...
+    @property
     def points(self) -> PointRows: ...
     def copied(self, at: np.ndarray) -> Rows: ...
     def heap_bytes(self, count: int) -> int: ...
@@ -71,7 +73,9 @@ class SegmentReader:
         self._room_lately: deque[int] = deque(maxlen=_EPOCHS_KEPT)
         self._prefetcher: Prefetcher | None = None
         if tuning.prefetch != "off":
-            self._prefetcher = Prefetcher(self._fetch, self._keep, self._cache.room, self._cache.hint, name="spilled")
+            self._prefetcher = Prefetcher(
+                self._fetch, self._keep, self._cache.room, self._cache.hint, self._living, name="spilled"
+            )
         self._segments: dict[int, Segment] = {}
         self._lock = threading.Lock()
         self.time = 0
@@ -255,7 +259,7 @@ class SegmentReader:
             for uid in [uid for uid in self._segments if uid not in segments]:
                 del self._segments[uid]
         self._cache.keep_only(np.array(segments, np.int64))
-        if self._prefetcher is not None:  # else one closed segment would fail the fetch of all others with it
+        if self._prefetcher is not None:  # nothing that can be fetched
             ids = self._prefetcher.ids()
             self._prefetcher.drop(ids[~np.isin(ids >> POSITION_BITS, segments)])
 
@@ -273,6 +277,7 @@ class SegmentReader:
                 "hintsReceived": prefetcher.received,
                 "hintsDropped": prefetcher.dropped,
                 "hintsFetched": prefetcher.fetched,
+                "hintsFailed": prefetcher.failed,
                 "hintsWasted": self._cache.wasted,
                 "hintsPending": self._cache.pending,
                 "spilledFetchMsP99": prefetcher.fetch_ms(0.99),
@@ -311,6 +316,13 @@ class SegmentReader:
             read_records([(segment.points, at) for segment, at in parts], room)
         self._learn(began, len(ids))
         return order, room.rows()
+
+    def _living(self, ids: np.ndarray) -> np.ndarray:
+        """Which records still lie somewhere: a segment may be closed while a fetch is on its way to it."""
+        with self._lock:
+            uids = [uid for uid, segment in self._segments.items() if not segment.closed]
+        living: np.ndarray = np.isin(ids >> POSITION_BITS, uids)
+        return living
 
     def _keep(self, ids: np.ndarray, found: tuple[np.ndarray, Rows], times: np.ndarray) -> None:
         order, rows = found

@@ -96,6 +96,10 @@ class Segment:
         return self.disk_bytes if self._files is None and not self._closed else 0
 
     @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
     def points(self) -> PointRows:
         """Reads single records that are on disk."""
         if self._points is None:

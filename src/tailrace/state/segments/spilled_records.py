@@ -9,6 +9,9 @@ Invariants
   it out of the table there and clears the bit here, so bringing a record in is no change of the state.
 - A record may also be removed where it lies, without coming into a table: its dead bit is set, and ``removed`` gives
   its key to the epoch's delta.
+- A segment may hold records as an undoable epoch has left them (``_of_epoch``): only such records. Undoing the epoch
+  drops the segment, and clears the dead bits of what the epoch had taken to make them; until the epoch is forgotten no
+  compaction mixes it with others.
 - Records that an undoable epoch has taken stay on disk through every compaction; ``_taken`` knows where they lie.
 - Cells of panes below the floor (the horizon before the oldest undoable epoch) are dropped without being read.
 - Segments are merged in tiers (see ``tiers``), so that few are searched, and where there is much on disk in compaction
@@ -47,6 +50,8 @@ from tailrace.state.segments.writer import DiskWriter, MemoryWriter
 from tailrace.state.tiers import newest_to_merge
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 
+_PIECE_BYTES = 8 << 20
+
 
 @dataclass
 class _Taken:
@@ -81,6 +86,7 @@ class SpilledRecords:
         self._amplification_max = tuning.max_space_amplification
         self._segments: list[Segment] = []
         self._taken: dict[int, list[_Taken]] = {}  # by epoch
+        self._of_epoch: dict[int, list[Segment]] = {}
         self.reads = SegmentReader(layout, memory_bytes, tuning.spilled)
         self._direct = tuning.spilled.reads == "direct"
         self._pause = tuning.spilled.pause
@@ -199,11 +205,30 @@ class SpilledRecords:
         return concat_rows(rows, self._layout), np.concatenate(shards)
 
     def undo(self, epoch: int) -> None:
+        for segment in self._of_epoch.pop(epoch, ()):
+            self._segments.remove(segment)
+            segment.close()
         for part in self._taken.pop(epoch, ()):
             part.segment.mark(part.at, dead=False)
 
     def forget(self, epoch: int) -> None:
         self._taken.pop(epoch, None)
+        self._of_epoch.pop(epoch, None)
+
+    def changed_count(self, epoch: int) -> int:
+        """How many records lie here as an undoable epoch has left them."""
+        return sum(int(segment.live.sum()) for segment in self._of_epoch.get(epoch, ()))
+
+    def changed(self, epoch: int, horizon: int) -> Iterator[tuple[int, Rows]]:
+        """Copies of these records, but for those of panes before the horizon: by shard, in pieces of bounded memory."""
+        for segment in self._of_epoch.get(epoch, ()):
+            for shard in np.unique(segment.shards).tolist():
+                cells = segment.cells_of(shard)
+                numbers = cells.start + np.flatnonzero(segment.panes[cells] >= horizon)
+                at = segment.live_in(numbers, 0, ck.DEAD)
+                step = max(1, int(_PIECE_BYTES / segment.row_bytes))
+                for low in range(0, len(at), step):
+                    yield shard, segment.copied(at[low : low + step])
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -274,8 +299,11 @@ class SpilledRecords:
 
     # Records that come -----------------------------------------------------------------------------------------------
 
-    def put(self, parts: Iterable[tuple[int, Rows]], count: int) -> None:
-        """Records of some shards, ascending, as a new segment, the write-back buffer. ``count``: of all of them."""
+    def put(self, parts: Iterable[tuple[int, Rows]], count: int, epoch: int | None = None) -> None:
+        """Records of some shards, ascending, as a new segment, the write-back buffer. ``count``: of all of them.
+
+        ``epoch``: an undoable one that has made them what they are.
+        """
         self._finish_writing()
         writer = MemoryWriter(self._layout, count)
         for shard, rows in parts:
@@ -284,6 +312,8 @@ class SpilledRecords:
         segment = writer.finish()
         if segment is not None:
             self._segments.append(segment)
+            if epoch is not None:
+                self._of_epoch.setdefault(epoch, []).append(segment)
 
     def write_buffer(self) -> None:
         """Begin to write the write-back buffer in the background."""
@@ -344,20 +374,25 @@ class SpilledRecords:
     def _compact_groups(self) -> None:
         compaction_groups = compaction_groups_for(self.disk_bytes)
         by_compaction_group: dict[CompactionGroup, list[Segment]] = {}
-        for segment in self._segments:
+        for segment in self._settled():
             by_compaction_group.setdefault(segment.compaction_group.within(compaction_groups), []).append(segment)
         for compaction_group, own in by_compaction_group.items():
             count = newest_to_merge([segment.disk_bytes for segment in own])
             if count:
                 self._replace(own[-count:], compaction_group, compaction_groups)
                 break  # the next group next time: no epoch pays for all
-        while self._segments:
-            needed = [self._needed_bytes(segment) for segment in self._segments]
-            if self.disk_bytes <= self._amplification_max * sum(needed):
+        while settled := self._settled():
+            needed = [self._needed_bytes(segment) for segment in settled]
+            if sum(segment.disk_bytes for segment in settled) <= self._amplification_max * sum(needed):
                 return
-            shares = [bytes_ / segment.disk_bytes for bytes_, segment in zip(needed, self._segments, strict=True)]
-            emptiest = self._segments[int(np.argmin(shares))]
+            shares = [bytes_ / segment.disk_bytes for bytes_, segment in zip(needed, settled, strict=True)]
+            emptiest = settled[int(np.argmin(shares))]
             self._replace([emptiest], emptiest.compaction_group, compaction_groups)
+
+    def _settled(self) -> list[Segment]:
+        """The segments that no undoing will drop."""
+        undoable = {id(segment) for segments in self._of_epoch.values() for segment in segments}
+        return [segment for segment in self._segments if id(segment) not in undoable]
 
     def close(self) -> None:
         """Nothing is left, on disk neither."""
@@ -366,7 +401,7 @@ class SpilledRecords:
             segment.close()
         if self._writer is not None:
             self._writer.shutdown()
-        self._segments, self._taken = [], {}
+        self._segments, self._taken, self._of_epoch = [], {}, {}
 
     def _still_undoable(self, segment: Segment) -> np.ndarray:
         """Positions of dead records that an undoable epoch has taken."""
@@ -384,6 +419,8 @@ class SpilledRecords:
             else:
                 segment.close()
         self._segments = stay
+        for epoch, segments in self._of_epoch.items():
+            self._of_epoch[epoch] = [segment for segment in segments if segment in stay]
 
     def _replace(self, old: Sequence[Segment], within: CompactionGroup = EVERY, compaction_groups: int = 1) -> None:
         """Replace segments by one, or by one for each compaction group where there are so many groups.

@@ -289,6 +289,10 @@ class AppendAligned(_Store[AppendAlignedStore]):
             self._store.expire(start + 1)
         return taken
 
+    @property
+    def _compaction_cpu_s(self) -> float:
+        return self._store.compaction_cpu_s
+
 
 class ReadModifyWrite(_Store[ReadModifyWriteStore]):
     """RMW: of each key and window, one record with the number of rows and the sum of every other column."""

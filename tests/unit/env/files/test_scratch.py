@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tailrace.env.files import scratch
 from tailrace.env.files.scratch import ScratchFile, temporary_folder, temporary_in
 
 
@@ -82,3 +85,28 @@ def test_temporary_folders_lie_where_a_process_says(tmp_path: Path) -> None:
         temporary_in(None)
     with temporary_folder() as folder:
         assert Path(folder).parent != tmp_path
+
+
+def test_a_folder_that_is_being_filled_is_removed(tmp_path: Path) -> None:
+    """As by a server that ends while a thread of it warms up, and makes and removes folders in it."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    begun, enough = threading.Event(), threading.Event()
+
+    def fill() -> None:
+        while not enough.is_set():
+            try:
+                tempfile.mkdtemp(dir=folder)
+            except FileNotFoundError:
+                return
+            begun.set()
+
+    filler = threading.Thread(target=fill)
+    filler.start()
+    assert begun.wait(10)
+    scratch.remove_tree(str(folder))
+    left = list(tmp_path.iterdir())
+    enough.set()
+    filler.join(10)
+    assert left == []
+    scratch.remove_tree(str(folder))  # of none

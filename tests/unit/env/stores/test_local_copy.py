@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from support.manual_clock import StillClock
+from tailrace.env import clock
 from tailrace.env.files import scratch
 from tailrace.env.randomness import short_id
 from tailrace.env.stores.cloud_store import CloudStore
@@ -73,12 +75,34 @@ def test_copies_in_the_temporary_folder_are_private_and_go_when_nobody_came_back
     far: CloudStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
-    left = copies_of(CloudStore("memory://abandoned", {}), None)
-    left.put("objects/a", [b"."])
-    assert left.root.parent.stat().st_mode & 0o077 == 0
-    copies_of(far, None)
-    assert left.root.exists()
-    long_ago = (left.root / "objects").stat().st_mtime - 8 * 86_400
-    os.utime(left.root / "objects", (long_ago, long_ago))
-    copies_of(far, None)
-    assert not left.root.exists()
+    time, day = StillClock(), 86_400
+    with clock.use(time):
+        left, used = (copies_of(CloudStore(f"memory://{name}", {}), None) for name in ("abandoned", "used"))
+        for each in (left, used):
+            each.put("objects/a", [b"."])
+        assert left.root.parent.stat().st_mode & 0o077 == 0
+        copies_of(far, None)
+        time.jumped += 1000 * day
+        copies_of(far, None)
+        assert left.root.exists(), "by the wall clock alone nothing grows old"
+        for _ in range(2):
+            time.at += 4 * day
+            used.put(f"objects/{time.at}", [b"."])
+            copies_of(far, None)
+        assert used.root.exists() and not left.root.exists()
+
+
+def test_a_machine_that_was_started_anew_counts_what_it_has_seen(
+    far: CloudStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
+    time, day = StillClock(), 86_400
+    with clock.use(time):
+        left = copies_of(CloudStore("memory://abandoned", {}), None)
+        left.put("objects/a", [b"."])
+        time.at = 500 * day
+        copies_of(far, None)
+        for up, stays in ((4 * day, True), (5 * day, True), (3 * day, False)):  # seen: 4, 5, then 8 days
+            time.at = up
+            copies_of(far, None)
+            assert left.root.exists() == stays, up

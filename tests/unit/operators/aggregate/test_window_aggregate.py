@@ -183,6 +183,7 @@ WINDOWS = [
     TimeWindowSpec(Micros(10), Micros(10), Micros(0)),
     TimeWindowSpec(Micros(10), Micros(5), Micros(3)),
     TimeWindowSpec(Micros(10), Micros(4), Micros(0)),
+    TimeWindowSpec(Micros(13), Micros(5), Micros(2)),
 ]
 
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
+import socket
 import sqlite3
+import ssl
+import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -189,6 +195,45 @@ def test_an_url_is_refused_without_being_shown() -> None:
     assert (described.options["user"], described.options["password"], described.options["tls"]) == ("me", "p@ss", True)
 
 
+@pytest.mark.parametrize("certified", [True, False])
+def test_a_server_whose_tls_is_wrong_is_asked_once(tmp_path: Path, certified: bool) -> None:
+    """Its certificate is as little trusted after half a minute; nor does a server without TLS learn it by then."""
+    made = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    subprocess.run([*made.split(), "-keyout", "key", "-out", "cert"], cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    calls: list[int] = []
+
+    def serve(listener: socket.socket) -> None:
+        while True:
+            try:
+                line, _ = listener.accept()
+            except OSError:
+                return
+            calls.append(1)
+            with line, suppress(OSError):
+                if certified:
+                    context.wrap_socket(line, server_side=True).close()
+                else:
+                    line.sendall(b"-ERR what is this?\r\n")
+                    line.recv(1 << 16)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,), daemon=True)
+        server.start()
+        url = f"rediss://:pw-1234@localhost:{listener.getsockname()[1]}"
+        described = tr.table.redis(url, "k0", "big bigint", retry="30 seconds")
+        spec = spec_of(described, ("string",), ("big",))
+        asker = Asker(spec, RedisTable(spec, dict(described.options)))
+        said = r"certificate is not trusted: .* SSL_CERT_FILE" if certified else r"does not speak TLS .* Give redis://"
+        with pytest.raises(TableError, match=said) as refused:
+            asker.ask([pa.array(["a"])])
+        assert "pw-1234" not in str(refused.value) and len(calls) == 1
+        asker.close()
+        listener.shutdown(socket.SHUT_RDWR)
+        server.join(10)
+
+
 # Parquet -------------------------------------------------------------------------------------------------------------
 
 
@@ -212,6 +257,20 @@ def test_parquet(tmp_path: Path, keys: tuple[str, ...], bucket_bytes: int) -> No
     spec = spec_of(described, keys, tuple(COLUMNS))
     write(tmp_path / "t", spec, {**table, (None,) * len(keys): next(iter(table.values()))}, files=3)
     check(ParquetTable(spec, dict(described.options), str(tmp_path), bucket_bytes), spec, table, looked_up)
+
+
+def test_parquet_reads_what_spark_would(tmp_path: Path) -> None:
+    """Logs of Delta and files of a writer that failed are Parquet files too, and lie in folders that are no data."""
+    table, looked_up = drawn(("string",), ("big",), 40)
+    described = tr.table.parquet(str(tmp_path / "_t"), "k0")
+    spec = spec_of(described, ("string",), ("big",))
+    write(tmp_path / "_t", spec, table, files=2)
+    for name in ("_delta_log", "_temporary/0/task", ".hidden/part=1"):
+        (tmp_path / "_t" / name).mkdir(parents=True)
+        shutil.copy(tmp_path / "_t" / "0.parquet", tmp_path / "_t" / name / "0.parquet")
+    (tmp_path / "_t" / "_day=1").mkdir()  # a partition's
+    (tmp_path / "_t" / "1.parquet").rename(tmp_path / "_t" / "_day=1" / "1.parquet")
+    check(ParquetTable(spec, dict(described.options), str(tmp_path)), spec, table, looked_up)
 
 
 def test_parquet_says_what_is_wrong(tmp_path: Path) -> None:

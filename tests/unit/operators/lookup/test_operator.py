@@ -17,6 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.manual_clock import StillClock
+from tailrace.env import clock
 from tailrace.errors import QueryStopped, TableError
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.base import Hinted, HintedByKey, HintedKeys
@@ -361,3 +363,64 @@ def test_a_query_that_is_stopped_waits_no_more() -> None:
     with pytest.raises(QueryStopped, match="waited for a table"):
         operator.apply(0, frames(spec, [("key 1", 5, 1)]))
     operator.close()
+
+
+@pytest.mark.parametrize("access", ["on", "off", "async-io"])
+def test_copies_are_used_for_a_time_and_then_asked_for_again(access: str) -> None:
+    """Of rows, and of the answer that there is none; also where hints name the keys."""
+    spec = described(table=TableSpec("dbapi", "a table", Micros(0), "{}", max_age=Micros(60_000_000)), outer=True)
+    backend, time = DictTable({("a",): ("old", None)}), StillClock()
+    with clock.use(time):
+        tuning = Tuning(spilled=SpillTuning(prefetch=access))
+        operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 20, tuning=tuning)
+
+        def joined(epoch: int) -> list[Any]:
+            (frame,) = frames(spec, [("a", 5, 1), ("b", 6, 2)])
+            operator.hint_frame(frame, epoch)
+            operator.drain()
+            operator.apply(epoch, [frame])
+            return sorted(plain_rows(operator.advance(epoch, MIN_MICROS, MIN_MICROS)))
+
+        before, after = (
+            [("a", 5, 1, "old", None), ("b", 6, 2, None, None)],
+            [("a", 5, 1, "new", None), ("b", 6, 2, "b", None)],
+        )
+        assert joined(0) == before
+        backend.rows = {("a",): ("new", None), ("b",): ("b", None)}
+        time.jumped += 1e9  # the wall clock ages nothing
+        time.at += 59
+        assert joined(1) == before
+        time.at += 2
+        assert joined(2) == after
+        assert sorted(backend.asked) == [("a",), ("a",), ("b",), ("b",)]
+        operator.close()
+
+
+def test_copies_without_a_largest_age_stay() -> None:
+    spec, backend, time = described(outer=True), DictTable({}), StillClock()
+    with clock.use(time):
+        operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 20)
+        for epoch in range(2):
+            operator.apply(epoch, frames(spec, [("a", 5, 1)]))
+            time.at += 1e9
+        assert backend.asked == [("a",)]
+        operator.close()
+
+
+def test_failed_prefetches_are_reported_and_old_hints_are_dropped() -> None:
+    """Hints that there is no room for go with the watermark, or with their epoch where there is no event time."""
+    for spec, over in ((described(), 10), (described(time_column=None), MIN_MICROS)):
+        backend = DictTable({})
+        operator = LookupJoin(spec, range(4), Asker(spec, backend), memory_bytes=1 << 20)
+        backend.lost = 1
+        operator.hint_frame(frames(spec, [("a", 5, 1)])[0], 0)
+        operator.drain()
+        assert operator.metrics()["hintsFailed"] == 1
+        operator.close()
+
+        crowded = LookupJoin(spec, range(4), Asker(spec, DictTable({})), memory_bytes=0)
+        crowded.hint_frame(frames(spec, [("a", 5, 1), ("b", 5, 1)])[0], 0)
+        crowded.apply(0, frames(spec, [("a", 5, 1)]))
+        crowded.advance(0, MIN_MICROS, over)
+        assert crowded.metrics()["hintsDropped"] == 1
+        crowded.close()

@@ -16,7 +16,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.operators.session_scenario import GAP, STRING, TYPES, Row, batch_of, emitted, judged, play, streams, wanted
+from support.operators.session_scenario import (
+    GAP,
+    STRING,
+    TYPES,
+    ChangedTable,
+    Row,
+    batch_of,
+    emitted,
+    final_sessions,
+    judged,
+    play,
+    streams,
+    wanted,
+)
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Output
 from tailrace.operators.aggregate.spec import AggregateSpec
@@ -127,6 +140,30 @@ def test_equals_the_model(
             seed=seed,
             forgets=0.8,
         )
+
+
+@settings(max_examples=1000 if LONG else 100, deadline=None, print_blob=True)
+@given(streams(epochs_max=12), st.booleans(), st.sampled_from([None, 0, 8000]), st.integers(0, 1000))
+def test_a_changelog_applied_to_a_table_gives_the_final_sessions(
+    epochs: list[list[Row]], combine: bool, memory_bytes: int | None, seed: int
+) -> None:
+    """Sessions that others absorb are taken back, with the values that they were given with."""
+    spec = spec_of(True).with_changelog()
+    judgement = judged(epochs, "update")
+    table = ChangedTable()
+
+    def compact(sections: list[pa.RecordBatch]) -> pa.RecordBatch:
+        return section_compaction.compact_records(spec.layout(), sections, MIN_MICROS)
+
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(open_sessions, "_PIECE_ROWS", 1 + seed % 5)
+
+        def make(shards: Iterable[int]) -> SessionAggregate:
+            return SessionAggregate(spec, shards, Resources(threads=1, memory_bytes=memory_bytes, folder=folder))
+
+        want = wanted(epochs, judgement, answer)
+        play(spec, make, compact, epochs, judgement, want, combine=combine, seed=seed, read=table.apply)
+    assert table.rows == final_sessions(epochs, answer)
 
 
 def test_nothing_is_left_of_closed_sessions() -> None:

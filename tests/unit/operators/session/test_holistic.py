@@ -15,7 +15,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.operators.session_scenario import GAP, STRING, Row, batch_of, emitted, judged, play, streams, wanted
+from support.operators.session_scenario import (
+    GAP,
+    STRING,
+    ChangedTable,
+    Row,
+    batch_of,
+    emitted,
+    final_sessions,
+    judged,
+    play,
+    streams,
+    wanted,
+)
 from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.aggregate.accumulators import Accumulator, AccumulatorInput, Inputs, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
@@ -96,6 +108,29 @@ def test_equals_the_model(epochs: list[list[Row]], mode: str, memory_bytes: int,
             return SessionRows(spec, shards, Resources(memory_bytes=memory_bytes, folder=folder, threads=1))
 
         play(spec, make, compact, epochs, judgement, wanted(epochs, judgement, answer), combine=False, seed=seed)
+
+
+@settings(max_examples=1000 if LONG else 60, deadline=None, print_blob=True)
+@given(streams(), st.sampled_from([1 << 12, 1 << 24]), st.sampled_from([1, 7, 1 << 17]), st.integers(0, 1000))
+def test_a_changelog_applied_to_a_table_gives_the_final_sessions(
+    epochs: list[list[Row]], memory_bytes: int, at_once: int, seed: int
+) -> None:
+    spec = spec_of(True).with_changelog()
+    judgement = judged(epochs, "update")
+    table = ChangedTable()
+
+    def compact(sections: list[pa.RecordBatch]) -> pa.RecordBatch:
+        return append_unaligned.compact_sections(spec.layout(), sections, MIN_MICROS)
+
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_rows, "READ_ROWS_MAX", at_once)
+
+        def make(shards: Iterable[int]) -> SessionRows:
+            return SessionRows(spec, shards, Resources(memory_bytes=memory_bytes, folder=folder, threads=1))
+
+        want = wanted(epochs, judgement, answer)
+        play(spec, make, compact, epochs, judgement, want, combine=False, seed=seed, read=table.apply)
+    assert table.rows == final_sessions(epochs, answer)
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])

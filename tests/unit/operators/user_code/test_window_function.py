@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -31,7 +32,8 @@ from tailrace.operators.session import holistic as session_rows
 from tailrace.operators.windows.count_window import CountWindowSpec
 from tailrace.operators.windows.session_window import SessionWindowSpec
 from tailrace.operators.windows.time_window import TimeWindowSpec
-from tailrace.types import BIGINT
+from tailrace.state.append import aligned
+from tailrace.types import BIGINT, TIMESTAMP, Field
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 EXAMPLES = settings(max_examples=400 if LONG else 25, deadline=None, print_blob=True)
@@ -142,6 +144,45 @@ def test_sessions(epochs: list[list[session_cases.Row]], mode: str, at_once: int
     wanted = session_cases.wanted(epochs, judgement, answer)
     with reading(at_once, 1 << 12, spec) as make:
         session_cases.play(spec, make, compact, epochs, judgement, wanted, combine=False, seed=seed)
+
+
+# What a call sees ----------------------------------------------------------------------------------------------------
+
+
+def rows_and_keys(rows: pa.Table) -> pa.Table:
+    keys = rows["k"].unique() if "k" in rows.column_names else []
+    return pa.table({"k": ["call"], "n": [len(rows)], "total": [len(keys)]})
+
+
+@pytest.mark.parametrize("store", ["AAR", "AUR"])
+def test_a_function_without_keys_sees_a_window_of_any_size_whole(tmp_path: Path, store: str) -> None:
+    """Of rows that take more than is read at once."""
+    count = 900_000
+    spec = function_spec(
+        rows_and_keys, store=store, keys=(), rows=(Field("ts", TIMESTAMP), Field("v", BIGINT)), **WINDOWS["tumbling"]
+    )
+    times = pa.array(np.arange(count) % 10).cast(pa.timestamp("us", tz="UTC"))
+    batch = pa.RecordBatch.from_pydict({"ts": times, "v": pa.array(np.arange(count))})
+    frame = ingest_of(spec, MIN_MICROS, False, window_cases.TYPES).frame([batch])
+    assert frame.rows.nbytes > aligned.PIECE_BYTES
+    assert np.count_nonzero(np.diff(frame.bounds)) == 1, "all windows are on one server"
+    operator = operator_of(spec, range(spec.shards), memory_bytes=1 << 24, folder=str(tmp_path))
+    operator.apply(0, [frame])
+    made = pa.Table.from_batches(operator.advance(0, MIN_MICROS, 20))
+    assert made["n"].to_pylist() == [count]
+    operator.close()
+
+
+def test_a_function_of_keys_sees_each_of_them_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aligned.AppendAlignedStore.read_made, "__defaults__", (2000,))
+    spec = function_spec(rows_and_keys, **WINDOWS["tumbling"])
+    rows: list[Row] = [(f"{number % 50}", 3, number, None) for number in range(1000)]
+    operator = operator_of(spec, range(spec.shards), memory_bytes=1 << 24, folder=str(tmp_path))
+    operator.apply(0, [ingest_of(spec, MIN_MICROS, False, window_cases.TYPES).frame([batch_of(rows)])])
+    calls = pa.Table.from_batches(operator.advance(0, MIN_MICROS, 20)).to_pylist()
+    assert len(calls) > 5
+    assert sum(call["n"] for call in calls) == 1000 and sum(call["total"] for call in calls) == 50
+    operator.close()
 
 
 # What goes wrong -----------------------------------------------------------------------------------------------------

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.env.transit_memory import TransitMemory
 from tailrace.errors import StateServerError
 from tailrace.ids import Attempt
+from tailrace.operators.output import EpochOutput
+from tailrace.operators.resources import Resources
 from tailrace.server.epoch.outputs import Outputs
 
 NAME = "aggregate"
 LATER = 30.0
 
 
-def batches(*numbers: int) -> list[pa.RecordBatch]:
-    return [pa.RecordBatch.from_pydict({"n": [number]}) for number in numbers]
+def batches(*numbers: int) -> EpochOutput:
+    return EpochOutput((pa.RecordBatch.from_pydict({"n": [number]}) for number in numbers), Resources())
 
 
-def numbers(found: list[pa.RecordBatch]) -> list[int]:
+def numbers(found: Sequence[pa.RecordBatch]) -> list[int]:
     return [number for batch in found for number in batch.column(0).to_pylist()]
 
 
@@ -41,7 +45,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield made
 
 
-def reading(pool: ThreadPoolExecutor, outputs: Outputs, at: Attempt) -> Future[list[pa.RecordBatch]]:
+def reading(pool: ThreadPoolExecutor, outputs: Outputs, at: Attempt) -> Future[Sequence[pa.RecordBatch]]:
     """A reader that waits."""
     reader = pool.submit(outputs.read, NAME, at)
     with pytest.raises(NotYet):
@@ -105,3 +109,17 @@ def test_parts_are_the_whole_in_order(count: int, parts: int) -> None:
     cut = [numbers(outputs.read(NAME, Attempt(0, 0), part, parts)) for part in range(parts)]
     assert [number for part in cut for number in part] == list(range(count))
     assert max(map(len, cut)) - min(map(len, cut)) <= 1
+
+
+def test_an_output_counts_until_the_next_one_or_until_it_is_dropped(tmp_path: Path) -> None:
+    transit = TransitMemory(1 << 20)
+    resources = Resources(folder=str(tmp_path), transit=transit)
+    outputs = Outputs()
+    for epoch, count in enumerate((5, 3)):
+        made = EpochOutput(batches(*range(count)), resources)
+        outputs.put(NAME, Attempt(epoch, 0), made)
+        assert transit.held_bytes == made.nbytes == 8 * count
+    kept = outputs.read(NAME, Attempt(1, 0))
+    outputs.drop(NAME)
+    assert transit.held_bytes == 0
+    assert numbers(kept) == [0, 1, 2], "who reads it already may go on"

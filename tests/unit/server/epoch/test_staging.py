@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.servers.fakes import OPERATOR, RUN, FakeFrame, frame_of, key, receipt_of, stage
+from tailrace.env.transit_memory import TransitMemory
 from tailrace.errors import FencedError, StateServerError
 from tailrace.ids import Attempt
 from tailrace.server.epoch.staging import Staging
@@ -18,7 +19,7 @@ from tailrace.server.transport.stage_messages import CommittedAttempt, StageRece
 
 @pytest.fixture
 def staging(tmp_path: Path) -> Staging:
-    return Staging(RUN, str(tmp_path), 1 << 20, frame_of)
+    return Staging(RUN, str(tmp_path), TransitMemory(1 << 20), frame_of)
 
 
 def numbers(staging: Staging, at: Attempt, committed_attempts: list[CommittedAttempt]) -> list[int]:
@@ -136,7 +137,7 @@ def test_operators_are_sealed_one_by_one(staging: Staging) -> None:
 
 
 def test_what_does_not_fit_in_memory_is_spilled_and_read_back_in_order(tmp_path: Path) -> None:
-    staging = Staging(RUN, str(tmp_path), 100 * 8, frame_of)
+    staging = Staging(RUN, str(tmp_path), TransitMemory(100 * 8), frame_of)
     frames = [tuple(range(at, at + 30)) for at in range(0, 300, 30)]
     committed_attempt = stage(staging, 0, 0, 7, 0, *frames)
     other = stage(staging, 0, 0, 8, 1, *frames)
@@ -154,7 +155,7 @@ def test_rows_that_come_back_from_disk_otherwise_are_noticed(tmp_path: Path) -> 
         frame = frame_of(operator, batch)
         return FakeFrame((*frame.numbers[:-1], -1)) if wrong["on"] else frame
 
-    staging = Staging(RUN, str(tmp_path), 0, damaged)
+    staging = Staging(RUN, str(tmp_path), TransitMemory(0), damaged)
     taken = staging.select(OPERATOR, Attempt(0, 0), [stage(staging, 0, 0, 7, 0, (1, 2))])
     wrong["on"] = True
     with pytest.raises(StateServerError, match="came back damaged"):
@@ -162,7 +163,7 @@ def test_rows_that_come_back_from_disk_otherwise_are_noticed(tmp_path: Path) -> 
 
 
 def test_many_threads_stage_at_once(tmp_path: Path) -> None:
-    staging = Staging(RUN, str(tmp_path), 4000, frame_of)
+    staging = Staging(RUN, str(tmp_path), TransitMemory(4000), frame_of)
     committed_attempts: list[CommittedAttempt] = []
     rng = random.Random(1)
     plans = [[tuple(rng.randrange(1000) for _ in range(rng.randrange(1, 50))) for _ in range(20)] for _ in range(8)]

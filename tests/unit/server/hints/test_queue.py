@@ -68,16 +68,24 @@ def test_work_is_done_under_the_engines_lock(queue: HintQueue, engine: threading
     assert done.wait(10) and free == [False, False]
 
 
-def test_what_fails_is_counted_and_raised_nowhere(queue: HintQueue) -> None:
+def test_what_fails_is_counted_logged_once_and_raised_nowhere(
+    queue: HintQueue, caplog: pytest.LogCaptureFixture
+) -> None:
     def fails() -> None:
         raise ValueError("no such key")
+
+    def fails_otherwise() -> None:
+        raise OSError("no such file")
 
     done = threading.Event()
     queue.run(fails)
     queue.add(fails)
+    queue.add(fails_otherwise)
     queue.add(done.set)
-    assert done.wait(10) and queue.dropped == 2
+    assert done.wait(10) and (queue.failed, queue.dropped) == (3, 0)
     queue.run(lambda: None)
+    said = [str(record.exc_info[1]) for record in caplog.records if record.exc_info is not None]
+    assert said == ["no such key", "no such file"]
 
 
 def test_a_closed_queue_takes_nothing(engine: threading.RLock) -> None:

@@ -32,9 +32,11 @@ from support.servers.state_servers import (
 )
 from tailrace.env import processes
 from tailrace.env.files import scratch
-from tailrace.errors import CheckpointError, StateServerError
-from tailrace.server.process.launch import _host, end_unresponsive, sweep
+from tailrace.errors import CheckpointError, StateServerError, UnansweredError
+from tailrace.server.process import launch
+from tailrace.server.process.launch import _host, end_unresponsive
 from tailrace.server.transport.client import StateClient, connect, disconnect
+from tailrace.server.transport.folder import sweep
 from tailrace.server.transport.server_config import ProcessConfig, ServerAddress, ServerConfig
 
 _NEW_CERTIFICATE = (
@@ -327,6 +329,17 @@ def test_a_server_that_cannot_start_shows_its_log(tmp_path: Path, executor: Stan
     )
     with pytest.raises(StateServerError, match=r"ended with code 1. The end of its log:(.|\n)*no\.pem"):
         start(broken, executor, short_path)
+    assert left_over(short_path) == []
+
+
+def test_a_server_that_is_killed_while_it_starts_is_lost_rather_than_unable(
+    tmp_path: Path, executor: StandIn, short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = subprocess.Popen(["sleep", "60"])
+    killed.kill()
+    monkeypatch.setattr(launch, "_spawn", lambda *_: killed)
+    with pytest.raises(UnansweredError, match=r"ended with code -9"):
+        start(config(tmp_path), executor, short_path)
     assert left_over(short_path) == []
 
 

@@ -69,7 +69,7 @@ def test_a_file_outlives_the_forgetting_of_its_epoch_and_no_more(tmp_path: Path)
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: object, batches: object) -> None:
+    def full(self: object, batches: object, bytes_max: int) -> None:
         raise OSError(28, "no space left on device")
 
     monkeypatch.setattr(shared_file.SharedFile, "write_batches", full)

@@ -210,6 +210,60 @@ def test_a_wait_without_an_end_is_reported_and_ends_the_query(
     commits.begin(order(1))
     with pytest.raises(CheckpointError, match="still uploading the deltas of epoch 0"):
         commits.gate(1)
-    assert "not durable after" in caplog.text
+    assert "Epoch 0 did not become durable within" in caplog.text
     end.set()
     commits.close()
+
+
+class EndsMeanwhile:
+    """A commit that ends after the wait for it is over, and before anybody looks whether it has ended."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+        self.waits = 0
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self.waits += 1
+        error: BaseException | None = self.call.exception()
+        if self.waits == 1:
+            raise TimeoutError
+        return error
+
+    def result(self, timeout: float | None = None) -> Any:
+        self.exception(timeout)
+        return self.call.result()
+
+    def done(self) -> bool:
+        return True
+
+
+def test_a_commit_that_ends_while_the_wait_for_it_does_has_ended_well(controller: Controller, fleet: Fleet) -> None:
+    commits = Commits(controller, fleet, CommitMode.SYNC)  # type: ignore[arg-type]
+    commits.begin(order(0))
+    number, call = commits._begun[0]
+    commits._begun[0] = (number, EndsMeanwhile(call))  # type: ignore[assignment]
+    commits.gate(0)
+    assert commits.close() is None
+
+
+def test_a_timeout_that_a_commit_itself_has_met_is_raised(controller: Controller, fleet: Fleet) -> None:
+    commits = Commits(controller, fleet, CommitMode.SYNC)  # type: ignore[arg-type]
+    fleet.broken[0, 0] = TimeoutError("of the store")
+    commits.begin(order(0))
+    with pytest.raises(TimeoutError, match="of the store"):
+        commits.gate(0)
+    commits.close()
+
+
+def test_what_hangs_for_ever_is_waited_for_no_longer_than_a_commit_may_take(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by a new try, which needs that no commit is under way, nor by the end of the query."""
+    fleet, end = Fleet(far=True), threading.Event()
+    monkeypatch.setattr(fleet, "upload", lambda _: end.wait(60))
+    commits = Commits(controller, fleet, CommitMode.ASYNC, timeout_s=0.3)  # type: ignore[arg-type]
+    epoch(commits, 0)
+    with pytest.raises(CheckpointError, match="The commits under way did not end within"):
+        commits.base_of_retry(1)
+    assert isinstance(commits.close(), CheckpointError)
+    end.set()

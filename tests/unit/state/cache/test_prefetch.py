@@ -341,3 +341,28 @@ def test_what_lies_nowhere_any_more_is_fetched_by_nobody_and_harms_no_other_fetc
         backend.gate.set()
         made.drain()
         assert set(backend.kept) == {1, 2, 4} and made._flying == 0
+
+
+def test_what_vanishes_while_it_is_fetched_fails_no_other() -> None:
+    gone: set[int] = set()
+
+    class Vanishing(Backend):
+        def fetch(self, ids: np.ndarray, keys: Any) -> list[int]:
+            self.begun.set()
+            assert self.gate.wait(10)
+            if gone & set(ids.tolist()):
+                raise OSError("closed")
+            return super().fetch(ids, keys)
+
+    backend = Vanishing()
+    backend.gate.clear()
+    with prefetcher(backend, living=lambda ids: ~np.isin(ids, list(gone)), threads=1, batch=100) as made:
+        made.hint(np.arange(50), np.zeros(50, np.int64))
+        assert backend.begun.wait(10)
+        gone |= {7}
+        made.rename(ids(8, 9), ids(108, 109))
+        gone |= {8, 109}
+        backend.gate.set()
+        made.drain()
+        assert set(backend.kept) == {*range(50), 108} - {7, 8, 9}
+        assert (made.fetched, made.failed) == (48, 2) and not len(made._table)

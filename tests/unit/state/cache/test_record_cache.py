@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.manual_clock import StillClock
+from tailrace.env import clock
 from tailrace.state.cache.policies import POLICIES
 from tailrace.state.cache.record_blocks import BLOCKS_MOST
 from tailrace.state.cache.record_cache import RecordCache
@@ -262,3 +264,27 @@ def test_reading_beside_others_that_put_and_drop() -> None:
     for reader in readers:
         reader.join()
     assert not wrong
+
+
+def test_what_is_too_old_counts_as_absent_until_it_is_put_anew() -> None:
+    """Of a cache that grows, shrinks and is renumbered meanwhile."""
+    time = StillClock()
+    with clock.use(time):
+        cache = RecordCache(LAYOUT, 1 << 20, max_age_s=60.0)
+        old, young = np.arange(0, 300), np.arange(300, 600)
+        cache.put(old, rows_of(old.tolist()), np.zeros(300, np.int64))
+        time.at += 59
+        cache.put(young, rows_of(young.tolist()), np.zeros(300, np.int64))
+        both = np.concatenate([old, young])
+        assert cache.holds(both).all()
+        time.at += 2
+        cache.drop(young[::2])
+        cache.resize(1 << 19)
+        alive = (both >= 300) & (both % 2 == 1)
+        assert (cache.holds(both) == alive).all() and (cache.hint(both, np.zeros(600, np.int64)) == alive).all()
+        rows, there = cache.get(both, 0)
+        assert (there == alive).all() and numbers_in(rows) == both[alive].tolist()
+        cache.put(old[:5], rows_of(old[:5].tolist()), np.zeros(5, np.int64))
+        assert cache.holds(old).sum() == 5
+        time.jumped += 10_000  # the wall clock says nothing
+        assert cache.holds(old).sum() == 5

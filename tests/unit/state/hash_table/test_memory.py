@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.state.hash_table.table import Table
-from tailrace.state.layout import HASH, PANE, Merge, record_layout
+from tailrace.state.layout import HASH, PANE, VALID, Merge, record_layout
 from tailrace.state.rows.builder import RowsBuilder
 from tailrace.state.rows.rows import Rows
 from tailrace.types import DataType, Field
@@ -105,3 +105,44 @@ def test_strings_are_whole_after_a_table_has_let_go_of_room_and_grown_again() ->
     word = LAYOUT.accumulators[0].word
     texts = {copies.heap[at + 4 : at + 4 + TEXT_BYTES].tobytes() for at in copies.words[:, word]}
     assert texts == {f"{n:0{TEXT_BYTES}}".encode() for n in range(4 * count)}
+
+
+NUMBERS = record_layout([Field("k", DataType("bigint"))], [(Merge.ADD, DataType("bigint"))], ansi=False)
+
+
+def numbers_of(count: int) -> Rows:
+    words = np.zeros((count, NUMBERS.words), np.int64)
+    words[:, HASH] = words[:, NUMBERS.keys[0].word] = np.arange(count)
+    words[:, NUMBERS.accumulators[0].word] = 1
+    words[:, VALID] = 1 << NUMBERS.keys[0].bit | 1 << NUMBERS.accumulators[0].bit
+    return Rows(words, np.empty(0, np.uint8))
+
+
+def test_an_undo_log_has_no_room_for_images_of_records_that_were_not_there() -> None:
+    rows = numbers_of(50_000)
+
+    def make(there: int) -> Table:
+        table = Table(NUMBERS, rows_expected=65_000)
+        merged(table, rows, 0, there)
+        table.begin(50_000)
+        table.merge(rows.words, rows.heap, 0, 50_000)
+        return table
+
+    few, all_of_them = (held_bytes(lambda there=there: make(there)) for there in (100, 50_000))
+    assert all_of_them - few > 49_000 * 8 * NUMBERS.words
+
+
+def test_a_log_that_takes_over_the_arrays_of_another_has_room_for_all_images() -> None:
+    """The other one had made most of its records: it had room for many entries, and for few images."""
+    rows, table = numbers_of(1_000), Table(NUMBERS)
+    merged(table, rows, 0, 100)
+    merged(table, rows, 0, 1_000)  # 900 of them new
+    before = table.copy(table.all_rows()).words.copy()
+    table.begin(50)
+    for _ in range(2):
+        table.merge(rows.words, rows.heap, 0, 500)
+    table.merge(rows.words, rows.heap, 500, 1_000)
+    (log,) = table._undo
+    assert log.images_end == 1_000 <= len(log.images)
+    table.undo()
+    assert (table.copy(table.all_rows()).words == before).all()

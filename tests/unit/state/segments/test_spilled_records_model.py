@@ -12,12 +12,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from support.stores.spilled import LAYOUT, SHARDS, Key, Value, as_dict, content, frame
 from tailrace.api.options import Prefetch, ReadMode
+from tailrace.commit import shard_pieces
+from tailrace.commit.shard_pieces import in_pieces
 from tailrace.env.files import shaped_reads
 from tailrace.env.files.scratch import temporary_folder
 from tailrace.state.cache.policies import POLICIES
+from tailrace.state.read_modify_write import shard_turns
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.rows import plain
 from tailrace.state.sections.compaction import compact_records
-from tailrace.state.segments import compaction, compaction_groups, point_reads
+from tailrace.state.sections.sections import to_section
+from tailrace.state.segments import compaction, compaction_groups, point_reads, spilled_records
 from tailrace.state.segments import segment as segment_module
 from tailrace.state.tuning import SpillTuning, Tuning
 
@@ -50,13 +55,29 @@ class Machine(RuleBasedStateMachine):
         slow=st.booleans(),
         reads=st.sampled_from([mode.value for mode in ReadMode]),
         cut=st.booleans(),
+        changes=st.booleans(),
     )
     def start(
-        self, budget: int, hashes: int, tight: bool, policy: str, prefetch: str, slow: bool, reads: str, cut: bool
+        self,
+        budget: int,
+        hashes: int,
+        tight: bool,
+        policy: str,
+        prefetch: str,
+        slow: bool,
+        reads: str,
+        cut: bool,
+        changes: bool,
     ) -> None:
-        """``cut``: what is read and rewritten at a time is small enough for several pieces of a pane."""
+        """``cut``: what is read and rewritten at a time is small enough for several pieces of a pane.
+
+        ``changes``: what undoable epochs have changed is evicted, too.
+        """
         self.patches = pytest.MonkeyPatch()
+        self.changes = changes
         if cut:
+            self.patches.setattr(shard_turns, "TURN_ROWS", 8)
+            self.patches.setattr(spilled_records, "_PIECE_BYTES", 500)
             self.patches.setattr(compaction, "PIECE_BYTES", 5_000)
             self.patches.setattr(segment_module, "READ_BYTES", 500)
             self.patches.setattr(point_reads, "READ_BYTES", 50_000)
@@ -82,6 +103,7 @@ class Machine(RuleBasedStateMachine):
             threads=1,
             memory_bytes=self.budget,
             folder=self.path,
+            spill_changes=self.changes,
             tuning=Tuning(max_space_amplification=self.amplification, spilled=self.tuning),
         )
 
@@ -103,6 +125,9 @@ class Machine(RuleBasedStateMachine):
             touched.add((number, pane))
         self.store.merge(self.epoch, [frame(part, self.hashes) for part in frames])
         self.past = [*self.past[-1:], (self.epoch, before, self.horizon, touched)]
+        pieces = [as_dict(to_section(plain(rows), LAYOUT)) for rows in self.store.changed_pieces()]
+        assert {k: v for part in pieces for k, v in part.items()} == {k: self.model[k] for k in touched}
+        assert self.store.changed_count() == sum(map(len, pieces)) == len(touched)
         if close_to > self.horizon:
             self.store.expire(close_to)
             self.horizon = close_to
@@ -131,12 +156,16 @@ class Machine(RuleBasedStateMachine):
         self.past = [] if all_ else self.past[1:]
 
     @precondition(lambda self: not self.past)
-    @rule(compact=st.booleans())
-    def restore(self, compact: bool) -> None:
+    @rule(compact=st.booleans(), pieces=st.booleans())
+    def restore(self, compact: bool, pieces: bool) -> None:
         self.store.close()
         self.store = self.fresh([])
         for shard in range(SHARDS):
-            self.store.restore(shard, self.sections_of(shard, compact), self.horizon)
+            sections = self.sections_of(shard, compact)
+            first, *more = in_pieces(enumerate(sections), len(sections), shard_pieces.PIECE_BYTES * 3 * pieces)
+            self.store.restore(shard, first, self.horizon)
+            for piece in more:
+                self.store.restore_more(shard, piece, self.horizon)
 
     @precondition(lambda self: not self.past)
     @rule(shard=st.integers(0, SHARDS - 1))
@@ -165,6 +194,9 @@ class Machine(RuleBasedStateMachine):
         undoable = set().union(self.stamped, *(touched for *_, touched in self.past))
         # Records that become evictable all at once may exceed the budget in the write-back buffer until it is written.
         self.store.spilled.wait_for_writes()
+        if self.changes and not self.budget and not self.stamped:
+            # Nothing was in memory when an epoch began, so all that it left was made by it, or brought from disk.
+            assert sum(table.rows for _, table in self.store.tables()) == 0
         if self.store.nbytes > self.budget:
             assert sum(table.rows for _, table in self.store.tables()) <= len(undoable)
 

@@ -87,7 +87,7 @@ def _step(frame: DataFrame, first: bool, step_ms: int) -> DataFrame:
 def _tailrace(feeds: Mapping[str, DataFrame], values: Mapping[str, Value]) -> Any:
     connect = partial(SlowTable, str(values["latency_file"]))
     table = tr.table.dbapi(
-        connect, "select key, value from slow where key in ({keys})", "key", "value bigint", batch=64
+        connect, "select key, value from slow where key in ({keys})", "key", "value bigint", batch=64, maxAge=None
     )
     stream = tr.stream(feeds[FEED])
     for number in range(_STEPS):

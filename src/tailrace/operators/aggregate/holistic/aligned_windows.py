@@ -22,6 +22,7 @@ from tailrace.operators.aggregate.finish import window_bounds, window_struct
 from tailrace.operators.aggregate.holistic.results import GroupResults
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
+from tailrace.operators.output import EpochOutput
 from tailrace.operators.resources import Resources
 from tailrace.operators.rows.groups import Groups
 from tailrace.operators.rows.row_stores import pane_store
@@ -54,6 +55,7 @@ class WindowRows(OverStore[AppendAlignedStore]):
         self._known = None if spec.custom_window is None else KnownWindows(spec.name, self._layout)
         self._results = GroupResults(spec)
         self._function = None if spec.function is None else UserFunction(spec)
+        self._resources = resources
         super().__init__(pane_store(self._layout, shards, spec.shards, resources))
         self._count = 0  # of the newest epoch's rows
         self._appended = _NOTHING  # in update mode, (pane, what distinguishes windows of keys) of these rows
@@ -84,11 +86,11 @@ class WindowRows(OverStore[AppendAlignedStore]):
             marks ^= words[:, self._layout.keys[-1].word] * _MIX
         return marks
 
-    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+    def advance(self, epoch: int, late_before: int, watermark: int) -> Sequence[pa.RecordBatch]:
         """Emit the windows that changed, or that close by ``watermark``; then drop what no later row can reach."""
         self._check_newest(epoch)
         with self.spec.naming_overflow(epoch):
-            emitted = list(self._output(epoch, late_before, watermark))
+            emitted = EpochOutput(self._output(epoch, late_before, watermark), self._resources)
         if self.spec.watermarked and watermark > MIN_MICROS:
             self._store.expire(self._window.first_open_pane(watermark))
         return emitted

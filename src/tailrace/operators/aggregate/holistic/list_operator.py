@@ -11,13 +11,14 @@ Threads: one call at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.operators.aggregate.holistic.results import GroupResults, Results
 from tailrace.operators.aggregate.spec import AggregateSpec
+from tailrace.operators.output import EpochOutput
 from tailrace.operators.resources import Resources
 from tailrace.operators.rows.groups import Groups
 from tailrace.operators.rows.row_stores import list_store
@@ -49,6 +50,7 @@ class ListOperator(OverStore[AppendUnalignedStore]):
         self._layout = spec.layout()
         self._results: Results = GroupResults(spec) if results is None else results
         self._function = None if spec.function is None else UserFunction(spec)
+        self._resources = resources
         super().__init__(list_store(self._layout, shards, spec.shards, resources), *index)
         self._appended = 0  # rows of the newest epoch
 
@@ -60,11 +62,11 @@ class ListOperator(OverStore[AppendUnalignedStore]):
         self._check_newest(epoch)
         return self._appended
 
-    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
+    def advance(self, epoch: int, late_before: int, watermark: int) -> Sequence[pa.RecordBatch]:
         """Emit the windows that changed, or that close by ``watermark``; then drop what no later row can reach."""
         self._check_newest(epoch)
         with self.spec.naming_overflow(epoch):
-            return list(self._output(epoch, late_before, watermark))
+            return EpochOutput(self._output(epoch, late_before, watermark), self._resources)
 
     def _output(self, epoch: int, late_before: int, watermark: int) -> Iterator[pa.RecordBatch]:
         """The epoch's output; what goes with it is dropped when the last of it was made."""

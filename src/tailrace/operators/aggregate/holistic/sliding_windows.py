@@ -131,17 +131,15 @@ class SlidingLists(WindowLists):
         at, starts = window.holding(changed.words[:, PANE], late_before)
         pairs = np.unique(np.stack([numbers[at], starts], axis=1), axis=0)
         keys = Rows(changed.words[offsets[:-1]], changed.heap)
-        panes = window.size // window.pane
-        step = max(1, _RECORDS_MAX // panes)
+        panes = window.pane_offsets
+        step = max(1, _RECORDS_MAX // len(panes))
         for low in range(0, len(pairs), step):
             yield self._of_pairs(keys, pairs[low : low + step], panes)
 
-    def _of_pairs(self, keys: Rows, pairs: np.ndarray, panes: int) -> Members:
-        """The lists of these (key, start of a window), in so many panes."""
-        window = self._window
-        assert window is not None
-        spans = np.repeat(pairs, panes, axis=0)
-        spans[:, 1] += np.tile(np.arange(panes) * window.pane, len(pairs))
+    def _of_pairs(self, keys: Rows, pairs: np.ndarray, panes: np.ndarray) -> Members:
+        """The lists of these (key, start of a window), in panes that start so long after."""
+        spans = np.repeat(pairs, len(panes), axis=0)
+        spans[:, 1] += np.tile(panes, len(pairs))
         lists, numbers = np.unique(spans, axis=0, return_inverse=True)
         words = keys.words[lists[:, 0]]
         words[:, PANE] = lists[:, 1]
@@ -151,7 +149,7 @@ class SlidingLists(WindowLists):
         place = np.full(len(lists), -1)
         place[order[found.numbers]] = np.arange(len(records))
         at = place[numbers.reshape(-1)]
-        whose = np.repeat(pairs, panes, axis=0)[at >= 0]
+        whose = np.repeat(pairs, len(panes), axis=0)[at >= 0]
         return self._ordered(records, at[at >= 0], whose[:, 0], whose[:, 1])
 
     def _ordered(self, records: Rows, at: np.ndarray, keys: np.ndarray, starts: np.ndarray) -> Members:

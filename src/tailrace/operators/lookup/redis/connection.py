@@ -1,7 +1,8 @@
 """A connection to a Redis server: whole batches of keys in one round trip, without Python for each of them.
 
 Only what lookups need of the protocol (RESP 2): log in, choose a database, ``MGET``, ``HMGET``. Errors are
-``ConnectionLost`` where they may pass, else ``TableError``; no message holds the password.
+``ConnectionLost`` where they may pass, else ``TableError``; no message holds the password. A certificate, or a server
+that speaks no TLS, is as wrong after half a minute: such an error does not pass.
 
 Threads: one at a time.
 """
@@ -45,6 +46,10 @@ class RedisConnection:
             self._line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if address.tls:
                 self._line = ssl.create_default_context().wrap_socket(self._line, server_hostname=address.host)
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError) as error:
+            raise ConnectionLost(_text(error)) from None  # it hung up in the middle
+        except ssl.SSLError as error:
+            raise TableError(_untrusted(address, error)) from None
         except OSError as error:
             raise ConnectionLost(_text(error)) from None
         try:
@@ -137,6 +142,21 @@ class RedisConnection:
             advice = " The keys hold no hashes: with layout='string' values are read as strings."
         where = f"Redis {self._address.host}:{self._address.port}"
         raise TableError(f"{where} refused: {said}.{advice} {NOTHING_LOST}")
+
+
+def _untrusted(address: RedisAddress, error: ssl.SSLError) -> str:
+    """What is wrong with the server's TLS, and what to do."""
+    where = f"Redis {address.host}:{address.port}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"{where}: its certificate is not trusted: {error.verify_message.rstrip('.')}. Give the host by the name "
+            "that the certificate has, and make its authority known on every executor (the environment variable "
+            f"SSL_CERT_FILE, or the system's certificates). {NOTHING_LOST}"
+        )
+    return (
+        f"{where} does not speak TLS as it is wanted: {(error.reason or str(error)).rstrip('.')}. Give redis:// where "
+        f"it has none. {NOTHING_LOST}"
+    )
 
 
 def _text(error: OSError) -> str:

@@ -70,7 +70,7 @@ def q5_append_tailrace(events: DataFrame, params: Params) -> Any:
     counts = (
         _bids(events, params)
         .groupBy(_sliding(params), "auction")
-        .applyInWindow(of_window.bids_of_each_auction, _COUNT_DDL, columns=["auction"])
+        .applyInWindow(of_window.bids_of_each_auction, _COUNT_DDL, columns=["auction"], perKey=True)
     )
     return counts.groupBy("window").applyInWindow(of_window.most_bids, _COUNT_DDL)
 
@@ -78,7 +78,7 @@ def q5_append_tailrace(events: DataFrame, params: Params) -> Any:
 def q7_tailrace(events: DataFrame, params: Params) -> Any:
     tumbling = tr.window("dateTime", millis(params.window_ms))
     kept = _bids(events, params).groupBy(tumbling, "bidder")
-    return kept.applyInWindow(of_window.highest_of_each_bidder, BID_DDL, columns=BID)
+    return kept.applyInWindow(of_window.highest_of_each_bidder, BID_DDL, columns=BID, perKey=True)
 
 
 def q7_beam_tailrace(events: DataFrame, params: Params) -> Any:

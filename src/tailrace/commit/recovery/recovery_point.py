@@ -8,12 +8,15 @@ smaller:
   epoch ``c + 1`` with the same offsets. What was recorded for it (rows, epoch config) goes to the driver, to repeat and
   compare.
 - ``c = d + 1``: the crash came after Spark's commit and before our entry, which the asynchronous modes allow. Spark is
-  **rewound**: offsets of ``c + 1`` first, then the commit of ``c``, are moved to a backup, so that it replays epoch
-  ``c`` with the same offsets. Epoch ``c + 1``, whose rows reached no sink, is planned afresh. The order matters: with
-  commit ``c`` gone and offsets ``c + 1`` there, Spark would take ``c`` for done, and skip its rows without an error.
-  Between the two moves the case is the same, so that a start which crashes there is simply repeated.
+  **rewound**, so that it replays epoch ``c`` with the same offsets: the commit of ``c`` is moved to a backup.
 
-Anything else is refused, with an error that says which epochs are where.
+An epoch that Spark has planned behind the one that is replayed has reached no sink: its offsets are moved away first,
+whoever wrote them (an earlier run, or a JVM that outlives its driver), and it is planned afresh. The order matters:
+with commit ``c`` gone and offsets ``c + 1`` there, Spark would take ``c`` for done, and skip its rows without an error.
+Between the moves the case is the same, so that a start which crashes there is simply repeated.
+
+Anything else is refused, with an error that says which epochs are where. Where the state has recorded Spark's logs,
+they are first made again what it says (``commit.recovery.rebuild``), and the decision is made from those.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Protocol
 
 from tailrace.commit.log import History
 from tailrace.commit.manifest import EMPTY, NO_ENTRY, Manifest
+from tailrace.commit.spark_logs.log_files import SparkLogFolder
 from tailrace.errors import CheckpointError
 from tailrace.ids import NO_EPOCH
 
@@ -31,31 +35,28 @@ from tailrace.ids import NO_EPOCH
 class SparkLogs(Protocol):
     """Spark's own logs of a query, ``commits`` and ``offsets``."""
 
+    @property
+    def folder(self) -> SparkLogFolder | None:
+        """Where they lie on a disk: what a loss of power may take from them is recorded with the state."""
+
     def epochs(self, log: str) -> Sequence[int]: ...
 
-    def move_to_backup(self, log: str, epoch: int) -> None:
-        """Take the epoch's file out of the log, durably. One that is gone already is fine."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One file that a rewind moves to the backup."""
-
-    log: str
-    epoch: int
+    def move_to_backup(self, path: str) -> None:
+        """Take the file out of the logs, durably. One that is gone already is fine."""
 
 
 @dataclass(frozen=True)
 class RecoveryPoint:
     """``manifest``: the state to open, that of ``epoch``. ``replay``: what was recorded of the next epoch, if any.
 
-    ``planned``: the newest epoch that Spark had planned. A sink may have seen those up to it.
+    ``committed``, ``planned``: the newest epochs that Spark's logs have when it starts. A sink may have seen those up
+    to ``planned``.
     """
 
     epoch: int
     manifest: Manifest
     replay: Manifest | None
-    rewind: tuple[Step, ...]
+    committed: int
     planned: int
 
 
@@ -63,15 +64,16 @@ class RecoveryPoint:
 class RecoveryDecision:
     """The decision before the manifest of ``c`` is read:
 
-    ``parent`` is the number of its entry, where it must be read.
+    ``parent`` is the number of its entry, where it must be read. ``rewind``: the files that leave Spark's logs first.
     """
 
     epoch: int
     manifest: Manifest | None
     parent: int
     replay: Manifest | None
+    committed: int
     planned: int
-    rewind: tuple[Step, ...] = ()
+    rewind: tuple[str, ...] = ()
 
 
 def decide(
@@ -81,31 +83,36 @@ def decide(
 
     ``reread``: the sources give an epoch again that Spark has committed.
 
-    ``history`` is read after the new run's fence.
+    ``history`` is read before the new run's fence, or without it. An earlier fence alone says that some run has begun.
     """
     c, o = max(commits, default=NO_EPOCH), max(offsets, default=NO_EPOCH)
     newest = history.newest
     d = newest.epoch if newest is not None else NO_EPOCH
     where = _where(c, o, d, uri)
-    if o not in (c, c + 1):
-        raise CheckpointError(
-            f"Spark's own checkpoint does not fit together: {where} The newest offset must be that of the newest "
-            "commit or of the next epoch. Restore Spark's checkpoint from a copy, or start with new locations."
-        )
     if history.damaged and d != c:
         # The damaged entry may be the one of epoch c, or a fence: only where the entry below it is exactly c is it
         # clear that nothing is missed (the damaged one is then epoch c + 1, which Spark replays, or a fence).
         raise history.damaged[0].error
-    if d == c:
-        return RecoveryDecision(c, newest if newest is not None else EMPTY, NO_ENTRY, None, o)
-    if d == c + 1 and o == d:
-        assert newest is not None
-        if c == NO_EPOCH:
-            return RecoveryDecision(c, EMPTY, NO_ENTRY, newest, o)
-        return RecoveryDecision(c, None, newest.parent, newest, o)
-    if c == d + 1 and reread and (newest is not None or len(history.numbers) > 1):  # more than our own fence
-        steps = (*((Step("offsets", o),) if o > c else ()), Step("commits", c))
-        return RecoveryDecision(d, newest if newest is not None else EMPTY, NO_ENTRY, None, o, steps)
+    if c <= d or (c == d + 1 and reread and history.numbers):
+        committed = min(c, d)
+        planned = max((epoch for epoch in offsets if epoch <= committed + 1), default=NO_EPOCH)
+        if planned < committed or o > d + 2:  # no run has planned more than two epochs behind the newest durable one
+            raise CheckpointError(
+                f"Spark's own checkpoint does not fit together: {where} The newest offset must be that of the newest "
+                "commit or of the next epoch. Restore Spark's checkpoint from a copy, or start with new locations."
+            )
+        rewind = (
+            *(f"offsets/{epoch}" for epoch in sorted(offsets, reverse=True) if epoch > planned),
+            *(f"commits/{epoch}" for epoch in sorted(commits, reverse=True) if epoch > committed),
+        )
+        if committed == d:
+            manifest = newest if newest is not None else EMPTY
+            return RecoveryDecision(d, manifest, NO_ENTRY, None, committed, planned, rewind)
+        if committed == d - 1 and planned == d:
+            assert newest is not None
+            if committed == NO_EPOCH:
+                return RecoveryDecision(committed, EMPTY, NO_ENTRY, newest, committed, planned, rewind)
+            return RecoveryDecision(committed, None, newest.parent, newest, committed, planned, rewind)
     if d == NO_EPOCH:
         raise CheckpointError(
             f"There is no state for the epochs that Spark has committed: {where} The state location is empty, was "
@@ -131,7 +138,7 @@ def resolve(decision: RecoveryDecision, manifest: Manifest, uri: str) -> Recover
             f"The log at {uri} does not fit together: entry {manifest.number} should hold epoch {decision.epoch} and "
             f"holds epoch {manifest.epoch}. Restore the state from a copy, or start with new locations."
         )
-    return RecoveryPoint(decision.epoch, manifest, decision.replay, decision.rewind, decision.planned)
+    return RecoveryPoint(decision.epoch, manifest, decision.replay, decision.committed, decision.planned)
 
 
 def _where(c: int, o: int, d: int, uri: str) -> str:

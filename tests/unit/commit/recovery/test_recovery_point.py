@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.commit.log import Damaged, Fence, History
 from tailrace.commit.manifest import EMPTY, Manifest
-from tailrace.commit.recovery_point import Step, decide, resolve
+from tailrace.commit.recovery.recovery_point import decide, resolve
 from tailrace.errors import CheckpointError, CorruptionError
 
 RUN = "0123456789abcdef"
@@ -48,19 +48,33 @@ def test_one_ahead_opens_the_one_before_and_hands_over_the_recorded_epoch() -> N
 
 def test_one_behind_rewinds_offsets_first() -> None:
     planned = decide([3, 4], [3, 4, 5], history(FENCE, durable(3)), "/s")
-    assert (planned.epoch, planned.manifest, planned.replay, planned.planned) == (3, durable(3), None, 5)
-    assert planned.rewind == (Step("offsets", 5), Step("commits", 4))
+    assert (planned.epoch, planned.manifest, planned.replay) == (3, durable(3), None)
+    assert (planned.committed, planned.planned) == (3, 4), "epoch 5 has reached no sink"
+    assert planned.rewind == ("offsets/5", "commits/4")
     # As after a crash between the two moves.
     moved = decide([3, 4], [3, 4], history(FENCE, durable(3)), "/s")
-    assert (moved.epoch, moved.rewind) == (3, (Step("commits", 4),))
+    assert (moved.epoch, moved.rewind) == (3, ("commits/4",))
     done = decide([3], [3, 4], history(FENCE, durable(3)), "/s")
     assert (done.epoch, done.rewind) == (3, ())
 
 
 def test_one_behind_at_the_first_epoch_needs_the_fence_of_an_earlier_run() -> None:
-    before = Fence("fedcba9876543210", 8, "host", 1, "now")
-    wanted = decide([0], [0, 1], history(FENCE, before), "/s")
-    assert (wanted.epoch, wanted.manifest, wanted.rewind) == (-1, EMPTY, (Step("offsets", 1), Step("commits", 0)))
+    wanted = decide([0], [0, 1], history(FENCE), "/s")
+    assert (wanted.epoch, wanted.manifest, wanted.rewind) == (-1, EMPTY, ("offsets/1", "commits/0"))
+
+
+@pytest.mark.parametrize(
+    ("commits", "offsets", "ours", "epoch", "moved"),
+    [
+        ([4], [4, 5, 6], 4, 4, ("offsets/6",)),  # after a rewind of commit 5, of which it knows nothing
+        ([3], [3, 4, 5], 4, 3, ("offsets/5",)),  # behind an epoch that is durable and is replayed
+        ([3, 4], [3, 4, 5], 3, 3, ("offsets/5", "commits/4")),
+    ],
+)
+def test_what_a_jvm_has_planned_that_outlived_its_driver_is_moved(commits, offsets, ours, epoch, moved) -> None:
+    wanted = decide(commits, offsets, history(FENCE, durable(ours)), "/s")
+    assert (wanted.epoch, wanted.committed, wanted.planned) == (epoch, epoch, epoch + 1)
+    assert wanted.rewind == moved
 
 
 def test_one_behind_is_refused_where_the_source_gives_an_epoch_only_once() -> None:
@@ -79,13 +93,13 @@ def test_one_behind_is_refused_where_the_source_gives_an_epoch_only_once() -> No
         ([], [], 3, "Spark's checkpoint is empty"),
         ([], [], 0, "Spark's checkpoint is empty"),
         ([], [0], 3, "do not belong together"),
-        ([5], [7], 5, "does not fit together"),
+        ([5], [8], 5, "does not fit together"),
         ([5], [4], 5, "does not fit together"),
         ([5], [], 5, "does not fit together"),
     ],
 )
 def test_anything_else_is_refused_and_says_which_epochs_are_where(commits, offsets, ours, message) -> None:
-    entries = [FENCE] if ours < 0 else [FENCE, durable(ours)]
+    entries = [] if ours < 0 else [FENCE, durable(ours)]
     with pytest.raises(CheckpointError, match=message) as caught:
         decide(commits, offsets, history(*entries), "/state/here")
     text = str(caught.value)

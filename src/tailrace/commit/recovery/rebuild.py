@@ -1,0 +1,113 @@
+"""Spark's logs in a checkpoint on a disk, made again what the state says they are.
+
+Spark does not sync its logs and may lose any of them, whole or in part, with the machine's power; a disk may be lost
+with all of them; and a JVM that outlives its driver may write to them behind a start. The state location has what a
+start needs (``commit.spark_records``), so a start asks the logs for little:
+
+- *d* is the newest durable epoch. If the record of epoch *d + 1* is there, a sink may have seen that epoch: the logs
+  become those with *d* committed and *d + 1* planned, and Spark replays *d + 1* with the recorded offsets.
+- If there is none, no sink has seen *d + 1*. Where Spark's commit of *d* is whole, the logs become those with *d*
+  committed and nothing planned. Where it is not, those with *d - 1* committed and *d* planned: the start opens the
+  manifest before *d*, and Spark replays *d*. What was planned behind that goes: it has reached no sink, and nobody can
+  tell whether what is there of it is whole.
+
+So the logs end at ``LogsEnd``. What lies behind it is moved to the backup, offsets first, then commits (else Spark
+would skip an epoch), then what sources have logged. Then what is missing or differs is written. Nothing that a start
+decides by is changed by these steps, so one that crashes between them is simply repeated.
+
+Functions here hold no state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.commit.log import History
+from tailrace.commit.spark_logs.log_files import METADATA, SparkLogFolder, is_first_offsets, is_whole, query_id
+from tailrace.commit.spark_logs.records import Listing, SparkRecord, fence_of, newest_record, recorded_bytes
+from tailrace.env.stores.object_store import ObjectStore
+from tailrace.errors import CheckpointError
+from tailrace.ids import NO_EPOCH
+
+
+@dataclass(frozen=True)
+class LogsEnd:
+    """Where Spark's logs end for a start: newest commit, newest offset, and the files, by path, that it needs.
+
+    ``record``: that of the epoch ``planned``, where no manifest has its files.
+    """
+
+    committed: int
+    planned: int
+    listing: Listing
+    record: SparkRecord | None = None
+
+
+def logs_end(folder: SparkLogFolder, store: ObjectStore, history: History, reread: bool) -> LogsEnd | None:
+    """Where a start lets Spark's logs end. ``None`` where the state does not say, so that the logs must be taken as
+
+    they are: it was made with a checkpoint elsewhere, or they are ahead of it by more than a crash can explain.
+    """
+    newest = history.newest
+    d = newest.epoch if newest is not None else NO_EPOCH
+    if newest is not None and not newest.spark_logs:
+        return None
+    c = max(folder.epochs("commits"), default=NO_EPOCH)
+    if history.damaged and (c != d or (newest is None and not folder.epochs("offsets"))):
+        # An empty checkpoint proves nothing of a damaged entry: it may have been lost with its disk.
+        raise history.damaged[0].error
+    record = newest_record(store, d + 1, fence_of(newest.spark_logs, d) if newest is not None else 0)
+    if c > d + 1 or (c == d + 1 and (record is None or not reread)):
+        return None
+    if record is not None:
+        return LogsEnd(d, d + 1, record.listing, record)
+    if newest is None:
+        return LogsEnd(NO_EPOCH, NO_EPOCH, {})
+    committed = d if is_whole(folder.read(f"commits/{d}")) else d - 1
+    return LogsEnd(committed, d, newest.spark_logs)
+
+
+def refuse_other_query(folder: SparkLogFolder, store: ObjectStore, listing: Listing) -> None:
+    """Refuse a checkpoint that is another query's."""
+    metadata = folder.read(METADATA)
+    here = query_id(metadata)
+    if here is None or METADATA not in listing or listing[METADATA].is_of(metadata):
+        return
+    recorded = query_id(recorded_bytes(store, listing, [METADATA])[METADATA])
+    if here != recorded:
+        raise CheckpointError(
+            f"The checkpoint {folder.root} is that of query {here}, and the state at {store.uri} belongs to query "
+            f"{recorded}. Set checkpointLocation and stateLocation to two that belong together, or start with new "
+            "locations."
+        )
+
+
+def behind(folder: SparkLogFolder, end: LogsEnd) -> list[str]:
+    """Files that must leave the logs, in this order."""
+    offsets = [epoch for epoch in folder.epochs("offsets") if epoch > end.planned]
+    commits = [epoch for epoch in folder.epochs("commits") if epoch > end.committed]
+    paths = [f"offsets/{epoch}" for epoch in reversed(offsets)] + [f"commits/{epoch}" for epoch in reversed(commits)]
+    for files in folder.source_files().values():
+        listed = [number for number, path in files.items() if path in end.listing]
+        first, last = min(listed, default=NO_EPOCH), max(listed, default=NO_EPOCH)
+        later = [path for number, path in sorted(files.items(), reverse=True) if number > last]
+        # A compact list of another timeline between ours would make Spark derive another distance of such lists.
+        later += [p for n, p in sorted(files.items()) if first < n < last and _is_compact(p) and p not in end.listing]
+        # Where a source begins is no part of an epoch: rows between two starts would be skipped without it.
+        paths += [path for path in later if not is_first_offsets(path, folder.read(path))]
+    metadata = folder.read(METADATA)
+    if metadata is not None and METADATA in end.listing and not end.listing[METADATA].is_of(metadata):
+        paths.append(METADATA)  # cut off, or of a query that has done nothing: the recorded one is written
+    elif metadata is not None and METADATA not in end.listing and query_id(metadata) is None:
+        paths.append(METADATA)  # cut off before the first epoch: Spark makes another
+    return paths
+
+
+def differing(folder: SparkLogFolder, end: LogsEnd) -> list[str]:
+    """Files that must be written, as they are missing or not what was recorded."""
+    # What sources have logged before the offsets that speak of it.
+    return [path for path in sorted(end.listing, reverse=True) if not end.listing[path].is_of(folder.read(path))]
+
+
+def _is_compact(path: str) -> bool:
+    return path.endswith(".compact")

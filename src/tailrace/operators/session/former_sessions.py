@@ -1,0 +1,93 @@
+"""The sessions of before an epoch that it has changed, as they were: what a changelog takes back.
+
+Invariants
+- Rows only widen records, make new ones and join sessions. So a session of before lies in one of now, and has the
+  records of that one which were there: those that the epoch's rows touched as they were (``records_before``), and all
+  others as they are.
+- Where a session of now has the bounds that one of before had, that one is the only one in it.
+
+Threads: one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tailrace.state.hash_table.table import Table
+from tailrace.state.layout import PANE, VALID
+from tailrace.state.read_modify_write import probes
+from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows.rows import Rows, concat_rows
+
+
+@dataclass(frozen=True)
+class FormerSessions:
+    """Session ``s`` is ``records[offsets[s]:offsets[s + 1]]``, newest pane first."""
+
+    records: Rows
+    places: np.ndarray  # of each record among those of the sessions of now
+    offsets: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    within: np.ndarray  # the number of the session of now that has taken it in, ascending
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def stayed(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Which of them still have their bounds, where those of the sessions of now are these."""
+        same: np.ndarray = (self.starts == starts[self.within]) & (self.ends == ends[self.within])
+        return same
+
+    def between(self, low: int, high: int) -> FormerSessions:
+        """Those in the sessions of now from one number to another, which are counted from there."""
+        first, end = np.searchsorted(self.within, [low, high])
+        records = slice(self.offsets[first], self.offsets[end])
+        return FormerSessions(
+            Rows(self.records.words[records], self.records.heap),
+            self.places[records],
+            self.offsets[first : end + 1] - self.offsets[first],
+            self.starts[first:end],
+            self.ends[first:end],
+            self.within[first:end] - low,
+        )
+
+
+def records_before(store: ReadModifyWriteStore, frames: Sequence[tuple[Rows, np.ndarray]]) -> Table:
+    """The records that these rows will touch as they are now; a tombstone for each that there is not."""
+    layout = store.layout
+    count = sum(len(rows) for rows, _ in frames)
+    table = Table(layout, rows_expected=count)
+    table.begin(count)
+    for rows, _ in frames:
+        words = rows.words.copy(order="C")
+        words[:, VALID] &= layout.key_mask
+        words[:, layout.accumulators[0].word :] = 0
+        table.merge(words, rows.heap, 0, len(words), replace=True)
+    for rows, bounds in frames:
+        for found in probes.current(store, rows, bounds, keep=True).parts:
+            table.merge(found.words, found.heap, 0, len(found), replace=True)
+    return table
+
+
+def former_sessions(now: Rows, sizes: np.ndarray, before: Table, gap: int, low: int, high: int) -> FormerSessions:
+    """What the sessions of now were, whose records are these: so many each, newest pane first.
+
+    ``low`` and ``high``: words of the first and last time.
+    """
+    at = before.locate(now)
+    touched = np.flatnonzero(at >= 0)
+    known, untouched = touched[~before.tombstones(at[touched])], np.flatnonzero(at < 0)
+    places = np.concatenate([untouched, known])
+    rows = concat_rows([Rows(now.words[untouched], now.heap), before.copy(at[known])], before.layout)
+    order = np.argsort(places)
+    records, places = Rows(rows.words[order], rows.heap), places[order]
+    numbers = np.repeat(np.arange(len(sizes)), sizes)[places]
+    panes, firsts, lasts = records.words[:, PANE], records.words[:, low], records.words[:, high]
+    goes_on = (numbers[1:] == numbers[:-1]) & (panes[:-1] - panes[1:] == gap) & (firsts[:-1] - lasts[1:] <= gap)
+    begins = np.flatnonzero(np.append(True, ~goes_on)[: len(records)])
+    offsets = np.append(begins, len(records))
+    return FormerSessions(records, places, offsets, firsts[offsets[1:] - 1], lasts[begins] + gap, numbers[begins])
