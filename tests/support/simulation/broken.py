@@ -23,6 +23,7 @@ from tailrace.commit.manifest import Manifest
 from tailrace.commit.max_pane import MaxPane, is_dead
 from tailrace.commit.phases import Phases
 from tailrace.commit.recovery import rebuild
+from tailrace.commit.recovery import start as starts
 from tailrace.commit.spark_logs import records as spark_records
 from tailrace.env import clock
 from tailrace.errors import CheckpointError, FencedError, QueryStopped, StateServerError
@@ -170,14 +171,14 @@ def sleeper_records_and_releases(patch: pytest.MonkeyPatch) -> None:
 
 def jvms_die_with_their_drivers(patch: pytest.MonkeyPatch) -> None:
     """What Spark's logs say beyond one planned epoch is refused, and not moved away."""
-    decide = controllers.decide
+    decide = starts.decide
 
     def strict(commits: Sequence[int], offsets: Sequence[int], *rest: Any) -> Any:
         if max(offsets, default=-1) > max(commits, default=-1) + 1:
             raise CheckpointError("Spark's own checkpoint does not fit together")
         return decide(commits, offsets, *rest)
 
-    patch.setattr(controllers, "decide", strict)
+    patch.setattr(starts, "decide", strict)
 
 
 def one_version_kept(patch: pytest.MonkeyPatch) -> None:
@@ -235,7 +236,7 @@ class _Now(Mapping[str, Any]):
 
 def applied_twice(patch: pytest.MonkeyPatch) -> None:
     """A start recovers one epoch too late and replays what is in the state already."""
-    decide = controllers.decide
+    decide = starts.decide
 
     def late(commits: Sequence[int], offsets: Sequence[int], *rest: Any) -> Any:
         wanted = decide(commits, offsets, *rest)
@@ -243,7 +244,7 @@ def applied_twice(patch: pytest.MonkeyPatch) -> None:
             return replace(wanted, manifest=replace(wanted.replay, epoch=wanted.epoch))
         return wanted
 
-    patch.setattr(controllers, "decide", late)
+    patch.setattr(starts, "decide", late)
 
 
 def no_record(patch: pytest.MonkeyPatch) -> None:
