@@ -15,18 +15,19 @@ from pathlib import Path
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A test's JVM does not live long enough to earn back what the optimising compiler costs: half of its time."""
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-_OPTIONS = "SPARK_SUBMIT_OPTS"  # Spark adds them to the command of every JVM that a Python starts, and says nothing
+SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
+"""Spark adds them to the command of every JVM that a Python starts, and says nothing."""
 
 
 def use_archive() -> None:
     """For all JVMs that this process and its children start from here on."""
-    archived = f" -XX:SharedArchiveFile={ARCHIVE} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
-    os.environ[_OPTIONS] = QUICK_JVM + (archived if ARCHIVE.exists() else "")
+    os.environ[SUBMIT_OPTIONS] = jvm_options()
 
 
 def jvm_options() -> str:
     """The same for JVMs that no Python starts: executors, and Spark's daemons."""
-    return os.environ.get(_OPTIONS, QUICK_JVM)
+    archived = f" -XX:SharedArchiveFile={ARCHIVE} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+    return QUICK_JVM + (archived if ARCHIVE.exists() else "")
 
 
 def make_archive(target: Path) -> None:
@@ -35,7 +36,7 @@ def make_archive(target: Path) -> None:
     from support.session import GENERATED, session_builder
 
     backup = target.with_suffix(".new")
-    os.environ[_OPTIONS] = f"{QUICK_JVM} -XX:ArchiveClassesAtExit={backup} -Xlog:disable"
+    os.environ[SUBMIT_OPTIONS] = f"{QUICK_JVM} -XX:ArchiveClassesAtExit={backup} -Xlog:disable"
     spark = session_builder("local[2]", GENERATED).getOrCreate()
     with tempfile.TemporaryDirectory() as folder:
         query = Scripted(spark, Path(folder), WINDOWED)

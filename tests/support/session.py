@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from support.class_archive import QUICK_JVM, jvm_options
+from support.class_archive import QUICK_JVM, SUBMIT_OPTIONS, jvm_options
 
 FILE_MANAGERS = "org.apache.spark.sql.execution.streaming." + (
     "" if pyspark.__version__.startswith("4.0.") else "checkpointing."
@@ -19,7 +19,15 @@ FILE_MANAGERS = "org.apache.spark.sql.execution.streaming." + (
 
 DAEMON_FOLDER = str(Path(__file__).parent / "spark_daemon")
 DAEMON = "warm_daemon"
-DEFAULTS_FOLDER = str(Path(__file__).parent / "spark_conf")
+
+DEFAULTS = {
+    # The daemon has the modules of every task imported before it forks workers.
+    "spark.python.daemon.module": DAEMON,
+    # Some hundred rows are read before code for them is compiled. Some tests ask for generated code.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Of every session that a test starts and that does not say otherwise: those of the lab above all."""
 
 CONFS = {
     "spark.ui.enabled": "false",
@@ -41,13 +49,15 @@ CONFS = {
 }
 
 GENERATED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-"""Spark's own defaults. Ours (``spark_conf``) interpret: some hundred rows are read before code for them is compiled.
-Some queries in child processes, and those on clusters, run generated code."""
+"""Spark's own. Some queries in child processes, and those on clusters, run generated code."""
 
 
 def use_defaults() -> None:
     """For all sessions that this process and its children start from here on."""
-    os.environ["SPARK_CONF_DIR"] = DEFAULTS_FOLDER
+    # Not by a folder of Spark's settings: that is on the class path, and then no archive of classes fits.
+    given = os.environ.get(SUBMIT_OPTIONS, "").split()
+    options = (f"-D{name}={value}" for name, value in DEFAULTS.items())
+    os.environ[SUBMIT_OPTIONS] = " ".join([*given, *(each for each in options if each not in given)])
     _add_to_python_path(DAEMON_FOLDER)
 
 
