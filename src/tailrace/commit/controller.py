@@ -367,10 +367,10 @@ class Controller:
         The check comes between listing and deleting: a run on another machine that has started since may already write
         objects, which we know nothing of. If nobody has fenced by the check, nothing listed before it is a later run's.
         """
-        self._store.sweep()
         listed = [*self._store.list(filenames.OBJECT_PREFIX), *self._store.list(filenames.LATE_PREFIX)]
         found = [*(each.name for each in listed), *record_names(self._store)]
         self._log.check_newest(self._run)
+        self._store.sweep()
         self.clean()
         needed = set().union(*(manifest.needs for manifest in self._known.values()))
         if self._end is not None and self._end.record is not None:
