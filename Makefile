@@ -84,7 +84,7 @@ docs-serve: setup ## the same at http://127.0.0.1:8000, built again when a page 
 
 $(ARCHIVE): $(STAMP)
 	@$(JAVA) && echo "archiving Spark's classes for the tests (once) ..." \
-	    && $(BIN)/python tests/support/class_archive.py $@ >$@.log 2>&1 || echo "not archived, so the tests will take a third longer; see $@.log: $$(tail -n 1 $@.log)"
+	    && $(BIN)/python tests/support/class_archive.py $@ >$@.log 2>&1 || echo "not archived, so every JVM of the tests starts more slowly; see $@.log: $$(tail -n 1 $@.log)"
 
 bench: setup ## the benchmarks at full size: takes minutes, and wants the machine to itself
 	@$(JAVA) && $(BIN)/tailrace bench rmw && $(BIN)/tailrace bench overhead

@@ -46,7 +46,7 @@ SEEDS_MAX: dict[broken.Break, int] = {
     broken.waits_for_the_only_server: 300,
     broken.tried_under_the_old_number: 200,
     broken.tries_counted: 500,
-    broken.loss_in_a_start_ends_the_query: 1_000,
+    broken.loss_in_a_start_ends_the_query: 4_000,
     broken.late_end_taken_for_a_timeout: 1_000,
     broken_sink.sink_that_overwrites: 300,
     broken_sink.sink_folder_shared: 100,
