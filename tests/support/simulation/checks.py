@@ -96,10 +96,12 @@ class Checks:
             return
         self.recoverable()
 
-    def planned(self, root: str, epoch: int) -> None:
-        """Offsets of an epoch are new, other, or gone in a checkpoint: the newest driver's, or an older one's."""
-        if (end := end_of(files_of(self._world.disk, root), epoch)) is not None:
-            self._ends[root, epoch] = end
+    def planned(self, root: str) -> None:
+        """Offsets, or files that a source has logged, are new, other, or gone in a checkpoint of any driver."""
+        files = files_of(self._world.disk, root)
+        for epoch in epochs(files, OFFSETS):
+            if (end := end_of(files, epoch)) is not None:
+                self._ends[root, epoch] = end
 
     def forget(self) -> None:
         """Power was lost: whatever was not acknowledged may be gone, and its place free again."""

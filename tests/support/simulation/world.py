@@ -166,9 +166,8 @@ class World:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), folder)
 
     def _file_changed(self, folder: str, name: str) -> None:
-        root, _, log = folder.rpartition("/")
-        if log == sparks.OFFSETS and name.isdigit():
-            self.checks.planned(root, int(name))
+        if folder.startswith(CHECKPOINT) and folder.endswith((f"/{sparks.OFFSETS}", f"/{sparks.SOURCE_LOG}")):
+            self.checks.planned(folder.removesuffix(f"/{sparks.OFFSETS}").removesuffix(f"/{sparks.SOURCE_LOG}"))
         for root in (STATE, self.checkpoint):
             if folder == root or folder.startswith(f"{root}/"):
                 self.checks.changed(f"{folder[len(root) + 1 :]}/{name}".lstrip("/"))

@@ -201,6 +201,26 @@ def test_a_replaced_run_records_nothing_that_it_could_release(query: Query, monk
     assert newer.recovery_point.epoch == -1
 
 
+def test_no_record_is_made_of_two_plans(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that slept while it read the logs has read files of its successor's too."""
+    monkeypatch.setattr(controllers, "QueryLock", lambda *_: None)  # that of a process that is frozen
+    older = query.start()
+    query.spark.start()
+    query.spark.plan(0, "f0")
+
+    class Slept(SparkLogFolder):
+        def read(self, path: str) -> bytes | None:
+            if path == "offsets/0":
+                Controller.start(query.store, PLAN, SparkLogFolder(query.spark.root)).trim_spark_logs()
+                query.spark.plan(0, "f0", "f1")
+            return super().read(path)
+
+    monkeypatch.setattr(older, "_spark_logs", Slept(query.spark.root))
+    with pytest.raises(FencedError):
+        older.record_spark_logs(0)
+    assert list(query.store.list(filenames.SPARK_RECORD_PREFIX)) == []
+
+
 def test_another_querys_checkpoint_is_refused_by_name(query: Query, tmp_path: Path) -> None:
     query.run(durable=2, committed=2, recorded=2, planned=2)
     other = SparkCheckpoint(tmp_path / "other", query="another-one")
