@@ -172,7 +172,7 @@ class Controller:
         if epoch in self._listings:
             return
         record = take_record(folder, epoch, self._fence, self._listings.get(epoch - 1, {}))
-        # A successor may have written other files while these were read: a record of both plans would be no plan at all.
+        # A successor may have written other files while these were read: a record of both plans would be no plan.
         self._log.check_newest(self._run, appending=True)
         put_record(self._store, record)
         self._log.check_newest(self._run, appending=True)
