@@ -17,6 +17,7 @@ import tailrace as tr
 from support.queries.engines import tailrace_stream
 from support.queries.simple import ROLLING, Scripted, batches
 from tailrace.errors import StateServerError, UserFunctionError
+from tailrace.spark.epoch import query_output
 from tailrace.spark.epoch import runner as epochs
 from tailrace.spark.epoch.pipelined_sink import run_pipelined_sink
 from tailrace.testing import describe, differences, expected
@@ -70,7 +71,7 @@ def test_what_the_steps_failed_with_counts_more(spark: SparkSession) -> None:
 @pytest.fixture
 def nothing_comes_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs stay in the servers, however small they are, and however long they take to make."""
-    monkeypatch.setattr(epochs, "LOCAL_ROWS_MAX", -1)
+    monkeypatch.setattr(query_output, "LOCAL_ROWS_MAX", -1)
     monkeypatch.setattr(epochs, "_PIPELINED_MS_MAX", math.inf)
 
 

@@ -66,10 +66,53 @@ class StateTtl:
     processing: bool
 
 
-def chain(relation: Relation) -> tuple[Relation, ...]:
-    """From the one that reads the user's stream to this one."""
-    source = relation.source
-    return (*(chain(source) if isinstance(source, Relation) else ()), relation)
+def sources_of(relation: Relation) -> tuple[object, ...]:
+    """What a relation reads: streams of the user's, and other relations."""
+    if isinstance(relation, SparkHop):
+        return relation.inputs
+    return (relation.left.source, relation.right.source) if isinstance(relation, Join) else (relation.source,)
+
+
+def operators_of(relation: Relation) -> tuple[Relation, ...]:
+    """The operators that a relation is made by, each once and behind those whose rows it gets; hops are none."""
+    found: list[Relation] = []
+
+    def visit(made: object) -> None:
+        if not isinstance(made, Relation) or any(made is known for known in found):
+            return
+        for source in sources_of(made):
+            visit(source)
+        if not isinstance(made, SparkHop):
+            found.append(made)
+
+    visit(relation)
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class SparkHop:
+    """Rows that Spark makes of operators' outputs within the epoch, by a function of DataFrames that keeps no state.
+
+    The function is called anew in every run, and for every epoch whose output is small. A replay must give the same
+    rows, so it may depend on nothing but these. ``inputs`` are operators, and no hops: two hops in a row are one.
+    """
+
+    inputs: tuple[Relation, ...]
+    function: Callable[..., object]  # of as many DataFrames; gives one
+    fields: tuple[Field, ...]
+    label: str  # what it does, for ``explain``
+    event_time: Watermark | None = None
+
+    @property
+    def source(self) -> object:
+        return self.inputs[0]
+
+    @property
+    def window(self) -> None:
+        return None
+
+    def refusal(self, mode: OutputMode) -> str | None:
+        return next(filter(None, (each.refusal(mode) for each in self.inputs)), None)
 
 
 def passed_on(source: object) -> object:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from tailrace.api.definition import QueryDefinition
 from tailrace.api.options import Options
-from tailrace.api.relations import OutputMode, Relation
+from tailrace.api.relations import OutputMode, Relation, SparkHop
 from tailrace.api.tables import LookupTable
 from tailrace.types import Field
 
@@ -52,6 +52,9 @@ class Runtime(Protocol):
 
     def transformed(self, source: object, function: Callable[..., object]) -> tuple[object, tuple[Field, ...]]:
         """The user's stream through a function of DataFrames, and the columns of that."""
+
+    def hop(self, relation: Relation, function: Callable[..., object], label: str) -> SparkHop:
+        """An operator's rows through a function of DataFrames. ``label``: the user's call, for errors and plans."""
 
     def start(self, query: QueryDefinition) -> StreamingQuery: ...
 

@@ -85,18 +85,16 @@ class Stream:
     def transform(self, function: Callable[..., object], *args: object, **kwargs: object) -> Stream:
         """The stream through a function from DataFrame to DataFrame, as PySpark's ``DataFrame.transform``.
 
-        The same as transforming before ``tailrace.stream(...)``, but that what lies before and after each one is a
-        point from which state that is not in memory may be asked for ahead of its rows. Stateless, like all before an
-        operator; the function is called again when a query starts.
+        Stateless: it keeps nothing from row to row. Before the first operator it is the same as transforming before
+        ``tailrace.stream(...)``, but that what lies before and after each one is a point from which state that is not
+        in memory may be asked for ahead of its rows; the function is called again when a query starts. Behind an
+        operator Spark applies it to the rows that the operator gives in each epoch.
 
         >>> dear = bids.transform(lambda frame: frame.where("price > 100")).groupBy("auction").agg(tr.count())
         """
-        if self.relation is not None:
-            raise AnalysisError(
-                "transform: it is for the rows that a stream reads, not for those that an operator has made: call it "
-                "right after tailrace.stream(...), or transform in foreachBatch"
-            )
         given = (lambda frame: function(frame, *args, **kwargs)) if args or kwargs else function
+        if self.relation is not None:
+            return self.derived(self.runtime.hop(self.relation, given, "transform"))
         source, schema = self.runtime.transformed(self.source, given)
         if self.watermark is not None and self.watermark.column not in schema:
             raise AnalysisError(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from tailrace.api.definition import ForeachBatch, ProcessingTime, QueryDefinition, Sink, Trigger
 from tailrace.api.duration import format_duration
 from tailrace.api.options import Combine, CommitMode, Prefetch, Route, WatermarkRule, changed_options
-from tailrace.api.relations import Watermark
+from tailrace.api.relations import SparkHop, Watermark, sources_of
 from tailrace.operators.planning.texts import fields_text
 from tailrace.operators.registry import description_of
 from tailrace.plan.physical import PhysicalPlan, Stage
@@ -42,22 +43,44 @@ _RULES = {
 def explain(plan: PhysicalPlan, query: QueryDefinition | None = None) -> str:
     """The plan; with the query also its sink and its places."""
     head, sink = _sink_lines(plan, query)
-    levels = [(head, sink)]
-    for stage in reversed(plan.stages):
-        described, spec = description_of(stage.operator), stage.operator
-        details = [*described.lines(spec), *_watermark_lines(plan, stage)]
-        levels += [(described.title(spec), details), ("State", _state_lines(plan, stage, query))]
-    levels += [
-        ("Ingest", _ingest_lines(plan, query)),
-        ("Source", [f"reads {fields_text(each.columns, 'no column')}" for each in plan.inputs]),
-    ]
-    lines: list[str] = []
-    for depth, (title, details) in enumerate(levels):
-        indent = "   " * (depth - 1) + "+- " if depth else ""
-        lines.append(indent + title)
-        below = "   " * depth + ("|  " if depth + 1 < len(levels) else "   ")
-        lines += [below + detail for detail in details]
-    return "\n".join(lines)
+    made = [_stage_node(plan, plan.stages[number], query) for number in dict.fromkeys(plan.outputs)]
+    hop = made if plan.hop is None else [_Node("Spark", (plan.hop.label,), tuple(made))]
+    return "\n".join(_lines(_Node(head, tuple(sink), tuple(hop))))
+
+
+@dataclass(frozen=True)
+class _Node:
+    title: str
+    details: tuple[str, ...]
+    below: tuple[_Node, ...] = ()
+
+
+def _stage_node(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None) -> _Node:
+    described, spec = description_of(stage.operator), stage.operator
+    below = [_stage_node(plan, plan.stages[number], query) for number in stage.before]
+    if stage.by_spark:
+        below = [_Node("Ingest", (_hop_text(stage),), tuple(below))]
+    if stage.ingests:
+        reads = [plan.inputs[number].columns for number in stage.inputs if number is not None]
+        source = _Node("Source", tuple(f"reads {fields_text(columns, 'no column')}" for columns in reads))
+        below.append(_Node("Ingest", tuple(_ingest_lines(plan, stage, query)), (source,)))
+    state = _Node("State", tuple(_state_lines(plan, stage, query)), tuple(below))
+    return _Node(described.title(spec), (*described.lines(spec), *_watermark_lines(plan, stage)), (state,))
+
+
+def _hop_text(stage: Stage) -> str:
+    labels = [source.label for source in sources_of(stage.relation) if isinstance(source, SparkHop)]
+    return f"through Spark within the epoch: {', '.join(labels) or 'rows of both sides united'}"
+
+
+def _lines(node: _Node, indent: str = "", last: bool = True, top: bool = True) -> list[str]:
+    """As Spark draws its plans: what a node is made of stands below it."""
+    lead = "" if top else indent + ("+- " if last else ":- ")
+    inner = "" if top else indent + ("   " if last else ":  ")
+    found = [lead + node.title, *(f"{inner}{'|  ' if node.below else '   '}{detail}" for detail in node.details)]
+    for number, each in enumerate(node.below, 1):
+        found += _lines(each, inner, number == len(node.below), False)
+    return found
 
 
 def _append_text(plan: PhysicalPlan) -> str:
@@ -77,12 +100,16 @@ def _watermark_lines(plan: PhysicalPlan, stage: Stage) -> list[str]:
     described, spec = description_of(stage.operator), stage.operator
     if plan.delays is None:
         return [f"no watermark: no row is late and {described.undropped(spec)}"]
-    if stage is not plan.stages[0]:
-        lag = f", {format_duration(stage.lag)} behind" if stage.lag else ""
+    lag = f", {format_duration(stage.lag)} behind" if stage.lag else ""
+    if not stage.ingests:
         return [f"watermark of the operator below{lag}: its rows are final"]
-    lines = [_trails(each.watermark) for each in plan.inputs if each.watermark is not None]
-    if len(lines) > 1:
-        lines = [*lines, "of these the smaller one counts"]
+    inputs = [plan.inputs[number] for number in stage.inputs if number is not None]
+    lines = [_trails(each.watermark) for each in inputs if each.watermark is not None]
+    if len(plan.inputs) > 1:
+        lines = [
+            *lines,
+            f"of {'these' if len(lines) == len(plan.inputs) else 'all streams'} the smaller one counts{lag}",
+        ]
     if not spec.watermarked:
         return [*lines, f"{described.timeless(spec)}: no row is late and {described.undropped(spec)}"]
     return [*lines, f"watermark rule {_RULES[plan.options.watermark]}"]
@@ -127,8 +154,8 @@ def _state_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None
     return lines
 
 
-def _ingest_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> list[str]:
-    combine = _UNCOMBINED if plan.operator.sends_rows else _COMBINES[plan.options.combine]
+def _ingest_lines(plan: PhysicalPlan, stage: Stage, query: QueryDefinition | None) -> list[str]:
+    combine = _UNCOMBINED if stage.operator.sends_rows else _COMBINES[plan.options.combine]
     lines = [f"route {_ROUTES[plan.options.route]}", f"combine {combine}", f"transport {plan.options.transport}"]
     if query is not None and query.late is not None:
         lines.append(f"late rows to {_sink_text(query.late)}")

@@ -13,9 +13,9 @@ from typing import Any
 
 from tailrace.operators.registry import description_of, spec_from_json
 from tailrace.operators.spec import OperatorSpec
-from tailrace.plan.physical import PhysicalPlan
+from tailrace.plan.physical import PhysicalPlan, Stage
 
-VERSION = 5
+VERSION = 6
 
 
 def fingerprint(plan: PhysicalPlan) -> dict[str, Any]:
@@ -23,9 +23,16 @@ def fingerprint(plan: PhysicalPlan) -> dict[str, Any]:
     return {
         "version": VERSION,
         "watermark_rule": plan.options.watermark.value,
-        "operator": _plain(plan.operator),
-        "then": [_plain(stage.operator) for stage in plan.stages[1:]],
+        "operators": [_plain(stage.operator) for stage in plan.stages],
+        "rows_of": [_rows_of(plan, stage) for stage in plan.stages],
+        "outputs": [plan.stages[number].operator.name for number in plan.outputs],
     }
+
+
+def _rows_of(plan: PhysicalPlan, stage: Stage) -> list[str]:
+    """Where an operator's rows come from: streams by their number, operators by their names."""
+    streams = [f"stream {number + 1}" for number in stage.inputs if number is not None]
+    return [*streams, *(plan.stages[number].operator.name for number in stage.before)]
 
 
 def _plain(operator: OperatorSpec) -> Any:
@@ -41,6 +48,11 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     if len(before) != len(after):
         return [_difference("operators", str(len(before)), str(len(after)))]
     found = [said for was, now in zip(before, after, strict=True) for said in _changed(was, now)]
+    for operator, was, now in zip(after, old["rows_of"], new["rows_of"], strict=True):
+        if was != now:
+            found.append(_difference(f"rows of {operator.name}", ", ".join(was), ", ".join(now)))
+    if old["outputs"] != new["outputs"]:
+        found.append(_difference("output", ", ".join(old["outputs"]), ", ".join(new["outputs"])))
     if old["watermark_rule"] != new["watermark_rule"]:
         found.append(_difference("watermark rule", str(old["watermark_rule"]), str(new["watermark_rule"])))
     return found
@@ -69,7 +81,7 @@ def _parts(operator: OperatorSpec) -> dict[str, str]:
 
 
 def _operators(stored: Mapping[str, Any]) -> list[OperatorSpec]:
-    return [spec_from_json(json.dumps(each)) for each in (stored["operator"], *stored.get("then", ()))]
+    return [spec_from_json(json.dumps(each)) for each in stored["operators"]]
 
 
 def _compared(

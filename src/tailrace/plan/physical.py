@@ -1,4 +1,9 @@
-"""The physical plan: what the driver, the tasks and the servers do for one query. Frozen; made once a run."""
+"""The physical plan: what the driver, the tasks and the servers do for one query. Frozen; made once a run.
+
+A query's operators are its *stages*, each behind those whose rows it gets. A stage gets rows from tasks that ingest the
+user's streams, from the stage before by an exchange between servers, or from several by way of Spark (``SparkHop``).
+Tasks ingest in the streaming plan; rows that come by way of Spark are ingested by a job of their own within the epoch.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tailrace.api.definition import QueryDefinition
 from tailrace.api.options import Changelog, Combine, Options
-from tailrace.api.relations import OutputMode, Relation, chain
+from tailrace.api.relations import Join, OutputMode, Relation, SparkHop, operators_of, sources_of
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.operators.kind import Input
@@ -19,24 +24,40 @@ from tailrace.state.tuning import SpillTuning, Tuning
 
 @dataclass(frozen=True)
 class Stage:
-    """One operator of a chain and the store it is kept in.
+    """An operator and the store it is kept in.
 
-    ``lag``: how far its watermark is behind the first one's, since operators before it may emit rows so old.
+    ``lag``: how far its watermark is behind that of the streams, since operators before it may emit rows so old.
+    ``inputs``: by stream that the operator reads, which of the plan's inputs that is; None: rows of stages ``before``.
     """
 
     operator: OperatorSpec
     store: StoreChoice
     lag: Micros
+    relation: Relation
+    inputs: tuple[int | None, ...]
+    before: tuple[int, ...] = ()
+
+    @property
+    def ingests(self) -> bool:
+        """Whether tasks of the streaming plan send it rows."""
+        return any(number is not None for number in self.inputs)
+
+    @property
+    def by_spark(self) -> bool:
+        """Whether Spark brings it the rows of the stages before, and not an exchange between servers."""
+        return bool(self.before) and not _exchanged(self.relation)
 
 
 @dataclass(frozen=True)
 class PhysicalPlan:
-    """A chain of operators and how it is run. The first takes the source's rows, the last gives the sink its own."""
+    """A query's operators and how they are run. Some give the sink its rows, by way of ``hop`` or as they are."""
 
     stages: tuple[Stage, ...]
     inputs: tuple[Input, ...]
+    outputs: tuple[int, ...]  # the stages whose rows the sink gets; several only by way of a hop
     options: Options
     commit_reason: str = ""  # why it is not the commit that was asked for
+    hop: SparkHop | None = None
 
     @property
     def operator(self) -> OperatorSpec:
@@ -45,8 +66,16 @@ class PhysicalPlan:
 
     @property
     def last(self) -> OperatorSpec:
-        """The one whose rows the sink gets."""
-        return self.stages[-1].operator
+        """One whose rows the sink gets; its output mode is the query's."""
+        return self.stages[self.outputs[0]].operator
+
+    @property
+    def linear(self) -> bool:
+        """Whether each stage gets the rows of the one before by an exchange, so that nothing waits for Spark."""
+        return len(self.outputs) == 1 and all(
+            stage.before == (() if number == 0 else (number - 1,)) and not stage.by_spark
+            for number, stage in enumerate(self.stages)
+        )
 
     @property
     def shards(self) -> int:
@@ -76,6 +105,9 @@ class PhysicalPlan:
     def output_mode(self) -> OutputMode:
         return OutputMode.UPDATE if self.last.emit_changed else OutputMode.APPEND
 
+    def stage_of(self, relation: Relation) -> Stage:
+        return next(stage for stage in self.stages if stage.relation is relation)
+
 
 def plan_query(query: QueryDefinition) -> PhysicalPlan:
     """The plan of a query that is to be started."""
@@ -84,42 +116,97 @@ def plan_query(query: QueryDefinition) -> PhysicalPlan:
 
 def plan_relation(relation: Relation, output_mode: OutputMode, options: Options) -> PhysicalPlan:
     """The plan of a relation, before a sink and a checkpoint are chosen."""
-    stages = _stages(chain(relation), output_mode, options)
+    relations = operators_of(relation)
+    hop = relation if isinstance(relation, SparkHop) else None
+    given = (relation,) if hop is None else hop.inputs
+    outputs = tuple(_number(relations, each) for each in given)
+    stages, inputs = _stages(relations, outputs, output_mode, options)
     recording = options.record_folder is not None
     for wrong in [stage.operator.why_not_recordable() for stage in stages] if recording else []:
         if wrong is not None:
             raise AnalysisError(f'{wrong}; remove the option "recordAccesses"')
     return PhysicalPlan(
         stages=stages,
-        inputs=inputs_of(chain(relation)[0], stages[0].operator),
+        inputs=inputs,
+        outputs=outputs,
         # With combining, a partial of many rows would be recorded as one access.
         options=replace(options, combine=Combine.OFF) if recording else options,
+        hop=hop,
     )
 
 
-def _stages(relations: tuple[Relation, ...], output_mode: OutputMode, options: Options) -> tuple[Stage, ...]:
+def _stages(
+    relations: Sequence[Relation], outputs: Sequence[int], output_mode: OutputMode, options: Options
+) -> tuple[tuple[Stage, ...], tuple[Input, ...]]:
+    before = [_before(relations, relation) for relation in relations]
+    specs = _specs(relations, before, outputs, output_mode, options)
     stages: list[Stage] = []
-    lag: int | None = 0
-    # Operators before the last give rows that are final.
-    modes = [*[OutputMode.APPEND] * (len(relations) - 1), output_mode]
-    asked = zip(relations, modes, strict=True)
-    specs = _narrowed([plan_operator(*each, number, options.shards) for number, each in enumerate(asked)])
-    if options.changelog is Changelog.ON:
-        specs[-1] = specs[-1].with_changelog()
-    for spec in specs:
+    lags: list[Micros | None] = []  # by stage, how old the rows are that it gives
+    inputs: list[Input] = []
+    for relation, spec, feeding in zip(relations, specs, before, strict=True):
+        lag = _lag(spec, [stages[number] for number in feeding], [lags[number] for number in feeding])
+        numbers: list[int | None] = []
+        for source, read in zip(sources_of(relation), inputs_of(relation, spec), strict=True):
+            numbers.append(None if isinstance(source, Relation) else len(inputs))
+            inputs += [] if isinstance(source, Relation) else [read]
+        stages.append(Stage(spec, description_of(spec).store(spec), lag, relation, tuple(numbers), feeding))
+        delay = spec.output_delay
+        lags.append(None if delay is None else Micros(lag + delay))
+    return tuple(stages), tuple(inputs)
+
+
+def _lag(spec: OperatorSpec, before: Sequence[Stage], lags: Sequence[Micros | None]) -> Micros:
+    for stage, lag in zip(before, lags, strict=True):
         if spec.watermarked and lag is None:
             raise AnalysisError(
-                f"{spec.name} has a watermark, but rows of {stages[-1].operator.name} may come with event times as old "
+                f"{spec.name} has a watermark, but rows of {stage.operator.name} may come with event times as old "
                 "as they like: give the join a ttl, which bounds how long a row waits for a match"
             )
-        stages.append(Stage(spec, description_of(spec).store(spec), Micros(lag or 0)))
-        lag = None if lag is None or spec.output_delay is None else lag + spec.output_delay
-    return tuple(stages)
+    return max((lag for lag in lags if lag is not None), default=Micros(0))
 
 
-def _narrowed(specs: Sequence[OperatorSpec]) -> list[OperatorSpec]:
-    """The operators of a chain: rows bring only what the next operator reads of them."""
-    chained: list[OperatorSpec] = []
-    for spec in reversed(specs):
-        chained.insert(0, spec.narrowed(chained[0].reads) if chained else spec)
-    return chained
+def _specs(
+    relations: Sequence[Relation],
+    before: Sequence[tuple[int, ...]],
+    outputs: Sequence[int],
+    output_mode: OutputMode,
+    options: Options,
+) -> list[OperatorSpec]:
+    """The operators, each with the columns that others read of it: rows bring nothing else."""
+    specs = []
+    for number, relation in enumerate(relations):
+        # Operators that feed others give rows that are final.
+        mode = output_mode if number in outputs else OutputMode.APPEND
+        if number in outputs and any(number in feeding for feeding in before) and mode is not OutputMode.APPEND:
+            raise AnalysisError(
+                f"the rows of one operator go to the sink and to another operator, which takes rows that are final: "
+                f"use .outputMode('append'), and not {mode.value!r}"
+            )
+        specs.append(plan_operator(relation, mode, number, options.shards))
+    for number in reversed(range(len(specs))):
+        readers = [reader for reader, feeding in enumerate(before) if number in feeding]
+        if number not in outputs and all(_exchanged(relations[reader]) for reader in readers):
+            specs[number] = specs[number].narrowed({name for reader in readers for name in specs[reader].reads})
+    if options.changelog is Changelog.ON:
+        for number in outputs:
+            specs[number] = specs[number].with_changelog()
+    return specs
+
+
+def _exchanged(relation: Relation) -> bool:
+    """Whether servers bring an operator the rows of another one."""
+    return not isinstance(relation, Join) and not isinstance(sources_of(relation)[0], SparkHop)
+
+
+def _before(relations: Sequence[Relation], relation: Relation) -> tuple[int, ...]:
+    """The operators whose rows it gets."""
+    found: list[int] = []
+    for source in sources_of(relation):
+        if isinstance(source, Relation):
+            feeding = source.inputs if isinstance(source, SparkHop) else (source,)
+            found += [_number(relations, each) for each in feeding]
+    return tuple(dict.fromkeys(found))
+
+
+def _number(relations: Sequence[Relation], relation: Relation) -> int:
+    return next(number for number, each in enumerate(relations) if each is relation)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+from tailrace.spark.epoch import query_output
 from tailrace.spark.epoch import runner as epochs
 from tailrace.spark.sinks import sinks
 
 
 def begin_sinks_pipelined() -> None:
     """For the rest of this process: functions too, and however little is emitted."""
-    epochs.LOCAL_ROWS_MAX = -1
+    query_output.LOCAL_ROWS_MAX = -1
     epochs._PIPELINED_MS_MAX = math.inf
     sinks._Function.pipelined = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.api.columns import check_key, resolve
-from tailrace.api.relations import Deduplication, Join, Relation, Watermark
+from tailrace.api.relations import Deduplication, Join, Relation, SparkHop, Watermark
 from tailrace.api.windows import AnyWindow, CountWindow
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
@@ -67,6 +67,8 @@ def _delay(source: object, watermark: Watermark) -> Micros:
     """What ``withWatermark`` was given, however many operators ago; of a join, the longer of both."""
     if isinstance(source, Join):
         inputs = [(side.source, side.watermark) for side in (source.left, source.right)]
+    elif isinstance(source, SparkHop):
+        inputs = [(each, watermark) for each in source.inputs]
     elif isinstance(source, Relation):
         inputs = [(source.source, getattr(source, "watermark", None))]
     else:

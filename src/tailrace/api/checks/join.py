@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from tailrace.api.columns import check_key, resolve
 from tailrace.api.duration import Duration, parse_duration
-from tailrace.api.relations import Join, JoinCondition, JoinSide, Relation, ValidTo, Watermark, Within
-from tailrace.api.windows import AnyWindow, Window
+from tailrace.api.relations import Join, JoinCondition, JoinSide, OutputMode, Relation, ValidTo, Watermark, Within
+from tailrace.api.windows import AnyWindow, CountWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.types import Field
@@ -56,10 +56,7 @@ def stream_join(
     outer = _outer(how)
     for side in (left, right):
         if isinstance(side.source, Relation):
-            raise AnalysisError(
-                "join takes two streams as Spark reads them, and one of these is made by an operator of Tailrace: "
-                "write its rows to a table first and stream from that, or join before you aggregate"
-            )
+            _check_made(side.source)
     sides = _sides(left, right, on)
     if time_name is not None and (not isinstance(time_name, str) or not time_name):
         raise AnalysisError(f"join: eventTime names a new output column, but is {time_name!r}: eventTime='at'")
@@ -78,6 +75,20 @@ def stream_join(
     )
     _check_fitting(made)
     return made
+
+
+def _check_made(source: Relation) -> None:
+    """Rows of operators can be joined where they are final, and come with plain columns."""
+    refusal = source.refusal(OutputMode.APPEND)
+    if refusal is not None:
+        raise AnalysisError(f"join takes rows that are final: {refusal}")
+    window = source.window
+    if window is not None and not isinstance(window, CountWindow):
+        raise AnalysisError(
+            f"join: {window.name!r} is a struct of a window's bounds, which cannot be kept in a row: make columns of "
+            f"it first, and keep its last moment as event time, with .transform(lambda rows: rows.withColumn('at', "
+            f"F.window_time({window.name!r})).withColumn('start', F.col('{window.name}.start')).drop({window.name!r}))"
+        )
 
 
 def _condition(within: object, window: object, valid_to: str | None, sides: tuple[JoinSide, JoinSide]) -> JoinCondition:

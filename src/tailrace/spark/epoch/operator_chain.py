@@ -1,28 +1,27 @@
-"""The servers' part of one epoch: every operator of the chain on every server, with an exchange between two of them.
+"""The servers' part of one epoch: every operator on every server, each behind those whose rows it gets.
 
 Order: all servers prepare an operator's rows, then all apply and advance. No server changes its state before all have
 every committed attempt's rows. A single server prepares in the same call, since a small epoch mostly pays for round
-trips.
+trips. Between two operators servers exchange rows, or tasks of Spark read them, change them and ingest them again.
 
-Threads: one epoch at a time, in whatever thread runs it.
+Threads: one epoch at a time, in whatever thread runs it; where rows go by way of Spark, in the epoch's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.server.transport.epoch_messages import EpochResult
-from tailrace.server.transport.stage_messages import CommittedAttempt, Exchanged, StageReceipt
+from tailrace.server.transport.stage_messages import CommittedAttempt, StageReceipt
 from tailrace.spark.epoch.endless import reporting_endless_functions
 from tailrace.spark.epoch.epoch_times import QueryTime
 from tailrace.spark.hints.control import HintControl
 from tailrace.spark.servers.fleet import Fleet
 from tailrace.spark.tasks.ingest import Receipt
 
-_Sent = Sequence[tuple[int, int, tuple[StageReceipt, ...]]]
+_Sent = list[tuple[int, int, tuple[StageReceipt, ...]]]
 """Of every sender its partition, its attempt, and what it has staged on each server."""
 
 
@@ -36,12 +35,24 @@ class EpochTry:
     after: QueryTime
 
 
-@dataclass(frozen=True)
+@dataclass
 class ServersDone:
-    """``last``: by server, the last operator's answer. ``late_rows``: by operator, without the first."""
+    """By operator, the answers of all servers, and how many rows of exchanges came too late for it. ``receipts``: of
+    tasks through which rows went by way of Spark.
+    """
 
-    last: list[EpochResult]
-    late_rows: list[int]
+    results: dict[str, list[EpochResult]] = field(default_factory=dict)
+    late_rows: dict[str, int] = field(default_factory=dict)
+    receipts: list[Receipt] = field(default_factory=list)
+
+    @property
+    def last(self) -> list[EpochResult]:
+        """Of the operator that ran last: they say how all of them are."""
+        return list(self.results.values())[-1]
+
+
+ThroughSpark = Callable[[Stage, ServersDone], list[Receipt]]
+"""Brings a stage the rows of those before it, by a job of Spark's, whose receipts it gives."""
 
 
 class OperatorChain:
@@ -50,24 +61,27 @@ class OperatorChain:
         self._fleet = fleet
         self._hints = hints
 
-    def run(self, this: EpochTry, receipts: Sequence[Receipt], commit: bool) -> ServersDone:
+    def run(
+        self, this: EpochTry, receipts: Sequence[Receipt], commit: bool, through_spark: ThroughSpark
+    ) -> ServersDone:
         """``commit``: the servers of a single operator write their deltas in the same call."""
         stages = self._plan.stages
-        sent: _Sent = [
-            (each.partition, each.attempt, each.staged)
-            for each in sorted(receipts, key=lambda receipt: receipt.partition)
-        ]
-        done = self._run_operator(this, stages[0], sent, commit and len(stages) == 1)
-        late_rows: list[int] = []
-        for before, stage in pairwise(stages):
-            exchanged = self._exchange(this, before, stage)
-            late = sum(each.late_rows for each in exchanged)
-            names = f"{before.operator.name} came too late for {stage.operator.name}"
-            assert not late or not before.operator.watermarked, f"{late} rows of {names}"
-            late_rows.append(late)
-            sent = [(each.number, each.number, each.staged) for each in exchanged]
-            done = self._run_operator(this, stage, sent, False)
-        return ServersDone(done, late_rows)
+        done = ServersDone()
+        for stage in stages:
+            name = stage.operator.name
+            ingested = [receipt for receipt in receipts if receipt.operator == name]
+            sent, late = _sent(ingested), 0
+            if stage.by_spark:
+                receipts_between = through_spark(stage, done)
+                done.receipts += receipts_between
+                sent += _sent(receipts_between)
+            elif stage.before:
+                (number,) = stage.before
+                exchanged, late = self._exchange(this, stages[number], stage)
+                sent += exchanged
+            done.late_rows[name] = late
+            done.results[name] = self._run_operator(this, stage, sent, commit and len(stages) == 1)
+        return done
 
     def _run_operator(self, this: EpochTry, stage: Stage, sent: _Sent, commit: bool) -> list[EpochResult]:
         operator = stage.operator
@@ -104,10 +118,19 @@ class OperatorChain:
             self._hints.ran(operator.name, done)
         return done
 
-    def _exchange(self, this: EpochTry, before: Stage, stage: Stage) -> list[Exchanged]:
+    def _exchange(self, this: EpochTry, before: Stage, stage: Stage) -> tuple[_Sent, int]:
         """Every server sends one operator's output to the servers that own the next operator's keys."""
         source, target, routes = before.operator.name, stage.operator.name, self._fleet.routes
         late_before = this.before.late_before(stage)
-        return self._fleet.each(
+        exchanged = self._fleet.each(
             lambda client, number: client.exchange(this.epoch, this.try_, source, target, late_before, number, routes)
         )
+        late = sum(each.late_rows for each in exchanged)
+        assert not late or not before.operator.watermarked, f"{late} rows of {source} came too late for {target}"
+        return [(each.number, each.number, each.staged) for each in exchanged], late
+
+
+def _sent(receipts: Sequence[Receipt]) -> _Sent:
+    """In the order of partitions."""
+    ordered = sorted(receipts, key=lambda receipt: receipt.partition)
+    return [(receipt.partition, receipt.attempt, receipt.staged) for receipt in ordered]

@@ -50,11 +50,11 @@ class Outcome:
     lookaheads: Sequence[LookaheadProgress]
     commit: Commit | None  # the newest one that is durable
 
-    @property
-    def dropped(self) -> list[tuple[int, int]]:
-        """By operator, rows that were late for it, and rows without an event time."""
-        first = (sum(each.late_rows for each in self.receipts), sum(each.null_time_rows for each in self.receipts))
-        return [first, *((rows, 0) for rows in self.servers.late_rows)]
+    def dropped(self, operator: str) -> tuple[int, int]:
+        """Rows that were late for an operator, and rows without an event time."""
+        ingested = [each for each in (*self.receipts, *self.servers.receipts) if each.operator == operator]
+        late = sum(each.late_rows for each in ingested) + self.servers.late_rows[operator]
+        return late, sum(each.null_time_rows for each in ingested)
 
 
 def progress_of(plan: PhysicalPlan, identity: QueryIdentity, outcome: Outcome, stopwatch: Stopwatch) -> EpochProgress:
@@ -64,15 +64,18 @@ def progress_of(plan: PhysicalPlan, identity: QueryIdentity, outcome: Outcome, s
     return EpochProgress(
         query=identity,
         operators=tuple(
-            OperatorProgress.of(stage, [status.operators[number] for status in statuses], *dropped)
-            for number, (stage, dropped) in enumerate(zip(plan.stages, outcome.dropped, strict=True))
+            OperatorProgress.of(
+                stage, [status.operators[number] for status in statuses], *outcome.dropped(stage.operator.name)
+            )
+            for number, stage in enumerate(plan.stages)
         ),
         epoch=outcome.epoch,
         tries=outcome.tries,
         started=outcome.started,
         input_rows=sum(receipt.rows for receipt in receipts),
         partials=sum(receipt.partials for receipt in receipts),
-        output_rows=output_rows(outcome.servers.last),
+        # Nobody counts what Spark makes of them: its own progress says -1 then, too.
+        output_rows=output_rows(outcome.servers.results[plan.last.name]) if plan.hop is None else -1,
         watermark=watermark.closed,
         time_max=max(watermark.times_max),
         memory_bytes_max=plan.options.memory_bytes * len(statuses),

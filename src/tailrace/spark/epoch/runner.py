@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,6 @@ from tailrace.commit.manifest import Manifest
 from tailrace.env import clock
 from tailrace.errors import ReplayError, RewindNeeded
 from tailrace.ids import Attempt
-from tailrace.operators.output import output_schema as arrow_output_schema
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.server.transport.epoch_messages import EpochResult
 from tailrace.spark.commit.commits import CommitRequest, Commits
@@ -39,20 +38,23 @@ from tailrace.spark.epoch.epoch_times import EpochTimes, QueryTime
 from tailrace.spark.epoch.operator_chain import EpochTry, OperatorChain, ServersDone
 from tailrace.spark.epoch.pipelined_sink import run_pipelined_sink
 from tailrace.spark.epoch.progress import EpochProgress, QueryIdentity
+from tailrace.spark.epoch.query_output import QueryOutput
 from tailrace.spark.epoch.receipts import receipts_of
-from tailrace.spark.epoch.report import Outcome, Stopwatch, output_rows, progress_of
+from tailrace.spark.epoch.report import Outcome, Stopwatch, progress_of
 from tailrace.spark.epoch.task_errors import raising_task_errors
+from tailrace.spark.epoch.through_spark import ThroughSpark
 from tailrace.spark.epoch.tries import EpochTries
-from tailrace.spark.epoch.watermark import Watermark
+from tailrace.spark.epoch.watermark import Watermark, times_seen
 from tailrace.spark.hints.control import HintControl
 from tailrace.spark.hints.framing import Cut
 from tailrace.spark.hints.lookahead import Lookahead, LookaheadProgress
 from tailrace.spark.servers.fleet import Fleet
 from tailrace.spark.servers.losses import RetryBudget
 from tailrace.spark.sinks.contract import EpochSink, SinkEpoch, release
-from tailrace.spark.sinks.epoch_output import LOCAL_ROWS_MAX, EpochOutput, SharedFrame, local_output, remote_output
+from tailrace.spark.sinks.epoch_output import (
+    EpochOutput,
+)
 from tailrace.spark.sinks.late_rows import LateOutput
-from tailrace.spark.sources.schema import output_schema
 from tailrace.spark.sources.splits import InputSplits
 from tailrace.spark.tasks.ingest import FRAME_ROWS_MAX, Receipt, TaskInstructions, instructions_property
 
@@ -79,6 +81,10 @@ class _Running:
     def spark(self) -> SparkSession:
         return self.batch.sparkSession
 
+    @property
+    def at(self) -> Attempt:
+        return Attempt(self.epoch, self.try_)
+
 
 class EpochRunner:
     """Runs the epochs of one run of a query, from the recovery point on."""
@@ -104,9 +110,8 @@ class EpochRunner:
         self._hints = hints
         self.identity = identity
         self._chain = OperatorChain(plan, fleet, hints)
-        self._arrow_schema = arrow_output_schema(plan.last)
-        self._spark_schema = output_schema(plan.last)
-        self._shared_frame = SharedFrame() if sink.pipelined else None
+        self._output = QueryOutput(plan, fleet, shared=sink.pipelined)
+        self._through_spark = ThroughSpark(plan, fleet, splits.shuffled)
         recovery_point = controller.recovery_point
         recorded = recovery_point.manifest
         self._last = recovery_point.epoch  # the newest epoch that is done
@@ -189,17 +194,18 @@ class EpochRunner:
         self._instruct_tasks(this)
         receipts = self._ingest(this)
         after = self._time_after(this, receipts)
-        expected = self._remote_output(this) if self._large_outputs else None
+        # Where rows go by way of Spark between operators, the epoch's thread is needed for that.
+        expected = self._output.expected(this.spark, this.at) if self._large_outputs and self._plan.linear else None
         pipelined = self._pipelines_sink(this)
         done = self._run_servers(this, receipts, after, expected, pipelined)
         request = self._begin_commit(this, receipts, after, done)
         if not pipelined:
-            self._release(this, receipts, self._output(this, done.last, expected))
+            self._release(this, receipts, self._output.of(this.spark, this.at, done, expected))
         this.stopwatch.lap("sink")
         self._commits.epoch_finished()
         self._last, self._time, self._replay, self._last_config = this.epoch, after, None, request.epoch_config
         self._combine = next_combine(self._plan, this.config.combine, receipts)
-        self._large_outputs = 0 if _is_local(done.last) else self._large_outputs + 1
+        self._large_outputs = 0 if self._output.is_local(done) else self._large_outputs + 1
         outcome = Outcome(
             epoch=this.epoch,
             tries=this.try_ + 1,
@@ -218,7 +224,11 @@ class EpochRunner:
 
     def _instruct_tasks(self, this: _Running) -> None:
         """The batch's tasks read these when its job starts, which is after this."""
-        late_before = self._time.late_before(self._plan.stages[0])
+        late_before = {
+            stage.operator.name: self._time.late_before(stage)
+            for stage in self._plan.stages
+            if stage.ingests or stage.by_spark
+        }
         config, routes, access = this.config, self._fleet.routes, self._fleet.access
         instructions = TaskInstructions(
             this.epoch,
@@ -262,8 +272,7 @@ class EpochRunner:
         if replay is not None:
             watermark = Watermark.from_json(replay.watermarks, plan.options.watermark, len(plan.inputs))
         elif this.config.delays is not None:
-            seen = (receipt.times_max for receipt in receipts)
-            times_max = tuple(map(max, zip(watermark.times_max, *seen, strict=True)))
+            times_max = times_seen(plan, watermark.times_max, receipts)
             watermark = watermark.after(times_max, this.config.delays, plan.options.watermark)
         if replay is not None and "now" in replay.epoch_config:  # the same records must expire as then
             return QueryTime(watermark, EpochTimes.from_json(replay.epoch_config))
@@ -286,7 +295,8 @@ class EpochRunner:
         """Servers' steps. Spark plans the sink's job meanwhile, or runs it, where a large output is ``expected``."""
         at = EpochTry(this.epoch, this.try_, self._time, after)
         at_once = not self._commits.sink_before_durable
-        run = partial(self._chain.run, at, receipts, at_once)
+        through_spark = partial(self._through_spark.ingest, this.spark, this.at)
+        run = partial(self._chain.run, at, receipts, at_once, through_spark)
         if expected is None:
             done = run()
             this.stopwatch.lap("servers")
@@ -320,25 +330,6 @@ class EpochRunner:
             refs = [ref for receipt in receipts for ref in receipt.late]
             self._late.write(this.spark, refs, at)
         release(self._sink, output, at)
-
-    def _remote_output(self, this: _Running) -> EpochOutput:
-        """The output that stays in the servers; they may still have to make it."""
-        return remote_output(
-            this.spark,
-            self._fleet.servers,
-            Attempt(this.epoch, this.try_),
-            self._plan.last.name,
-            self._fleet.access,
-            self._spark_schema,
-            self._shared_frame,
-        )
-
-    def _output(self, this: _Running, done: Sequence[EpochResult], expected: EpochOutput | None) -> EpochOutput:
-        """``expected``: the output as it was prepared before it was made, where it was."""
-        if _is_local(done):
-            batches = [batch for each in done for batch in each.batches or ()]
-            return local_output(this.spark, batches, self._arrow_schema, self._spark_schema)
-        return replace(expected or self._remote_output(this), rows=output_rows(done))
 
     def _choose_lookaheads(
         self, this: _Running, receipts: Sequence[Receipt], done: Sequence[EpochResult]
@@ -379,8 +370,3 @@ class EpochRunner:
             self._late.close()
         if failed is not None:
             raise failed
-
-
-def _is_local(done: Sequence[EpochResult]) -> bool:
-    """Whether the servers' answers hold the epoch's output, and it is small enough for the driver."""
-    return all(each.batches is not None for each in done) and output_rows(done) <= LOCAL_ROWS_MAX

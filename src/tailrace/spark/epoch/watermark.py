@@ -13,6 +13,8 @@ from typing import Any
 
 from tailrace.api.options import WatermarkRule
 from tailrace.ids import MIN_MICROS
+from tailrace.plan.physical import PhysicalPlan
+from tailrace.spark.tasks.ingest import Receipt
 
 
 @dataclass(frozen=True)
@@ -48,3 +50,14 @@ class Watermark:
 def lagging(watermark: int, lag: int) -> int:
     """The watermark of an operator that lags so far behind the first one."""
     return watermark if watermark == MIN_MICROS else watermark - lag
+
+
+def times_seen(plan: PhysicalPlan, times_max: Sequence[int], receipts: Sequence[Receipt]) -> tuple[int, ...]:
+    """The largest event time seen, by the plan's inputs. ``times_max``: before these tasks have ingested them."""
+    seen = list(times_max)
+    inputs = {stage.operator.name: stage.inputs for stage in plan.stages}
+    for receipt in receipts:
+        for number, time in zip(inputs[receipt.operator], receipt.times_max, strict=True):
+            if number is not None:
+                seen[number] = max(seen[number], time)
+    return tuple(seen)

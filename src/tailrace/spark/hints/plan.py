@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from tailrace.api.options import Prefetch, Route
-from tailrace.api.relations import Join, Relation, chain
+from tailrace.api.relations import Join
 from tailrace.operators.ingest.hint_spec import HintSpec
 from tailrace.plan.hints import hint_specs
 from tailrace.plan.physical import PhysicalPlan
@@ -31,13 +31,12 @@ class HintPlan:
     shuffled: bool
 
     @classmethod
-    def of(cls, relation: Relation, plan: PhysicalPlan) -> HintPlan:
-        first = chain(relation)[0]
+    def of(cls, plan: PhysicalPlan) -> HintPlan:
+        first = plan.stages[0].relation
         shuffled = plan.options.route is Route.SHUFFLE
         sketch = SketchSize.of_memory(plan.options.hints.sketch_bytes)
-        able = (
-            plan.options.spilled.prefetch is Prefetch.ON and plan.options.hints.upstream and not isinstance(first, Join)
-        )
+        wanted = plan.options.spilled.prefetch is Prefetch.ON and plan.options.hints.upstream
+        able = wanted and plan.linear and not isinstance(first, Join)
         specs = tuple(spec for spec in hint_specs(plan) if spec is not None) if able else ()
         points: tuple[HintPoint, ...] = ()
         ingest = None

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from tailrace.api.definition import AvailableNow, ProcessingTime, QueryDefinition
 from tailrace.api.options import CommitMode, Options, Route, default_state_location
-from tailrace.api.relations import OutputMode, Relation
+from tailrace.api.relations import OutputMode, Relation, SparkHop
 from tailrace.api.stream import Stream
 from tailrace.api.tables import LookupTable
 from tailrace.commit.controller import Controller
@@ -33,7 +33,7 @@ from tailrace.errors import AnalysisError, CheckpointError
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import PhysicalPlan, plan_query, plan_relation
-from tailrace.server.transport.server_config import ServerConfig
+from tailrace.server.transport.server_config import Access, ServerConfig
 from tailrace.spark.commit.spark_log import SparkLogFiles, is_local
 from tailrace.spark.epoch.epoch_clock import refuse_clock_jump
 from tailrace.spark.epoch.epoch_times import EpochTimes
@@ -49,6 +49,7 @@ from tailrace.spark.servers.placement import refuse_dynamic_allocation
 from tailrace.spark.sinks.contract import SinkRun
 from tailrace.spark.sinks.late_rows import LateOutput, late_schema
 from tailrace.spark.sinks.sinks import late_sink_of, sink_of
+from tailrace.spark.sources.hops import hop_behind
 from tailrace.spark.sources.inputs import ingested, source_rows
 from tailrace.spark.sources.inspection import check_source, read_once
 from tailrace.spark.sources.schema import fields_of
@@ -109,10 +110,13 @@ class SparkRuntime:
         made = transformed(source, function)
         return made, fields_of(frame_of(made).schema)
 
+    def hop(self, relation: Relation, function: Callable[..., object], label: str) -> SparkHop:
+        return hop_behind(self._spark, relation, function, label)
+
     def explain(self, relation: Relation, output_mode: OutputMode, options: Options) -> str:
         plan = plan_relation(relation, output_mode, options)
-        text = explain(_with_commit(plan, read_once(source_rows(relation, plan))))
-        points = HintPlan.of(relation, plan).candidates
+        text = explain(_with_commit(plan, _read_once(plan)))
+        points = HintPlan.of(plan).candidates
         return "\n".join([text, *lookahead_lines({name: Lookahead(found) for name, found in points.items()})])
 
     def start(self, query: QueryDefinition) -> StreamingQuery:
@@ -128,7 +132,7 @@ class SparkRuntime:
         sink = sink_of(query, spark)
         late_sink = None if query.late is None else late_sink_of(query.late, spark)
         if late_sink is not None:
-            late_schema(source_rows(query.relation, plan).schema)  # refuses names before anything is disturbed
+            late_schema(_late_rows(plan))  # refuses names before anything is disturbed
         # A store's request that hangs is noticed after the same time as a server that hangs.
         store_options = {"stall_s": f"{plan.options.heartbeat_timeout / 1e6:g}"}
         run, failure = new_run_id(), Failure()
@@ -143,13 +147,12 @@ class SparkRuntime:
             fleet.open(controller.recovery_point.manifest, budget)
             replayed = _replayed_config(controller)
             plan = _as_replayed(plan, replayed)
-            hints = HintPlan.of(query.relation, plan)
-            rows = source_rows(query.relation, plan, lambda source: hints.placed(source, config.access))
+            hints = HintPlan.of(plan)
             splits = InputSplits(spark, _shuffled(plan, replayed, len(fleet.servers), spark), replayed.get("splits"))
             undo.callback(splits.release)
             late = None
             if late_sink is not None:
-                late = LateOutput(late_sink, LatePlace(config.store_uri, config.store_options), run, rows.schema)
+                late = LateOutput(late_sink, LatePlace(config.store_uri, config.store_options), run, _late_rows(plan))
             runner = EpochRunner(
                 plan,
                 controller,
@@ -163,7 +166,7 @@ class SparkRuntime:
             )
             undo.callback(runner.close)
             late_place = None if late is None else late.place
-            receipts = ingested(rows, plan, config.access, splits.shuffled, late_place, hints.ingest)
+            receipts = _receipts(plan, hints, config.access, splits.shuffled, late_place)
             controller.trim_spark_logs()
             started = _start_spark_query(query, receipts, locations.checkpoint, failure.keeping(runner.run))
             runner.identity = QueryIdentity(run, query.name, str(started.id), str(started.runId))
@@ -185,9 +188,46 @@ def _plan(query: QueryDefinition, logs: SparkLogFiles) -> tuple[PhysicalPlan, tu
     Also gives why the sources may not give an epoch twice, where they may not.
     """
     plan = plan_query(query)
-    once = read_once(source_rows(query.relation, plan))
+    once = _read_once(plan)
     fixed = () if plan.options.commit is CommitMode.SYNC else logs.fixed
     return _with_commit(plan, (*once, *fixed)), once
+
+
+def _read_once(plan: PhysicalPlan) -> tuple[str, ...]:
+    """Why some of the query's sources may not give an epoch twice."""
+    return tuple(dict.fromkeys(why for stage in plan.stages if stage.ingests for why in read_once(source_rows(stage))))
+
+
+def _late_rows(plan: PhysicalPlan) -> StructType:
+    """The columns of rows that come too late."""
+    ingesting = [stage for stage in plan.stages if stage.ingests]
+    if len(ingesting) > 1:
+        names = " and ".join(stage.operator.name for stage in ingesting)
+        raise AnalysisError(
+            f"lateRows: rows of this query's streams go to {names}, and late rows of both would have other columns: "
+            f"remove it, or write the results of one of them first and stream from these"
+        )
+    return source_rows(ingesting[0]).schema
+
+
+def _receipts(plan: PhysicalPlan, hints: HintPlan, access: Access, shuffled: int, late: LatePlace | None) -> DataFrame:
+    """What the streaming plan gives: the receipts of all tasks that ingest the user's streams."""
+    return reduce(
+        DataFrame.union,
+        [
+            ingested(
+                source_rows(stage, lambda source: hints.placed(source, access)),
+                stage.operator,
+                plan,
+                access,
+                shuffled,
+                late,
+                hints.ingest,
+            )
+            for stage in plan.stages
+            if stage.ingests
+        ],
+    )
 
 
 def _take_query(

@@ -30,11 +30,15 @@ from tailrace.spark.tasks.output_reader import OutputPart, OutputTask, output_pr
 LOCAL_ROWS_MAX = 20_000
 
 Write = Callable[[DataFrame], None]
+Hop = Callable[[DataFrame], DataFrame]
+"""What Spark makes of the rows before the sink gets them, without a state."""
 
 
 @dataclass(frozen=True)
 class EpochOutput:
-    """An epoch's rows. ``local``: they are in the driver already. ``rows``: how many; None until the servers know."""
+    """An epoch's rows. ``local``: they are in the driver already. ``rows``: how many; None until the servers know, and
+    where Spark makes other rows of them.
+    """
 
     rows: int | None
     local: bool
@@ -69,14 +73,17 @@ class SharedFrame:
 
 
 def local_output(
-    spark: SparkSession, batches: Sequence[pa.RecordBatch], arrow: pa.Schema, schema: StructType
+    spark: SparkSession, batches: Sequence[pa.RecordBatch], arrow: pa.Schema, schema: StructType, hop: Hop | None
 ) -> EpochOutput:
+    rows = sum(len(batch) for batch in batches)
+
     def frame() -> DataFrame:
         # PySpark cannot take a table without any batch.
         table = pa.Table.from_batches(batches or [pa.RecordBatch.from_pylist([], schema=arrow)])
-        return arrow_frame(spark, table, schema)
+        made = arrow_frame(spark, table, schema)
+        return made if hop is None else hop(made)
 
-    return EpochOutput(sum(len(batch) for batch in batches), True, frame)
+    return EpochOutput(rows if hop is None or not rows else None, hop is None or not rows, frame)
 
 
 def remote_output(
@@ -87,25 +94,39 @@ def remote_output(
     access: Access,
     schema: StructType,
     shared: SharedFrame | None,
+    hop: Hop | None,
 ) -> EpochOutput:
     """One that stays in the servers; they may still have to make it. ``shared``: of a query with a sink of Tailrace."""
 
     def frame(at: Attempt | None) -> DataFrame:
-        each = max(1, -(-spark.sparkContext.defaultParallelism // len(servers)))
-        parts = tuple(OutputPart(address, number, each) for address in servers for number in range(each))
-        numbers = spark.range(0, len(parts), 1, len(parts))
-        return numbers.mapInArrow(OutputTask(parts, at, operator, access), schema)
+        rows = operator_rows(spark, servers, at, operator, access, schema)
+        return rows if hop is None else hop(rows)
 
     def through(shared: SharedFrame, write: Write) -> None:
-        with _reading(spark.sparkContext, access.run, at):
+        with reading(spark.sparkContext, access.run, at):
             write(shared.get(servers, lambda: frame(None)))
 
     own = cache(lambda: frame(at))
     return EpochOutput(None, False, own, None if shared is None else partial(through, shared))
 
 
+def operator_rows(
+    spark: SparkSession,
+    servers: Sequence[ServerAddress],
+    at: Attempt | None,
+    operator: str,
+    access: Access,
+    schema: StructType,
+) -> DataFrame:
+    """What an operator has put out, read from the servers. ``at``: None for what the job says (``reading``)."""
+    each = max(1, -(-spark.sparkContext.defaultParallelism // len(servers)))
+    parts = tuple(OutputPart(address, number, each) for address in servers for number in range(each))
+    numbers = spark.range(0, len(parts), 1, len(parts))
+    return numbers.mapInArrow(OutputTask(parts, at, operator, access), schema)
+
+
 @contextmanager
-def _reading(context: SparkContext, run: str, at: Attempt) -> Iterator[None]:
+def reading(context: SparkContext, run: str, at: Attempt) -> Iterator[None]:
     """Jobs that this thread starts meanwhile read this output."""
     context.setLocalProperty(output_property(run), output_property_value(at))
     try:

@@ -99,7 +99,8 @@ class _Console(_Direct):
 
     def write(self, output: EpochOutput, at: SinkEpoch) -> None:
         line = "-" * 43
-        print(f"{line}\nBatch: {at.epoch} ({output.rows} rows)\n{line}")
+        count = "" if output.rows is None else f" ({output.rows} rows)"
+        print(f"{line}\nBatch: {at.epoch}{count}\n{line}")
         output.frame().show(self._rows, self._truncate)
 
 

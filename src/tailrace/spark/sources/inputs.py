@@ -1,17 +1,20 @@
-"""From the user's DataFrames to the tasks: the streaming plan of a query."""
+"""From DataFrames to the tasks that ingest them: those of the user's streams, and those of operators' outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tailrace.api.options import Route
-from tailrace.api.relations import Join, JoinSide, Relation, chain
+from tailrace.api.relations import Join, JoinSide, Relation, SparkHop, sources_of
 from tailrace.operators.join.spec import LEFT, RIGHT, SIDE, TIME, JoinSpec
-from tailrace.plan.physical import PhysicalPlan
+from tailrace.operators.spec import OperatorSpec
+from tailrace.plan.physical import PhysicalPlan, Stage
 from tailrace.server.transport.server_config import Access
+from tailrace.spark.sources.hops import made_by_hop
 from tailrace.spark.sources.schema import fields_of, quoted, spark_type
 from tailrace.spark.sources.transforms import frame_of
 from tailrace.spark.tasks.hint_sender import HintPoint
@@ -19,37 +22,61 @@ from tailrace.spark.tasks.ingest import RECEIPT_DDL, IngestTask
 from tailrace.spark.tasks.late_rows import LatePlace
 from tailrace.types import Field
 
+FrameOf = Callable[[object], DataFrame]
 
-def source_rows(relation: Relation, plan: PhysicalPlan, placed: Callable[[object], DataFrame] = frame_of) -> DataFrame:
-    """The needed columns of the source; of a join, both sources united. ``placed``: the rows of a stream's source."""
-    first = chain(relation)[0]
-    if isinstance(first, Join):
-        return _united(first, plan.operator)
-    return _read(placed(first.source), plan.inputs[0].columns)
+
+def source_rows(stage: Stage, placed: FrameOf = frame_of) -> DataFrame:
+    """What a stage reads of the user's streams. ``placed``: the rows of a stream's source."""
+    return _rows(stage, [None if isinstance(each, Relation) else placed(each) for each in sources_of(stage.relation)])
+
+
+def rows_through_spark(stage: Stage, output_of: Callable[[Relation], DataFrame]) -> DataFrame:
+    """What a stage reads of the outputs of those before it, by way of Spark."""
+
+    def made(source: object) -> DataFrame | None:
+        if isinstance(source, SparkHop):
+            return made_by_hop(source, *map(output_of, source.inputs))
+        return output_of(source) if isinstance(source, Relation) else None
+
+    return _rows(stage, [made(each) for each in sources_of(stage.relation)])
 
 
 def ingested(
     rows: DataFrame,
+    operator: OperatorSpec,
     plan: PhysicalPlan,
     access: Access,
     shuffled: int,
     late: LatePlace | None = None,
     point: HintPoint | None = None,
+    first_partition: int = 0,
 ) -> DataFrame:
-    """The source's rows, by the chosen route, into the tasks. Gives receipts.
+    """The rows, by the chosen route, into the tasks of an operator. Gives receipts.
 
     ``shuffled``: into how many tasks, with route shuffle.
     """
     if plan.options.route is Route.SHUFFLE:
-        keys = [F.col(quoted(key.name)) for key in plan.operator.keys]
+        keys = [F.col(quoted(key.name)) for key in operator.keys]
         shard = F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(plan.shards))
         rows = rows.repartition(shuffled, shard)
     types = tuple((column.name, column.type.name) for column in fields_of(rows.schema))
     # By number: PySpark looks columns up by name there, and a dot or a backtick in a name would part it.
     rows = rows.toDF(*(f"c{number}" for number in range(len(types))))
     recorded = plan.options.record_folder is not None
-    task = IngestTask(plan.operator.for_tasks().to_json(), types, access, late, recorded, point)
+    task = IngestTask(operator.for_tasks().to_json(), types, access, late, recorded, point, first_partition)
     return rows.mapInArrow(task, RECEIPT_DDL)
+
+
+def _rows(stage: Stage, frames: Sequence[DataFrame | None]) -> DataFrame:
+    """The columns that a stage reads. ``frames``: by what it reads; None: comes another way."""
+    relation, spec = stage.relation, stage.operator
+    if not isinstance(relation, Join):
+        (frame,) = frames
+        assert frame is not None
+        return _read(frame, [field for field in fields_of(frame.schema) if field.name in spec.reads])
+    assert isinstance(spec, JoinSpec)
+    sides = zip((relation.left, relation.right), frames, strict=True)
+    return reduce(DataFrame.union, [_side(relation, spec, side, frame) for side, frame in sides if frame is not None])
 
 
 def _read(source: DataFrame, columns: Sequence[Field]) -> DataFrame:
@@ -58,14 +85,8 @@ def _read(source: DataFrame, columns: Sequence[Field]) -> DataFrame:
     return source.select(*read)
 
 
-def _united(join: Join, spec: object) -> DataFrame:
-    """Rows of both sides in the columns that ``JoinSpec`` names."""
-    assert isinstance(spec, JoinSpec)
-    left, right = (_side(join, spec, side) for side in (join.left, join.right))
-    return left.union(right)
-
-
-def _side(join: Join, spec: JoinSpec, side: JoinSide) -> DataFrame:
+def _side(join: Join, spec: JoinSpec, side: JoinSide, frame: DataFrame) -> DataFrame:
+    """Rows of one side in the columns that ``JoinSpec`` names for both."""
     time = spark_type(spec.time_type)
     columns: list[Column] = [
         _column(key.name).alias(named.name) for key, named in zip(side.keys, spec.keys, strict=True)
@@ -79,7 +100,7 @@ def _side(join: Join, spec: JoinSpec, side: JoinSide) -> DataFrame:
             _column(field.name) if one is side else F.lit(None).cast(spark_type(field.type)).alias(field.name)
             for field in spec.columns(RIGHT if one is join.right else LEFT)
         ]
-    return frame_of(side.source).select(*columns)
+    return frame.select(*columns)
 
 
 def _column(name: str) -> Column:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql import types as spark_types
 
 from tailrace.operators.spec import OperatorSpec
@@ -42,6 +44,10 @@ def spark_type(type_: DataType) -> spark_types.DataType:
     return _SPARK[type_.name]
 
 
+def schema_of(fields: Iterable[Field]) -> spark_types.StructType:
+    return spark_types.StructType([spark_types.StructField(field.name, spark_type(field.type)) for field in fields])
+
+
 def output_schema(spec: OperatorSpec) -> spark_types.StructType:
     """The schema of the operator's output, as Spark sees it."""
-    return spark_types.StructType([spark_types.StructField(field.name, spark_type(field.type)) for field in spec.emits])
+    return schema_of(spec.emits)

@@ -15,7 +15,7 @@ Everything here is per batch. No Python runs per row or per key.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -46,6 +46,7 @@ _FRAMES_OF_ONE_SIZE = 8
 class Receipt:
     """What a committed attempt of a task has done. ``staged`` is by server, in the placement's order."""
 
+    operator: str  # for which rows were ingested
     partition: int
     attempt: int
     rows: int
@@ -54,7 +55,7 @@ class Receipt:
     partials: int
     sampled_rows: int
     sampled_keys: int
-    times_max: tuple[int, ...]  # by input
+    times_max: tuple[int, ...]  # by stream that the operator reads
     combine_ms: float
     transfer_ms: float
     staged: tuple[StageReceipt, ...]
@@ -81,7 +82,7 @@ class TaskInstructions:
 
     epoch: int
     try_: int
-    late_before: int
+    late_before: Mapping[str, int]  # by operator that gets rows from tasks
     combine: bool
     frame_rows: int  # of a frame, but the first has ...
     first_frame: int  # ... so many times as many, the second one time less, and so on
@@ -113,6 +114,7 @@ class IngestTask:
     late: LatePlace | None = None  # where dropped rows go; None: nowhere
     recorded: bool = False  # servers record accesses, and need the order in which rows came
     point: HintPoint | None = None  # sends hints for the rows as they come, before they are gathered to frames
+    first_partition: int = 0  # an operator's rows may come from several jobs, whose partitions all begin with 0
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -122,7 +124,10 @@ class IngestTask:
             raise StateServerError("rows came to a Tailrace task outside of an epoch: read the query's sink instead")
         try:
             receipt = self._run(
-                batches, TaskInstructions.from_json(instructions), context.taskAttemptId(), context.partitionId()
+                batches,
+                TaskInstructions.from_json(instructions),
+                context.taskAttemptId(),
+                self.first_partition + context.partitionId(),
             ).to_json()
         except StateServerError as error:
             # Said, and not raised: Spark would try the task again, to no use, and log each time where it has failed.
@@ -136,7 +141,7 @@ class IngestTask:
         spec = spec_from_json(self.operator)
         layout = spec.layout()
         types = {name: DataType(type_) for name, type_ in self.types}
-        ingest = ingest_of(spec, instructions.late_before, instructions.combine, types, instructions.epoch)
+        ingest = ingest_of(spec, instructions.late_before[spec.name], instructions.combine, types, instructions.epoch)
         ingest.keep_arrivals = self.recorded
         late: LateWriter | None = None
         if self.late is not None:
@@ -176,6 +181,7 @@ class IngestTask:
         dropped = counts.late_rows + counts.null_time_rows
         assert late is None or sum(ref.rows for ref in written) == dropped, f"{dropped} rows were dropped"
         return Receipt(
+            operator=spec.name,
             partition=partition,
             attempt=attempt,
             rows=counts.rows,

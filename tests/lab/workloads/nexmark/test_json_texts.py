@@ -81,5 +81,5 @@ def test_keys_are_known_before_texts_are_parsed(spark: SparkSession, tmp_path: P
     feed = spark.readStream.schema(workload.feeds[FEED]).parquet(str(tmp_path / "in"))
     writer = registry.query(workload, OURS)({FEED: feed}, workload.values())
     plan = plan_relation(writer._relation, writer._mode, Options())
-    (candidates,) = HintPlan.of(writer._relation, plan).candidates.values()
+    (candidates,) = HintPlan.of(plan).candidates.values()
     assert candidates[0] == "source"
