@@ -121,11 +121,12 @@ def test_first_and_last_are_by_event_time_then_value_nulls_first(spark: SparkSes
 
 @settings(max_examples=2)
 @example(seed=1, windows=Windows(10, 3, 1), delay=0, output_mode="append", zero=-40)
+@example(seed=2, windows=Windows(6, 2, -1), delay=3, output_mode="complete", zero=10**9)
 @given(
     seed=st.integers(0, 2**32 - 1),
     windows=st.sampled_from([Windows(10, 10), Windows(10, 3, 1), Windows(6, 2, -1)]),
     delay=st.integers(0, 15),
-    output_mode=st.sampled_from(["append", "update"]),
+    output_mode=st.sampled_from(["append", "update", "complete"]),
     zero=st.sampled_from([-40, 10**9]),
 )
 def test_sparks_own_stream_is_what_the_oracle_says_under_sparks_rule(

@@ -70,15 +70,15 @@ def batches(count: int, rows: int = 40) -> tuple[pa.Table, ...]:
 @settings(max_examples=40 if LONG else 3, print_blob=True, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    mode=st.sampled_from(["append", "update"]),
-    complete=st.booleans(),
+    mode=st.sampled_from(["append", "update", "complete"]),
+    whole_groups=st.booleans(),
     shards=st.sampled_from([1, 3, 64]),
     combine=st.sampled_from(["on", "off"]),
     route=st.sampled_from(["direct", "shuffle"]),
 )
 def test_equals_the_oracle(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, mode: str, complete: bool, shards: int,
-    combine: str, route: str,
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, mode: str, whole_groups: bool,
+    shards: int, combine: str, route: str,
 ) -> None:  # fmt: skip
     rng = random.Random(seed)
     keys = {
@@ -87,7 +87,7 @@ def test_equals_the_oracle(
     type_ = rng.choice(list(values.ARROW))
     columns = {"v": (type_, False), "s": ("int", True)}
     every = [Aggregate("count", None, "rows"), *aggregates_for("v", type_), *sums_for("s")]
-    if complete:
+    if whole_groups:
         every += holistic_for("v", type_, rng)
     gap = rng.choice([1, 3 * SECOND, 20 * SECOND])
     timing = Timing(rng.choice(BASES), 4 * SECOND, rng.choice([2, 9]) * SECOND, 60 * SECOND, 0.05)

@@ -24,6 +24,7 @@ class OutputMode(StrEnum):
 
     APPEND = "append"  # rows that are final
     UPDATE = "update"  # the rows that changed
+    COMPLETE = "complete"  # all rows, each epoch
 
 
 @dataclass(frozen=True)
@@ -222,6 +223,11 @@ class Aggregation(GroupedRows):
         return (*self.with_window(self.keys), *made)
 
     def refusal(self, mode: OutputMode) -> str | None:
+        if mode is OutputMode.COMPLETE and isinstance(self.window, CountWindow):
+            return (
+                "outputMode 'complete' gives all groups in every epoch, and a window by count goes when it is full: "
+                "use .outputMode('append') for the full ones, or 'update' for those that changed"
+            )
         if mode is not OutputMode.APPEND or isinstance(self.window, CountWindow):
             return None  # a window by count is final when it is full, whatever the time
         missing = []
@@ -352,6 +358,11 @@ class Ranking(GroupedRows):
         return (*self.with_window(self.keys), *self.columns, Field(self.rank, DataType("int")), *named)
 
     def refusal(self, mode: OutputMode) -> str | None:
+        if mode is OutputMode.COMPLETE:
+            return (
+                "outputMode 'complete' is for aggregations: use .outputMode('update') for all rows of the groups that "
+                "changed, and let the sink keep the newest rows of each group"
+            )
         if mode is not OutputMode.APPEND or self.event_time is not None or isinstance(self.window, CountWindow):
             return None
         return (

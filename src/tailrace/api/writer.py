@@ -51,17 +51,15 @@ class DataStreamWriter:
         self._trigger: Trigger = ProcessingTime(Micros(0))
 
     def outputMode(self, outputMode: str) -> DataStreamWriter:
-        """``append``: rows that are final, as those of closed windows. ``update``: the rows that changed."""
-        mode = outputMode.strip().lower() if isinstance(outputMode, str) else outputMode
-        if mode == "complete":
-            raise AnalysisError(
-                "outputMode 'complete' is not supported: it writes all of the state again in every epoch. Use "
-                "'update' and let the sink keep the newest row of each key, for example with a merge in foreachBatch"
-            )
+        """``append``: rows that are final, as those of closed windows. ``update``: the rows that changed.
+
+        ``complete``: the rows of all groups of an aggregation, each epoch, for sinks that replace what they have. No
+        watermark drops state then, and an epoch costs as much as the state is large.
+        """
         try:
-            self._mode = OutputMode(mode)
+            self._mode = OutputMode(outputMode.strip().lower() if isinstance(outputMode, str) else outputMode)
         except ValueError:
-            raise AnalysisError(f"outputMode must be 'append' or 'update', but is {outputMode!r}") from None
+            raise AnalysisError(f"outputMode must be 'append', 'update' or 'complete', but is {outputMode!r}") from None
         return self
 
     def foreachBatch(self, func: Callable[..., object]) -> DataStreamWriter:
@@ -234,6 +232,12 @@ class DataStreamWriter:
                 ".format('console')"
             )
         name = name or _DEFAULT_FORMAT
+        if self._mode is OutputMode.COMPLETE and name not in _OWN_FORMATS:
+            raise AnalysisError(
+                f"format {name!r} adds each epoch's rows to those before, and outputMode 'complete' gives all rows in "
+                f"every epoch: use foreachBatch and overwrite there, rows.write.mode('overwrite')..., or format "
+                f"'memory' or 'console', or outputMode 'append' or 'update'"
+            )
         if name in FILE_FORMATS and not path:
             raise AnalysisError(f"format {name!r} needs a path: .start('/path/of/the/output') or .option('path', ...)")
         if name == "memory" and self._name is None:

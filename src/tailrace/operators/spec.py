@@ -55,7 +55,11 @@ class OperatorSpec(Protocol):
 
     @property
     def emit_changed(self) -> bool:
-        """True: rows that changed (update). False: rows that are final (append)."""
+        """True: rows that changed (update). False: rows that are final (append), or all rows (complete)."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every epoch gives all rows, and the watermark drops no state."""
 
     @property
     def sends_rows(self) -> bool:
@@ -147,6 +151,10 @@ class SpecBase:
 
     operator: ClassVar[str]
     name: str
+
+    @property
+    def complete(self) -> bool:
+        return False
 
     @property
     def sends_rows(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tailrace.api.definition import ForeachBatch, ProcessingTime, QueryDefinition, Sink, Trigger
 from tailrace.api.duration import format_duration
 from tailrace.api.options import Combine, CommitMode, Prefetch, Route, WatermarkRule, changed_options
-from tailrace.api.relations import SparkHop, Watermark, sources_of
+from tailrace.api.relations import OutputMode, SparkHop, Watermark, sources_of
 from tailrace.operators.planning.texts import fields_text
 from tailrace.operators.registry import description_of
 from tailrace.plan.physical import PhysicalPlan, Stage
@@ -88,8 +88,12 @@ def _append_text(plan: PhysicalPlan) -> str:
 
 
 def _sink_lines(plan: PhysicalPlan, query: QueryDefinition | None) -> tuple[str, list[str]]:
-    mode = {"append": _append_text(plan), "update": "update: the rows that changed"}
-    lines = [f"output mode {mode[plan.output_mode.value]}"]
+    modes = {
+        OutputMode.APPEND: _append_text(plan),
+        OutputMode.UPDATE: "update: the rows that changed",
+        OutputMode.COMPLETE: "complete: the rows of all groups, each epoch",
+    }
+    lines = [f"output mode {modes[plan.output_mode]}"]
     if query is None:
         return "Sink (not chosen yet)", lines
     lines.append(f"trigger {_trigger_text(query.trigger)}")
@@ -112,6 +116,8 @@ def _watermark_lines(plan: PhysicalPlan, stage: Stage) -> list[str]:
         ]
     if not spec.watermarked:
         return [*lines, f"{described.timeless(spec)}: no row is late and {described.undropped(spec)}"]
+    if spec.complete:
+        return [*lines, "rows are late by it, and nothing is dropped"]
     return [*lines, f"watermark rule {_RULES[plan.options.watermark]}"]
 
 

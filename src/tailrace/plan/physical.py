@@ -103,6 +103,8 @@ class PhysicalPlan:
 
     @property
     def output_mode(self) -> OutputMode:
+        if self.last.complete:
+            return OutputMode.COMPLETE
         return OutputMode.UPDATE if self.last.emit_changed else OutputMode.APPEND
 
     def stage_of(self, relation: Relation) -> Stage:

@@ -8,7 +8,8 @@ Then, under both:
 - a row of epoch i counts in those of its windows that epoch i-1 and all before have not closed;
 - it is late when it has no such window.
 
-A row without an event time belongs to no window and is dropped, but is not late. Without windows nothing is ever late.
+A row without an event time belongs to no window and is dropped, but is not late. Without windows nothing is ever late,
+nor is it in output mode complete, where no window closes.
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ def _judge_windows(question: Question, windows: Windows, times: Sequence[Sequenc
         # Under Spark's rule epoch 0 is already judged by a watermark of 0: it has no "before any row".
         first = 0 if question.rule == "spark" and question.delay is not None else None
         closed = closing[epoch - 1] if epoch else first
+        if question.output_mode == "complete":
+            closed = None
         late.append(0)
         timeless.append(0)
         for row, time in enumerate(batch):

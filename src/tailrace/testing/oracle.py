@@ -81,8 +81,8 @@ def _add_windows(question: Question, batches: Sequence[pa.Table], copies: _Copie
     judgement = judge(question, [_times(question, batch) for batch in batches])
     for one in judgement.contributions:
         end = None if one.start is None or question.windows is None else one.start + question.windows.size
-        if question.output_mode == "update":
-            # One copy for every epoch that could show it; epochs that did not touch the group are filtered below.
+        if question.output_mode != "append":
+            # One copy for every epoch that could show it; in update, those that did not touch it are filtered below.
             epochs = range(one.epoch, len(batches))
         else:
             assert end is not None

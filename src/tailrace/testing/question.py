@@ -71,8 +71,8 @@ class Question:
         return None if self.windows is None else "window"
 
     def __post_init__(self) -> None:
-        if self.output_mode not in ("append", "update"):
-            raise ValueError(f"output mode {self.output_mode!r} is neither append nor update")
+        if self.output_mode not in ("append", "update", "complete"):
+            raise ValueError(f"output mode {self.output_mode!r} is none of append, update and complete")
         if self.rule not in ("tailrace", "spark"):
             raise ValueError(f"watermark rule {self.rule!r} is neither tailrace nor spark")
         if self.windows is not None and self.session_gap is not None:

@@ -5,7 +5,8 @@ cut where two neighbours are more than the gap apart; a piece is a session ``[fi
 first epoch whose closing watermark C(i) (see ``lateness``) is at or past its end. A row of epoch i is late where the
 session it would make alone, ``[time, time + gap)``, ends at or before C(i - 1).
 
-Append shows a session when it closes; update shows, after each epoch, the sessions that hold a row of it.
+Append shows a session when it closes; update shows, after each epoch, the sessions that hold a row of it. Complete
+shows all sessions after each epoch: there rows are late as ever, but no session closes.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ def judge_sessions(
             still: list[_Row] = []
             for piece in _pieces(kept[key], gap):
                 end = piece[-1][0] + gap
-                closes = closed is not None and end <= closed
-                if closes if question.output_mode == "append" else any(came == epoch for _, came, _ in piece):
+                closes = question.output_mode != "complete" and closed is not None and end <= closed
+                touched = any(came == epoch for _, came, _ in piece)
+                if {"append": closes, "update": touched, "complete": True}[question.output_mode]:
                     shown.append(Session(epoch, piece[0][0], end, tuple((came, row) for _, came, row in piece)))
                 if not closes:
                     still += piece

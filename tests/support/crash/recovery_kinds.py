@@ -58,6 +58,7 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "windows, changes": (_S.groupBy(_SLIDING, "k").agg(*_INCREMENTAL), "update"),
     "rolling": (_S.groupBy("k").agg(*_INCREMENTAL), "update"),
     "rolling with ttl": (_S.withStateTtl("5 seconds").groupBy("k", "v").agg(tr.count(), tr.last("s")), "update"),
+    "windows, complete": (_S.groupBy(_SLIDING, "k").agg(*_INCREMENTAL), "complete"),
     "rows by window": (_S.groupBy(_TUMBLING, "k").agg(*_WHOLE), "append"),
     "rows by sliding window": (_S.groupBy(_SLIDING, "k").agg(*_WHOLE), "append"),
     "rows by window in lists": (_S.groupBy(_TUMBLING, "k").store("AUR").agg(*_WHOLE), "append"),
@@ -65,6 +66,8 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "rows of a key": (_S.groupBy("k").agg(*_WHOLE), "update"),
     "sessions": (_S.groupBy(_SESSIONS, "k").agg(*_INCREMENTAL), "append"),
     "sessions, changes": (_S.groupBy(_SESSIONS, "k").agg(*_INCREMENTAL), "update"),
+    "sessions, complete": (_S.groupBy(_SESSIONS, "k").agg(*_INCREMENTAL), "complete"),
+    "rows by session, complete": (_S.groupBy(_SESSIONS, "k").agg(*_WHOLE), "complete"),
     "rows by session": (_S.groupBy(_SESSIONS, "k").agg(*_WHOLE), "append"),
     "windows by count": (_S.groupBy(count_window(4), "k").agg(*_INCREMENTAL), "append"),
     "rows by count": (_S.groupBy(count_window(4), "k").agg(*_WHOLE), "append"),
@@ -97,6 +100,8 @@ KINDS: dict[str, tuple[Stream, str]] = {
 }
 
 LONG = {
+    "rows by session, complete",
+    "sessions, complete",
     "best rows by count",
     "best rows of a user's windows",
     "best rows of sessions",

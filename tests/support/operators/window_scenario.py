@@ -201,7 +201,7 @@ def by_time(
 
 
 def by_slide(
-    epochs: list[list[Row]], size: int, slide: int, offset: int, *, update: bool, delay: int = DELAY
+    epochs: list[list[Row]], size: int, slide: int, offset: int, *, update: bool, delay: int | None = DELAY
 ) -> Wanted:
     """Windows that end by the watermark, one every ``slide``: a row is in as many as overlap."""
     marks = closing_watermarks([[row[1] for row in rows] for rows in epochs], delay, "tailrace")

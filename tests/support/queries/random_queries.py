@@ -167,11 +167,12 @@ def cases(draw: st.DrawFn, *, rule: str = "tailrace") -> Case:
     value_types = draw(st.lists(st.sampled_from(list(values.ARROW)), min_size=1, max_size=3, unique=True))
     columns, every = value_columns(value_types)
     windows = draw(window_shapes(), label="windows") if draw(st.integers(0, 3)) < 3 else None
-    mode = "update" if windows is None else draw(st.sampled_from(["append", "update"]), label="mode")
+    modes = ["update", "complete"] if windows is None else ["append", "update", "complete"]
+    mode = draw(st.sampled_from(modes), label="mode")
     width = windows.size if windows else 10 * SECOND
     delay: int | None = draw(st.sampled_from([0, 1, width // 2, 2 * width]), label="delay")
     # Without a watermark windows never close; only update can show them. Spark's rule needs one.
-    if mode == "update" and rule == "tailrace" and windows is not None and draw(st.integers(0, 4)) == 0:
+    if mode != "append" and rule == "tailrace" and windows is not None and draw(st.integers(0, 4)) == 0:
         delay = None
     timing = Timing(
         base=draw(st.sampled_from(BASES if rule == "tailrace" else BASES[:2]), label="base"),

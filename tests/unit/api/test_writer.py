@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -7,7 +8,7 @@ from support.bids import RecordingRuntime, bids
 from tailrace.api.definition import AvailableNow, ForeachBatch, Format, ProcessingTime
 from tailrace.api.options import Combine, CommitMode, Options, Route, Transport, WatermarkRule
 from tailrace.api.relations import OutputMode
-from tailrace.api.windows import window
+from tailrace.api.windows import count_window, window
 from tailrace.errors import AnalysisError
 
 
@@ -48,13 +49,28 @@ def test_start_hands_a_frozen_definition_to_the_runtime():
 # Modes
 
 
-def test_complete_is_refused_with_the_alternative():
-    refused(lambda: writer().outputMode("complete"), "update", "foreachBatch")
+def test_complete_is_for_aggregations_and_sinks_that_replace():
+    def complete(stream):
+        return writer(stream).outputMode("COMPLETE")
+
+    for stream in (rolling(), bids().groupBy(window("ts", "1 second")).count()):
+        assert complete(stream).foreachBatch(save).start().output_mode is OutputMode.COMPLETE
+    for name in ("memory", "console", "noop"):
+        assert complete(rolling()).format(name).start(queryName="t").sink.name == name
+    for name in ("parquet", "csv", "delta"):
+        refused(lambda name=name: complete(rolling()).format(name).start("/out"), name, "foreachBatch", "overwrite")
+    refused(lambda: complete(rolling()).start("/out"), "parquet", "complete")
+    for made, words in (
+        (replace(bids(), schema=bids().schema[2:4]).dropDuplicates(["auction"]), "outputMode('append')"),
+        (bids().groupBy("auction").topN(3, "price", columns=["price"]), "outputMode('update')"),
+        (bids().groupBy(count_window(3)).count(), "when it is full"),
+    ):
+        refused(lambda made=made: complete(made).foreachBatch(save).start(), words)
 
 
 @pytest.mark.parametrize("mode", ["", "upsert", None, 5])
 def test_unknown_modes(mode):
-    refused(lambda: writer().outputMode(mode), "'append' or 'update'")
+    refused(lambda: writer().outputMode(mode), "'append', 'update' or 'complete'")
 
 
 @pytest.mark.parametrize(

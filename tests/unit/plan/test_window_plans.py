@@ -394,6 +394,30 @@ def test_append_needs_a_watermark_for_windows_of_a_users_own():
     assert not plan_of(stream, OutputMode.UPDATE).operator.watermarked
 
 
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "session", "custom", "global"])
+def test_complete_drops_nothing(kind):
+    """Rows are late for sessions alone, as in Spark."""
+    groups = [] if WINDOWS[kind] is None else [WINDOWS[kind]]
+    stream = bids().withWatermark("ts", "1 second").groupBy(*groups, "auction").agg(tr.count())
+    plan = plan_of(stream, OutputMode.COMPLETE)
+    spec = plan.operator
+    assert plan.output_mode is OutputMode.COMPLETE and spec.complete and not spec.closes and not spec.emit_changed
+    assert spec.watermarked is (kind == "session")
+    text = explain(plan)
+    assert "output mode complete: the rows of all groups, each epoch" in text
+    assert "an epoch costs what the state does" in text
+    assert ("rows are late by it, and nothing is dropped" if kind == "session" else "state is never dropped") in text
+    changed = differences(fingerprint(plan), fingerprint(plan_of(stream, OutputMode.UPDATE)))
+    assert "output mode: was complete, is now update" in changed
+    assert "cannot be recorded" in spec.why_not_recordable()
+
+
+def test_complete_is_of_the_last_operator():
+    counts = bids().withWatermark("ts", "1 second").groupBy(WINDOWS["tumbling"], "auction").count()
+    first, second = plan_of(counts.groupBy("auction").agg(tr.max("count")), OutputMode.COMPLETE).stages
+    assert first.operator.closes and not first.operator.complete and second.operator.complete
+
+
 @pytest.mark.parametrize("kind", ["session", "count", "custom", "tumbling"])
 def test_functions_of_every_window(kind):
     grouped_by_key = FUNCTIONS.groupBy(WINDOWS[kind], "auction")

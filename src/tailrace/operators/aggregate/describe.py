@@ -30,7 +30,16 @@ def aggregate_lines(operator: AggregateSpec) -> list[str]:
     outputs = [f"output {output.name}: {output_text(operator, output)}" for output in operator.outputs]
     if operator.changelog:
         outputs.append(f"output {CHANGE_TYPE}: string, what a row says; sessions that others absorbed are deleted")
-    return [*group_lines(operator), *outputs, *_function_lines(operator), *ttl_lines(operator.ttl)]
+    lines = [*group_lines(operator), *outputs, *_function_lines(operator), *ttl_lines(operator.ttl)]
+    if operator.complete:
+        lines.append(
+            "all groups are read in every epoch, and no watermark drops any: an epoch costs what the state does"
+        )
+    return lines
+
+
+def _mode_text(operator: AggregateSpec) -> str:
+    return "complete" if operator.complete else "update" if operator.emit_changed else "append"
 
 
 def _function_lines(operator: AggregateSpec) -> list[str]:
@@ -49,7 +58,7 @@ def aggregate_parts(operator: AggregateSpec) -> dict[str, str]:
         "group columns": fields_text(operator.keys),
         "window": window_text(operator.window),
         "event time column": field_text(operator.time_column),
-        "output mode": "update" if operator.emit_changed else "append",
+        "output mode": _mode_text(operator),
         "store": operator.pattern.value,
         "time-to-live": ttl_clock_text(operator.ttl),
     }
@@ -117,5 +126,5 @@ DESCRIPTION = Description(
     kept=aggregate_kept,
     final=lambda spec: "the rows of windows that closed",
     undropped=lambda spec: undropped_text(spec.window, spec.ttl),
-    timeless=lambda spec: timeless_text(spec.window),
+    timeless=lambda spec: "output mode complete" if spec.complete else timeless_text(spec.window),
 )

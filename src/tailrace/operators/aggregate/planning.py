@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.relations import Aggregation, OutputMode
-from tailrace.api.windows import CountWindow, CustomWindow
+from tailrace.api.windows import CountWindow, CustomWindow, SessionWindow
 from tailrace.errors import AnalysisError
 from tailrace.operators.aggregate.accumulators import STAMP, Accumulator, AccumulatorInput, Inputs, Output
 from tailrace.operators.aggregate.functions.descriptor import DESCRIPTORS
@@ -38,6 +38,10 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
     sends_rows |= isinstance(window, CountWindow) or stream.store not in (None, Pattern.RMW)
     rows = _kept_rows(stream) if sends_rows else ()
     _check_width(stream, accumulators, rows)
+    watermarked = closes_by_watermark(window, stream.watermark, stream.state_ttl)
+    if output_mode is OutputMode.COMPLETE and not isinstance(window, SessionWindow):
+        # As in Spark, where only sessions that ended by the watermark take no rows any more.
+        watermarked = stream.state_ttl is not None and watermarked
     return AggregateSpec(
         name=name,
         keys=stream.keys,
@@ -48,13 +52,14 @@ def plan_aggregation(stream: Aggregation, output_mode: OutputMode, shards: int, 
         window_position=stream.window_position,
         time_column=stream.time_column,
         emit_changed=output_mode is OutputMode.UPDATE,
-        watermarked=closes_by_watermark(window, stream.watermark, stream.state_ttl),
+        watermarked=watermarked,
         ansi=stream.ansi,
         shards=shards,
         rows=rows,
         function=None if function is None else packed(function.function),
         store=stream.store,
         ttl=plan_ttl(stream.state_ttl),
+        complete=output_mode is OutputMode.COMPLETE,
     )
 
 

@@ -52,7 +52,7 @@ class AggregateSpec(SpecBase):
     window_position: int  # before keys[window_position]
     time_column: Field | None  # event time; None without a watermark and without a window
     emit_changed: bool  # True: rows that changed (update); False: closed windows (append)
-    watermarked: bool  # False: windows never close
+    watermarked: bool  # False: no row is late, and windows never close
     ansi: bool  # integer and decimal sums raise on overflow instead of wrapping (decimals: null)
     shards: int
     rows: tuple[Field, ...] = ()  # columns of every row that are sent, where accumulators do not suffice
@@ -62,6 +62,12 @@ class AggregateSpec(SpecBase):
     # keys with their open windows: then it is the second one.
     ttl: Ttl | None = None
     changelog: bool = False  # of sessions that changed, also what they were before, and a column ``CHANGE_TYPE``
+    complete: bool = False  # every epoch gives all groups, and the watermark drops none
+
+    @property
+    def closes(self) -> bool:
+        """Whether windows end, and go, by the watermark."""
+        return self.watermarked and not self.complete
 
     @property
     def windowed(self) -> bool:
@@ -222,7 +228,8 @@ class AggregateSpec(SpecBase):
         """Of what keeps rows they can in append mode, where rows are read when a window closes, and not every epoch."""
         global_or_time = self.window_kind in (WindowKind.GLOBAL, WindowKind.TUMBLING, WindowKind.SLIDING)
         closing = self.pattern is Pattern.RMW or (self.time_window is not None and not self.emit_changed)
-        return None if self.ttl is None and global_or_time and closing else super().why_not_recordable()
+        possible = self.ttl is None and global_or_time and closing and not self.complete
+        return None if possible else super().why_not_recordable()
 
     def with_changelog(self) -> AggregateSpec:
         if not isinstance(self.window, SessionWindowSpec) or not self.emit_changed or self.function is not None:

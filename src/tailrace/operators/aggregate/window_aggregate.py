@@ -10,6 +10,7 @@ Invariants
 - Windows of a user's own lie in panes that are their ends, and their starts are part of the key: so they close and go
   as tumbling ones do, in the order of their panes, whatever their starts.
 - Records on disk are read in pieces (see ``closing``), and stay there.
+- In output mode complete every group is read and emitted in every epoch, shard by shard, and no pane ever goes.
 
 Threads: one call at a time.
 """
@@ -34,11 +35,12 @@ from tailrace.operators.user_code.windows import KnownWindows
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, PANE, VALID
-from tailrace.state.read_modify_write.scan import scan_keys, scan_panes_from
+from tailrace.state.read_modify_write.scan import Choose, every_pane, scan_keys, scan_panes_from
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.rows import Rows, concat_rows
 from tailrace.state.sections.compaction import compact_records
 
+_FOREVER = 2**63 - 1
 _LOOKUPS_MAX = 1 << 20
 """Panes looked up at once when changed windows are put together: bounds the memory for it."""
 
@@ -86,7 +88,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         window = self.spec.pane_windows
         with self.spec.naming_overflow(epoch):
             emitted = EpochOutput(self._output(window, late_before, watermark), self._resources)
-        if window is not None and self.spec.watermarked and watermark > MIN_MICROS:
+        if window is not None and self.spec.closes and watermark > MIN_MICROS:
             self._store.expire(window.first_open_pane(watermark))
         return emitted
 
@@ -110,6 +112,9 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
     # Output ----------------------------------------------------------------------------------------------------------
 
     def _output(self, window: TimeWindowSpec | None, late_before: int, watermark: int) -> Iterator[pa.RecordBatch]:
+        if self.spec.complete:
+            yield from self._every(window)
+            return
         if self.spec.emit_changed:
             yield from self._changed(window, late_before)
             if self.on_close is not None and window is not None and self.spec.watermarked:
@@ -117,6 +122,11 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
             return
         assert window is not None
         yield from self._closed(window, late_before, watermark)
+
+    def _every(self, window: TimeWindowSpec | None) -> Iterable[pa.RecordBatch]:
+        if window is None or window.tumbling:
+            return self._finished(scan_keys(self._store, every_pane))
+        return self._merged(self._partials_of(window, MIN_MICROS, _FOREVER, every_pane))
 
     def _changed(self, window: TimeWindowSpec | None, late_before: int) -> Iterable[pa.RecordBatch]:
         if window is None or window.tumbling:
@@ -172,9 +182,16 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
         def chosen(panes: np.ndarray) -> np.ndarray:
             return np.unique(window.holding(panes, late_before, watermark)[0])
 
-        for records in scan_keys(self._store, chosen, watermark, copies=-(-window.size // window.slide)):
+        yield from self._partials_of(window, late_before, watermark, chosen)
+
+    def _partials_of(self, window: TimeWindowSpec, ends_after: int, ends_by: int, chosen: Choose) -> Iterator[Rows]:
+        """Records once for each window with an end in (ends_after, ends_by] that holds their pane, with its start.
+
+        ``chosen``: the panes that such windows hold.
+        """
+        for records in scan_keys(self._store, chosen, ends_by, copies=-(-window.size // window.slide)):
             starts = records.words[:, PANE].copy()
-            at, windows = window.holding(starts, late_before, watermark)
+            at, windows = window.holding(starts, ends_after, ends_by)
             # In the order of the panes they were in: sums of doubles must not depend on where records lie.
             order = np.argsort(starts[at], kind="stable")
             words = records.words[at[order]]
@@ -184,16 +201,21 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
     def _merged(self, pieces: Iterable[Rows]) -> Iterable[pa.RecordBatch]:
         """Panes put together to windows: partials whose pane is now their window's start, merged once more.
 
-        A piece holds all partials of its keys and windows. Small pieces are put out together.
+        A piece holds all partials of its keys and windows.
         """
+        return self._finished(self._as_one(partials) for partials in pieces if len(partials))
+
+    def _as_one(self, partials: Rows) -> Rows:
+        merged = Table(self._layout, rows_expected=len(partials))
+        merged.begin(len(partials))
+        merged.merge(partials.words, partials.heap, 0, len(partials))
+        return merged.copy(merged.changed_rows())
+
+    def _finished(self, pieces: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
+        """Small pieces are put out together."""
         waiting: list[Rows] = []
-        for partials in pieces:
-            if not len(partials):
-                continue
-            merged = Table(self._layout, rows_expected=len(partials))
-            merged.begin(len(partials))
-            merged.merge(partials.words, partials.heap, 0, len(partials))
-            waiting.append(merged.copy(merged.changed_rows()))
+        for rows in pieces:
+            waiting.append(rows)
             if sum(map(len, waiting)) >= OUTPUT_ROWS_MAX:
                 yield from self._finish(concat_rows(waiting, self._layout))
                 waiting = []

@@ -5,7 +5,8 @@ Invariants
   and the largest event time. A session's row is made by merging its records once more.
 - Append: a session is emitted, and its records go, in the first epoch whose watermark reaches its end. Update: each
   session that the epoch changed is emitted, with the bounds it has now: one that grew or took in others has a new start
-  or end, and nothing is said about the sessions it took in, unless the output is a changelog.
+  or end, and nothing is said about the sessions it took in, unless the output is a changelog. Complete: every session
+  is emitted in every epoch, and none goes.
 - What is emitted depends only on state and watermarks, never on timing: a replayed epoch emits the same rows.
 
 Threads: one call at a time.
@@ -23,7 +24,7 @@ from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.finish import finish
 from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.ingest.frame import Frame
-from tailrace.operators.output import output_pieces
+from tailrace.operators.output import EpochOutput, output_pieces
 from tailrace.operators.resources import Resources
 from tailrace.operators.session.changelog import change_types, with_change_types
 from tailrace.operators.session.open_sessions import OpenSessions, Sessions
@@ -40,6 +41,7 @@ class SessionAggregate(HintedRecords, OpenSessions):
         self.spec = spec
         self._layout = spec.layout()
         self._plain = replace(spec, changelog=False)
+        self._resources = resources
         super().__init__(self._layout, spec.window.gap, shards, spec.shards, resources, changelog=spec.changelog)
 
     def updated(self, epoch: int) -> int:
@@ -53,21 +55,26 @@ class SessionAggregate(HintedRecords, OpenSessions):
         with self.spec.naming_overflow(epoch):
             self.merge(epoch, [frame.parts() for frame in frames])
 
-    def advance(self, epoch: int, late_before: int, watermark: int) -> list[pa.RecordBatch]:
-        """Emit the sessions that changed, or that end by ``watermark``; drop those that do."""
+    def advance(self, epoch: int, late_before: int, watermark: int) -> Sequence[pa.RecordBatch]:
+        """Emit the sessions that changed, that end by ``watermark``, or all; drop those that end."""
         self._check_newest(epoch)
         with self.spec.naming_overflow(epoch):
-            changed = self.changed() if self.spec.emit_changed else ()
-            show = self._changes if self.spec.changelog else self._finish
-            emitted = [batch for found in changed for batch in show(found)]
-            if self.spec.watermarked and watermark > MIN_MICROS:
-                for ended in self.ended(watermark):
-                    if not self.spec.emit_changed:
-                        emitted += list(self._finish(ended))
-                    self.remove(ended)
-        return emitted
+            return EpochOutput(self._output(watermark), self._resources)
 
     # Output ----------------------------------------------------------------------------------------------------------
+
+    def _output(self, watermark: int) -> Iterator[pa.RecordBatch]:
+        if self.spec.complete:
+            for found in self.every():
+                yield from self._finish(found)
+            return
+        for found in self.changed() if self.spec.emit_changed else ():
+            yield from self._changes(found) if self.spec.changelog else self._finish(found)
+        if self.spec.closes and watermark > MIN_MICROS:
+            for ended in self.ended(watermark):
+                if not self.spec.emit_changed:
+                    yield from self._finish(ended)
+                self.remove(ended)
 
     def _finish(self, found: Iterable[Sessions]) -> Iterator[pa.RecordBatch]:
         return self._batches(concat_rows([self._merged(sessions) for sessions in found], self._layout))

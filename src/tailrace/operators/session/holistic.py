@@ -7,6 +7,7 @@ Invariants
 - A list is read when its session ends: the gap after the last row of any of its lists. So the store reads ahead those
   of the sessions that end next, which ``open_sessions`` knows.
 - Sessions are read back some at a time, and whole: what is read together has a bound that only a single one can pass.
+- In output mode complete all are read in every epoch, and none goes.
 
 Threads: one call at a time.
 """
@@ -65,7 +66,7 @@ class SessionRows(ListOperator):
         self._store.append(epoch, [frame.parts() for frame in frames])
         self._open.merge(epoch, [(self._records(Rows(frame.rows, frame.heap)), frame.bounds) for frame in frames])
         self._appended = sum(frame.n for frame in frames)
-        if not self.spec.emit_changed:  # else sessions are read when they change, and not when they end
+        if not self.spec.emit_changed and self.spec.closes:  # else they are not read when they end
             self._read_ahead()
 
     def _read_ahead(self) -> None:
@@ -79,11 +80,13 @@ class SessionRows(ListOperator):
             self._store.read_ahead(Rows(targets.words[order], targets.heap), lists)
 
     def _output(self, epoch: int, late_before: int, watermark: int) -> Iterator[pa.RecordBatch]:
-        """The sessions that changed, or that end by ``watermark``; those that do are dropped."""
+        """The sessions that changed, that end by ``watermark``, or all; those that end are dropped."""
         changed = self.spec.emit_changed
+        for sessions in self._open.every() if self.spec.complete else ():
+            yield from self._read(epoch, sessions, remove=False)
         for sessions in self._open.changed() if changed else ():
             yield from self._read(epoch, sessions, remove=False)
-        if not self.spec.watermarked or watermark == MIN_MICROS:
+        if not self.spec.closes or watermark == MIN_MICROS:
             return
         for ended in self._open.ended(watermark):
             if changed and ended:

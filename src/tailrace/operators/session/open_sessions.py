@@ -39,6 +39,7 @@ from tailrace.operators.timers.deadlines import Deadlines
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, RecordLayout
 from tailrace.state.read_modify_write.record_copies import RecordCopies
+from tailrace.state.read_modify_write.scan import every_pane, scan_keys
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
 from tailrace.state.rows.arrange import row_numbers
 from tailrace.state.rows.rows import Rows, concat_rows
@@ -153,6 +154,19 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
         whole = self._whole(shard)
         return self._of_whole(shard, whole, whole.around(whole.copies.add_rows(rows)))
 
+    def every(self) -> Iterator[list[Sessions]]:
+        """All sessions, some at a time. Nothing changes."""
+        if self._store.in_memory:
+            tables = self._store.tables()
+            yield from _grouped(self._sessions(shard, table, table.all_rows()) for shard, table in tables)
+            return
+        yield from _grouped(self._copied(records) for records in scan_keys(self._store, every_pane))
+
+    def _copied(self, records: Rows) -> Sessions:
+        """The sessions of keys of one shard, of which these are all records."""
+        table = _table_of(records, self._store.layout)
+        return self._sessions(int(records.words[0, HASH] % self._shard_count), table, table.all_rows())
+
     def former(self, found: Sequence[Sessions]) -> FormerSessions:
         """What sessions that the newest epoch changed were before it."""
         assert self._before is not None, "no changelog is kept"
@@ -256,9 +270,7 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
 
     def restore_rows(self, shard: int, rows: Rows) -> None:
         """Build a shard from partials."""
-        table = Table(self._store.layout, rows_expected=len(rows))
-        table.begin(len(rows))
-        table.merge(rows.words, rows.heap, 0, len(rows))
+        table = _table_of(rows, self._store.layout)
         section = to_section(table.copy(table.changed_rows()), self._store.layout)
         self.restore(shard, [section], self._store.horizon)
 
@@ -281,6 +293,13 @@ class OpenSessions(OverStore[ReadModifyWriteStore]):
         starts = table.word(rows[offsets[1:] - 1], self._low)
         ends = table.word(rows[offsets[:-1]], self._high) + self._gap
         return Sessions(shard, table, rows, offsets, starts, ends, whole)
+
+
+def _table_of(rows: Rows, layout: RecordLayout) -> Table:
+    table = Table(layout, rows_expected=len(rows))
+    table.begin(len(rows))
+    table.merge(rows.words, rows.heap, 0, len(rows))
+    return table
 
 
 def _grouped(found: Iterable[Sessions]) -> Iterator[list[Sessions]]:

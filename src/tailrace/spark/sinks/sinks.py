@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tailrace.api.definition import ForeachBatch, Format, QueryDefinition, Sink
+from tailrace.api.relations import OutputMode
 from tailrace.errors import AnalysisError
 from tailrace.spark.sinks.contract import EpochSink, SinkEpoch, SinkRun
 from tailrace.spark.sinks.epoch_output import EpochOutput
@@ -33,7 +34,7 @@ def sink_of(query: QueryDefinition, spark: SparkSession) -> EpochSink:
         return _Console(sink)
     if sink.name == "memory":
         assert query.name is not None
-        return _Memory(spark, query.name)
+        return _Memory(spark, query.name, replaces=query.output_mode is OutputMode.COMPLETE)
     if sink.path is None:
         raise AnalysisError(
             f"format {sink.name!r} without a path cannot be published epoch by epoch, so a replay would write rows "
@@ -105,15 +106,21 @@ class _Console(_Direct):
 
 
 class _Memory(_Direct):
-    """A temporary view of all rows so far, kept in the driver. A replayed epoch replaces its rows."""
+    """A temporary view of all rows so far, kept in the driver. A replayed epoch replaces its rows.
 
-    def __init__(self, spark: SparkSession, name: str) -> None:
+    ``replaces``: the rows of an epoch are all there are.
+    """
+
+    def __init__(self, spark: SparkSession, name: str, *, replaces: bool) -> None:
+        self._replaces = replaces
         self._spark = spark  # the user's own: Spark runs epochs in a clone whose views nobody else sees
         self._name = name
         self._epochs: dict[int, pa.Table] = {}
 
     def write(self, output: EpochOutput, at: SinkEpoch) -> None:
         rows = output.frame()
+        if self._replaces:
+            self._epochs.clear()
         # Collected, since a remote output is dropped with the next epoch.
         self._epochs[at.epoch] = rows.toArrow()
         everything = pa.concat_tables([self._epochs[number] for number in sorted(self._epochs)])

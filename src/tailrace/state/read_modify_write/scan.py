@@ -5,8 +5,7 @@ know. Reads of single records by key are in ``probes``.
 
 Invariants
 - A record is in exactly one piece. A scan sees the store as it is when a piece is made: nobody changes it meanwhile.
-- Pieces of spilled records take about ``PIECE_BYTES``; records in memory are copied on top of that, as a whole by
-  ``scan_panes`` and in the share of the piece's keys by ``scan_keys``.
+- Pieces take about ``PIECE_BYTES``; but ``scan_panes`` copies the records in memory as a whole, before the others.
 
 Threads: one scan at a time, and none beside a call that changes the store.
 """
@@ -60,14 +59,18 @@ def scan_keys(store: ReadModifyWriteStore, chosen: Choose, below: int = _FOREVER
     for shard, table in store.tables():
         rows = _rows_in(table, chosen, below)
         panes = _spilled_panes(store, shard, chosen, below) if store.spilled else _NO_PANES
-        if not len(panes):
-            if len(rows):
-                yield table.copy(rows)
-            continue
+        bytes_ = table.nbytes * len(rows) // max(1, table.rows)
+        if len(panes):
+            bytes_ += store.spilled.bytes_of(shard, panes)
         fingerprints = fingerprints_of(table.word(rows, HASH))
-        for first, end in fingerprint_ranges(store.spilled.bytes_of(shard, panes) * copies):
-            in_memory = table.copy(rows[(fingerprints >= first) & (fingerprints < end)])
-            both = concat_rows([in_memory, store.spilled.rows_of(shard, panes, first, end)], store.layout)
+        order = np.argsort(fingerprints, kind="stable")
+        rows, fingerprints = rows[order], fingerprints[order]
+        for first, end in fingerprint_ranges(bytes_ * copies):
+            low, high = np.searchsorted(fingerprints, [first, end])
+            parts = [table.copy(rows[low:high])] if low < high else []
+            if len(panes):
+                parts.append(store.spilled.rows_of(shard, panes, first, end))
+            both = concat_rows(parts, store.layout)
             if len(both):
                 yield both
 
@@ -92,6 +95,11 @@ def scan_panes_from(store: ReadModifyWriteStore, shard: int, keys: Rows, offsets
     both = concat_rows([in_memory, spilled], store.layout)
     lay_in = np.concatenate([table.pane_starts(rows), wanted.words[numbers, PANE]])
     return Rows(both.words[np.argsort(lay_in, kind="stable")], both.heap)
+
+
+def every_pane(panes: np.ndarray) -> np.ndarray:
+    """Chooses all panes."""
+    return np.arange(len(panes))
 
 
 _NO_PANES = np.empty(0, np.int64)

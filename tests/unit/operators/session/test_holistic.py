@@ -48,7 +48,7 @@ LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 NAMES = ("n", "middle", "texts", "different")
 
 
-def spec_of(emit_changed: bool) -> AggregateSpec:
+def spec_of(emit_changed: bool, complete: bool = False) -> AggregateSpec:
     return AggregateSpec(
         name="sessions",
         keys=(Field("k", STRING),),
@@ -66,6 +66,7 @@ def spec_of(emit_changed: bool) -> AggregateSpec:
         window_position=1,
         time_column=Field("ts", TIMESTAMP),
         emit_changed=emit_changed,
+        complete=complete,
         watermarked=True,
         ansi=True,
         shards=SHARDS,
@@ -94,9 +95,14 @@ def few_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @settings(max_examples=1000 if LONG else 80, deadline=None, print_blob=True)
-@given(streams(), st.sampled_from(["append", "update"]), st.sampled_from([1 << 12, 1 << 24]), st.integers(0, 1000))
+@given(
+    streams(),
+    st.sampled_from(["append", "update", "complete"]),
+    st.sampled_from([1 << 12, 1 << 24]),
+    st.integers(0, 1000),
+)
 def test_equals_the_model(epochs: list[list[Row]], mode: str, memory_bytes: int, seed: int) -> None:
-    spec = spec_of(mode == "update")
+    spec = spec_of(mode == "update", mode == "complete")
     judgement = judged(epochs, mode)
 
     def compact(sections: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -3,8 +3,8 @@
 Invariants
 - Every row is kept once, in its pane, however many windows overlap; a window is read back when it closes (or, in update
   mode, when it changed), in bounded pieces that hold whole keys.
-- Panes go as in ``window_aggregate``: with the last window that holds them. Those of a user's own windows are their
-  ends, so that one pane may hold several windows, which differ in their starts.
+- Panes go as in ``window_aggregate``: with the last window that holds them, in output mode complete never. Those of a
+  user's own windows are their ends, so that one pane may hold several windows, which differ in their starts.
 - No function depends on the order in which rows came: a replayed epoch emits the same rows.
 
 Threads: one call at a time.
@@ -37,6 +37,7 @@ from tailrace.state.rows.groups import key_offsets
 from tailrace.state.rows.rows import Rows
 from tailrace.state.sections.sections import to_section
 
+_FOREVER = 2**63 - 1
 _NOTHING = np.empty((0, 2), np.int64)
 _MIX = np.int64(-7046029254386353131)
 _NULLS_MIX = np.int64(-4417276706812531889)
@@ -87,11 +88,11 @@ class WindowRows(OverStore[AppendAlignedStore]):
         return marks
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> Sequence[pa.RecordBatch]:
-        """Emit the windows that changed, or that close by ``watermark``; then drop what no later row can reach."""
+        """Emit the windows that changed, that close by ``watermark``, or all; drop what no later row can reach."""
         self._check_newest(epoch)
         with self.spec.naming_overflow(epoch):
             emitted = EpochOutput(self._output(epoch, late_before, watermark), self._resources)
-        if self.spec.watermarked and watermark > MIN_MICROS:
+        if self.spec.closes and watermark > MIN_MICROS:
             self._store.expire(self._window.first_open_pane(watermark))
         return emitted
 
@@ -112,6 +113,8 @@ class WindowRows(OverStore[AppendAlignedStore]):
         if changed:
             panes = np.unique(self._appended[:, 0])
             _, starts = window.holding(panes, late_before)
+        elif self.spec.complete:
+            _, starts = window.holding(self._store.panes(_FOREVER), MIN_MICROS)
         else:
             _, starts = window.holding(self._store.panes(watermark + 1), late_before, watermark)
         for start in np.unique(starts):

@@ -63,7 +63,7 @@ class ListOperator(OverStore[AppendUnalignedStore]):
         return self._appended
 
     def advance(self, epoch: int, late_before: int, watermark: int) -> Sequence[pa.RecordBatch]:
-        """Emit the windows that changed, or that close by ``watermark``; then drop what no later row can reach."""
+        """Emit the windows that changed, that close by ``watermark``, or all; drop what no later row can reach."""
         self._check_newest(epoch)
         with self.spec.naming_overflow(epoch):
             return EpochOutput(self._output(epoch, late_before, watermark), self._resources)

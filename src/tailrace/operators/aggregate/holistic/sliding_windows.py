@@ -5,7 +5,7 @@ Invariants
   that has them, once for all that are read together, and go when the last one has closed: none is removed by itself.
 - Which lists a window of a key has, and how long they are, the records of ``row_counts`` say, in memory or on disk.
 - Append: windows with an end in (late_before, watermark]. Update: windows of keys that the epoch appended to; a user's
-  function gets whole windows, every key of them.
+  function gets whole windows, every key of them. Complete: all windows.
 - A group's rows come pane by pane, each in order of arrival: what is made of them does not depend on where they lay.
 
 Threads: one call at a time.
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tailrace.ids import MIN_MICROS
 from tailrace.operators.aggregate.finish import window_struct
 from tailrace.operators.aggregate.holistic.unaligned_windows import WindowLists
 from tailrace.operators.ingest.frame import Frame, shard_order
@@ -66,7 +67,9 @@ class SlidingLists(WindowLists):
     def _emitted(self, epoch: int, late_before: int, watermark: int, closing: bool) -> Iterator[pa.RecordBatch]:
         window = self._window
         assert window is not None
-        if not self.spec.emit_changed:
+        if self.spec.complete:
+            found = self._in_windows(MIN_MICROS, _FOREVER)
+        elif not self.spec.emit_changed:
             found = self._in_windows(late_before, watermark) if closing and watermark > late_before else iter(())
         elif self._function is None:
             found = self._changed_keys(late_before)

@@ -7,7 +7,8 @@ Invariants
 - A list is expected to be read at its window's end, or when the user's estimate says: that is what the store reads
   ahead by.
 - Append: windows with an end in (late_before, watermark] are emitted, and go. Update: lists that the epoch appended to
-  are read whole, and results of those keys emitted; a user's function gets whole windows, every key of them.
+  are read whole, and results of those keys emitted; a user's function gets whole windows, every key of them. Complete:
+  all lists are read in every epoch, and none goes.
 - Lists are read back some at a time: what is read together has a bound that only a single list can pass.
 
 Threads: one call at a time.
@@ -32,7 +33,7 @@ from tailrace.operators.rows.row_index import RowCounts, pieces
 from tailrace.operators.user_code.windows import KnownWindows, Trigger
 from tailrace.state.append import list_sections
 from tailrace.state.layout import HASH, PANE
-from tailrace.state.read_modify_write.scan import scan_panes
+from tailrace.state.read_modify_write.scan import every_pane, scan_keys, scan_panes
 from tailrace.state.rows.rows import Rows, concat_rows
 
 
@@ -74,7 +75,7 @@ class WindowLists(ListOperator):
         return self._trigger.times(starts, ends, frame.rows[:, self._layout.accumulators[times].word], epoch)
 
     def _output(self, epoch: int, late_before: int, watermark: int) -> Iterator[pa.RecordBatch]:
-        closing = self.spec.watermarked and watermark > MIN_MICROS
+        closing = self.spec.closes and watermark > MIN_MICROS
         yield from self._emitted(epoch, late_before, watermark, closing)
         if closing and self._window is not None:
             horizon = self._window.first_open_pane(watermark)
@@ -96,6 +97,8 @@ class WindowLists(ListOperator):
     def _emitted(self, epoch: int, late_before: int, watermark: int, closing: bool) -> Iterator[pa.RecordBatch]:
         if self.spec.emit_changed:
             yield from self._read_all(epoch, self._changed(), remove=False)
+        elif self.spec.complete:
+            yield from self._read_all(epoch, scan_keys(self._index.store, every_pane), remove=False)
         else:
             assert self._window is not None
             closed = closed_records(self._index.store, self._window, late_before, watermark) if closing else ()
