@@ -274,6 +274,16 @@ class ValidTo:
 JoinCondition = Within | ValidTo | Window | None
 
 
+class How(StrEnum):
+    """Which rows a join gives. The names are kept in checkpoints."""
+
+    INNER = "inner"  # pairs
+    LEFT_OUTER = "left_outer"  # and left rows without a match
+    RIGHT_OUTER = "right_outer"
+    FULL_OUTER = "full_outer"
+    LEFT_SEMI = "left_semi"  # left rows with a match, once
+
+
 @dataclass(frozen=True)
 class Join:
     """Two streams joined on equal keys and a condition in time; ``condition`` is None for a join by keys alone."""
@@ -281,7 +291,7 @@ class Join:
     left: JoinSide
     right: JoinSide
     condition: JoinCondition
-    outer: bool  # left outer
+    how: How
     ttl: Micros | None
     time_name: str | None  # an output column with each row's event time
 
@@ -298,7 +308,8 @@ class Join:
         time = None if self.left.watermark is None else self.left.watermark.column.type
         window = [] if self.window is None or time is None else [Field(self.window.name, time)]
         named = [] if self.time_name is None or time is None else [Field(self.time_name, time)]
-        return (*window, *self.left.keys, *self.left.columns, *self.right.columns, *named)
+        right = () if self.how is How.LEFT_SEMI else self.right.columns
+        return (*window, *self.left.keys, *self.left.columns, *right, *named)
 
     @property
     def event_time(self) -> Watermark | None:

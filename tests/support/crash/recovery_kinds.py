@@ -95,11 +95,15 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "best rows by count": (_S.groupBy(count_window(5, 2, "at"), "k").topN(2, "v"), "update"),
     "best rows of a user's windows": (_S.groupBy(custom_window("ts", _uneven), "k").topN(2, "v"), "append"),
     "interval join": (_S.join(_RIGHT, "k", "left_outer", within=("-1 second", "2 seconds")), "append"),
+    "full outer interval join": (_S.join(_RIGHT, "k", "full", within=("-1 second", "2 seconds")), "append"),
+    "semi interval join": (_S.join(_RIGHT, "k", "semi", within=("-1 second", "2 seconds")), "append"),
+    "full outer window join": (_S.join(_RIGHT, "k", "full", window=window("ts", "4 seconds")), "append"),
     "window join": (_S.join(_RIGHT, "k", "left_outer", window=window("ts", "4 seconds")), "append"),
     "join with ttl": (_S.join(_RIGHT, "k", ttl="3 seconds"), "append"),
 }
 
 LONG = {
+    "full outer window join",
     "rows by session, complete",
     "sessions, complete",
     "best rows by count",

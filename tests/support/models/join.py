@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.operators.join.spec import LEFT, JoinKind, JoinSpec
+from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
 
 NO_WATERMARK = -(2**63)
 
@@ -23,12 +23,29 @@ class JoinRow:
 
 @dataclass(frozen=True)
 class Answer:
-    """One output row: the window's start, the rows that it is made of, its event time."""
+    """One output row: the window's start, the rows that it is made of, its event time.
+
+    Of a semi join, ``right`` is None.
+    """
 
     window: int | None
-    left: JoinRow
+    left: JoinRow | None
     right: JoinRow | None
     time: int
+
+    @property
+    def alone(self) -> JoinRow | None:
+        """The only row that it is made of."""
+        return None if self.left is not None and self.right is not None else self.left or self.right
+
+    def cells(self, spec: JoinSpec) -> list[Any]:
+        """Keys and columns as they are shown."""
+        row = self.left or self.right
+        assert row is not None
+        shown = [*row.key, *(self.left.values if self.left else [None] * len(spec.left))]
+        if spec.how is How.LEFT_SEMI:
+            return shown
+        return [*shown, *(self.right.values if self.right else [None] * len(spec.right))]
 
 
 class JoinOracle:
@@ -69,35 +86,54 @@ class JoinOracle:
         starts = {start for row in self.rows for start in self.windows(row.time) if before < start + size <= now}
         for start in starts:
             inside = [row for row in self.rows if start <= row.time < start + size]
-            for left in inside:
-                if left.side != LEFT:
-                    continue
-                rights = [right for right in inside if right.side != LEFT and same_key(left, right)]
-                for right in rights:
-                    yield Answer(start, left, right, start + size - 1)
-                if not rights and self.spec.outer:
-                    yield Answer(start, left, None, start + size - 1)
+            yield from self._in_window(inside, start)
+
+    def _in_window(self, rows: list[JoinRow], window: int) -> Iterator[Answer]:
+        time = window + self.spec.window.size - 1
+        lefts, rights = ([row for row in rows if row.side == side] for side in (LEFT, RIGHT))
+        for left in lefts:
+            matches = [right for right in rights if same_key(left, right)]
+            if self.spec.how is How.LEFT_SEMI:
+                matches, alone = [], bool(matches)
+            else:
+                alone = not matches and self.spec.how in (How.LEFT_OUTER, How.FULL_OUTER)
+            for right in matches:
+                yield Answer(window, left, right, time)
+            if alone:
+                yield Answer(window, left, None, time)
+        if self.spec.how in (How.RIGHT_OUTER, How.FULL_OUTER):
+            for right in rights:
+                if not any(same_key(left, right) for left in lefts):
+                    yield Answer(window, None, right, time)
 
     # All other kinds -------------------------------------------------------------------------------------------------
 
     def _as_they_come(self) -> Iterator[Answer]:
-        epoch, now = len(self.watermarks) - 2, self.watermarks[-1]
+        epoch, how = len(self.watermarks) - 2, self.spec.how
         lefts = [row for row in self.rows if row.side == LEFT]
         rights = [row for row in self.rows if row.side != LEFT]
         for left in lefts:
-            for right in rights:
-                if max(left.epoch, right.epoch) == epoch and self.meet(left, right):
+            met = [(max(left.epoch, right.epoch), right) for right in rights if self.meet(left, right)]
+            if how is How.LEFT_SEMI:
+                if met and min(when for when, _ in met) == epoch:
+                    yield Answer(None, left, None, left.time)
+                continue
+            for when, right in met:
+                if when == epoch:
                     yield Answer(None, left, right, max(left.time, right.time))
-        if not self.spec.outer:
-            return
-        for left in lefts:
-            already_emitted = left.epoch != epoch and not self.hopes(left, self.watermarks[-2])
-            if (
-                not already_emitted
-                and not self.hopes(left, now)
-                and not any(self.meet(left, right) for right in rights)
-            ):
-                yield Answer(None, left, None, left.time)
+        if how in (How.LEFT_OUTER, How.FULL_OUTER):
+            for left in lefts:
+                if self._gives_up(left) and not any(self.meet(left, right) for right in rights):
+                    yield Answer(None, left, None, left.time)
+        if how in (How.RIGHT_OUTER, How.FULL_OUTER):
+            for right in rights:
+                if self._gives_up(right) and not any(self.meet(left, right) for left in lefts):
+                    yield Answer(None, None, right, right.time)
+
+    def _gives_up(self, row: JoinRow) -> bool:
+        """Whether the newest epoch is the first with which no match can come any more."""
+        epoch, (before, now) = len(self.watermarks) - 2, self.watermarks[-2:]
+        return not self.hopes(row, now) and (row.epoch == epoch or self.hopes(row, before))
 
     def meet(self, left: JoinRow, right: JoinRow) -> bool:
         if not same_key(left, right) or not self.fits(left, right.time, right.until):
@@ -119,17 +155,24 @@ class JoinOracle:
                 return time <= left.time and (until is None or left.time < until)
         return True
 
-    def hopes(self, left: JoinRow, watermark: int) -> bool:
-        """Whether some right row that is not late by this watermark could match."""
+    def hopes(self, row: JoinRow, watermark: int) -> bool:
+        """Whether some row of the other side that is not late by this watermark could match."""
         spec = self.spec
-        if None in left.key:
+        if None in row.key:
             return False
         # A row of the valid side is forgotten with its ttl, and a point in time as soon as it is late.
-        lasts = spec.ttl is None or (spec.kind is JoinKind.CONTINUOUS and spec.valid_side != LEFT)
-        if not lasts and left.time + spec.ttl < watermark:
+        lasts = spec.ttl is None or (spec.kind is JoinKind.CONTINUOUS and spec.valid_side != row.side)
+        if not lasts and row.time + spec.ttl < watermark:
             return False
-        times = [watermark, left.time, left.time + (spec.lower or 0), left.time + (spec.upper or 0)]
-        return any(time >= watermark and self.fits(left, time, None) for time in times)
+        bounds = [bound if row.side == LEFT else -bound for bound in (spec.lower or 0, spec.upper or 0)]
+        times = [watermark, row.time, *(row.time + bound for bound in bounds)]
+        return any(time >= watermark and self._could_meet(row, time) for time in times)
+
+    def _could_meet(self, row: JoinRow, time: int) -> bool:
+        """A row of the other side at this time."""
+        if row.side == LEFT:
+            return self.fits(row, time, None)
+        return self.fits(JoinRow(LEFT, row.key, time, (), None, row.epoch), row.time, row.until)
 
 
 def same_key(left: JoinRow, right: JoinRow) -> bool:

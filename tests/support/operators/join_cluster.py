@@ -76,8 +76,7 @@ def expected(spec: JoinSpec, answers: list[Answer]) -> list[str]:
         cells: list[Any] = []
         if spec.window is not None:
             cells.append({"start": answer.window, "end": answer.window + spec.window.size})
-        cells += [*answer.left.key, *answer.left.values]
-        cells += answer.right.values if answer.right else [None] * len(spec.right)
+        cells += answer.cells(spec)
         if spec.time_name is not None:
             cells.append(answer.time)
         shown.append(repr(tuple(cells)))

@@ -36,6 +36,7 @@ SPECS = {
     "outer window": spec_of(JoinKind.WINDOW, How.LEFT_OUTER, window=WINDOW),
     "continuous": spec_of(JoinKind.CONTINUOUS, valid_to="until"),
     "ttl": spec_of(JoinKind.TTL, ttl=Micros(SECOND)),
+    "semi interval": spec_of(JoinKind.INTERVAL, How.LEFT_SEMI, lower=Micros(-5 * SECOND), upper=Micros(5 * SECOND)),
 }
 
 

@@ -183,8 +183,7 @@ def _shown(spec: JoinSpec, answer: Answer, timed: bool) -> str:
     if spec.window is not None:
         assert answer.window is not None
         cells.append((answer.window, answer.window + spec.window.size))
-    cells += [*answer.left.key, *answer.left.values]
-    cells += answer.right.values if answer.right else [None] * 3
+    cells += answer.cells(spec)
     return repr(tuple([*cells, answer.time] if timed else cells))
 
 

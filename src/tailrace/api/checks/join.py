@@ -7,13 +7,43 @@ from dataclasses import dataclass, replace
 
 from tailrace.api.columns import check_key, resolve
 from tailrace.api.duration import Duration, parse_duration
-from tailrace.api.relations import Join, JoinCondition, JoinSide, OutputMode, Relation, ValidTo, Watermark, Within
+from tailrace.api.relations import (
+    How,
+    Join,
+    JoinCondition,
+    JoinSide,
+    OutputMode,
+    Relation,
+    ValidTo,
+    Watermark,
+    Within,
+)
 from tailrace.api.windows import AnyWindow, CountWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.types import Field
 
-_HOW = {"inner": False, "left": True, "leftouter": True, "left_outer": True}
+_HOW = {
+    "inner": How.INNER,
+    "left": How.LEFT_OUTER,
+    "leftouter": How.LEFT_OUTER,
+    "right": How.RIGHT_OUTER,
+    "rightouter": How.RIGHT_OUTER,
+    "outer": How.FULL_OUTER,
+    "full": How.FULL_OUTER,
+    "fullouter": How.FULL_OUTER,
+    "semi": How.LEFT_SEMI,
+    "leftsemi": How.LEFT_SEMI,
+}
+"""By PySpark's names, in small letters and without underscores, which it does not look at."""
+_REFUSED = {
+    "anti": "Spark has no left anti join of two streams either. Use how='left_outer' and, where the rows are written, "
+    "keep those in which the right columns are null",
+    "leftanti": "Spark has no left anti join of two streams either. Use how='left_outer' and, where the rows are "
+    "written, keep those in which the right columns are null",
+    "cross": "every row would be kept for ever and meet every other. Name the columns that must be equal, with "
+    "how='inner'",
+}
 _OWN_NAMES = ("__side", "__time")  # of the columns that both sides are brought to
 _SPAN_MAX = Micros(2**60)  # so that times can be computed with in 64 bits
 
@@ -53,11 +83,11 @@ def stream_join(
     ttl: Duration | None,
     time_name: str | None,
 ) -> Join:
-    outer = _outer(how)
+    wanted = _how(how)
     for side in (left, right):
         if isinstance(side.source, Relation):
             _check_made(side.source)
-    sides = _sides(left, right, on)
+    sides = _sides(left, right, on, kept=() if valid_to is None else (valid_to,), semi=wanted is How.LEFT_SEMI)
     if time_name is not None and (not isinstance(time_name, str) or not time_name):
         raise AnalysisError(f"join: eventTime names a new output column, but is {time_name!r}: eventTime='at'")
     given = {"within": within, "window": window, "validTo": valid_to}
@@ -69,7 +99,7 @@ def stream_join(
         left=sides[0],
         right=sides[1],
         condition=_condition(within, window, valid_to, sides),
-        outer=outer,
+        how=wanted,
         ttl=None if ttl is None else _span(parse_duration(ttl, "join: ttl", zero_ok=True), ttl, "join: ttl"),
         time_name=time_name,
     )
@@ -108,26 +138,34 @@ def _check_fitting(join: Join) -> None:
     if join.window is not None and join.ttl is not None:
         raise AnalysisError("join: with a window, rows are kept until their last window ends: remove ttl")
     condition = join.condition
-    endless = condition is None or (isinstance(condition, Within) and condition.upper is None)
-    if join.outer and endless and join.ttl is None:
-        least = "an upper bound in within, or a ttl" if condition is not None else "a ttl, or a condition in time"
-        raise AnalysisError(
-            f"join: a match for a left row may come at any time, so that none would ever be given without one: "
-            f"how='left_outer' needs {least} (ttl='1 hour'; both streams then need .withWatermark), or use how='inner'"
-        )
+    for side, bound, given_alone in (
+        ("left", "an upper bound", (How.LEFT_OUTER, How.FULL_OUTER)),
+        ("right", "a lower bound", (How.RIGHT_OUTER, How.FULL_OUTER)),
+    ):
+        unbounded = isinstance(condition, Within) and None is (condition.upper if side == "left" else condition.lower)
+        if join.how in given_alone and join.ttl is None and (condition is None or unbounded):
+            least = f"{bound} in within, or a ttl" if condition is not None else "a ttl, or a condition in time"
+            raise AnalysisError(
+                f"join: a match for a {side} row may come at any time, so that none would ever be given without one: "
+                f"how={join.how.value!r} needs {least} (ttl='1 hour'; both streams then need .withWatermark), or use "
+                f"how='inner'"
+            )
 
 
-def _outer(how: object) -> bool:
-    outer = _HOW.get(how.strip().lower()) if isinstance(how, str) else None
-    if outer is None:
-        raise AnalysisError(
-            f"join: how must be 'inner' or 'left_outer' for two streams, but is {how!r}: for a right outer join swap "
-            f"the two sides"
-        )
-    return outer
+def _how(how: object) -> How:
+    name = how.strip().lower().replace("_", "") if isinstance(how, str) else ""
+    if name in _REFUSED:
+        raise AnalysisError(f"join: how={how!r} is not supported for two streams: {_REFUSED[name]}")
+    if name not in _HOW:
+        names = ", ".join(repr(each.value) for each in How)
+        raise AnalysisError(f"join: how must be one of {names} for two streams, but is {how!r}")
+    return _HOW[name]
 
 
-def _sides(left: JoinInput, right: JoinInput, on: Sequence[str]) -> tuple[JoinSide, JoinSide]:
+def _sides(
+    left: JoinInput, right: JoinInput, on: Sequence[str], *, kept: Sequence[str], semi: bool
+) -> tuple[JoinSide, JoinSide]:
+    """``kept``: columns that are needed, though a semi join, which gives left rows alone, may not show them."""
     left_keys, right_keys = (
         tuple(resolve(name, side.schema, f"join: on, in the {which} stream") for name in on)
         for which, side in (("left", left), ("right", right))
@@ -145,6 +183,9 @@ def _sides(left: JoinInput, right: JoinInput, on: Sequence[str]) -> tuple[JoinSi
         tuple(field for field in side.schema if field not in keys)
         for side, keys in ((left, left_keys), (right, right_keys))
     )
+    if semi:
+        needed = {name.lower() for name in kept}
+        right_rest = tuple(field for field in right_rest if field.name.lower() in needed)
     for field in (*left_keys, *left_rest, *right_rest):
         if field.type.kind is None:
             raise AnalysisError(

@@ -32,7 +32,7 @@ from tailrace.operators.aggregate.spec import AggregateSpec
 from tailrace.operators.base import Operator
 from tailrace.operators.ingest.frame import Frame, arrival_order
 from tailrace.operators.join.output import has_keys
-from tailrace.operators.join.spec import LEFT, JoinSpec
+from tailrace.operators.join.spec import JoinSpec
 from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.windows.time_window import TimeWindowSpec
 from tailrace.state.layout import FIRST_KEY, HASH, PANE
@@ -131,8 +131,7 @@ class RecordedOperator:
         if isinstance(self._spec, JoinSpec):
             side, time = (self._layout.accumulators[i].word for i in (0, 1))
             keep = has_keys(Rows(words, frame.heap), self._layout)
-            if self._spec.outer:
-                keep = keep | (words[:, side] == LEFT)
+            keep = keep | np.isin(words[:, side], self._spec.outer_sides)
             words = words[keep]
             assert self._window is not None
             return _Touched(words[:, HASH], self._window.panes.of(words[:, time]), words[:, time])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.api.duration import format_duration
 from tailrace.ids import Micros
-from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
+from tailrace.operators.join.spec import LEFT, RIGHT, JoinKind, JoinSpec
 from tailrace.operators.kind import Description
 from tailrace.operators.pattern import Pattern
 from tailrace.operators.planning.store_choice import StoreChoice
@@ -16,7 +16,7 @@ _FOR_EVER = "for ever"
 
 def join_lines(join: JoinSpec) -> list[str]:
     return [
-        f"{'left outer' if join.how is How.LEFT_OUTER else 'inner'} join on {fields_text(join.keys)}",
+        f"{join.how.value.replace('_', ' ')} join on {fields_text(join.keys)}",
         f"rows meet {condition_text(join)}",
         f"left: {fields_text(join.left, 'only keys')}",
         f"right: {fields_text(join.right, 'only keys')}",

@@ -1,7 +1,7 @@
 """Pairs of rows as output columns, and how pairs are counted out. Whole columns at a time.
 
-Output columns: the window (of window joins), the keys, the left columns, the right columns, and where asked for each
-row's event time.
+Output columns: the window (of window joins), the keys, the left columns, the right columns (but of semi joins), and
+where asked for each row's event time.
 
 Threads: pure functions and frozen objects.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from tailrace.operators.join.spec import JoinSpec
+from tailrace.operators.join.spec import LEFT, JoinSpec
 from tailrace.operators.output import output_schema
 from tailrace.state.layout import VALID, AccumulatorWords, KeyWords, RecordLayout
 from tailrace.state.rows import columns
@@ -48,26 +48,32 @@ class JoinOutput:
                 for rows, at in ((left, left_at), (right, right_at))
             )
             times = np.maximum(lefts.words[:, self._time], rights.words[:, self._time])
-            yield self._batch(lefts, _decoded(rights, self._right), times, window)
+            yield self._batch(
+                [*_decoded(lefts, (*self._keys, *self._left)), *_decoded(rights, self._right)], times, window
+            )
 
-    def unmatched(self, left: Rows, left_at: np.ndarray, window: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Left rows for which there is no right one."""
-        for low in range(0, len(left_at), PAIRS_MAX):
-            lefts = Rows(left.words[left_at[low : low + PAIRS_MAX]], left.heap)
-            nulls = [pa.nulls(len(lefts), columns.arrow_type(field.type)) for field in self._spec.right]
-            yield self._batch(lefts, nulls, lefts.words[:, self._time], window)
+    def alone(
+        self, rows: Rows, at: np.ndarray, side: int = LEFT, window: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of one side: with nulls for the other, but in a semi join, where there is no other."""
+        for low in range(0, len(at), PAIRS_MAX):
+            some = Rows(rows.words[at[low : low + PAIRS_MAX]], rows.heap)
+            shown = () if self._spec.semi else self._spec.columns(1 - side)
+            nulls = [pa.nulls(len(some), columns.arrow_type(field.type)) for field in shown]
+            own = _decoded(some, self._left if side == LEFT else self._right)
+            both = [*own, *nulls] if side == LEFT else [*nulls, *own]
+            yield self._batch([*_decoded(some, self._keys), *both], some.words[:, self._time], window)
 
-    def _batch(self, left: Rows, right: list[pa.Array], times: np.ndarray, window: int | None) -> pa.RecordBatch:
+    def _batch(self, arrays: list[pa.Array], times: np.ndarray, window: int | None) -> pa.RecordBatch:
         spec = self._spec
-        arrays = [*_decoded(left, (*self._keys, *self._left)), *right]
         if spec.window is not None:
             assert window is not None
-            ends = (np.full(len(left), edge, np.int64) for edge in (window, window + spec.window.length))
+            ends = (np.full(len(times), edge, np.int64) for edge in (window, window + spec.window.length))
             edges = [columns.decode(end, None, _NO_STRINGS, spec.time_type) for end in ends]
             arrays.insert(
                 0, pa.StructArray.from_arrays(edges, fields=list(columns.arrow_type(window_of(spec.time_type))))
             )
-            times = np.full(len(left), window + spec.window.length - 1, np.int64)
+            times = np.full(len(times), window + spec.window.length - 1, np.int64)
         if spec.output_time is not None:
             arrays.append(columns.decode(times, None, _NO_STRINGS, spec.time_type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)

@@ -39,6 +39,11 @@ class Found:
     kept: Rows
     kept_at: np.ndarray
 
+    @property
+    def kept_rows(self) -> Rows:
+        """The kept rows of the pairs, each once."""
+        return Rows(self.kept.words[np.unique(self.kept_at)], self.kept.heap)
+
 
 class Prober:
     def __init__(self, store: AppendUnalignedStore, times: JoinTimes, known: KnownPanes) -> None:

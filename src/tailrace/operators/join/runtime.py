@@ -9,6 +9,7 @@ import pyarrow as pa
 from tailrace.operators.base import Operator
 from tailrace.operators.join import sections
 from tailrace.operators.join.interval_join import JoinRows
+from tailrace.operators.join.semi_join import SemiJoinRows
 from tailrace.operators.join.spec import JoinKind, JoinSpec
 from tailrace.operators.join.window_join import WindowJoin
 from tailrace.operators.kind import OperatorRuntime
@@ -17,7 +18,9 @@ from tailrace.state.append import aligned
 
 
 def _operator(spec: JoinSpec, shards: Iterable[int], given: Resources) -> Operator:
-    return WindowJoin(spec, shards, given) if spec.kind is JoinKind.WINDOW else JoinRows(spec, shards, given)
+    if spec.kind is JoinKind.WINDOW:
+        return WindowJoin(spec, shards, given)
+    return (SemiJoinRows if spec.semi else JoinRows)(spec, shards, given)
 
 
 def _compact(spec: JoinSpec, batches: Sequence[pa.RecordBatch], horizon: int, *, complete: bool) -> pa.RecordBatch:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
+from tailrace.api.relations import How
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.operators.spec import FinalRowsSpec
@@ -39,16 +40,15 @@ class JoinKind(StrEnum):
     TTL = "ttl_join"  # always, until one is forgotten
 
 
-class How(StrEnum):
-    INNER = "inner"
-    LEFT_OUTER = "left_outer"
+_OUTER_SIDES = {How.LEFT_OUTER: (LEFT,), How.RIGHT_OUTER: (RIGHT,), How.FULL_OUTER: (LEFT, RIGHT)}
 
 
 @dataclass(frozen=True)
 class JoinSpec(FinalRowsSpec):
     """``ttl``: a row is forgotten once the watermark is more than so much after its time; None: not for that reason.
 
-    Names of keys, left and right columns, and of what is put beside them, are those of the output.
+    Names of keys, left and right columns, and of what is put beside them, are those of the output. A semi join has only
+    the right columns that it looks at.
     """
 
     operator: ClassVar[str] = "join"
@@ -104,8 +104,14 @@ class JoinSpec(FinalRowsSpec):
         return None
 
     @property
-    def outer(self) -> bool:
-        return self.how is How.LEFT_OUTER
+    def outer_sides(self) -> tuple[int, ...]:
+        """The sides whose rows are given, with nulls, where they match nothing."""
+        return _OUTER_SIDES.get(self.how, ())
+
+    @property
+    def semi(self) -> bool:
+        """Whether left rows are given, once, that match anything."""
+        return self.how is How.LEFT_SEMI
 
     def columns(self, side: int) -> tuple[Field, ...]:
         return self.right if side == RIGHT else self.left
@@ -127,13 +133,13 @@ class JoinSpec(FinalRowsSpec):
         return self.watermarked or self.kind is not JoinKind.TTL
 
     def kept_layout(self) -> RecordLayout:
-        """Of what is kept: what is sent and, where unmatched rows are distinguished from matched ones, a number."""
+        """Of what is kept: what is sent and, where rows with a match are distinguished from others, a number."""
         types = [row.type for row in self.rows] + ([BIGINT] if self.numbered else [])
         return record_layout(self.keys, [(Merge.ROW, type_) for type_ in types], ansi=False)
 
     @property
     def numbered(self) -> bool:
-        return self.outer and self.kind is not JoinKind.WINDOW
+        return self.how is not How.INNER and self.kind is not JoinKind.WINDOW
 
     # Output ----------------------------------------------------------------------------------------------------------
 
@@ -141,7 +147,7 @@ class JoinSpec(FinalRowsSpec):
     def emits(self) -> tuple[Field, ...]:
         window = [] if self.window is None else [Field(self.window_name, window_of(self.time_type))]
         time = [] if self.output_time is None else [self.output_time]
-        return (*window, *self.keys, *self.left, *self.right, *time)
+        return (*window, *self.keys, *self.left, *(() if self.semi else self.right), *time)
 
     @property
     def distinguishing(self) -> tuple[str, ...]:
@@ -176,8 +182,8 @@ class JoinSpec(FinalRowsSpec):
     def output_time(self) -> Field | None:
         """The output column with each row's event time.
 
-        Of a pair that is the later of both times; of a row without a match its own; in window joins the window's last
-        microsecond.
+        Of a pair that is the later of both times; of a row without a match, or of a semi join, its own; in window joins
+        the window's last microsecond.
         """
         return None if self.time_name is None else Field(self.time_name, self.time_type)
 
@@ -185,13 +191,17 @@ class JoinSpec(FinalRowsSpec):
     def output_delay(self) -> Micros | None:
         """No row that is emitted in a later epoch has an event time before this epoch's watermark minus this.
 
-        0 but for left rows that wait for a match in vain. None: no such span exists, since a left row's validity has no
-        bound; give the join a ttl.
+        0 but for rows that wait for a match, in vain where the join is outer. None: no such span exists, since they may
+        wait for ever; give the join a ttl.
         """
         if not self.numbered:
             return Micros(0)  # a later pair has a later row in it, and no row is late
-        life = self.life(LEFT)
-        if life is None:
-            # Without an end nothing is ever emitted for want of a match.
-            return None if self.kind is JoinKind.CONTINUOUS and self.valid_side == LEFT else Micros(0)
-        return Micros(max(0, life))
+        longest = Micros(0)
+        for side in (LEFT,) if self.semi else self.outer_sides:
+            life = self.life(side)
+            if life is not None:
+                longest = max(longest, life)
+            elif self.semi or (self.kind is JoinKind.CONTINUOUS and self.valid_side == side):
+                return None
+            # Else there is no end, and nothing is ever emitted for want of a match.
+        return longest

@@ -4,7 +4,8 @@ Invariants
 - Every row of both sides is kept once, in its pane. A window is read when it closes, in bounded pieces that hold whole
   keys; then each left row of a key meets each right row of it. So a pair is emitted once for each window that both lie
   in, and nothing is emitted before.
-- In an outer join a left row without a right one in the window is emitted with nulls, once for each such window.
+- In an outer join a row without one of the other side in the window is emitted with nulls, once for each such window;
+  in a semi join a left row with one, once for each such window. Nulls among keys match nothing, not even each other.
 - Panes go as in ``window_aggregate``: with the last window that holds them.
 
 Threads: one call at a time.
@@ -20,7 +21,7 @@ import pyarrow as pa
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.ingest.frame import Frame, by_shard
 from tailrace.operators.join.output import PAIRS_MAX, JoinOutput, counted, has_keys
-from tailrace.operators.join.spec import LEFT, JoinSpec
+from tailrace.operators.join.spec import LEFT, RIGHT, JoinSpec
 from tailrace.operators.output import EpochOutput
 from tailrace.operators.resources import Resources
 from tailrace.operators.rows.row_stores import pane_store
@@ -59,9 +60,7 @@ class WindowJoin(OverStore[AppendAlignedStore]):
 
     def _kept(self, frame: Frame) -> Rows:
         rows = Rows(frame.rows, frame.heap)
-        keep = has_keys(rows, self._layout)
-        if self.spec.outer:
-            keep = keep | (frame.rows[:, self._side] == LEFT)
+        keep = has_keys(rows, self._layout) | np.isin(frame.rows[:, self._side], self.spec.outer_sides)
         words = frame.rows[keep]
         words[:, PANE] = self._window.panes.of(words[:, self._time])
         return Rows(words, frame.heap)
@@ -88,15 +87,21 @@ class WindowJoin(OverStore[AppendAlignedStore]):
         edges = key_offsets(rows, self._layout)
         key = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
         is_left = rows.words[:, self._side] == LEFT
-        # The rows of a key lie together: its right ones, numbered through all keys, do so too.
-        rights = np.flatnonzero(~is_left)
+        keyed = has_keys(rows, self._layout)
+        # The rows of a key lie together: those of one side, numbered through all keys, do so too.
+        lefts, rights = np.flatnonzero(is_left), np.flatnonzero(~is_left)
         before = np.searchsorted(rights, edges)
-        lefts = np.flatnonzero(is_left)
-        counts = np.diff(before)[key[lefts]]  # 0 for null keys: right rows that have one are not kept
+        counts = np.where(keyed[lefts], np.diff(before)[key[lefts]], 0)
+        if self.spec.semi:
+            yield from self._output.alone(rows, lefts[counts > 0], LEFT, window)
+            return
         for item, right in counted(before[key[lefts]], counts, PAIRS_MAX):
             yield from self._output.pairs(rows, lefts[item], rows, rights[right], window)
-        if self.spec.outer:
-            yield from self._output.unmatched(rows, lefts[counts == 0], window)
+        if LEFT in self.spec.outer_sides:
+            yield from self._output.alone(rows, lefts[counts == 0], LEFT, window)
+        if RIGHT in self.spec.outer_sides:
+            matched = keyed[rights] & (np.diff(np.searchsorted(lefts, edges))[key[rights]] > 0)
+            yield from self._output.alone(rows, rights[~matched], RIGHT, window)
 
     def undo(self, epoch: int) -> None:
         self._arrived = 0

@@ -10,7 +10,7 @@ import pytest
 
 import tailrace as tr
 from support.bids import RecordingRuntime
-from tailrace.api.relations import Join, OutputMode, ValidTo, Within
+from tailrace.api.relations import How, Join, OutputMode, ValidTo, Within
 from tailrace.api.stream import Stream
 from tailrace.api.windows import Window, session_window, window
 from tailrace.errors import AnalysisError
@@ -77,9 +77,29 @@ def test_names_are_found_whatever_their_case():
     assert relation.condition == ValidTo("UNTIL", True)
 
 
-@pytest.mark.parametrize("how", ["left", "LEFT_OUTER", "leftouter", " left "])
-def test_ways_to_write_a_left_outer_join(how):
-    assert joined(how=how).outer and not joined(how="Inner").outer
+@pytest.mark.parametrize(
+    ("how", "names"),
+    [
+        (How.INNER, ["inner", "Inner"]),
+        (How.LEFT_OUTER, ["left", "LEFT_OUTER", "leftouter", " left "]),
+        (How.RIGHT_OUTER, ["right", "right_outer", "RightOuter"]),
+        (How.FULL_OUTER, ["outer", "full", "full_outer", "fullouter"]),
+        (How.LEFT_SEMI, ["semi", "left_semi", "leftsemi"]),
+    ],
+)
+def test_ways_to_write_how(how, names):
+    assert {joined(how=name).how for name in names} == {how}
+
+
+def test_a_semi_join_gives_left_rows():
+    """Columns of the right side are read where the condition needs them, and may have names of the left side's."""
+    relation = joined(how="semi", within=None, validTo="until", eventTime="seen")
+    assert [field.name for field in relation.fields] == [*LEFT, "seen"]
+    assert [field.name for field in relation.right.columns] == ["until"]
+    same = stream({**LEFT, "at": "timestamp"}, "at")
+    semi = auctions().join(same, BOTH, "left_semi", within=("0 seconds", "1 minute")).source
+    assert [field.name for field in semi.fields] == [*LEFT]
+    refused("rename them", right=same, within=("0 seconds", "1 minute"))
 
 
 @pytest.mark.parametrize(
@@ -139,9 +159,9 @@ def test_an_enriched_stream_goes_on_as_the_same_stream():
 # What is refused
 
 
-@pytest.mark.parametrize("how", ["right", "right_outer", "outer", "full", "left_semi", "left_anti", "cross", None, 3])
+@pytest.mark.parametrize("how", ["right_semi", "natural", "", None, 3])
 def test_other_kinds_of_join(how):
-    refused("'inner' or 'left_outer'", repr(how), "swap the two sides", how=how)
+    refused("one of 'inner', 'left_outer'", repr(how), how=how)
 
 
 @pytest.mark.parametrize("on", [[], ()])
@@ -301,7 +321,26 @@ def test_ends_of_validity_that_are_none():
 @pytest.mark.parametrize("endless", [{}, {"within": ("0 seconds", None)}])
 def test_a_left_outer_join_that_would_wait_for_ever(endless):
     refused("at any time", "needs", "ttl", "how='inner'", how="left", **endless)
-    assert joined(how="left", ttl="1 hour", **{"within": None, **endless}).outer
+    assert joined(how="left", ttl="1 hour", **{"within": None, **endless}).how is How.LEFT_OUTER
+
+
+def test_other_outer_joins_that_would_wait_for_ever():
+    refused("a right row", "a lower bound in within", how="right", within=(None, "1 hour"))
+    refused("a left row", "'full_outer'", how="full", within=("1 hour", None))
+    assert joined(how="right", within=("1 hour", None)).how is How.RIGHT_OUTER
+    assert joined(how="semi", within=(None, "1 hour")).how is How.LEFT_SEMI
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("left_anti", ["no left anti join", "left_outer", "are null"]),
+        ("anti", ["left_outer"]),
+        ("cross", ["kept for ever"]),
+    ],
+)
+def test_joins_that_are_refused_with_advice(how, words):
+    refused("not supported for two streams", *words, how=how)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

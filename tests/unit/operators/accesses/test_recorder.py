@@ -50,6 +50,7 @@ SPECS: dict[str, Any] = {
     "sliding, whole groups, AUR": spec_of(HOLISTIC, window=SLIDING, store=Pattern.AUR.value),
     "join": join_of(How.INNER),
     "outer join": join_of(How.LEFT_OUTER),
+    "full outer join": join_of(How.FULL_OUTER),
 }
 ROWS = st.lists(st.tuples(st.sampled_from([None, "a", "b", "ß", "dd"]), st.integers(0, 90), st.booleans()), max_size=14)
 Access = tuple[str, Any, int]
@@ -79,7 +80,7 @@ class Model:
 
     def row(self, key: Any, time: int, right: bool, late_before: int) -> None:
         spec, window = self.spec, self.spec.window
-        if isinstance(spec, JoinSpec) and key is None and (right or not spec.outer):
+        if isinstance(spec, JoinSpec) and key is None and int(right) not in spec.outer_sides:
             return
         starts = [0]
         if window is not None:

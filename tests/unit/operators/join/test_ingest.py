@@ -20,9 +20,8 @@ from tailrace.ids import MIN_MICROS, Micros
 from tailrace.operators.join.ingest import JoinIngest
 from tailrace.operators.join.interval_join import JoinRows
 from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
-from tailrace.operators.join.window_join import WindowJoin
 from tailrace.operators.output import output_schema
-from tailrace.operators.registry import operator_of, spec_from_json
+from tailrace.operators.registry import operator_of, operator_with, spec_from_json
 from tailrace.operators.resources import Resources
 
 
@@ -100,6 +99,11 @@ def test_what_cannot_run_is_refused(options: dict[str, Any], problem: str) -> No
         (spec_of(JoinKind.TTL, How.LEFT_OUTER, ttl=Micros(7)), 7),
         (spec_of(JoinKind.CONTINUOUS, How.LEFT_OUTER, valid_to="until"), None),
         (spec_of(JoinKind.CONTINUOUS, How.LEFT_OUTER, valid_to="until", ttl=Micros(7)), 7),
+        (spec_of(JoinKind.INTERVAL, How.RIGHT_OUTER, lower=Micros(-9), upper=Micros(2)), 9),
+        (spec_of(JoinKind.INTERVAL, How.FULL_OUTER, lower=Micros(-4), upper=Micros(6)), 6),
+        (spec_of(JoinKind.CONTINUOUS, How.RIGHT_OUTER, valid_to="until"), 0),  # a point in time waits for nothing
+        (spec_of(JoinKind.INTERVAL, How.LEFT_SEMI, lower=Micros(-9), upper=Micros(2)), 2),
+        (spec_of(JoinKind.TTL, How.LEFT_SEMI), None),
     ],
 )
 def test_how_late_the_output_may_be(spec: JoinSpec, delay: int | None) -> None:
@@ -112,7 +116,7 @@ def test_a_description_travels_as_json(name: str) -> None:
     assert JoinSpec.from_json(spec.to_json()) == spec
     assert spec_from_json(spec.to_json()) == spec
     names = output_schema(spec).names
-    assert names == [*(["window"] if spec.window else []), "k", "a", "until", "b"]
+    assert names == [*(["window"] if spec.window else []), "k", "a", "until", *([] if spec.semi else ["b"])]
 
 
 def one_epoch(rows: int, spec: JoinSpec) -> Counter[str]:
@@ -120,8 +124,7 @@ def one_epoch(rows: int, spec: JoinSpec) -> Counter[str]:
     number = np.arange(rows)
     emitted = 0
     with tempfile.TemporaryDirectory() as folder:
-        make = WindowJoin if spec.kind is JoinKind.WINDOW else JoinRows
-        operator = make(spec, range(4), Resources(1 << 30, folder, threads=1))
+        operator = operator_with(spec, range(4), Resources(1 << 30, folder, threads=1))
 
         def epoch(at: int) -> None:
             nonlocal emitted

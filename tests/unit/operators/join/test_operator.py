@@ -154,8 +154,9 @@ def run_scenario(kind: str, how: How, seed: int, epochs: int) -> JoinCluster:
         cluster = JoinCluster(spec, rng, folder, rng.choice([1, 2, 50]))
         play(Answers(cluster, stream), rng, epochs, failing=0.15)
     if spec.window is None:
-        alone = [id(answer.left) for answer in stream.oracle.emitted if answer.right is None]
-        matched = {id(answer.left) for answer in stream.oracle.emitted if answer.right is not None}
+        emitted = stream.oracle.emitted
+        alone = [id(answer.alone) for answer in emitted if answer.alone]
+        matched = {id(row) for answer in emitted if not answer.alone for row in (answer.left, answer.right)}
         assert len(alone) == len(set(alone)) and not matched & set(alone)
     return cluster
 
