@@ -24,15 +24,16 @@ from tailrace.testing import ScriptedSource
 
 LONG = os.environ.get("TAILRACE_TEST_LONG") == "1"
 EPOCHS = 6
+OUTER = ("left_outer", "right_outer", "full_outer")
 CASES = [
-    (kind, how) for kind in KINDS for how in ("inner", "left_outer") if (kind, how) != ("keys alone", "left_outer")
+    (kind, how) for kind in KINDS for how in ("inner", "left_semi", *OUTER) if kind != "keys alone" or how not in OUTER
 ]
 WINDOWS = ("tumbling", "sliding")
 
 
 def says_much(kind: str, how: str, *sides: tuple[pa.Table, ...]) -> bool:
     wanted_rows = expected(KINDS[kind], how, *sides, False)
-    alone = [answer for answers in wanted_rows.answers for answer in answers if answer.right is None]
+    alone = [answer for answers in wanted_rows.answers for answer in answers if answer.alone]
     return sum(map(len, wanted_rows.epochs)) > 20 and (how == "inner" or len(alone) > 3)
 
 
@@ -69,25 +70,25 @@ def test_a_join_goes_on_after_a_restart_and_a_replay_by_another_route(spark: Spa
     """And where the join itself was changed, it does not."""
     case = KINDS["interval"]
     joined = JoinRun(spark, tmp_path)
-    every = drawn("interval", "left_outer")
+    every = drawn("interval", "full_outer")
     checkpoint, kept = tmp_path / "check", Kept()
     for part, options in ((slice(0, 3), {"route": "direct"}), (slice(3, None), {"route": "shuffle"})):
         joined.feed(*(side[part] for side in every))
-        run(joined.stream(case, "left"), checkpoint, kept, **options)
+        run(joined.stream(case, "full"), checkpoint, kept, **options)
         if part.start == 0:
             # As if Spark had died before it wrote that the epoch is done: it replays it.
             for name in ("2", ".2.crc"):
                 (checkpoint / "commits" / name).unlink(missing_ok=True)
     assert kept.seen_twice == {2}
-    kept.check(expected(case, "left_outer", *joined.fed, False).epochs)
+    kept.check(expected(case, "full_outer", *joined.fed, False).epochs)
     for changed, wanted_rows in (
-        (joined.stream(case, "inner"), "how: was left_outer, is now inner"),
+        (joined.stream(case, "inner"), "how: was full_outer, is now inner"),
         (
-            joined.stream(replace(case, requested={"within": ("-4 seconds", "7 seconds")}), "left"),
+            joined.stream(replace(case, requested={"within": ("-4 seconds", "7 seconds")}), "full"),
             "is now where right time - left time is from -4 seconds to 7 seconds",
         ),
-        (joined.stream(KINDS["valid left"], "left"), "is now while the left one is valid"),
-        (joined.stream(case, "left", eventTime="at"), "output columns: was"),
+        (joined.stream(KINDS["valid left"], "full"), "is now while the left one is valid"),
+        (joined.stream(case, "full", eventTime="at"), "output columns: was"),
     ):
         with pytest.raises(tr.CheckpointError, match="made by another query") as refused:
             run(changed, checkpoint)
@@ -197,7 +198,7 @@ def test_names_and_types(spark: SparkSession, tmp_path: Path, how: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("how", ["inner", "left_outer"])
+@pytest.mark.parametrize("how", ["inner", "full_outer"])
 @pytest.mark.parametrize("kind", ["interval", "sliding", "ttl"])
 def test_windows_may_close_by_sparks_rule(spark: SparkSession, tmp_path: Path, kind: str, how: str) -> None:
     """Nothing is lost, and nothing comes twice: rows only come an epoch later."""
@@ -209,13 +210,14 @@ def test_windows_may_close_by_sparks_rule(spark: SparkSession, tmp_path: Path, k
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("how", ["full_outer", "left_semi"])
 @pytest.mark.parametrize("kind", ["interval", "sliding", "valid left"])
-def test_a_join_larger_than_its_memory(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_a_join_larger_than_its_memory(spark: SparkSession, tmp_path: Path, kind: str, how: str) -> None:
     joined = JoinRun(spark, tmp_path)
-    lefts, rights = drawn(kind, "left_outer", rows=150)
+    lefts, rights = drawn(kind, how, rows=150)
     joined.feed([_longer(table) for table in lefts], rights)
-    kept = run(joined.stream(KINDS[kind], "left"), tmp_path / "check", memory="1MB")
-    kept.check(expected(KINDS[kind], "left_outer", *joined.fed, False).epochs)
+    kept = run(joined.stream(KINDS[kind], how), tmp_path / "check", memory="1MB")
+    kept.check(expected(KINDS[kind], how, *joined.fed, False).epochs)
     assert any(report["state"]["diskUsedBytes"] for report in kept.progress)
 
 
@@ -236,10 +238,11 @@ class KillsAServer(Kept):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("how", ["full_outer", "left_semi"])
 @pytest.mark.parametrize("kind", ["interval", "sliding", "valid right", "ttl"])
-def test_a_killed_server_loses_no_row(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_a_killed_server_loses_no_row(spark: SparkSession, tmp_path: Path, kind: str, how: str) -> None:
     joined = JoinRun(spark, tmp_path)
-    joined.feed(*drawn(kind, "left_outer"))
-    kept = run(joined.stream(KINDS[kind], "left"), tmp_path / "check", KillsAServer())
+    joined.feed(*drawn(kind, how))
+    kept = run(joined.stream(KINDS[kind], how), tmp_path / "check", KillsAServer())
     assert [report["tries"] for report in kept.progress] == [1, 1, 1, 2, 1, 1]
-    kept.check(expected(KINDS[kind], "left_outer", *joined.fed, False).epochs)
+    kept.check(expected(KINDS[kind], how, *joined.fed, False).epochs)

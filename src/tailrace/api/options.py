@@ -46,6 +46,13 @@ class Combine(StrEnum):
     OFF = "off"
 
 
+class WatermarkPolicy(StrEnum):
+    """Which of several streams' watermarks counts: ``spark.sql.streaming.multipleWatermarkPolicy``."""
+
+    MIN = "min"  # of the slowest stream: no row is lost
+    MAX = "max"  # of the fastest one: rows of others may be late
+
+
 class WatermarkRule(StrEnum):
     """By which rule rows are late and windows close. The names are kept in checkpoints."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tailrace.api.definition import ForeachBatch, ProcessingTime, QueryDefinition, Sink, Trigger
 from tailrace.api.duration import format_duration
-from tailrace.api.options import Combine, CommitMode, Prefetch, Route, WatermarkRule, changed_options
+from tailrace.api.options import Combine, CommitMode, Prefetch, Route, WatermarkPolicy, WatermarkRule, changed_options
 from tailrace.api.relations import OutputMode, SparkHop, Watermark, sources_of
 from tailrace.operators.planning.texts import fields_text
 from tailrace.operators.registry import description_of
@@ -110,10 +110,11 @@ def _watermark_lines(plan: PhysicalPlan, stage: Stage) -> list[str]:
     inputs = [plan.inputs[number] for number in stage.inputs if number is not None]
     lines = [_trails(each.watermark) for each in inputs if each.watermark is not None]
     if len(plan.inputs) > 1:
-        lines = [
-            *lines,
-            f"of {'these' if len(lines) == len(plan.inputs) else 'all streams'} the smaller one counts{lag}",
-        ]
+        which = "these" if len(lines) == len(plan.inputs) else "all streams"
+        counts = "smallest" if len(plan.inputs) > 2 else "smaller"
+        if plan.policy is WatermarkPolicy.MAX:
+            counts = "largest" if len(plan.inputs) > 2 else "larger"
+        lines = [*lines, f"of {which} the {counts} one counts{lag}"]
     if not spec.watermarked:
         return [*lines, f"{described.timeless(spec)}: no row is late and {described.undropped(spec)}"]
     if spec.complete:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tailrace.api.definition import QueryDefinition
-from tailrace.api.options import Changelog, Combine, Options
+from tailrace.api.options import Changelog, Combine, Options, WatermarkPolicy
 from tailrace.api.relations import Join, OutputMode, Relation, SparkHop, operators_of, sources_of
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
@@ -58,6 +58,7 @@ class PhysicalPlan:
     options: Options
     commit_reason: str = ""  # why it is not the commit that was asked for
     hop: SparkHop | None = None
+    policy: WatermarkPolicy = WatermarkPolicy.MIN
 
     @property
     def operator(self) -> OperatorSpec:

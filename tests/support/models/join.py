@@ -38,11 +38,15 @@ class Answer:
         """The only row that it is made of."""
         return None if self.left is not None and self.right is not None else self.left or self.right
 
-    def cells(self, spec: JoinSpec) -> list[Any]:
-        """Keys and columns as they are shown."""
+    @property
+    def key(self) -> tuple[Any, ...]:
         row = self.left or self.right
         assert row is not None
-        shown = [*row.key, *(self.left.values if self.left else [None] * len(spec.left))]
+        return row.key
+
+    def cells(self, spec: JoinSpec) -> list[Any]:
+        """Keys and columns as they are shown."""
+        shown = [*self.key, *(self.left.values if self.left else [None] * len(spec.left))]
         if spec.how is How.LEFT_SEMI:
             return shown
         return [*shown, *(self.right.values if self.right else [None] * len(spec.right))]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tailrace.api.options import Combine
+from tailrace.api.options import Combine, WatermarkPolicy
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.spark.sources.splits import Splits
 from tailrace.spark.tasks.ingest import FRAME_ROWS_MAX, Receipt
@@ -27,8 +27,8 @@ class EpochConfig:
     floating-point numbers are added. A task's first frame has ``first_frame`` times ``frame_rows`` rows, each one after
     it ``frame_rows`` less. ``splits``: see ``sources.splits``; ``shuffled``: into how many tasks, with route shuffle.
 
-    ``delays``: of the watermark, by input. ``ttls``: time-to-live, by operator. ``now``: when the epoch began, in
-    microseconds.
+    ``delays``: of the watermark, by input; ``policy``: which of several counts. ``ttls``: time-to-live, by operator.
+    ``now``: when the epoch began, in microseconds.
     """
 
     combine: bool
@@ -40,11 +40,14 @@ class EpochConfig:
     shuffled: int = 0
     delays: tuple[int, ...] | None = None
     ttls: Mapping[str, int] = field(default_factory=dict)
+    policy: WatermarkPolicy = WatermarkPolicy.MIN
 
     @classmethod
     def of(cls, plan: PhysicalPlan, combine: bool, now: int, **cut: Any) -> EpochConfig:
         """``cut``: how the epoch's rows are cut into tasks and frames."""
-        return cls(combine, plan.options.route.value, now, **cut, delays=plan.delays, ttls=ttls_of(plan))
+        return cls(
+            combine, plan.options.route.value, now, **cut, delays=plan.delays, ttls=ttls_of(plan), policy=plan.policy
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -57,6 +60,7 @@ class EpochConfig:
             "shuffled": self.shuffled,
             "delays": None if self.delays is None else list(self.delays),
             "ttls": dict(self.ttls),
+            "policy": self.policy.value,
         }
 
     def record(self, plan: PhysicalPlan) -> dict[str, Any]:
@@ -71,7 +75,12 @@ class EpochConfig:
         given: dict[str, Any] = {name: raw[name] for name in _AS_RECORDED if name in raw}
         if "delays" in raw:
             given["delays"] = None if raw["delays"] is None else tuple(raw["delays"])
-        return replace(self, **given)
+        return replace(self, **given, policy=recorded_policy(raw, self.policy))
+
+
+def recorded_policy(raw: Mapping[str, Any], policy: WatermarkPolicy) -> WatermarkPolicy:
+    """The policy that a query has begun with; ``policy``: where it has recorded none."""
+    return WatermarkPolicy(raw.get("policy", policy))
 
 
 _AS_RECORDED = ("combine", "route", "now", "ttls", "frame_rows", "first_frame", "splits", "shuffled")

@@ -273,7 +273,7 @@ class EpochRunner:
             watermark = Watermark.from_json(replay.watermarks, plan.options.watermark, len(plan.inputs))
         elif this.config.delays is not None:
             times_max = times_seen(plan, watermark.times_max, receipts)
-            watermark = watermark.after(times_max, this.config.delays, plan.options.watermark)
+            watermark = watermark.after(times_max, this.config.delays, plan.options.watermark, this.config.policy)
         if replay is not None and "now" in replay.epoch_config:  # the same records must expire as then
             return QueryTime(watermark, EpochTimes.from_json(replay.epoch_config))
         times = self._time.times.after(plan, watermark, this.config.now, this.config.ttls)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.api.options import WatermarkRule
+from tailrace.api.options import WatermarkPolicy, WatermarkRule
 from tailrace.ids import MIN_MICROS
 from tailrace.plan.physical import PhysicalPlan
 from tailrace.spark.tasks.ingest import Receipt
@@ -34,17 +34,25 @@ class Watermark:
             return cls((MIN_MICROS,) * inputs, 0 if rule is WatermarkRule.SPARK else MIN_MICROS)
         return cls(tuple(raw["times_max"]), raw["closed"])
 
-    def after(self, times_max: Sequence[int], delays: Sequence[int], rule: WatermarkRule) -> Watermark:
-        """The watermark after an epoch whose rows reached ``times_max``: that of the slowest input."""
+    def after(
+        self,
+        times_max: Sequence[int],
+        delays: Sequence[int],
+        rule: WatermarkRule,
+        policy: WatermarkPolicy = WatermarkPolicy.MIN,
+    ) -> Watermark:
+        """The watermark after an epoch whose rows reached ``times_max``: that of the input that ``policy`` names."""
         seen = tuple(map(max, self.times_max, times_max))
         times = self.times_max if rule is WatermarkRule.SPARK else seen
-        if MIN_MICROS in times:
+        marks = [_mark(time, delay, rule) for time, delay in zip(times, delays, strict=True) if time != MIN_MICROS]
+        if not marks or (policy is WatermarkPolicy.MIN and len(marks) < len(times)):
             return Watermark(seen, self.closed)
-        if rule is WatermarkRule.SPARK:
-            mark = min(time // 1000 * 1000 - delay // 1000 * 1000 for time, delay in zip(times, delays, strict=True))
-        else:
-            mark = min(time - delay for time, delay in zip(times, delays, strict=True))
-        return Watermark(seen, max(self.closed, mark))
+        return Watermark(seen, max(self.closed, *([min(marks)] if policy is WatermarkPolicy.MIN else marks)))
+
+
+def _mark(time: int, delay: int, rule: WatermarkRule) -> int:
+    """So far behind the largest event time of an input."""
+    return time // 1000 * 1000 - delay // 1000 * 1000 if rule is WatermarkRule.SPARK else time - delay
 
 
 def lagging(watermark: int, lag: int) -> int:

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery as SparkQuery
 from pyspark.sql.types import StructType
 
 from tailrace.api.definition import AvailableNow, ProcessingTime, QueryDefinition
-from tailrace.api.options import CommitMode, Options, Route, default_state_location
+from tailrace.api.options import CommitMode, Options, Route, WatermarkPolicy, default_state_location
 from tailrace.api.relations import OutputMode, Relation, SparkHop
 from tailrace.api.stream import Stream
 from tailrace.api.tables import LookupTable
@@ -36,6 +36,7 @@ from tailrace.plan.physical import PhysicalPlan, plan_query, plan_relation
 from tailrace.server.transport.server_config import Access, ServerConfig
 from tailrace.spark.commit.spark_log import SparkLogFiles, is_local
 from tailrace.spark.epoch.epoch_clock import refuse_clock_jump
+from tailrace.spark.epoch.epoch_config import recorded_policy
 from tailrace.spark.epoch.epoch_times import EpochTimes
 from tailrace.spark.epoch.progress import QueryIdentity
 from tailrace.spark.epoch.runner import EpochRunner
@@ -59,6 +60,7 @@ from tailrace.spark.sources.transforms import Transformed, frame_of, then, trans
 from tailrace.spark.tasks.late_rows import LatePlace
 from tailrace.types import Field
 
+_POLICY_CONF = "spark.sql.streaming.multipleWatermarkPolicy"
 _RETAIN_CONF = "spark.sql.streaming.minBatchesToRetain"
 
 
@@ -114,7 +116,7 @@ class SparkRuntime:
         return hop_behind(self._spark, relation, function, label)
 
     def explain(self, relation: Relation, output_mode: OutputMode, options: Options) -> str:
-        plan = plan_relation(relation, output_mode, options)
+        plan = replace(plan_relation(relation, output_mode, options), policy=_policy(self._spark))
         text = explain(_with_commit(plan, _read_once(plan)))
         points = HintPlan.of(plan).candidates
         return "\n".join([text, *lookahead_lines({name: Lookahead(found) for name, found in points.items()})])
@@ -127,7 +129,7 @@ class SparkRuntime:
         spark = self._spark
         locations = _Locations(_absolute(query.checkpoint_location), _absolute(query.state_location))
         logs = SparkLogFiles(spark, locations.checkpoint)
-        plan, once = _plan(query, logs)
+        plan, once = _plan(query, logs, _policy(spark))
         _check_session(spark)
         sink = sink_of(query, spark)
         late_sink = None if query.late is None else late_sink_of(query.late, spark)
@@ -147,6 +149,8 @@ class SparkRuntime:
             fleet.open(controller.recovery_point.manifest, budget)
             replayed = _replayed_config(controller)
             plan = _as_replayed(plan, replayed)
+            recorded = {**controller.recovery_point.manifest.epoch_config, **replayed}
+            plan = replace(plan, policy=recorded_policy(recorded, plan.policy))
             hints = HintPlan.of(plan)
             splits = InputSplits(spark, _shuffled(plan, replayed, len(fleet.servers), spark), replayed.get("splits"))
             undo.callback(splits.release)
@@ -182,12 +186,12 @@ class _Locations:
     state: str
 
 
-def _plan(query: QueryDefinition, logs: SparkLogFiles) -> tuple[PhysicalPlan, tuple[str, ...]]:
+def _plan(query: QueryDefinition, logs: SparkLogFiles, policy: WatermarkPolicy) -> tuple[PhysicalPlan, tuple[str, ...]]:
     """The plan, with the commit mode that the sources and the checkpoint's file system allow.
 
     Also gives why the sources may not give an epoch twice, where they may not.
     """
-    plan = plan_query(query)
+    plan = replace(plan_query(query), policy=policy)
     once = _read_once(plan)
     fixed = () if plan.options.commit is CommitMode.SYNC else logs.fixed
     return _with_commit(plan, (*once, *fixed)), once
@@ -332,6 +336,11 @@ def _shuffled(plan: PhysicalPlan, recorded: Mapping[str, Any], servers: int, spa
     if plan.options.route is not Route.SHUFFLE:
         return 0
     return int(recorded.get("shuffled", 0)) or max(servers, spark.sparkContext.defaultParallelism)
+
+
+def _policy(spark: SparkSession) -> WatermarkPolicy:
+    """What the session says now. A query keeps what it has begun with, as in Spark."""
+    return WatermarkPolicy(str(spark.conf.get(_POLICY_CONF, WatermarkPolicy.MIN.value)).lower())
 
 
 def _for_spark(location: str) -> str:
