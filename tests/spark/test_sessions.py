@@ -183,10 +183,11 @@ def test_a_replayed_epoch_gives_the_same_rows(spark: SparkSession, tmp_path: Pat
     query.check()
 
 
+@pytest.mark.parametrize("mode", ["append", "complete"])
 @settings(max_examples=10 if LONG else 1, print_blob=True, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), delay=st.integers(0, 12), gap=st.integers(1, 9))
 def test_sparks_own_sessions_are_the_oracles_and_ours(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, delay: int, gap: int
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, mode: str, seed: int, delay: int, gap: int
 ) -> None:
     rng = random.Random(seed)
     tables = []
@@ -195,7 +196,7 @@ def test_sparks_own_sessions_are_the_oracles_and_ours(
         times = [(10**9 + epoch * 6 + rng.randrange(-25, 12)) * SECOND + rng.randrange(2) for _ in range(size)]
         keys = [rng.choice([None, 1, 2, 3]) for _ in times]
         tables.append(pa.table([keys, times, [rng.randrange(100) for _ in times]], schema=SCHEMA))
-    question = Question(("k",), SUMS, None, "ts", delay * SECOND, "append", "spark", session_gap=gap * SECOND)
+    question = Question(("k",), SUMS, None, "ts", delay * SECOND, mode, "spark", session_gap=gap * SECOND)
     wanted = expected(spark, question, tables)
     path = tmp_path_factory.mktemp("sessions")
     source = ScriptedSource(path / "in", SCHEMA)

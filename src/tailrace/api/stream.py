@@ -165,11 +165,12 @@ class Stream:
     ) -> Stream:
         """Joins with another stream, a lookup table (``tailrace.table``), or a static DataFrame (then as Spark does).
 
-        ``on``: columns that both have and that must be equal. ``how``: ``inner`` or ``left_outer``. Of two streams, at
-        most one condition in time: ``within=(lower, upper)``, both inclusive, bounds the other's event time minus this
-        one's; ``window`` takes pairs of one window; ``validTo`` names a column of either side with the end of a row's
-        validity, which begins at its event time. ``ttl``: forget a row so long after its time. ``eventTime``: name of
-        an output column with the later of both event times, for a window over the pairs.
+        ``on``: columns that both have and that must be equal. ``how``: ``inner``, ``left_outer``, ``right_outer``,
+        ``full_outer`` or ``left_semi``. Of two streams, at most one condition in time: ``within=(lower, upper)``, both
+        inclusive, bounds the other's event time minus this one's; ``window`` takes pairs of one window; ``validTo``
+        names a column of either side with the end of a row's validity, which begins at its event time. ``ttl``: forget
+        a row so long after its time. ``eventTime``: name of an output column with the later of both event times, for a
+        window over the pairs.
 
         >>> clicked = views.join(clicks, "ad", within=("0 seconds", "10 minutes"))
         >>> sold = offers.join(orders, "item", validTo="ends", eventTime="time")
