@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.tables import LookupTable
@@ -274,14 +274,8 @@ class ValidTo:
 JoinCondition = Within | ValidTo | Window | None
 
 
-class How(StrEnum):
-    """Which rows a join gives. The names are kept in checkpoints."""
-
-    INNER = "inner"  # pairs
-    LEFT_OUTER = "left_outer"  # and left rows without a match
-    RIGHT_OUTER = "right_outer"
-    FULL_OUTER = "full_outer"
-    LEFT_SEMI = "left_semi"  # left rows with a match, once
+How = Literal["inner", "left_outer", "right_outer", "full_outer", "left_semi"]
+"""Which rows a join gives."""
 
 
 @dataclass(frozen=True)
@@ -308,7 +302,7 @@ class Join:
         time = None if self.left.watermark is None else self.left.watermark.column.type
         window = [] if self.window is None or time is None else [Field(self.window.name, time)]
         named = [] if self.time_name is None or time is None else [Field(self.time_name, time)]
-        right = () if self.how is How.LEFT_SEMI else self.right.columns
+        right = () if self.how == "left_semi" else self.right.columns
         return (*window, *self.left.keys, *self.left.columns, *right, *named)
 
     @property

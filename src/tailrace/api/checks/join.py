@@ -23,17 +23,17 @@ from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.types import Field
 
-_HOW = {
-    "inner": How.INNER,
-    "left": How.LEFT_OUTER,
-    "leftouter": How.LEFT_OUTER,
-    "right": How.RIGHT_OUTER,
-    "rightouter": How.RIGHT_OUTER,
-    "outer": How.FULL_OUTER,
-    "full": How.FULL_OUTER,
-    "fullouter": How.FULL_OUTER,
-    "semi": How.LEFT_SEMI,
-    "leftsemi": How.LEFT_SEMI,
+_HOW: dict[str, How] = {
+    "inner": "inner",
+    "left": "left_outer",
+    "leftouter": "left_outer",
+    "right": "right_outer",
+    "rightouter": "right_outer",
+    "outer": "full_outer",
+    "full": "full_outer",
+    "fullouter": "full_outer",
+    "semi": "left_semi",
+    "leftsemi": "left_semi",
 }
 """By PySpark's names, in small letters and without underscores, which it does not look at."""
 _REFUSED = {
@@ -87,7 +87,7 @@ def stream_join(
     for side in (left, right):
         if isinstance(side.source, Relation):
             _check_made(side.source)
-    sides = _sides(left, right, on, kept=() if valid_to is None else (valid_to,), semi=wanted is How.LEFT_SEMI)
+    sides = _sides(left, right, on, kept=() if valid_to is None else (valid_to,), semi=wanted == "left_semi")
     if time_name is not None and (not isinstance(time_name, str) or not time_name):
         raise AnalysisError(f"join: eventTime names a new output column, but is {time_name!r}: eventTime='at'")
     given = {"within": within, "window": window, "validTo": valid_to}
@@ -139,15 +139,15 @@ def _check_fitting(join: Join) -> None:
         raise AnalysisError("join: with a window, rows are kept until their last window ends: remove ttl")
     condition = join.condition
     for side, bound, given_alone in (
-        ("left", "an upper bound", (How.LEFT_OUTER, How.FULL_OUTER)),
-        ("right", "a lower bound", (How.RIGHT_OUTER, How.FULL_OUTER)),
+        ("left", "an upper bound", ("left_outer", "full_outer")),
+        ("right", "a lower bound", ("right_outer", "full_outer")),
     ):
         unbounded = isinstance(condition, Within) and None is (condition.upper if side == "left" else condition.lower)
         if join.how in given_alone and join.ttl is None and (condition is None or unbounded):
             least = f"{bound} in within, or a ttl" if condition is not None else "a ttl, or a condition in time"
             raise AnalysisError(
                 f"join: a match for a {side} row may come at any time, so that none would ever be given without one: "
-                f"how={join.how.value!r} needs {least} (ttl='1 hour'; both streams then need .withWatermark), or use "
+                f"how={join.how!r} needs {least} (ttl='1 hour'; both streams then need .withWatermark), or use "
                 f"how='inner'"
             )
 
@@ -157,7 +157,7 @@ def _how(how: object) -> How:
     if name in _REFUSED:
         raise AnalysisError(f"join: how={how!r} is not supported for two streams: {_REFUSED[name]}")
     if name not in _HOW:
-        names = ", ".join(repr(each.value) for each in How)
+        names = ", ".join(map(repr, dict.fromkeys(_HOW.values())))
         raise AnalysisError(f"join: how must be one of {names} for two streams, but is {how!r}")
     return _HOW[name]
 

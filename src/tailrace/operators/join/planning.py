@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.api.relations import Join, OutputMode, ValidTo, Watermark, Within
 from tailrace.api.windows import Window
 from tailrace.errors import AnalysisError
-from tailrace.operators.join.spec import LEFT, RIGHT, JoinKind, JoinSpec
+from tailrace.operators.join.spec import LEFT, RIGHT, How, JoinKind, JoinSpec
 from tailrace.operators.kind import Input
 from tailrace.operators.planning.windows import plan_time_window
 from tailrace.operators.spec import VALUES_MAX, OperatorSpec
@@ -22,7 +22,7 @@ def plan_join(join: Join, output_mode: OutputMode, shards: int, name: str) -> Jo
         left=join.left.columns,
         right=join.right.columns,
         kind=kinds.get(type(condition), JoinKind.TTL),
-        how=join.how,
+        how=How(join.how),
         shards=shards,
         watermarked=watermark is not None,
         lower=condition.lower if isinstance(condition, Within) else None,

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
-from tailrace.api.relations import How
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
 from tailrace.operators.spec import FinalRowsSpec
@@ -38,6 +37,16 @@ class JoinKind(StrEnum):
     WINDOW = "window_join"  # both lie in one window: one pair for each such window
     CONTINUOUS = "continuous_join"  # one row's time lies in [time, valid_to) of the other
     TTL = "ttl_join"  # always, until one is forgotten
+
+
+class How(StrEnum):
+    """Which rows a join gives. The names are kept in checkpoints."""
+
+    INNER = "inner"  # pairs
+    LEFT_OUTER = "left_outer"  # and left rows without a match
+    RIGHT_OUTER = "right_outer"
+    FULL_OUTER = "full_outer"
+    LEFT_SEMI = "left_semi"  # left rows with a match, once
 
 
 _OUTER_SIDES = {How.LEFT_OUTER: (LEFT,), How.RIGHT_OUTER: (RIGHT,), How.FULL_OUTER: (LEFT, RIGHT)}
