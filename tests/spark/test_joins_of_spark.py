@@ -39,11 +39,16 @@ class Sides:
         rng = random.Random(seed)
         self.spark, self.path = spark, path
         self.sources = []
+        self._batches = []
         for name, schema, lag in (("left", LEFT, 0), ("right", RIGHT, behind)):
-            source = ScriptedSource(path / name, schema)
             keys = [None, None, "a", "b", "ä"] if nulls or schema is LEFT else ["a", "b", "ä"]
-            source.add(tuple(self._batch(rng, schema, epoch, lag, keys) for epoch in range(EPOCHS + 3)))
-            self.sources.append(source)
+            self._batches.append([self._batch(rng, schema, epoch, lag, keys) for epoch in range(EPOCHS + 3)])
+            self.sources.append(ScriptedSource(path / name, schema))
+
+    def feed(self, first: int = 0, end: int | None = None) -> Sides:
+        for source, batches in zip(self.sources, self._batches, strict=True):
+            source.add(batches[first:end])
+        return self
 
     def _batch(self, rng: random.Random, schema: pa.Schema, epoch: int, lag: int, keys: list[Any]) -> pa.Table:
         if epoch >= EPOCHS:
@@ -122,7 +127,7 @@ def drawn_seed() -> int:
 @pytest.mark.parametrize(("kind", "how"), CASES if LONG else drawn_cases(CASES, __name__))
 def test_equals_sparks_join_of_tables(spark: SparkSession, tmp_path: Path, kind: str, how: str) -> None:
     """No row is late, and all have waited long enough in the end: the streams' rows are those of tables."""
-    sides = Sides(spark, tmp_path, drawn_seed())
+    sides = Sides(spark, tmp_path, drawn_seed()).feed()
     ours = sides.rows(sides.tailrace(kind, how), "ours")
     theirs = counted(rows_of(spark_join(sides.tables(), kind, how).toArrow()))
     assert ours == theirs, f"missing {theirs - ours}, too many {ours - theirs}"
@@ -133,21 +138,23 @@ def test_equals_sparks_join_of_tables(spark: SparkSession, tmp_path: Path, kind:
 @pytest.mark.parametrize(("kind", "how"), CASES)
 def test_equals_sparks_join_of_streams(spark: SparkSession, tmp_path: Path, kind: str, how: str) -> None:
     """Full outer without nulls on the right: there Spark joins null with null, which it does nowhere else."""
-    sides = Sides(spark, tmp_path, drawn_seed(), nulls=how != "full")
+    sides = Sides(spark, tmp_path, drawn_seed(), nulls=how != "full").feed()
     ours = sides.rows(sides.tailrace(kind, how), "ours")
     theirs = sides.rows(spark_join(sides.streams(), kind, how), "theirs")
     assert ours == theirs, f"missing {theirs - ours}, too many {ours - theirs}"
 
 
 def test_the_largest_watermark_counts_where_the_session_says_so(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows of the stream that is behind are late then, here as in Spark."""
-    sides = Sides(spark, tmp_path, drawn_seed(), behind=12)
+    """Rows of the stream that is behind are late then, as in Spark; and a query keeps what it has begun with."""
+    sides = Sides(spark, tmp_path, drawn_seed(), behind=20).feed(0, 2)
     spark.conf.set(POLICY, "max")
     try:
         ours = sides.rows(sides.tailrace("interval", "left"), "ours", watermark="spark")
+        sides.feed(2)
         theirs = sides.rows(spark_join(sides.streams(), "interval", "left"), "theirs")
     finally:
         spark.conf.unset(POLICY)
+    ours += sides.rows(sides.tailrace("interval", "left"), "ours", watermark="spark")
     assert ours == theirs, f"missing {theirs - ours}, too many {ours - theirs}"
     every = counted(rows_of(spark_join(sides.tables(), "interval", "left").toArrow()))
     assert ours != every, "no row was late"

@@ -22,6 +22,7 @@ EPOCHS = 6
 SNAPSHOTTED = {
     "windows",
     "windows, changes",
+    "windows, complete",
     "rolling",
     "rolling with ttl",
     "windows by count",
