@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,6 +78,22 @@ def changed_bytes(rng: random.Random, data: bytes) -> bytes:
         elif what == 5:
             del changed[at:]
     return bytes(changed)
+
+
+def checked_entry(text: bytes) -> bytes:
+    """An entry of the state's own with this body, and a right checksum."""
+    covered = b'{"body":' + text
+    return covered + b',"crc32":"' + f"{zlib.crc32(covered):08x}".encode() + b'"}\n'
+
+
+def wrong_entry(rng: random.Random, right: dict[str, Any]) -> bytes:
+    """A damaged entry, or a malformed one whose checksum is right."""
+    kind = rng.randrange(5)
+    if kind == 0:
+        return changed_bytes(rng, checked_entry(as_json(right)))
+    if kind == 1:
+        return checked_entry(changed_bytes(rng, as_json(right)))
+    return checked_entry(as_json(odd_json(rng) if kind == 2 else changed_json(rng, right)))
 
 
 def as_json(value: Any) -> bytes:

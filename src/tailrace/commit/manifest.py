@@ -25,7 +25,7 @@ from tailrace.commit.max_pane import is_dead
 from tailrace.commit.objects import ObjectRef
 from tailrace.commit.spark_logs.records import RecordedFile, listing_of
 from tailrace.ids import NO_EPOCH
-from tailrace.log.typed_json import item
+from tailrace.log.typed_json import MalformedError, item
 
 NO_ENTRY = -1
 """The log number of the empty manifest, which is not in the log."""
@@ -89,7 +89,7 @@ class Manifest:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any], number: int = NO_ENTRY) -> Manifest:
         """``number``: where it was read from the log; a server does without."""
-        return cls(
+        made = cls(
             epoch=item(raw, "epoch", int),
             run=item(raw, "run", str),
             try_=item(raw, "try", int),
@@ -104,6 +104,11 @@ class Manifest:
             parent=item(raw, "parent", int),
             floor=item(raw, "floor", int),
         )
+        if number != NO_ENTRY and made.parent >= number:
+            raise MalformedError("its parent does not come before it")  # who follows parents would never end
+        if made.spark_logs and f"offsets/{made.epoch}" not in made.spark_logs:
+            raise MalformedError(f"of Spark's logs it has not what epoch {made.epoch} reads")
+        return made
 
     @property
     def living(self) -> tuple[ObjectRef, ...]:

@@ -21,6 +21,7 @@ from tailrace.env.stores.object_store import ObjectStore, locate
 from tailrace.errors import CorruptionError
 from tailrace.log import filenames
 from tailrace.log.format import damaged, decode_entry, encode_entry
+from tailrace.log.typed_json import MalformedError, item
 
 _KIND = "sink"
 
@@ -51,7 +52,13 @@ class SinkManifests:
             return None
         if kind != _KIND or body.get("epoch") != epoch:
             raise CorruptionError(damaged(where, f"it is not the list of a sink's files of epoch {epoch}"))
-        return SinkManifest(epoch, body["folder"], tuple(body["files"]))
+        try:
+            manifest = SinkManifest(epoch, item(body, "folder", str), item(body, "files", tuple[str, ...]))
+        except MalformedError as error:
+            raise CorruptionError(damaged(where, str(error))) from None
+        if not all(map(_leads_inside, (manifest.folder, *manifest.files))):
+            raise CorruptionError(damaged(where, "it names files outside of the sink's folder"))
+        return manifest
 
     def put(self, manifest: SinkManifest) -> SinkManifest:
         """Decide the epoch, unless that was done before. Gives the manifest that counts."""
@@ -70,3 +77,8 @@ class SinkManifests:
         """Those that have a manifest. Lists: for a start, not for every epoch."""
         names = (each.name for each in self._store.list(filenames.sink_prefix(self._sink)))
         return [epoch for name in names if (epoch := filenames.sink_manifest_epoch(name)) is not None]
+
+
+def _leads_inside(name: str) -> bool:
+    """Whether a name stays below the folder that it is relative to: files are moved by it."""
+    return all(part not in ("", ".", "..") for part in name.split("/"))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.hostile import as_json, changed_bytes, changed_json, depth_bomb, odd_json
+from support.hostile import as_json, changed_bytes, changed_json, checked_entry, depth_bomb, wrong_entry
 from support.models.commit import section
 from tailrace.commit.epoch_config import put_epoch_config, read_epoch_config
 from tailrace.commit.log import CommitLog, Damaged, Fence
@@ -54,12 +54,6 @@ OBJECT = STORE.get(REF.name)
 MANIFEST = Manifest(3, RUN, 0, (REF,), {"w": 1}, {"in": 5}, {"combine": True}, {"op": -7}, plan="plan")
 
 
-def _checked(text: bytes) -> bytes:
-    """An entry with this body and a right checksum."""
-    covered = b'{"body":' + text
-    return covered + b',"crc32":"' + f"{zlib.crc32(covered):08x}".encode() + b'"}\n'
-
-
 def _body(kind: str, body: dict[str, Any]) -> dict[str, Any]:
     return {"format": fmt.ENTRY_VERSION, "kind": kind, **body}
 
@@ -70,21 +64,11 @@ CONFIG = _body("epoch_config", {"epoch": 4, "epoch_config": {"combine": True}})
 PLAN = _body("plan", {"plan": {"shards": 4}})
 
 
-def _wrong(rng: random.Random, right: dict[str, Any]) -> bytes:
-    """A damaged entry, or one whose checksum is right."""
-    kind = rng.randrange(5)
-    if kind == 0:
-        return changed_bytes(rng, _checked(as_json(right)))
-    if kind == 1:
-        return _checked(changed_bytes(rng, as_json(right)))
-    return _checked(as_json(odd_json(rng) if kind == 2 else changed_json(rng, right)))
-
-
 @settings(max_examples=MANY)
 @given(rng=RANDOM)
 def test_an_entry_of_the_log_is_damaged_or_well_typed(rng: random.Random) -> None:
     store = memory()
-    store.put(filenames.entry_name(1), [_wrong(rng, rng.choice([FENCE, DURABLE, DURABLE]))])
+    store.put(filenames.entry_name(1), [wrong_entry(rng, rng.choice([FENCE, DURABLE, DURABLE]))])
     try:
         found = CommitLog(store).entry(1)
     except CheckpointError as error:
@@ -105,8 +89,8 @@ def test_an_entry_of_the_log_is_damaged_or_well_typed(rng: random.Random) -> Non
 @given(rng=RANDOM)
 def test_a_config_and_a_plan_are_refused_or_objects(rng: random.Random) -> None:
     store = memory()
-    store.put(filenames.epoch_config_name(4), [_wrong(rng, CONFIG)])
-    store.put(filenames.PLAN_NAME, [_wrong(rng, PLAN)])
+    store.put(filenames.epoch_config_name(4), [wrong_entry(rng, CONFIG)])
+    store.put(filenames.PLAN_NAME, [wrong_entry(rng, PLAN)])
     for read in (lambda: read_epoch_config(store, 4), lambda: read_plan(store)):
         try:
             assert isinstance(read(), dict)
@@ -123,11 +107,11 @@ def test_right_entries_are_read_and_deep_ones_are_not() -> None:
     })  # fmt: skip
     assert read_plan(store) == {"shards": 4} and read_epoch_config(store, 4) == {"combine": True}
     for right in (FENCE, DURABLE):
-        store.put(filenames.entry_name(1), [_checked(as_json(right))])
+        store.put(filenames.entry_name(1), [checked_entry(as_json(right))])
         assert not isinstance(CommitLog(store).entry(1), Damaged)
     for wrong in (depth_bomb(), b"1" * 5000, b"\xff", b"null", b"{}"):
         with pytest.raises(CheckpointError):
-            fmt.decode_entry(_checked(wrong), "log/1")
+            fmt.decode_entry(checked_entry(wrong), "log/1")
 
 
 def _read_all(data: bytes) -> None:

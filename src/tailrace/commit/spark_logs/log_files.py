@@ -28,6 +28,7 @@ METADATA = "metadata"
 
 _NUMBER = re.compile(r"(?:^|/)(\d+)$")
 _SOURCE_FILE = re.compile(r"(sources/\d+)/(\d+)(\.compact)?")
+_EPOCH_FILE = re.compile(r"(offsets|commits)/\d+")
 
 
 class SparkLogFolder:
@@ -143,6 +144,11 @@ def spark_epochs(store: ObjectStore, log: str) -> list[int]:
 def numbers_of(names: Iterable[str]) -> list[int]:
     """Of files or their paths; Hadoop's checksums and what is half-written are none."""
     return sorted(int(found.group(1)) for name in names if (found := _NUMBER.search(name)))
+
+
+def is_log_path(path: str) -> bool:
+    """Whether a file of the logs may have this path: a start writes where the state says, and nowhere else."""
+    return path == METADATA or any(kind.fullmatch(path) for kind in (_EPOCH_FILE, _SOURCE_FILE))
 
 
 def is_whole(data: bytes | None) -> bool:

@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from zlib_ng.zlib_ng import compress, crc32, decompress
+from zlib_ng.zlib_ng import error as CompressionError
 
-from tailrace.commit.spark_logs.log_files import METADATA, SparkLogFolder
+from tailrace.commit.spark_logs.log_files import METADATA, SparkLogFolder, is_log_path
 from tailrace.env.stores.object_store import ObjectStore, locate
 from tailrace.errors import CheckpointError, CorruptionError
 from tailrace.log import filenames
 from tailrace.log.format import damaged, decode_entry, encode_entry
-from tailrace.log.typed_json import MalformedError
+from tailrace.log.typed_json import MalformedError, item
 
 _KIND = "spark_logs"
 
@@ -55,6 +56,8 @@ def listing_of(raw: Mapping[str, Any]) -> dict[str, RecordedFile]:
     """As it is in a manifest or a record. ``MalformedError`` where it is not one."""
     listing: dict[str, RecordedFile] = {}
     for path, each in raw.items():
+        if not is_log_path(path):
+            raise MalformedError("a file is none of Spark's logs")
         if not isinstance(each, list | tuple) or list(map(type, each)) != [str, int]:
             raise MalformedError("a file of Spark's logs has no record and checksum")
         record, crc = each
@@ -112,10 +115,15 @@ def read_record(store: ObjectStore, name: str) -> SparkRecord:
     if kind != _KIND:
         raise CorruptionError(damaged(where, "it is not a record of Spark's logs"))
     try:
-        files = {path: decompress(base64.b64decode(data)) for path, data in body["files"].items()}
-        return SparkRecord(body["epoch"], name, listing_of(body["listing"]), files)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        packed = item(body, "files", dict[str, str])
+        files = {path: decompress(base64.b64decode(data)) for path, data in packed.items()}
+        listing = listing_of(item(body, "listing", dict[str, Any]))
+        record = SparkRecord(item(body, "epoch", int), name, listing, files)
+    except (ValueError, CompressionError) as error:  # type: ignore[misc]  # which its stubs call no exception
         raise CorruptionError(damaged(where, f"it is malformed ({error})")) from None
+    if record.epoch != _parts(name)[0] or f"offsets/{record.epoch}" not in record.listing:
+        raise CorruptionError(damaged(where, f"it does not say what epoch {_parts(name)[0]} reads"))
+    return record
 
 
 def newest_record(store: ObjectStore, epoch: int, fence_min: int) -> SparkRecord | None:
