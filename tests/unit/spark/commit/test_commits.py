@@ -82,7 +82,7 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
 
 
 def order(epoch: int, try_: int = 0) -> CommitRequest:
-    return CommitRequest(epoch, try_, {}, {"input": 1}, {})
+    return CommitRequest(epoch, try_, 1, {}, {"input": 1}, {})
 
 
 def epoch(commits: Commits, number: int, try_: int = 0) -> None:
@@ -267,3 +267,20 @@ def test_what_hangs_for_ever_is_waited_for_no_longer_than_a_commit_may_take(
         commits.base_of_retry(1)
     assert isinstance(commits.close(), CheckpointError)
     end.set()
+
+
+@pytest.mark.parametrize("mode", EVERY)
+def test_an_epoch_that_is_replayed_is_durable_before_its_sink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: CommitMode
+) -> None:
+    """Only then does Spark plan the next one: else each crash in that would take its plan back, and it would grow."""
+    controller = Controller.start(LocalStore(tmp_path), {"q": 1}, spark_logs((), (0,)))
+    fleet, end = Fleet(far=True), threading.Event()
+    monkeypatch.setattr(controller, "commit", lambda *_, **__: end.wait(60))
+    commits = Commits(controller, fleet, mode, timeout_s=0.3)  # type: ignore[arg-type]
+    commits.begin(order(0))
+    with pytest.raises(CheckpointError, match="Epoch 0 did not become durable"):
+        commits.gate(0)
+    end.set()
+    commits.close()
+    controller.close()
