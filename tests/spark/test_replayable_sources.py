@@ -1,4 +1,4 @@
-"""Which sources give an epoch again: those that nobody knows do not."""
+"""Which sources give an epoch again, and number its tasks alike: those that nobody knows do not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
-from tailrace.spark.sources.inspection import read_once
+from tailrace.spark.sources.inspection import numbers_tasks, read_once
 
 
 def register_numbers(spark: SparkSession) -> None:
@@ -47,6 +47,7 @@ def test_a_source_of_ones_own(spark: SparkSession) -> None:
     assert read_once(own) == (reason,)
     rate = spark.readStream.format("rate").load().selectExpr("value AS k")
     assert read_once(rate.union(own)) == (reason,), "the strictest of them"
+    assert numbers_tasks(rate) and not numbers_tasks(own) and not numbers_tasks(rate.union(own))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,9 @@ def test_files(spark: SparkSession, tmp_path: Path, cleaned: str | None, allowed
     reader = spark.readStream.schema("k bigint").format("json")
     if cleaned is not None:
         reader = reader.option("CLEANSOURCE", cleaned).option("sourceArchiveDir", str(tmp_path.parent / "archive"))
-    assert (read_once(reader.load(str(tmp_path))) == ()) is allowed
+    files = reader.load(str(tmp_path))
+    assert (read_once(files) == ()) is allowed
+    assert numbers_tasks(files) and numbers_tasks(files.union(files.where("k > 1")))
 
 
 def test_a_table_of_files(spark: SparkSession) -> None:

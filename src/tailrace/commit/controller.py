@@ -32,7 +32,7 @@ from tailrace.commit.plan_file import plan_digest, read_plan, refuse_other_plan,
 from tailrace.commit.recovery.rebuild import LogsEnd, behind, differing
 from tailrace.commit.recovery.recovery_point import RecoveryPoint, SparkLogs
 from tailrace.commit.recovery.start import CheckManifest, ComparePlans, Start, StartRequest, decide_start, look_first
-from tailrace.commit.row_counts import put_counts, take_counts
+from tailrace.commit.row_counts import RowCount, put_counts, take_counts
 from tailrace.commit.spark_logs.records import Listing, put_record, record_names, recorded_bytes, take_record
 from tailrace.env.randomness import new_run_id
 from tailrace.env.stores.location import probe_put_if_absent
@@ -62,7 +62,7 @@ class Controller:
         self._guard = threading.Lock()
         self._recorded: list[int] = []  # epochs whose config was recorded
         self._fence = -1  # its number in the log
-        self._counts: dict[int, int] = {}  # rows by epoch, of the newest two
+        self._counts: dict[int, RowCount] = {}  # by epoch, of the newest two
         self._floor = 0
         self._known: dict[int, Manifest] = {}  # durable entries that are in the log, by number
         self._newest: Manifest | None = None
@@ -149,13 +149,13 @@ class Controller:
         """What an earlier run has recorded for the epoch, if it did."""
         return read_epoch_config(self._store, epoch)
 
-    def recorded_rows(self, epoch: int) -> int | None:
-        """How many rows an epoch had that is replayed with the same offsets, where an earlier run has recorded it."""
+    def recorded_count(self, epoch: int) -> RowCount | None:
+        """Rows and tasks of an epoch that is replayed with the same offsets, where an earlier run has recorded them."""
         return self._counts.get(epoch) if epoch == self.recovery_point.epoch + 1 else None
 
-    def record_rows(self, epoch: int, rows: int) -> None:
-        """Record how many rows the epoch has. One thread at a time."""
-        self._counts = {each: n for each, n in self._counts.items() if each == epoch - 1} | {epoch: rows}
+    def record_count(self, epoch: int, count: RowCount) -> None:
+        """Record how many rows and tasks the epoch has. One thread at a time."""
+        self._counts = {each: n for each, n in self._counts.items() if each == epoch - 1} | {epoch: count}
         put_counts(self._store, self._fence, self._counts)
 
     def record_spark_logs(self, epoch: int) -> None:
@@ -341,7 +341,7 @@ class Controller:
                 raise RuntimeError(f"epoch {epoch} is committed before Spark's logs of it are recorded")
             return self._listings.get(epoch, {})
 
-    def _kept_counts(self) -> dict[int, int]:
+    def _kept_counts(self) -> dict[int, RowCount]:
         """What was counted of an epoch that Spark replays. Of later ones nothing: they are planned afresh."""
         replayed = self.recovery_point.epoch + 1
         return take_counts(self._store, self._fence, lambda epoch: epoch == replayed <= self.recovery_point.planned)

@@ -1,4 +1,4 @@
-"""How many rows the newest epochs had, recorded as soon as they were ingested, so that a replay can be compared.
+"""How many rows and tasks the newest epochs had, recorded once they were ingested, so that a replay can be compared.
 
 An epoch whose manifest is durable has its count there. In the asynchronous modes an epoch may be in its sink, and in
 Spark's log, without one. Its count then is in one small object of the run, which every epoch replaces, behind its back:
@@ -15,32 +15,41 @@ Functions here hold no state: safe from any thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from tailrace.env.stores.object_store import ObjectStore, locate
 from tailrace.errors import CorruptionError
 from tailrace.log import filenames
 from tailrace.log.format import damaged, decode_entry, encode_entry
+from tailrace.log.typed_json import MalformedError, item
 
 _KIND = "row_counts"
 
 
-def take_counts(store: ObjectStore, fence: int, kept: Callable[[int], bool]) -> dict[int, int]:
-    """Rows by epoch as the newest run has counted them, of epochs that are ``kept``: from now on those of this run."""
+class RowCount(NamedTuple):
+    """Rows of an epoch, and the tasks that have read them."""
+
+    rows: int
+    tasks: int
+
+
+def take_counts(store: ObjectStore, fence: int, kept: Callable[[int], bool]) -> dict[int, RowCount]:
+    """By epoch what the newest run has counted, of epochs that are ``kept``: from now on the counts of this run."""
     names = [each.name for each in store.list(filenames.COUNTS_PREFIX)]
     found = _read(store, max(names)) if names else {}
-    counts = {epoch: rows for epoch, rows in found.items() if kept(epoch)}
+    counts = {epoch: count for epoch, count in found.items() if kept(epoch)}
     put_counts(store, fence, counts)
     store.delete([name for name in names if name < filenames.counts_name(fence)])
     return counts
 
 
-def read_counts(store: ObjectStore) -> dict[int, int]:
-    """Rows by epoch, as the newest run has counted them."""
+def read_counts(store: ObjectStore) -> dict[int, RowCount]:
+    """By epoch what the newest run has counted."""
     names = [each.name for each in store.list(filenames.COUNTS_PREFIX)]
     return _read(store, max(names)) if names else {}
 
 
-def _read(store: ObjectStore, name: str) -> dict[int, int]:
+def _read(store: ObjectStore, name: str) -> dict[int, RowCount]:
     where = locate(store, name)
     try:
         kind, body = decode_entry(store.get(name), where)
@@ -48,9 +57,14 @@ def _read(store: ObjectStore, name: str) -> dict[int, int]:
         return {}
     if kind != _KIND:
         raise CorruptionError(damaged(where, "it is not the record of how many rows epochs had"))
-    return {int(epoch): int(rows) for epoch, rows in body["rows"].items()}
+    try:
+        counts = item(body, "counts", dict[str, RowCount])
+        return {int(epoch): count for epoch, count in counts.items()}
+    except ValueError as error:
+        reason = str(error) if isinstance(error, MalformedError) else "an epoch is no number"
+        raise CorruptionError(damaged(where, reason)) from None
 
 
-def put_counts(store: ObjectStore, fence: int, counts: Mapping[int, int]) -> None:
-    data = encode_entry(_KIND, {"rows": {str(epoch): n for epoch, n in counts.items()}})
+def put_counts(store: ObjectStore, fence: int, counts: Mapping[int, RowCount]) -> None:
+    data = encode_entry(_KIND, {"counts": {str(epoch): [*count] for epoch, count in counts.items()}})
     store.put(filenames.counts_name(fence), [data])

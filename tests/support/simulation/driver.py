@@ -227,7 +227,8 @@ class _Run:
     def _try(self, batch: Batch, try_: int, way: int, now: int) -> None:
         epoch, rows = batch.epoch, batch.end - batch.start
         replay = self._replay if self._replay is not None and self._replay.epoch == epoch else None
-        recorded = self._controller.recorded_rows(epoch) if replay is None else replay.rows["input"]
+        count = self._controller.recorded_count(epoch)
+        recorded = replay.rows["input"] if replay is not None else None if count is None else count.rows
         if recorded is not None and recorded != rows:
             raise ReplayError(f"epoch {epoch} is replayed with {rows} rows and had {recorded}")
         committed_attempts = self._fleet.stage(epoch, try_, batch.start, batch.end)
@@ -237,7 +238,7 @@ class _Run:
         at_once = self._mode is CommitMode.SYNC and self._world.scheduler.random.random() < 0.5
         done = self._fleet.each(lambda client, _: client.run_epoch(epoch, try_, way, horizon_after(batch.end), at_once))
         config = {"way": way, "now": now}
-        order = CommitRequest(epoch, try_, watermarks={}, rows={"input": rows}, epoch_config=config)
+        order = CommitRequest(epoch, try_, 1, watermarks={}, rows={"input": rows}, epoch_config=config)
         self._commits.begin(order, [each.committed for each in done] if at_once else None)
         self._commits.gate(epoch)
         self._world.scheduler.point("sink")

@@ -8,7 +8,7 @@ import pytest
 
 from support.models.spark_logs import spark_logs
 from tailrace.commit.controller import Controller
-from tailrace.commit.row_counts import put_counts, read_counts
+from tailrace.commit.row_counts import RowCount, put_counts, read_counts
 from tailrace.env.stores.local_store import LocalStore
 from tailrace.errors import CorruptionError
 from tailrace.log.filenames import counts_name
@@ -28,30 +28,30 @@ def durable_up_to(store: LocalStore, epoch: int) -> None:
 def test_the_newest_two_are_kept(tmp_path: Path) -> None:
     controller = recovered(LocalStore(tmp_path), -1, -1)
     for epoch in range(5):
-        controller.record_rows(epoch, 10 * epoch)
-    assert read_counts(LocalStore(tmp_path)) == {3: 30, 4: 40}
+        controller.record_count(epoch, RowCount(10 * epoch, epoch))
+    assert read_counts(LocalStore(tmp_path)) == {3: (30, 3), 4: (40, 4)}
     controller.close()
 
 
 @pytest.mark.parametrize(
     ("commits", "offsets", "kept"),
     [
-        (3, 3, {3: 33}),  # Spark is rewound to replay 3
-        (3, 4, {3: 33}),  # and 4 is planned afresh: it may have other rows
-        (2, 3, {3: 33}),  # 3 was planned, and perhaps in its sink
+        (3, 3, {3: RowCount(33, 2)}),  # Spark is rewound to replay 3
+        (3, 4, {3: RowCount(33, 2)}),  # and 4 is planned afresh: it may have other rows
+        (2, 3, {3: RowCount(33, 2)}),  # 3 was planned, and perhaps in its sink
         (2, 2, {}),  # 3 is not even planned: what was counted is of offsets that are gone
     ],
 )
 def test_a_start_keeps_the_count_of_the_epoch_that_is_replayed(
-    tmp_path: Path, commits: int, offsets: int, kept: dict[int, int]
+    tmp_path: Path, commits: int, offsets: int, kept: dict[int, RowCount]
 ) -> None:
     store = LocalStore(tmp_path)
     durable_up_to(store, 2)
-    put_counts(store, 0, {3: 33, 4: 44})
+    put_counts(store, 0, {3: RowCount(33, 2), 4: RowCount(44, 2)})
     for _ in range(2):  # a start that crashes changes nothing for the next
         controller = recovered(store, commits, offsets)
-        assert controller.recorded_rows(3) == kept.get(3)
-        assert controller.recorded_rows(4) is None
+        assert controller.recorded_count(3) == kept.get(3)
+        assert controller.recorded_count(4) is None
         assert read_counts(store) == kept
         controller.close()
 
@@ -59,7 +59,7 @@ def test_a_start_keeps_the_count_of_the_epoch_that_is_replayed(
 def test_a_damaged_record_is_reported(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     durable_up_to(store, 2)
-    put_counts(store, 0, {3: 33})
+    put_counts(store, 0, {3: RowCount(33, 2)})
     store.put(counts_name(0), [store.get(counts_name(0))[:-3]])
     with pytest.raises(CorruptionError, match=r"counts/0+\.json"):
         recovered(store, 2, 3)
@@ -71,9 +71,9 @@ def test_a_replaced_run_does_not_change_what_its_successor_has_counted(tmp_path:
     replaced = recovered(store, 2, 2)
     replaced.close()
     successor = recovered(store, 2, 3)
-    successor.record_rows(3, 33)
+    successor.record_count(3, RowCount(33, 2))
     successor.close()
-    replaced.record_rows(3, 44)
+    replaced.record_count(3, RowCount(44, 2))
     after = recovered(store, 3, 3)
-    assert after.recorded_rows(3) == 33
+    assert after.recorded_count(3) == (33, 2)
     after.close()

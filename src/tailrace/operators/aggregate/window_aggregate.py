@@ -69,7 +69,7 @@ class WindowAggregate(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteS
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Merge the frames of the committed attempts, in partition order."""
+        """Merge the frames of the committed attempts, in the order in which the driver has named these."""
         if self._known is not None:
             self._known.see(epoch, [frame.rows for frame in frames], self.horizon)
         self._store.open(epoch)

@@ -51,7 +51,7 @@ class SessionAggregate(HintedRecords, OpenSessions):
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def apply(self, epoch: int, frames: Sequence[Frame]) -> None:
-        """Merge the frames of the committed attempts, in partition order."""
+        """Merge the frames of the committed attempts, in the order in which the driver has named these."""
         with self.spec.naming_overflow(epoch):
             self.merge(epoch, [frame.parts() for frame in frames])
 

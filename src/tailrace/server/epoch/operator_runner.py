@@ -70,13 +70,13 @@ class OperatorRunner:
 
     def prepare(self, at: Attempt, committed_attempts: Sequence[CommittedAttempt]) -> None:
         if self.step_of(at) >= Step.PREPARED:
-            if tuple(sorted(committed_attempts)) != self._committed_attempts:
+            if tuple(committed_attempts) != self._committed_attempts:
                 raise StateServerError(
                     f"{self._at_text(at)} was prepared with other committed attempts; start a new try"
                 )
             return
         self._stages = self._staging.select(self.name, at, committed_attempts)
-        self._committed_attempts = tuple(sorted(committed_attempts))
+        self._committed_attempts = tuple(committed_attempts)
         self.at, self.step = at, Step.PREPARED
 
     def apply(self, at: Attempt, now: int = 0, forget_before: int = MIN_MICROS) -> Applied:

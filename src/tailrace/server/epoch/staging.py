@@ -167,9 +167,10 @@ class Staging:
     # -- the driver's side --------------------------------------------------------------------------------------------
 
     def select(self, operator: str, at: Attempt, committed_attempts: Sequence[CommittedAttempt]) -> list[Stage]:
-        """Take the committed attempts' stages in partition order, drop every other of this (epoch, try), and seal it.
+        """Take the committed attempts' stages in the order in which they are named: rows are applied in it.
 
-        An attempt that staged nothing here need not be present. Where something is missing nothing is taken.
+        Every other stage of this (epoch, try) is dropped, and it is sealed. An attempt that staged nothing here need
+        not be present. Where something is missing nothing is taken.
         """
         with self._lock:
             found = {stage.key.attempt: stage for stage in self._of(operator, at)}
@@ -185,7 +186,7 @@ class Staging:
             if faults:
                 shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
                 raise StateServerError(f"epoch {at.epoch} try {at.try_} of {operator!r} cannot be prepared: {shown}")
-            taken = [found.pop(w.attempt) for w in sorted(committed_attempts) if w.attempt in found]
+            taken = [found.pop(w.attempt) for w in committed_attempts if w.attempt in found]
             for stage in taken:
                 del self._stages[stage.key]
             losers = self._drop_locked(found.values())

@@ -31,6 +31,7 @@ from typing import Any
 from tailrace.api.options import CommitMode
 from tailrace.commit.controller import Controller
 from tailrace.commit.manifest import Manifest
+from tailrace.commit.row_counts import RowCount
 from tailrace.env import clock, tasks
 from tailrace.env.tasks import Call
 from tailrace.errors import CheckpointError, FencedError, QueryStopped, RewindNeeded, StateServerError
@@ -45,10 +46,11 @@ TIMEOUT_S = 600.0
 
 @dataclass(frozen=True)
 class CommitRequest:
-    """What the log entry of an epoch needs from the driver."""
+    """What the log entry of an epoch needs from the driver. ``tasks``: so many have read its rows."""
 
     epoch: int
     try_: int
+    tasks: int
     watermarks: Mapping[str, Any]
     rows: Mapping[str, Any]
     epoch_config: Mapping[str, Any]
@@ -145,7 +147,7 @@ class Commits:
 
     def _count(self, request: CommitRequest) -> None:
         try:
-            self._controller.record_rows(request.epoch, request.rows["input"])
+            self._controller.record_count(request.epoch, RowCount(request.rows["input"], request.tasks))
         except Exception as error:  # without the count, a replay is not compared with it: no other harm is done
             _log.warning("the number of rows of epoch %d could not be recorded: %s", request.epoch, error)
 

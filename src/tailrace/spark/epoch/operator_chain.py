@@ -131,6 +131,10 @@ class OperatorChain:
 
 
 def _sent(receipts: Sequence[Receipt]) -> _Sent:
-    """In the order of partitions."""
-    ordered = sorted(receipts, key=lambda receipt: receipt.partition)
+    """In the order in which servers are to apply them, which is the same in a replay.
+
+    It decides how doubles are added, and which of equal rows comes first. Tasks that may get other numbers in a replay
+    have checksums.
+    """
+    ordered = sorted(receipts, key=lambda receipt: (receipt.checksum, receipt.partition))
     return [(receipt.partition, receipt.attempt, receipt.staged) for receipt in ordered]

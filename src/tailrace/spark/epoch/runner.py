@@ -250,21 +250,28 @@ class EpochRunner:
         with raising_task_errors():
             receipts = receipts_of(this.batch)
         this.stopwatch.lap("ingest")
-        recorded = self._controller.recorded_rows(this.epoch) if this.replay is None else this.replay.rows.get("input")
+        recorded, tasks = self._before(this)
         rows = sum(receipt.rows for receipt in receipts)
         if recorded is not None and recorded != rows:
             raise ReplayError(
                 f"epoch {this.epoch} is replayed after a crash and has {rows} rows now, but had {recorded} rows: the "
                 "source does not give the same rows again. Restore the source's data, or start with new locations."
             )
-        if this.replay is not None and this.replay.epoch_config.get("partitions", len(receipts)) != len(receipts):
+        if tasks is not None and tasks != len(receipts):
             _log.warning(
-                "epoch %d is replayed in %d tasks and was run in %d: sums of doubles may differ in their last digits",
+                "epoch %d is replayed in %d tasks and was run in %d: sums of doubles may differ in their last digits. "
+                "Start with the options of then (Kafka's minPartitions, maxRecordsPerPartition) to have them equal",
                 this.epoch,
                 len(receipts),
-                this.replay.epoch_config["partitions"],
+                tasks,
             )
         return receipts
+
+    def _before(self, this: _Running) -> tuple[int | None, int | None]:
+        """Rows and tasks of the epoch when it was run before, where that is known."""
+        if this.replay is not None:
+            return this.replay.rows.get("input"), this.replay.epoch_config.get("partitions")
+        return self._controller.recorded_count(this.epoch) or (None, None)
 
     def _time_after(self, this: _Running, receipts: Sequence[Receipt]) -> QueryTime:
         """The time that the epoch ends with: of a replay the recorded one."""
@@ -313,6 +320,7 @@ class EpochRunner:
         request = CommitRequest(
             this.epoch,
             this.try_,
+            len(receipts),
             watermarks=after.watermark.to_json(),
             rows={"input": sum(r.rows for r in receipts), "late": sum(r.late_rows for r in receipts)},
             epoch_config={**this.config.to_json(), "partitions": len(receipts), **after.times.to_json()},

@@ -32,7 +32,7 @@ from tailrace.env.stores.location import open_store
 from tailrace.errors import AnalysisError, CheckpointError
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
-from tailrace.plan.physical import PhysicalPlan, plan_query, plan_relation
+from tailrace.plan.physical import PhysicalPlan, Stage, plan_query, plan_relation
 from tailrace.server.transport.server_config import Access, ServerConfig
 from tailrace.spark.commit.spark_log import SparkLogFiles, is_local
 from tailrace.spark.epoch.epoch_clock import refuse_clock_jump
@@ -52,7 +52,7 @@ from tailrace.spark.sinks.late_rows import LateOutput, late_schema
 from tailrace.spark.sinks.sinks import late_sink_of, sink_of
 from tailrace.spark.sources.hops import hop_behind
 from tailrace.spark.sources.inputs import ingested, source_rows
-from tailrace.spark.sources.inspection import check_source, read_once
+from tailrace.spark.sources.inspection import check_source, numbers_tasks, read_once
 from tailrace.spark.sources.schema import fields_of
 from tailrace.spark.sources.splits import InputSplits
 from tailrace.spark.sources.static_join import enriched
@@ -216,22 +216,13 @@ def _late_rows(plan: PhysicalPlan) -> StructType:
 
 def _receipts(plan: PhysicalPlan, hints: HintPlan, access: Access, shuffled: int, late: LatePlace | None) -> DataFrame:
     """What the streaming plan gives: the receipts of all tasks that ingest the user's streams."""
-    return reduce(
-        DataFrame.union,
-        [
-            ingested(
-                source_rows(stage, lambda source: hints.placed(source, access)),
-                stage.operator,
-                plan,
-                access,
-                shuffled,
-                late,
-                hints.ingest,
-            )
-            for stage in plan.stages
-            if stage.ingests
-        ],
-    )
+
+    def of(stage: Stage) -> DataFrame:
+        rows = source_rows(stage, lambda source: hints.placed(source, access))
+        by_rows = not numbers_tasks(rows)
+        return ingested(rows, stage.operator, plan, access, shuffled, late, hints.ingest, ordered_by_rows=by_rows)
+
+    return reduce(DataFrame.union, [of(stage) for stage in plan.stages if stage.ingests])
 
 
 def _take_query(

@@ -50,10 +50,11 @@ def ingested(
     late: LatePlace | None = None,
     point: HintPoint | None = None,
     first_partition: int = 0,
+    ordered_by_rows: bool = False,
 ) -> DataFrame:
     """The rows, by the chosen route, into the tasks of an operator. Gives receipts.
 
-    ``shuffled``: into how many tasks, with route shuffle.
+    ``shuffled``: into how many tasks, with route shuffle. ``ordered_by_rows``: their order follows from their rows.
     """
     if plan.options.route is Route.SHUFFLE:
         keys = [F.col(quoted(key.name)) for key in operator.keys]
@@ -63,7 +64,8 @@ def ingested(
     # By number: PySpark looks columns up by name there, and a dot or a backtick in a name would part it.
     rows = rows.toDF(*(f"c{number}" for number in range(len(types))))
     recorded = plan.options.record_folder is not None
-    task = IngestTask(operator.for_tasks().to_json(), types, access, late, recorded, point, first_partition)
+    spec = operator.for_tasks().to_json()
+    task = IngestTask(spec, types, access, late, recorded, point, first_partition, ordered_by_rows)
     return rows.mapInArrow(task, RECEIPT_DDL)
 
 

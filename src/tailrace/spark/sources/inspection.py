@@ -72,6 +72,24 @@ def read_once(frame: DataFrame) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reasons))
 
 
+_NUMBERED = frozenset({"rate", "rate-micro-batch"})
+
+
+def numbers_tasks(frame: DataFrame) -> bool:
+    """Whether its sources give the tasks of an epoch the same numbers when the epoch is read again.
+
+    Files and ``rate`` do. Kafka's source numbers the parts of a topic in the order of a map, which is one when offsets
+    come from the broker and may be another one when they come from Spark's log. Of others nothing is known.
+    """
+    nodes = [node for node in streaming_plan(frame) if node.is_leaf]
+    return all(
+        node.file_source()[0] in _FILES
+        if node.name == "StreamingRelation"
+        else node.name == "StreamingRelationV2" and node.table_source()[0] in _NUMBERED
+        for node in nodes
+    )
+
+
 _OPAQUE = frozenset({"MapInPandas", "MapInArrow", "PythonMapInArrow", "MapPartitions", "Generate"})
 """Operators whose output columns are new ones, even where they hold the same values."""
 

@@ -1,6 +1,6 @@
 """How Spark cuts an epoch's input into tasks, so that a replay gets the same tasks.
 
-Doubles are added task by task, in the order of their partitions. So a replay gives the same sums, to the last bit, only
+Doubles are added task by task, in the order of their numbers. So a replay gives the same sums, to the last bit, only
 if its tasks have the same rows. Spark cuts files by some of its settings and by the number of cores that the cluster
 has just then; both may be others when the epoch is replayed. They are recorded with an epoch's config, and a start that
 will replay one puts the recorded ones in place until the epoch is planned.
@@ -8,7 +8,8 @@ will replay one puts the recorded ones in place until the epoch is planned.
 They are put into the user's session, since Spark plans files by the session in which the source was made. What else is
 planned there meanwhile, for the second that a start takes, is cut into other tasks, which changes its speed alone.
 
-Kafka's tasks follow from the offsets and the source's options alone.
+Kafka's tasks follow from the offsets and the source's options alone; their numbers do not, and are not gone by
+(``inspection.numbers_tasks``).
 
 Threads: ``InputSplits`` belong to the start, and then to the thread of the epochs. One start at a time has its values
 in place: another one, of a query of the same program, would take them for the user's own.

@@ -28,7 +28,7 @@ from tailrace.operators.ingest.frame import split
 from tailrace.operators.registry import ingest_of, spec_from_json
 from tailrace.server.transport.client import connect
 from tailrace.server.transport.server_config import Access, ServerAddress
-from tailrace.server.transport.stage_messages import NOTHING_STAGED, StageKey, StageReceipt
+from tailrace.server.transport.stage_messages import NOTHING_STAGED, StageKey, StageReceipt, chain_checksum
 from tailrace.spark.tasks.hint_sender import HintPoint, HintSender, sender_of
 from tailrace.spark.tasks.late_rows import LatePlace, LateWriter
 from tailrace.spark.tasks.worker import tune_worker
@@ -59,6 +59,7 @@ class Receipt:
     combine_ms: float
     transfer_ms: float
     staged: tuple[StageReceipt, ...]
+    checksum: int = 0  # of all frames in order, whatever servers own their rows; 0 where no order depends on it
     late: tuple[LateRef, ...] = ()  # objects with the dropped rows, where the query has a sink for them
 
     def to_json(self) -> str:
@@ -115,6 +116,7 @@ class IngestTask:
     recorded: bool = False  # servers record accesses, and need the order in which rows came
     point: HintPoint | None = None  # sends hints for the rows as they come, before they are gathered to frames
     first_partition: int = 0  # an operator's rows may come from several jobs, whose partitions all begin with 0
+    ordered_by_rows: bool = False  # the order of tasks follows from what they have read
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -155,11 +157,15 @@ class IngestTask:
         sender = None if self.point is None else sender_of(self.point, self.access)
         passing = (batch.rename_columns([*types]) for batch in batches)
         combine_s = transfer_s = 0.0
+        checksum = 0
         try:
             seen = passing if sender is None else _hinting(passing, sender)
             for chunk in chunks(seen, instructions.frame_rows, instructions.first_frame):
                 started = clock.monotonic()
-                frames = split(ingest.frame(chunk), layout, ranges)
+                whole = ingest.frame(chunk)
+                if self.ordered_by_rows and whole.n:
+                    checksum = chain_checksum(checksum, whole.checksum())
+                frames = split(whole, layout, ranges)
                 ingested = clock.monotonic()
                 for writer, frame in zip(writers, frames, strict=True):
                     if frame.n:
@@ -194,6 +200,7 @@ class IngestTask:
             combine_ms=combine_s * 1e3,
             transfer_ms=transfer_s * 1e3,
             staged=staged or (NOTHING_STAGED,) * len(instructions.servers),
+            checksum=checksum,
             late=written,
         )
 

@@ -26,8 +26,8 @@ def emitted(server: Bench, epoch: int, try_: int, part: int = 0, parts: int = 1)
 
 def test_steps_one_by_one(server: Bench) -> None:
     engine = server.engine
-    committed_attempts = (server.stage(0, 0, 8, 1, (3,)), server.stage(0, 0, 7, 0, (1, 2)))
-    engine.prepare(request(0, 0, committed_attempts=committed_attempts))
+    second, first = server.stage(0, 0, 8, 1, (3,)), server.stage(0, 0, 7, 0, (1, 2))
+    engine.prepare(request(0, 0, committed_attempts=(first, second)))
     applied = engine.apply(request(0, 0))
     assert (applied.rows, applied.updated) == (3, 3)
     info = engine.advance(request(0, 0))
