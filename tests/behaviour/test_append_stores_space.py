@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from support.stores.raw_rows import LAYOUT as WIDE
@@ -23,11 +24,14 @@ from tailrace.state.append.aligned import AppendAlignedStore
 from tailrace.state.append.pane_segments import SEGMENTS_MAX
 from tailrace.state.append.unaligned import AppendUnalignedStore
 from tailrace.state.layout import Merge, record_layout
+from tailrace.state.rows.builder import RowsBuilder
 from tailrace.state.rows.rows import Rows
 from tailrace.state.tuning import Tuning
-from tailrace.types import BIGINT, Field
+from tailrace.types import BIGINT, DataType, Field
 
 LAYOUT = record_layout([Field("k", BIGINT)], [(Merge.ROW, BIGINT)], ansi=False)
+STRING = DataType("string")
+LETTERS = record_layout([Field("k", BIGINT)], [(Merge.ROW, STRING)], ansi=False)
 ROW_BYTES = 8 * LAYOUT.words
 LIST_BYTES = 32  # of a list in a segment's index
 SHARDS = 4
@@ -36,8 +40,8 @@ MEMORY = 100_000
 EPOCH_ROWS = 500
 FAR = 10**6
 LIMIT = 1.5
-BLOCKS_BYTES = 3 * 4096
-"""Of each file with holes, what the last blocks of its parts leave free."""
+BLOCKS_BYTES = 4096
+"""What the last block of each part of a file with holes leaves free."""
 
 
 def rows_of(keys: np.ndarray, panes: np.ndarray | int, values: np.ndarray | int = 0) -> Rows:
@@ -45,6 +49,17 @@ def rows_of(keys: np.ndarray, panes: np.ndarray | int, values: np.ndarray | int 
     words[:, 0] = (keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(np.int64)
     words[:, 1], words[:, 2], words[:, 3], words[:, 4] = panes, 3, keys, values
     return Rows(words, np.empty(0, np.uint8))
+
+
+def letters_of(keys: np.ndarray, panes: np.ndarray, lengths: np.ndarray) -> Rows:
+    """Rows with strings of these lengths."""
+    builder = RowsBuilder(len(keys), LETTERS)
+    builder.words[:, 0] = (keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(np.int64)
+    builder.words[:, 1] = panes
+    (key,), (text,) = LETTERS.keys, LETTERS.accumulators
+    builder.put(pa.array(keys), BIGINT, key.word, key.bit)
+    builder.put(pa.array(["x" * length for length in lengths.tolist()]), STRING, text.word, text.bit)
+    return builder.finish()
 
 
 def frame(rows: Rows) -> tuple[Rows, np.ndarray]:
@@ -111,7 +126,7 @@ class Case:
         # The two newest epochs can be undone: what the older of them has expired must still be there.
         needed = len(self.rows(self.horizons[-2])) if len(self.horizons) > 1 else EPOCH_ROWS
         files = open_files(self.folder)
-        row_bytes, blocks_bytes = (ROW_BYTES, 0) if self.aligned else (ROW_BYTES + LIST_BYTES, BLOCKS_BYTES)
+        row_bytes, blocks_bytes = (ROW_BYTES, 0) if self.aligned else (ROW_BYTES + LIST_BYTES, 5 * BLOCKS_BYTES)
         assert sum(files) <= LIMIT * row_bytes * needed + blocks_bytes * len(files)
         assert self.store.rows == len(self.rows(self.store.horizon)), "expired rows are not there"
 
@@ -135,6 +150,27 @@ def test_long_lived_rows_do_not_hold_dead_ones_on_disk(kind: str, tmp_path: Path
     assert case.found == case.expected
     case.store.close()
     assert open_files(tmp_path) == []
+
+
+def test_what_is_dead_counts_by_its_bytes(kind: str, tmp_path: Path) -> None:
+    """Of each epoch's rows most stay, with a letter each; the few others expire, and nearly all bytes with them."""
+    rows, long = 200, 4000
+    store: Any = STORES[kind](
+        LETTERS, range(SHARDS), shard_count=SHARDS, memory_bytes=20_000, folder=str(tmp_path),
+        tuning=Tuning(max_space_amplification=LIMIT), undo_epochs=1,
+    )  # fmt: skip
+    row_bytes = 8 * LETTERS.words + 4 + (0 if kind == "aligned" else LIST_BYTES + 8)
+    for epoch in range(30):
+        keys = np.arange(epoch * rows, (epoch + 1) * rows)
+        leaves = keys % 5 == 0
+        store.append(epoch, [frame(letters_of(keys, np.where(leaves, epoch, FAR), np.where(leaves, long, 1)))])
+        store.expire(epoch)
+        files = open_files(tmp_path)
+        needed = epoch * rows * (row_bytes + 1) + rows // 5 * (row_bytes + long)  # the newest epoch is in memory
+        assert sum(files) <= LIMIT * needed + 7 * BLOCKS_BYTES * len(files)
+        assert with_ratios([store.metrics()]).get("spaceAmplification", 1) <= LIMIT
+    assert sum(open_files(tmp_path)) > 29 * rows * row_bytes * 0.8
+    store.close()
 
 
 def test_undo_replay_and_restore_across_a_compaction(kind: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Which lists on disk are due next, and so to be read ahead: as their trigger times say, or as a caller does.
 
 Nothing of runs and segments changes but ``trigger_min``, which is brought up to date where it was looked for anyway.
+Memory: so many lists as are looked for, and a part of one index, however many lists there are.
 
 Threads: as the instance that owns the segments.
 """
@@ -63,15 +64,21 @@ def _first_to_end(segments: Sequence[ListRun], count: int) -> tuple[np.ndarray, 
         segment = segments[number]
         if len(triggers) == count and (not count or triggers.max() <= segment.trigger_min):
             break
-        there = np.flatnonzero(segment.gone == 0)
         bytes_read += segment.index.triggers.nbytes
-        triggers = np.append(triggers, segment.index.triggers[there])
-        if len(there):
-            segment.trigger_min = int(triggers[-len(there) :].min())
-        numbers, lists = np.append(numbers, np.full(len(there), number)), np.append(lists, there)
-        if len(triggers) > count:
-            chosen = np.argpartition(triggers, count - 1)[:count] if count else np.empty(0, np.int64)
-            triggers, numbers, lists = triggers[chosen], numbers[chosen], lists[chosen]
+        earliest = UNKNOWN
+        for part in segment.parts():
+            there = part.start + np.flatnonzero(segment.gone[part] == 0)
+            own = segment.index.triggers[there]
+            earliest = min(earliest, int(own.min(initial=UNKNOWN)))
+            if len(triggers) == count:  # those that are due after all of these are left out
+                there, own = (column[own < triggers.max()] for column in (there, own))
+            triggers, lists = np.append(triggers, own), np.append(lists, there)
+            numbers = np.append(numbers, np.full(len(there), number))
+            if len(triggers) > count:
+                chosen = np.argpartition(triggers, count - 1)[:count]
+                triggers, numbers, lists = triggers[chosen], numbers[chosen], lists[chosen]
+        if earliest < UNKNOWN:
+            segment.trigger_min = earliest
     parts = [segment.index.keys[lists[numbers == number]] for number, segment in enumerate(segments)]
     return np.unique(np.concatenate([np.empty(0, np.uint64), *parts])), bytes_read
 
@@ -95,8 +102,5 @@ def _sizes(segments: Sequence[ListRun], keys: np.ndarray) -> np.ndarray:
     sizes = np.full(len(keys), _LIST_BYTES)
     for segment in segments:
         lists = segment.lists_with(keys)
-        row_bytes = (segment.rows.words.nbytes + segment.rows.heap.nbytes) / max(len(segment.rows), 1)
-        rows = segment.index.starts[lists + 1] - segment.index.starts[lists]
-        at = np.searchsorted(keys, segment.index.keys[lists])
-        np.add.at(sizes, at, np.ceil(rows * row_bytes).astype(np.int64))
+        np.add.at(sizes, np.searchsorted(keys, segment.index.keys[lists]), segment.row_bytes(lists))
     return sizes

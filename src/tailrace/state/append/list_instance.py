@@ -29,7 +29,8 @@ import numpy as np
 from tailrace.env import clock
 from tailrace.state.append import due_lists
 from tailrace.state.append import list_kernels as lk
-from tailrace.state.append.list_runs import GONE, ListRun, Targets, build, merged, written
+from tailrace.state.append.list_runs import GONE, ListRun, Targets, build, merged
+from tailrace.state.append.list_segments import written
 from tailrace.state.layout import RecordLayout
 from tailrace.state.rows.arrange import Slices, row_numbers
 from tailrace.state.tiers import newest_to_merge
@@ -388,8 +389,7 @@ class ListInstance:
         for segment in self._segments:
             if segment.pane_min < self.floor:
                 self.stats.bytes_read += segment.index.panes.nbytes
-                segment.bury(np.flatnonzero((segment.gone != GONE) & (segment.index.panes < self.floor)))
-                segment.pane_min = self.floor
+                segment.bury_before(self.floor)
 
     def _leave_buffer(self, run: ListRun, *, arrived: bool) -> None:
         """Drop the lists of these rows from the buffer: they are not complete there any more."""

@@ -4,10 +4,11 @@ Invariants
 - Lists are sorted by order key, then exact key; the rows of a list keep the order of arrival.
 - A run is immutable but for ``gone``, one byte for each list: 0, or ``GONE`` for good, or the slot of an epoch that can
   be undone and that removed it. Undoing turns a slot to 0, forgetting turns it to ``GONE``.
-- A segment is a run whose rows and index are mapped from disk. In memory stay 5 bytes for each of its lists: ``gone``,
-  and the upper half of the order key, so that most lists which are not there are known not to be without a look at
-  the disk; and how many of its rows lie in which panes (see ``pane_counts``), so that rows which have expired are not
-  taken for live ones.
+- A segment is a run whose rows and index are mapped from disk (see ``list_segments``). In memory stay 5 bytes for each
+  of its lists: ``gone``, and the upper half of the order key, so that most lists which are not there are known not to
+  be without a look at the disk; and how many of its rows and bytes lie in which panes (see ``pane_counts``), so that
+  what has expired is not taken for live.
+- Whoever looks at a whole index does so in ``parts``: the memory for it does not grow with the lists.
 
 Threads: as the instance that owns it.
 """
@@ -15,7 +16,7 @@ Threads: as the instance that owns it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -32,8 +33,8 @@ FIRST_SLOT = 2
 UNKNOWN = 2**63 - 1
 """Trigger time of a list for which none is known."""
 
-_SAMPLES = 512
-_COLUMNS = ("keys", "starts", "triggers", "panes")
+_PART_LISTS = 1 << 17
+_NO_SIZES = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,14 @@ class Index:
     starts: np.ndarray  # int64[lists + 1], rows
     triggers: np.ndarray  # int64[lists]
     panes: np.ndarray  # int64[lists]
+    heap: np.ndarray  # int64[lists], bytes of its strings; empty where rows have none
 
     @property
     def nbytes(self) -> int:
-        return int(self.keys.nbytes + self.starts.nbytes + self.triggers.nbytes + self.panes.nbytes)
+        return int(sum(getattr(self, column.name).nbytes for column in fields(self)))
 
 
-NO_INDEX = Index(np.empty(0, np.uint64), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+NO_INDEX = Index(np.empty(0, np.uint64), np.zeros(1, np.int64), *(np.empty(0, np.int64) for _ in range(3)))
 
 
 class ListRun:
@@ -77,18 +79,22 @@ class ListRun:
         self.rows = rows
         self.index = index
         self.gone = gone  # uint8[lists]
-        pending = gone[gone >= FIRST_SLOT]
-        self.slots: set[int] = set(np.unique(pending).tolist()) if len(pending) else set()  # those in ``gone``
-        self.dead_rows = 0  # gone for good
-        self.has_triggers = bool((index.triggers < UNKNOWN).any())
-        self.pane_min = int(index.panes.min(initial=2**63 - 1))
-        self.pane_max = int(index.panes.max(initial=-(2**63)))
-        self.trigger_min = int(index.triggers.min(initial=UNKNOWN))  # at most that of any list that is there
-        self.prefixes: np.ndarray | None = None
+        self.slots: set[int] = set()  # those in ``gone``
+        self._dead_rows = self._dead_bytes = 0  # gone for good
+        self.pane_min, self.pane_max = 2**63 - 1, -(2**63)
+        self.trigger_min = UNKNOWN  # at most that of any list that is there
+        self.prefixes = None if file is None else np.empty(len(gone), np.uint32)
         self._file = file
         self._panes: PaneCounts | None = None  # of lists that are not gone for good
+        for part in self.parts():
+            self.slots.update((np.flatnonzero(np.bincount(gone[part])[FIRST_SLOT:]) + FIRST_SLOT).tolist())
+            self.pane_min = min(self.pane_min, int(index.panes[part].min()))
+            self.pane_max = max(self.pane_max, int(index.panes[part].max()))
+            self.trigger_min = min(self.trigger_min, int(index.triggers[part].min()))
+            if self.prefixes is not None:
+                self.prefixes[part] = index.keys[part] >> np.uint64(32)
+        self.has_triggers = self.trigger_min < UNKNOWN
         if file is not None:
-            self.prefixes = (index.keys >> np.uint64(32)).astype(np.uint32)
             self._panes = self._count_panes()  # now: later it would be a look at the disk
 
     def __len__(self) -> int:
@@ -110,15 +116,17 @@ class ListRun:
     def lists_there(self) -> int:
         return len(self.gone) - int(np.count_nonzero(self.gone))
 
+    def parts(self) -> Iterator[slice]:
+        """All lists, some at a time: what was looked at of a segment's index need not stay in memory."""
+        for first in range(0, len(self), _PART_LISTS):
+            yield slice(first, min(first + _PART_LISTS, len(self)))
+            self.release()
+
     def rows_from(self, pane: int) -> int:
         """Rows that are not gone for good and do not lie before this pane."""
         if pane <= self.pane_min:
-            return len(self.rows) - self.dead_rows
-        if pane > self.pane_max:
-            return 0
-        if self._panes is None:
-            self._panes = self._count_panes()
-        return self._panes.rows_from(pane)
+            return len(self.rows) - self._dead_rows
+        return 0 if pane > self.pane_max else self._counts.rows_from(pane)
 
     def visible_rows(self, horizon: int) -> int:
         """As ``rows_from``, without what was removed. Costs what was removed lately, not a pass over the index."""
@@ -131,16 +139,43 @@ class ListRun:
         return left
 
     def live_share(self, floor: int) -> float:
-        """Part of the rows that is not gone for good, nor lies before the floor."""
-        return self.rows_from(floor) / len(self.rows) if len(self.rows) else 0.0
+        """Part of the bytes that is not gone for good, nor lies before the floor."""
+        total = self.rows.words.nbytes + self.rows.heap.nbytes + self._index_bytes * len(self)
+        if not total or floor > self.pane_max:
+            return 0.0
+        left = total - self._dead_bytes if floor <= self.pane_min else self._counts.bytes_from(floor)
+        return left / total
+
+    @property
+    def _counts(self) -> PaneCounts:
+        if self._panes is None:
+            self._panes = self._count_panes()
+        return self._panes
 
     def _count_panes(self) -> PaneCounts:
-        stays = self.gone != GONE
-        return PaneCounts(self.index.panes[stays], np.diff(self.index.starts)[stays])
+        counts = PaneCounts(self.index.panes, self.pane_max)
+        for part in self.parts():
+            stays = part.start + np.flatnonzero(self.gone[part] != GONE)
+            counts.add(self.index.panes[stays], self._lengths(stays), self._bytes(stays))
+        return counts
 
     def _lengths(self, lists: np.ndarray) -> np.ndarray:
         lengths: np.ndarray = self.index.starts[lists + 1] - self.index.starts[lists]
         return lengths
+
+    def row_bytes(self, lists: np.ndarray) -> np.ndarray:
+        """What the rows of these lists take, strings included."""
+        sizes: np.ndarray = self._lengths(lists) * (8 * self.rows.words.shape[1])
+        return sizes + self.index.heap[lists] if len(self.index.heap) else sizes
+
+    def _bytes(self, lists: np.ndarray) -> np.ndarray:
+        """With what the index has of them."""
+        return self.row_bytes(lists) + self._index_bytes
+
+    @property
+    def _index_bytes(self) -> int:
+        """Of a list."""
+        return 8 * (5 if len(self.index.heap) else 4)
 
     # Removing --------------------------------------------------------------------------------------------------------
 
@@ -164,10 +199,17 @@ class ListRun:
     def bury(self, lists: np.ndarray) -> None:
         """Gone for good; lists that are so already must not be named again."""
         self.gone[lists] = GONE
-        lengths = self._lengths(lists)
-        self.dead_rows += int(lengths.sum())
+        lengths, sizes = self._lengths(lists), self._bytes(lists)
+        self._dead_rows += int(lengths.sum())
+        self._dead_bytes += int(sizes.sum())
         if self._panes is not None:
-            self._panes.add(self.index.panes[lists], -lengths)
+            self._panes.add(self.index.panes[lists], -lengths, -sizes)
+
+    def bury_before(self, pane: int) -> None:
+        """The lists of earlier panes are gone for good."""
+        for part in self.parts():
+            self.bury(part.start + np.flatnonzero((self.gone[part] != GONE) & (self.index.panes[part] < pane)))
+        self.pane_min = pane
 
     # Finding ---------------------------------------------------------------------------------------------------------
 
@@ -212,7 +254,8 @@ class ListRun:
     def close(self) -> None:
         width = self.rows.words.shape[1]
         self.rows = Rows(np.empty((0, width), np.int64), np.empty(0, np.uint8))
-        self.index, self.gone, self.dead_rows, self._panes = NO_INDEX, np.empty(0, np.uint8), 0, None
+        self.index, self.gone, self._panes = NO_INDEX, np.empty(0, np.uint8), None
+        self._dead_rows = self._dead_bytes = 0
         if self._file is not None:
             self.prefixes = np.empty(0, np.uint32)
             self._file.close()
@@ -244,6 +287,7 @@ def build(
         np.append(starts, len(rows)),
         np.maximum.reduceat(triggers[arranged.order], edges),
         rows.words[starts, PANE],
+        np.diff(arranged.heap_starts[room[:count]], append=len(rows.heap)) if layout.has_bytes else _NO_SIZES,
     )
     # All slices of one list share their state: a removal takes the list with all its slices.
     run = ListRun(rows, index, gone[arranged.order[edges]])
@@ -252,10 +296,10 @@ def build(
 
 def merged(runs: Sequence[ListRun], layout: RecordLayout, floor: int) -> ListRun:
     """Several runs, oldest first, as one in memory: without what is gone for good or lies before ``floor``."""
-    return _merged([(run, 0, len(run)) for run in runs], layout, floor)
+    return merged_lists([(run, 0, len(run)) for run in runs], layout, floor)
 
 
-def _merged(parts: Sequence[tuple[ListRun, int, int]], layout: RecordLayout, floor: int) -> ListRun:
+def merged_lists(parts: Sequence[tuple[ListRun, int, int]], layout: RecordLayout, floor: int) -> ListRun:
     """Of each run the lists from one number to another."""
     sources, keys, triggers, gone = [], [], [], []
     for run, first, end in parts:
@@ -265,74 +309,6 @@ def _merged(parts: Sequence[tuple[ListRun, int, int]], layout: RecordLayout, flo
         triggers.append(run.index.triggers[lists])
         gone.append(run.gone[lists])
     return build(sources, np.concatenate(keys), np.concatenate(triggers), np.concatenate(gone), layout).run
-
-
-def written(runs: Sequence[ListRun], layout: RecordLayout, floor: int, folder: str, piece_bytes: int) -> ListRun | None:
-    """As ``merged``, but to a segment on disk, about ``piece_bytes`` at a time; None where nothing is left."""
-    # What is left out is not known before: each part of the file begins where the one before must have ended.
-    row_bytes = 8 * layout.words
-    heap_at = row_bytes * sum(len(run.rows) for run in runs)
-    index_at = heap_at + sum(len(run.rows.heap) for run in runs)
-    index_at += -index_at % 8
-    rows_end = heap_end = 0
-    pieces: list[Index] = []
-    gone: list[np.ndarray] = []
-    file = ScratchFile(folder)
-    try:
-        for parts in _key_ranges(runs, piece_bytes):
-            piece = _merged(parts, layout, floor)
-            rk.shift_strings(piece.rows.words, layout.bytes_words, heap_end)
-            file.write(piece.rows.words, row_bytes * rows_end)
-            file.write(piece.rows.heap, heap_at + heap_end)
-            own = piece.index
-            pieces.append(Index(own.keys, own.starts[:-1] + rows_end, own.triggers, own.panes))
-            gone.append(piece.gone)
-            rows_end += len(piece.rows)
-            heap_end += len(piece.rows.heap)
-        if not rows_end:
-            file.close()
-            return None
-        columns = [np.concatenate([getattr(piece, name) for piece in pieces]) for name in _COLUMNS]
-        columns[1] = np.append(columns[1], rows_end)
-        places = (index_at + np.cumsum([0, *(column.nbytes for column in columns)])).tolist()
-        for column, place in zip(columns, places):
-            file.write(column, place)
-        words, heap, *mapped = file.sealed(
-            (np.int64, 0, layout.words * rows_end),
-            (np.uint8, heap_at, heap_end),
-            *((column.dtype.type, place, len(column)) for column, place in zip(columns, places)),
-        )
-    except BaseException:
-        file.close()
-        raise
-    segment = ListRun(Rows(words.reshape(-1, layout.words), heap), Index(*mapped), np.concatenate(gone), file)
-    segment.release()
-    return segment
-
-
-def _key_ranges(runs: Sequence[ListRun], piece_bytes: int) -> Iterator[list[tuple[ListRun, int, int]]]:
-    """All lists in ranges of order keys of about ``piece_bytes`` each: (run, first list, end) for every run."""
-    samples, weights = [], []
-    for run in runs:
-        if len(run):
-            chosen = np.arange(0, len(run), max(1, len(run) // _SAMPLES))
-            samples.append(run.index.keys[chosen])
-            weights.append(np.full(len(chosen), _data_bytes(run) / len(chosen)))
-    if not samples:
-        return
-    keys = np.concatenate(samples)
-    order = np.argsort(keys, kind="stable")
-    piece = (np.cumsum(np.concatenate(weights)[order]) // max(piece_bytes, 1)).astype(np.int64)
-    cuts = np.unique(keys[order][1:][np.diff(piece) > 0])
-    firsts = [0] * len(runs)
-    for cut in [*cuts, None]:
-        ends = [len(run) if cut is None else int(np.searchsorted(run.index.keys, cut, "left")) for run in runs]
-        yield list(zip(runs, firsts, ends))
-        firsts = ends
-
-
-def _data_bytes(run: ListRun) -> int:
-    return int(run.rows.words.nbytes + run.rows.heap.nbytes)
 
 
 def list_order(rows: Rows, shards: int, instances: int) -> np.ndarray:

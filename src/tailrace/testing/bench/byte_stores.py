@@ -22,6 +22,7 @@ from tailrace.state.append.list_runs import UNKNOWN, Index, ListRun, list_order
 from tailrace.state.append.unaligned import AppendUnalignedStore
 from tailrace.state.layout import FIRST_KEY, PANE, Merge, RecordLayout, record_layout
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
+from tailrace.state.rows import arrange_kernels as rk
 from tailrace.state.rows.arrange import sorted_order
 from tailrace.state.rows.groups import key_offsets
 from tailrace.state.rows.rows import Rows, plain
@@ -187,7 +188,9 @@ class _SortedLists(AppendUnalignedStore):
         """As ``append``, without a copy. ``keys``: order keys of the rows, ascending, all different."""
         self._check_fresh(epoch)
         lists = len(rows)
-        index = Index(keys, np.arange(lists + 1), np.full(lists, UNKNOWN), rows.words[:, PANE].copy())
+        starts, heap = np.arange(lists + 1), np.empty(lists, np.int64)
+        rk.slice_heap_bytes(rows.words, rows.heap, starts[:-1], starts[1:], self.layout.bytes_words, heap)
+        index = Index(keys, starts, np.full(lists, UNKNOWN), rows.words[:, PANE].copy(), heap)
         self._open(epoch, [ListRun(rows, index, np.zeros(lists, np.uint8))])
 
 
