@@ -164,7 +164,9 @@ def driven_server(
     executor = StandIn()
     common = config(store, operators=(operator.to_json(),), **settings)
     try:
-        yield DrivenServer(operator, common, _launched(common, executor, temporary, group), group)
+        address = _launched(common, executor, temporary, group)
+        assert group is None or group.has(address.pid), "the limit is the server's"
+        yield DrivenServer(operator, common, address, group)
     finally:
         executor.end()
         if group is not None:

@@ -38,6 +38,10 @@ class MemoryCgroup:
                     path.rmdir()
         return None
 
+    def has(self, pid: int) -> bool:
+        """Whether the process is in it."""
+        return str(pid) in (self.path / "cgroup.procs").read_text().split()
+
     @property
     def peak_bytes(self) -> int:
         return int(self._peak.read_text())

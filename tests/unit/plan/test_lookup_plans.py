@@ -11,11 +11,13 @@ import pytest
 import tailrace as tr
 from support.bids import RecordingRuntime, bids
 from tailrace.api import tables
+from tailrace.api.duration import format_duration
 from tailrace.api.options import Options
 from tailrace.api.relations import OutputMode
 from tailrace.api.tables import LookupTable
 from tailrace.api.windows import window
 from tailrace.errors import AnalysisError
+from tailrace.ids import Micros
 from tailrace.operators.dedup.spec import DeduplicateSpec
 from tailrace.operators.lookup.spec import LookupSpec
 from tailrace.plan.explain import explain
@@ -100,6 +102,23 @@ def test_explain_tells_the_table_and_no_secret() -> None:
     assert PASSWORD not in text
     text = explain(planned(stream("ts", "auction", delay=None).join(redis(retry="2 minutes"), "auction", "left")))
     assert "are given nulls" in text and "waited for, at most 2 minutes" in text
+
+
+def test_copies_have_a_largest_age_which_explain_tells() -> None:
+    """A minute where nobody says; and none for files, which are read once."""
+    for table, micros in (
+        (redis(), 60_000_000),
+        (redis(maxAge="5 seconds"), 5_000_000),
+        (redis(maxAge=None), None),
+        (tables.sqlite("/t.db", "t", "auction", "budget int"), 60_000_000),
+        (tables.dbapi(print, "in ({keys})", "auction", "budget int"), 60_000_000),
+        (tables.dbapi(print, "in ({keys})", "auction", "budget int", maxAge="1 hour"), 3_600_000_000),
+        (replace(tables.parquet("/t", "auction"), schema="budget int"), None),
+    ):
+        plan = planned(stream("ts", "auction").join(table, "auction"))
+        assert isinstance(plan.operator, LookupSpec) and plan.operator.table.max_age == micros
+        said = f"a copy of what it says is used for at most {format_duration(Micros(micros or 0))}"
+        assert (said in explain(plan)) == (micros is not None)
 
 
 def test_too_many_columns_are_refused() -> None:
