@@ -173,6 +173,27 @@ def test_what_is_dead_counts_by_its_bytes(kind: str, tmp_path: Path) -> None:
     store.close()
 
 
+def test_the_bytes_that_are_needed_are_those_of_the_lists_that_are_there(tmp_path: Path) -> None:
+    """Some lists have expired, some were removed: each with strings of its own length."""
+    store = AppendUnalignedStore(
+        LETTERS, range(SHARDS), shard_count=SHARDS, memory_bytes=0, folder=str(tmp_path), undo_epochs=1,
+        tuning=Tuning(max_space_amplification=100.0),
+    )  # fmt: skip
+    keys = np.arange(1000)
+    panes, lengths = keys % 2, keys**2 % 977
+    store.append(0, [frame(letters_of(keys, panes, lengths))])
+    store.open_epoch(1)
+    removed = keys % 10 == 3
+    store.remove(letters_of(keys[removed], panes[removed], 0 * keys[removed]))
+    store.expire(1)
+    store.forget(1)
+    sizes = 8 * LETTERS.words + 4 + lengths + LIST_BYTES + 8
+    there = (panes == 1) & ~removed
+    metrics = store.metrics()
+    assert metrics["diskLiveBytes"] / metrics["diskBytes"] == pytest.approx(sizes[there].sum() / sizes.sum(), rel=1e-3)
+    store.close()
+
+
 def test_undo_replay_and_restore_across_a_compaction(kind: str, tmp_path: Path) -> None:
     case = Case(kind, tmp_path)
     undone = 0
