@@ -109,7 +109,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("private",),
         ("tasks", "servers"),
         ("sources", "commit"),
-        ("sinks", "hints"),
+        ("sinks", "hints", "processors"),
         ("epoch",),
         ("query",),
     ),
@@ -119,7 +119,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
 OPERATOR_FAMILIES = {"session": "aggregate", "count_window": "aggregate"}
 """Packages that are forms of one operator, and share its spec and its results: they may know each other."""
 
-BUILDS_ON = {"top_n": "aggregate"}
+BUILDS_ON = {"stateful_processor": "process", "top_n": "aggregate"}
 """Operators whose state is that of another one: they know it, and it does not know them."""
 
 KNOW_OPERATORS = ("registry", "ingest", "user_code", "accesses")

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailrace.api import aggregates
 from tailrace.api.aggregates import Aggregate
 from tailrace.api.checks.process import keyed_process
+from tailrace.api.checks.stateful_processor import (
+    check_grouping,
+    output_mode_of,
+    stateful_processing,
+    time_mode_of,
+)
 from tailrace.api.checks.top_n import ranking
 from tailrace.api.columns import resolve
-from tailrace.api.relations import Aggregation, StateTtl, WindowFunction
+from tailrace.api.processors import ProcessorCode, StatefulProcessing, TimeMode
+from tailrace.api.relations import Aggregation, OutputMode, StateTtl, WindowFunction
 from tailrace.api.windows import AnyWindow, CountWindow, SessionWindow, Window
 from tailrace.errors import AnalysisError
 from tailrace.types import Field
@@ -208,6 +215,86 @@ class GroupedStream:
             time_name=eventTime,
         )
         return stream.derived(made)
+
+    def transformWithState(
+        self,
+        statefulProcessor: object,
+        outputStructType: object,
+        outputMode: str,
+        timeMode: str,
+        initialState: object = None,
+        eventTimeColumnName: str = "",
+    ) -> Stream:
+        """PySpark's ``transformWithState``: a ``StatefulProcessor`` as it is, called with ``Row`` objects.
+
+        Its Python runs key by key, while the state of all keys of a batch comes and goes at once. ``process``, which
+        sees whole batches, is many times as fast.
+
+        >>> counts = bids.groupBy("bidder").transformWithState(
+        ...     RunningCount(), "bidder bigint, n bigint", "Append", "None"
+        ... )
+        """
+        return self._processed(
+            statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName, pandas=False
+        )
+
+    def transformWithStateInPandas(
+        self,
+        statefulProcessor: object,
+        outputStructType: object,
+        outputMode: str,
+        timeMode: str,
+        initialState: object = None,
+        eventTimeColumnName: str = "",
+    ) -> Stream:
+        """PySpark's ``transformWithStateInPandas``: as ``transformWithState``, with pandas frames for rows."""
+        return self._processed(
+            statefulProcessor, outputStructType, outputMode, timeMode, initialState, eventTimeColumnName, pandas=True
+        )
+
+    def applyInPandasWithState(
+        self,
+        func: Callable[..., object],
+        outputStructType: object,
+        stateStructType: object,
+        outputMode: str,
+        timeoutConf: str,
+    ) -> Stream:
+        """PySpark's ``applyInPandasWithState``: a function of a key, its rows as pandas frames, and its group state.
+
+        >>> counts = bids.groupBy("bidder").applyInPandasWithState(
+        ...     count, "bidder bigint, n bigint", "n bigint", "update", "NoTimeout"
+        ... )
+        """
+        title, stream = "applyInPandasWithState", self.stream
+        check_grouping(self.window, self.chosen_store, stream.ttl, title)
+        watermarked = stream.watermark is not None
+        code, time_mode = stream.runtime.group_state(
+            func, outputStructType, stateStructType, timeoutConf, watermarked=watermarked
+        )
+        mode = output_mode_of(outputMode, title)
+        return stream.derived(self._per_key(code, mode, time_mode, timeouts=time_mode is not TimeMode.NONE))
+
+    def _processed(
+        self,
+        processor: object,
+        output: object,
+        output_mode: str,
+        time_mode: str,
+        initial: object,
+        time_name: str,
+        *,
+        pandas: bool,
+    ) -> Stream:
+        title, stream = "transformWithStateInPandas" if pandas else "transformWithState", self.stream
+        check_grouping(self.window, self.chosen_store, stream.ttl, title)
+        mode, clock = output_mode_of(output_mode, title), time_mode_of(time_mode, title)
+        code = stream.runtime.processor(processor, output, clock, pandas=pandas)
+        return stream.derived(self._per_key(code, mode, clock, time_name=time_name))
+
+    def _per_key(self, code: ProcessorCode, mode: OutputMode, clock: TimeMode, **more: Any) -> StatefulProcessing:
+        stream = self.stream
+        return stateful_processing(stream.source, stream.schema, stream.watermark, self.keys, code, mode, clock, **more)
 
     def topN(
         self,

@@ -21,6 +21,7 @@ from tailrace.operators.resources import Resources
 from tailrace.operators.spec import OperatorSpec
 from tailrace.state.rows.columns import arrow_type
 from tailrace.state.rows.rows import Rows
+from tailrace.types import Field
 
 OUTPUT_ROWS_MAX = 1 << 16
 OUTPUT_BYTES_MAX = 1 << 30
@@ -30,7 +31,11 @@ _log = logging.getLogger(__name__)
 
 
 def output_schema(spec: OperatorSpec) -> pa.Schema:
-    return pa.schema([pa.field(field.name, arrow_type(field.type)) for field in spec.emits])
+    return schema_of(spec.emits)
+
+
+def schema_of(fields: Iterable[Field]) -> pa.Schema:
+    return pa.schema([pa.field(field.name, arrow_type(field.type)) for field in fields])
 
 
 def output_pieces(rows: Rows) -> Iterator[Rows]:

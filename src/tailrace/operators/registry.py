@@ -21,6 +21,7 @@ from tailrace.operators.resources import Resources
 from tailrace.operators.row_number.kind import ROW_NUMBER
 from tailrace.operators.spec import OperatorSpec
 from tailrace.operators.spec_json import from_plain
+from tailrace.operators.stateful_processor.kind import STATEFUL_PROCESSOR
 from tailrace.operators.top_n.kind import TOP_N
 from tailrace.state.tuning import DEFAULT_TUNING, Tuning
 from tailrace.types import DataType
@@ -32,6 +33,7 @@ KINDS: tuple[OperatorKind[Any], ...] = (
     LOOKUP,
     PROCESS,
     ROW_NUMBER,
+    STATEFUL_PROCESSOR,
     TOP_N,
 )
 

@@ -131,6 +131,9 @@ class OperatorSpec(Protocol):
     def with_changelog(self) -> OperatorSpec:
         """The same as the last one of a query whose output is a changelog; refused where it makes no sense."""
 
+    def with_sparks_watermark(self) -> OperatorSpec:
+        """The same in a query whose watermark is of what was seen before an epoch, as Spark's."""
+
     def passes_through(self, column: Field) -> bool:
         """Whether rows that it emits have in this column what the rows they are made of had there."""
 
@@ -207,6 +210,9 @@ class SpecBase:
             "the sessions that others have absorbed; all other rows are final, or are replaced by rows of the same "
             'group: remove it, or group by tailrace.session_window(...) and use .outputMode("update")'
         )
+
+    def with_sparks_watermark(self: _Self) -> _Self:
+        return self
 
     def passes_through(self, column: Field) -> bool:
         return False

@@ -9,13 +9,12 @@ from __future__ import annotations
 import base64
 import sys
 import sysconfig
-from collections.abc import Callable
 from types import ModuleType
 
 import cloudpickle
 
 
-def packed(function: Callable[..., object]) -> str:
+def packed(function: object) -> str:
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     if module is None or not _of_the_user(module):
         return _text(function)
@@ -26,14 +25,14 @@ def packed(function: Callable[..., object]) -> str:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-def _text(function: Callable[..., object]) -> str:
+def _text(function: object) -> str:
     return base64.b64encode(cloudpickle.dumps(function)).decode()
 
 
 def _of_the_user(module: ModuleType) -> bool:
-    """Whether the module is a file of the user's own, and not installed. ``__main__`` goes by value anyway."""
+    """Whether the module is a file of the user's own. ``__main__`` goes by value anyway; servers have what is ours."""
     file = getattr(module, "__file__", None)
-    if file is None or module.__name__ == "__main__":
+    if file is None or module.__name__.partition(".")[0] in ("__main__", "tailrace"):
         return False
     installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return not any(file.startswith(path) for path in installed)

@@ -14,7 +14,7 @@ from tailrace.errors import UserFunctionError
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.ingest.frame import by_shard
 from tailrace.operators.ingest.key_hash import hash_program, put_hashes
-from tailrace.operators.process.function import ProcessFunction, table_of
+from tailrace.operators.process.function import Call, KeysFunction, Moment, table_of
 from tailrace.operators.process.keys import EpochKeys, Piece, ordered
 from tailrace.operators.process.spec import ProcessSpec
 from tailrace.operators.process.timers import NEVER, Hints
@@ -42,15 +42,6 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """What an epoch goes by."""
-
-    epoch: int
-    late_before: int
-    now: int
-
-
-@dataclass(frozen=True)
 class _Before:
     """Records of the keys of a call, in the order of their numbers, and where they lie in the store; -1: nowhere."""
 
@@ -65,11 +56,16 @@ class _Before:
 
 class Caller:
     def __init__(
-        self, spec: ProcessSpec, store: ReadModifyWriteStore, timers: Hints | None, expiry: Hints | None
+        self,
+        spec: ProcessSpec,
+        function: KeysFunction,
+        store: ReadModifyWriteStore,
+        timers: Hints | None,
+        expiry: Hints | None,
     ) -> None:
         self._spec = spec
         self._store = store
-        self._function = ProcessFunction(spec)
+        self._function = function
         self._sent, self._kept = spec.layout(), spec.kept_layout()
         self._hash_program = hash_program(self._kept)
         self._hidden = dict(zip(spec.hidden, self._kept.accumulators, strict=False))
@@ -92,15 +88,15 @@ class Caller:
         rank = np.empty(count, np.int64)
         rank[order] = np.arange(count)
         rows = self._columns_of(Rows(arrivals.rows.words[piece.rows], arrivals.rows.heap), self._sent)
-        made = self._function.call(
+        state = {name: column.take(order) for name, column in state.items()}
+        given = Call(
             table_of((*self._spec.keys, *self._spec.rows), ordered(rows, rank[own], times)),
-            table_of(
-                (*self._spec.keys, *self._spec.state), {name: column.take(order) for name, column in state.items()}
-            ),
+            table_of((*self._spec.keys, *self._spec.state), state),
+            np.bincount(rank[own], minlength=count),
             due[order] if self._timers is not None else None,
-            moment.late_before,
-            moment.epoch,
+            moment,
         )
+        made = self._function.call(given)
         newest = np.full(count, MIN_MICROS, np.int64)
         np.maximum.at(newest, own, times)
         self._keep(made.state, keys, piece, before, due, newest, moment)

@@ -6,7 +6,9 @@ is one that it was given, once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +32,40 @@ class Made:
     state: pa.Table
 
 
+@dataclass(frozen=True)
+class Moment:
+    """What an epoch goes by."""
+
+    epoch: int
+    late_before: int
+    now: int
+    watermark: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a function is given. Tables are by key; ``counts``: how many of ``rows`` each key of ``state`` has.
+
+    ``due``: which keys of ``state`` are; None where there are no timers.
+    """
+
+    rows: pa.Table
+    state: pa.Table
+    counts: np.ndarray
+    due: np.ndarray | None
+    moment: Moment
+
+
+class KeysFunction(Protocol):
+    """A user's function as it is called here."""
+
+    def name(self, epoch: int) -> str:
+        """How an error names a call."""
+
+    def call(self, call: Call) -> Made: ...
+    def batches(self, made: Made) -> list[pa.RecordBatch]: ...
+
+
 def table_of(fields: tuple[Field, ...], columns: dict[str, pa.Array]) -> pa.Table:
     """A table as users see it."""
     arrays = [columns[field.name].cast(arrow_type(field.type)) for field in fields]
@@ -39,34 +75,33 @@ def table_of(fields: tuple[Field, ...], columns: dict[str, pa.Array]) -> pa.Tabl
 class ProcessFunction:
     def __init__(self, spec: ProcessSpec) -> None:
         self._spec = spec
-        self._function = loaded(spec.function, spec.name, "the function")
+        self._function: Callable[..., Any] = loaded(spec.function, spec.name, "the function")
         self._output = output_schema(spec)
         kept = (*spec.keys, *spec.state)
-        self._state = pa.schema([pa.field(field.name, arrow_type(field.type)) for field in kept])
+        self.state_schema = pa.schema([pa.field(field.name, arrow_type(field.type)) for field in kept])
 
     def name(self, epoch: int) -> str:
         """How an error names a call."""
         return said_of(self._spec.name, epoch, self._function)
 
-    def call(self, rows: pa.Table, state: pa.Table, due: np.ndarray | None, late_before: int, epoch: int) -> Made:
-        """``due``: which rows of ``state`` are, where there are timers."""
-        name = self.name(epoch)
-        more = [] if due is None else [pa.array(due)]
-        given = called(self._function, name, rows, state, *more)
+    def call(self, call: Call) -> Made:
+        name, late_before = self.name(call.moment.epoch), call.moment.late_before
+        more = [] if call.due is None else [pa.array(call.due)]
+        given = called(self._function, name, call.rows, call.state, *more)
         if not isinstance(given, tuple | list) or len(given) != 2:
             raise UserFunctionError(
                 f"{name} gave a {type(given).__name__}, and must give a pair of tables: (output, state)"
             )
-        output = self._checked(given[0], self._output, f"{name}: its output")
-        state = self._checked(given[1], self._state, f"{name}: its state")
+        output = self.checked(given[0], self._output, f"{name}: its output")
+        state = self.checked(given[1], self.state_schema, f"{name}: its state")
         if self._spec.time_name is not None:
-            self._check_times(output.column(self._spec.time_name), late_before, name)
+            self.check_times(output.column(self._spec.time_name), late_before, name)
         return Made(output, state)
 
     def batches(self, made: Made) -> list[pa.RecordBatch]:
         return [batch for batch in made.output.combine_chunks().to_batches(_BATCH_ROWS) if len(batch)]
 
-    def _checked(self, made: object, schema: pa.Schema, what: str) -> pa.Table:
+    def checked(self, made: object, schema: pa.Schema, what: str) -> pa.Table:
         if isinstance(made, pa.RecordBatch):
             made = pa.Table.from_batches([made])
         wanted = ", ".join(f"{field.name} {field.type}" for field in schema)
@@ -82,7 +117,7 @@ class ProcessFunction:
             ) from error
         return table
 
-    def _check_times(self, times: pa.ChunkedArray, late_before: int, name: str) -> None:
+    def check_times(self, times: pa.ChunkedArray, late_before: int, name: str) -> None:
         """Refuse rows that would be late for whoever comes after."""
         oldest = pc.min(times.cast(pa.int64())).as_py()
         if oldest is not None and oldest < late_before:

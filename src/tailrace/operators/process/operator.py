@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.ingest.frame import Frame
-from tailrace.operators.process.call import Arrivals, Caller, Moment
+from tailrace.operators.process.call import Arrivals, Caller
+from tailrace.operators.process.function import KeysFunction, Moment, ProcessFunction
 from tailrace.operators.process.keys import EpochKeys
 from tailrace.operators.process.spec import ProcessSpec
 from tailrace.operators.process.timers import Hints
@@ -62,9 +63,12 @@ class Process(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
         if spec.ttl is not None:
             self._expiry = Hints(self._store, hidden["seen"], hidden["expiry"], spec.shards, deadlines)
         self._companions += self._hints
-        self._caller = Caller(spec, self._store, self._timers, self._expiry)
+        self._caller = Caller(spec, self._function(), self._store, self._timers, self._expiry)
         self._frames: Sequence[Frame] = ()
         self._now, self._forget_before = 0, int(MIN_MICROS)
+
+    def _function(self) -> KeysFunction:
+        return ProcessFunction(self.spec)
 
     @property
     def _hints(self) -> list[Hints]:
@@ -94,7 +98,7 @@ class Process(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
         until = self._now if spec.timers_clock is Clock.PROCESSING else watermark
         due = self._timers.due(epoch, until) if self._timers is not None and until > MIN_MICROS else []
         frames, self._frames = self._frames, ()
-        emitted = self._called(epoch, frames, due, late_before)
+        emitted = self._called(frames, due, Moment(epoch, late_before, self._now, watermark))
         if spec.ttl is not None and spec.ttl.clock is Clock.EVENT:
             self._forget_expired(epoch)
         self._store.hold_budget()
@@ -120,7 +124,7 @@ class Process(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
     # Calls -----------------------------------------------------------------------------------------------------------
 
     def _called(
-        self, epoch: int, frames: Sequence[Frame], due: list[tuple[int, np.ndarray]], late_before: int
+        self, frames: Sequence[Frame], due: list[tuple[int, np.ndarray]], moment: Moment
     ) -> list[pa.RecordBatch]:
         parts, async_io = [frame.parts() for frame in frames], self._store.async_io
         if async_io:
@@ -137,7 +141,6 @@ class Process(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
         arrivals = Arrivals(rows, keys.numbers(rows), self._times(rows))
         is_due = np.zeros(len(keys), bool)
         is_due[keys.numbers(records)] = True
-        moment = Moment(epoch, late_before, self._now)
         emitted: list[pa.RecordBatch] = []
         for piece in keys.pieces(arrivals.numbers, self._rows_max(rows)):
             if async_io:  # what later calls need is still being read; calls come in the same order all the same
