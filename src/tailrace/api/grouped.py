@@ -289,7 +289,7 @@ class GroupedStream:
         title, stream = "transformWithStateInPandas" if pandas else "transformWithState", self.stream
         check_grouping(self.window, self.chosen_store, stream.ttl, title)
         mode, clock = output_mode_of(output_mode, title), time_mode_of(time_mode, title)
-        code = stream.runtime.processor(processor, output, clock, pandas=pandas)
+        code = stream.runtime.processor(processor, output, clock, initial, self.keys, pandas=pandas)
         return stream.derived(self._per_key(code, mode, clock, time_name=time_name))
 
     def _per_key(self, code: ProcessorCode, mode: OutputMode, clock: TimeMode, **more: Any) -> StatefulProcessing:

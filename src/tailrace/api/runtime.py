@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from tailrace.api.definition import QueryDefinition
 from tailrace.api.options import Options
+from tailrace.api.processors import ProcessorCode, TimeMode
 from tailrace.api.relations import OutputMode, Relation, SparkHop
 from tailrace.api.tables import LookupTable
 from tailrace.types import Field
@@ -43,6 +44,23 @@ class Runtime(Protocol):
 
     def fields(self, schema: object) -> tuple[Field, ...]:
         """The columns of a schema as a user writes it: a DDL string, or Spark's own."""
+
+    def processor(
+        self,
+        processor: object,
+        output: object,
+        time_mode: TimeMode,
+        initial: object,
+        keys: Sequence[Field],
+        *,
+        pandas: bool,
+    ) -> ProcessorCode:
+        """A ``StatefulProcessor``, the columns of what it gives, and its initial state, a grouped static DataFrame."""
+
+    def group_state(
+        self, function: object, output: object, state: object, timeout: str, *, watermarked: bool
+    ) -> tuple[ProcessorCode, TimeMode]:
+        """A function of a ``GroupState``, and the clock of its timeout."""
 
     def table_fields(self, table: LookupTable) -> tuple[Field, ...]:
         """The columns of a lookup table, by its schema or by its files."""

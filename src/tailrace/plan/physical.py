@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tailrace.api.definition import QueryDefinition
-from tailrace.api.options import Changelog, Combine, Options, WatermarkPolicy
+from tailrace.api.options import Changelog, Combine, Options, WatermarkPolicy, WatermarkRule
 from tailrace.api.relations import Join, OutputMode, Relation, SparkHop, operators_of, sources_of
 from tailrace.errors import AnalysisError
 from tailrace.ids import Micros
@@ -193,7 +193,7 @@ def _specs(
     if options.changelog is Changelog.ON:
         for number in outputs:
             specs[number] = specs[number].with_changelog()
-    return specs
+    return [spec.with_sparks_watermark() for spec in specs] if options.watermark is WatermarkRule.SPARK else specs
 
 
 def _exchanged(relation: Relation) -> bool:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.group import GroupedData
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.sql.types import StructType
 
@@ -126,6 +127,13 @@ def arrow_frame(spark: SparkSession, table: pa.Table, schema: StructType) -> Dat
         rows = context._serialize_to_jvm(table.to_batches(), ArrowStreamSerializer(), read, server)
         frame = DataFrame(frame_of(rows, schema.json(), spark._jsparkSession), spark)
         frame._schema = schema
+        return frame
+
+
+def grouped_frame(grouped: GroupedData) -> DataFrame:
+    """The DataFrame that is grouped. PySpark gives no way back from one to the other."""
+    with _changed("GroupedData._df"):
+        frame: DataFrame = grouped._df
         return frame
 
 

@@ -15,7 +15,9 @@ import pytest
 
 import tailrace as tr
 from support.bids import RecordingRuntime
+from support.crash.recovery_processors import Expiring, Sessions, processed
 from tailrace.api.options import Options
+from tailrace.api.processors import TimeMode
 from tailrace.api.relations import OutputMode
 from tailrace.api.stream import Stream
 from tailrace.api.windows import count_window, custom_window, session_window, window
@@ -46,6 +48,7 @@ def _uneven(times: Any) -> Any:
     return starts.astype("datetime64[us]"), ends.astype("datetime64[us]")
 
 
+K = Field("k", DataType("string"))
 _INCREMENTAL = (tr.count(), tr.sum("v"), tr.max("s"), tr.first("v"))
 _WHOLE = (tr.median("v"), tr.collect_list("s"), tr.count_distinct("v"))
 _S = _stream(COLUMNS, "ts")
@@ -99,6 +102,8 @@ KINDS: dict[str, tuple[Stream, str]] = {
     "semi interval join": (_S.join(_RIGHT, "k", "semi", within=("-1 second", "2 seconds")), "append"),
     "full outer window join": (_S.join(_RIGHT, "k", "full", window=window("ts", "4 seconds")), "append"),
     "window join": (_S.join(_RIGHT, "k", "left_outer", window=window("ts", "4 seconds")), "append"),
+    "processor with timers": (processed(_S, (K,), Sessions(), TimeMode.EVENT), "append"),
+    "processor whose state expires": (processed(_S, (K,), Expiring(), TimeMode.PROCESSING), "append"),
     "join with ttl": (_S.join(_RIGHT, "k", ttl="3 seconds"), "append"),
 }
 
@@ -110,6 +115,7 @@ LONG = {
     "best rows of a user's windows",
     "best rows of sessions",
     "duplicates for a time",
+    "processor whose state expires",
     "rows by sliding window in lists",
     "windows by count that overlap and go",
     "windows by count that overlap",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
@@ -21,6 +23,8 @@ SCHEMA = pa.schema(
 START = datetime(2026, 1, 1, tzinfo=UTC)
 OUTPUT = "k string, n bigint, what string, at timestamp"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Spark's workers have no folder of tests
 
 Rows = list[tuple[Any, ...]]
 
@@ -65,6 +69,24 @@ class RunningCount(StatefulProcessor):
         yield Row(k=key[0], n=count, what=repr(before), at=newest.ts)
 
 
+class BegunCount(RunningCount):
+    """Counts on from an initial state."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        super().init(handle)
+        self._handle = handle
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        row = initialState if isinstance(initialState, Row) else initialState.iloc[0]
+        self._count.update((int(row["n"]),))
+        self._last.update((int(row["n"]), None, None, None, str(key)))
+        self._handle.registerTimer(1767225620000 + int(row["n"]))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        said = f"{expiredTimerInfo.getExpiryTimeInMs()} {self._last.get()}"
+        yield Row(k=key[0], n=-self._count.get()[0] if self._count.exists() else None, what=said, at=None)
+
+
 class Sessions(StatefulProcessor):
     """Gives a session's rows five seconds after its last one, and tells of all timers."""
 
@@ -76,11 +98,11 @@ class Sessions(StatefulProcessor):
         for row in rows:
             at = int(row.ts.timestamp() * 1000)
             self._rows.appendValue((row.v, at))
-            for timer in list(self._handle.listTimers()):
+            for timer in sorted(self._handle.listTimers()):
                 if timer < at + 5000:
                     self._handle.deleteTimer(timer)
             self._handle.registerTimer(at + 5000)
-        said = f"{timerValues.getCurrentWatermarkInMs()} {list(self._handle.listTimers())}"
+        said = f"{timerValues.getCurrentWatermarkInMs()} {sorted(self._handle.listTimers())}"
         yield Row(k=key[0], n=len(list(self._rows.get())), what=said, at=None)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
@@ -173,7 +195,7 @@ class Alarms(StatefulProcessor):
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         assert expiredTimerInfo.getExpiryTimeInMs() <= timerValues.getCurrentProcessingTimeInMs()
-        for timer in list(self._handle.listTimers())[1:3]:
+        for timer in sorted(self._handle.listTimers())[1:3]:
             self._handle.deleteTimer(timer)
         count = self._count.get()[0]
         yield pd.DataFrame({"n": [-count], "k": [key[0]], "what": ["timer"], "at": [None]})

@@ -13,10 +13,10 @@ _ADVICE = "select what you need before tailrace.stream(...), or turn it into a s
 
 
 def output_mode_of(given: object, title: str) -> OutputMode:
-    found = [mode for mode in OutputMode if isinstance(given, str) and mode.value == given.strip().lower()]
+    modes = OutputMode.APPEND, OutputMode.UPDATE
+    found = [mode for mode in modes if isinstance(given, str) and mode.value == given.strip().lower()]
     if not found:
-        modes = " or ".join(repr(mode.value) for mode in OutputMode)
-        raise AnalysisError(f"{title}: outputMode must be {modes}, but is {given!r}")
+        raise AnalysisError(f"{title}: outputMode must be 'append' or 'update', but is {given!r}")
     return found[0]
 
 

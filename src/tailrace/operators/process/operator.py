@@ -32,7 +32,7 @@ from tailrace.operators.timers.ttl import Clock
 from tailrace.state.hash_table.table import Table
 from tailrace.state.layout import HASH, record_layout
 from tailrace.state.read_modify_write.store import ReadModifyWriteStore
-from tailrace.state.rows.rows import Rows, concat_rows
+from tailrace.state.rows.rows import Rows, concat_rows, no_rows
 
 CALL_ROWS_MAX = 1 << 16
 CALL_BYTES_MAX = 32 << 20
@@ -135,7 +135,8 @@ class Process(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
         rows = concat_rows([Rows(frame.rows.copy(), frame.heap) for frame in frames], self._sent)
         tables = dict(self._store.tables())
         records = concat_rows([tables[shard].copy(at) for shard, at in due], self._kept)
-        keys = EpochKeys(self._keys, [part for part in (rows, records) if len(part)], self.spec.shards)
+        parts_of_keys = [part for part in (rows, records, self._more_keys(moment.epoch)) if len(part)]
+        keys = EpochKeys(self._keys, parts_of_keys, self.spec.shards)
         if not len(keys):
             return []
         arrivals = Arrivals(rows, keys.numbers(rows), self._times(rows))
@@ -147,6 +148,10 @@ class Process(HintedRecords, RecordSnapshots, OverStore[ReadModifyWriteStore]):
                 self._store.load([keys.parts(piece)])
             emitted += self._caller.call(keys, piece, is_due[piece.first : piece.end], arrivals, moment)
         return emitted
+
+    def _more_keys(self, epoch: int) -> Rows:
+        """Keys that are called though they have neither rows nor a record that is due."""
+        return no_rows(self._keys)
 
     def _rows_max(self, rows: Rows) -> int:
         average = (rows.words.nbytes + rows.heap.nbytes) / max(1, len(rows))

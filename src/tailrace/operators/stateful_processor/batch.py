@@ -10,14 +10,13 @@ Threads: one call at a time.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.ids import MIN_MICROS
 from tailrace.operators.process.function import Call
+from tailrace.operators.stateful_processor.initial_state import InitialState
 from tailrace.operators.stateful_processor.packed_state import NEVER, PackedState
 from tailrace.operators.stateful_processor.spec import (
     DUE,
@@ -36,10 +35,10 @@ _MILLIS = 1000
 class KeyBatch:
     """``keys``: a row for each key. ``rows``: theirs, those of key ``i`` from ``starts[i]`` to ``starts[i + 1]``.
 
-    ``initial``: rows of the initial state, in the first epoch, from ``initial_starts[i]`` on.
+    ``initial``: the initial state, in the first epoch; ``initial_rows[i]``: which of its rows are those of key ``i``.
     """
 
-    def __init__(self, spec: StatefulProcessorSpec, call: Call, initial: InitialRows | None = None) -> None:
+    def __init__(self, spec: StatefulProcessorSpec, call: Call, initial: InitialState | None = None) -> None:
         moment = call.moment
         self._spec = spec
         self._state = call.state
@@ -47,6 +46,7 @@ class KeyBatch:
         self.rows: pa.Table = call.rows.select([column.name for column in spec.columns])
         self.starts: list[int] = np.concatenate([[0], np.cumsum(call.counts)]).tolist()
         self.initial = initial
+        self.initial_rows = [] if initial is None else initial.rows_of(self.keys)
         self.now = moment.now // _MILLIS
         self.watermark = _millis(moment.watermark)
         """What timers go by in event time."""
@@ -143,10 +143,3 @@ def _kept(
 def _millis(mark: int) -> int:
     """A watermark as Spark shows it: 0 before there is one."""
     return 0 if mark == MIN_MICROS else mark // _MILLIS
-
-
-class InitialRows(Protocol):
-    """Rows of an initial state for the keys of a call."""
-
-    rows: pa.Table
-    starts: list[int]

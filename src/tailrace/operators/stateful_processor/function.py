@@ -10,6 +10,7 @@ import pyarrow as pa
 from tailrace.operators.output import output_schema
 from tailrace.operators.process.function import Call, Made, ProcessFunction
 from tailrace.operators.stateful_processor.batch import KeyBatch
+from tailrace.operators.stateful_processor.initial_state import FIRST_EPOCH, InitialState
 from tailrace.operators.stateful_processor.spec import StatefulProcessorSpec
 from tailrace.operators.user_code.code import called
 
@@ -20,7 +21,8 @@ class PerKeyFunction(ProcessFunction):
     def call(self, call: Call) -> Made:
         name = self.name(call.moment.epoch)
         calls: Callable[..., Any] = self._function
-        batch = KeyBatch(self._spec, call)
+        first = self._spec.initial and call.moment.epoch == FIRST_EPOCH
+        batch = KeyBatch(self._spec, call, InitialState(self._spec) if first else None)
         output, state = called(_run, name, calls, batch)
         output = self.checked(output, output_schema(self._spec), f"{name}: its output")
         if self._spec.time_name is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from tailrace.operators.process.operator import Process
 from tailrace.operators.stateful_processor.function import PerKeyFunction
+from tailrace.operators.stateful_processor.initial_state import FIRST_EPOCH, InitialState
 from tailrace.operators.stateful_processor.spec import StatefulProcessorSpec
 from tailrace.state.rows.rows import Rows
 
@@ -26,6 +27,12 @@ class StatefulProcessors(Process):
 
     def _function(self) -> PerKeyFunction:
         return PerKeyFunction(self.spec)
+
+    def _more_keys(self, epoch: int) -> Rows:
+        """Those of the initial state, in the first epoch."""
+        if epoch != FIRST_EPOCH or not self.spec.initial:
+            return super()._more_keys(epoch)
+        return InitialState(self.spec).keys(self._keys, self.shards)
 
     def _rows_max(self, rows: Rows) -> int:
         """A key's state may be much larger than its rows: each counts as large as states are on average."""

@@ -63,10 +63,14 @@ class StatefulProcessorSpec(ProcessSpec):
     filters_late: bool = False
     update: bool = False  # output mode
     sparks_watermark: bool = False
+    initial: str = ""  # rows for the first epoch's keys, an Arrow stream in base64: the keys first
 
     @property
     def emit_changed(self) -> bool:
         return self.update
+
+    def without_code(self) -> StatefulProcessorSpec:
+        return replace(self, function="", initial="")
 
     def with_sparks_watermark(self) -> StatefulProcessorSpec:
         return replace(self, sparks_watermark=True)

@@ -75,6 +75,8 @@ class ProcessorCalls:
         starts = batch.starts
         for number, key in enumerate(keys):
             cursor.key = number
+            for first in self._initial(batch, number):
+                processor.handleInitialState(key, first, at_rows)
             low, high = starts[number], starts[number + 1]
             if low < high:
                 rows = given.rows(low, high)
@@ -82,6 +84,15 @@ class ProcessorCalls:
             for at in batch.expired(number):
                 yield from processor.handleExpiredTimer(key, at_timers, ExpiredTimerInfo(at))
                 batch.changed_timers(number).discard(at)
+
+    def _initial(self, batch: KeyBatch, number: int) -> list[Any]:
+        """What of the initial state is a key's: its rows, or one frame of them."""
+        if batch.initial is None or not batch.initial_rows[number]:
+            return []
+        rows = batch.initial.rows.take(batch.initial_rows[number])
+        if self.pandas:
+            return [KeyFrames(rows, self.timezone, widened=True).rows(0, len(rows))]
+        return list(KeyRows(rows, self.timezone).rows(0, len(rows)))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from tailrace.api.definition import AvailableNow, ProcessingTime, QueryDefinition
 from tailrace.api.options import CommitMode, Options, Route, WatermarkPolicy, default_state_location
+from tailrace.api.processors import ProcessorCode, TimeMode
 from tailrace.api.relations import OutputMode, Relation, SparkHop
 from tailrace.api.stream import Stream
 from tailrace.api.tables import LookupTable
@@ -30,6 +31,7 @@ from tailrace.commit.manifest import Manifest
 from tailrace.env.randomness import new_run_id, new_token
 from tailrace.env.stores.location import open_store
 from tailrace.errors import AnalysisError, CheckpointError
+from tailrace.ids import NO_EPOCH
 from tailrace.plan.explain import explain
 from tailrace.plan.fingerprint import differences, fingerprint
 from tailrace.plan.physical import PhysicalPlan, Stage, plan_query, plan_relation
@@ -43,6 +45,8 @@ from tailrace.spark.epoch.runner import EpochRunner
 from tailrace.spark.hints.control import HintControl
 from tailrace.spark.hints.lookahead import Lookahead, lookahead_lines
 from tailrace.spark.hints.plan import HintPlan
+from tailrace.spark.processors.code import TIMEOUTS, group_state_code, processor_code, struct_of, timezone_of
+from tailrace.spark.processors.initial_state import initial_of, with_initial_states
 from tailrace.spark.query.query import Failure, Running, StreamingQuery
 from tailrace.spark.servers.fleet import Fleet
 from tailrace.spark.servers.losses import RetryBudget
@@ -84,14 +88,26 @@ class SparkRuntime:
         return str(self._spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
 
     def fields(self, schema: object) -> tuple[Field, ...]:
-        if isinstance(schema, str):
-            try:
-                schema = StructType.fromDDL(schema)
-            except PySparkException as error:
-                raise AnalysisError(f"schema {schema!r} cannot be read: {str(error).splitlines()[0]}") from error
-        if not isinstance(schema, StructType):
-            raise AnalysisError(f"schema takes a DDL string ('a bigint, b string') or a StructType, but got {schema!r}")
-        return fields_of(schema)
+        return fields_of(struct_of(schema))
+
+    def processor(
+        self,
+        processor: object,
+        output: object,
+        time_mode: TimeMode,
+        initial: object,
+        keys: Sequence[Field],
+        *,
+        pandas: bool,
+    ) -> ProcessorCode:
+        code = processor_code(processor, output, time_mode, timezone_of(self._spark), pandas=pandas)
+        return code if initial is None else replace(code, initial=initial_of(initial, keys, code.title))
+
+    def group_state(
+        self, function: object, output: object, state: object, timeout: str, *, watermarked: bool
+    ) -> tuple[ProcessorCode, TimeMode]:
+        code = group_state_code(function, output, state, timeout, timezone_of(self._spark), watermarked=watermarked)
+        return code, TIMEOUTS[timeout]
 
     def table_fields(self, table: LookupTable) -> tuple[Field, ...]:
         if table.schema is not None:
@@ -140,6 +156,8 @@ class SparkRuntime:
         run, failure = new_run_id(), Failure()
         with ExitStack() as undo:
             controller = _take_query(undo, locations, store_options, plan, logs, run, reread=not once)
+            if controller.recovery_point.epoch == NO_EPOCH:
+                plan = with_initial_states(plan)
             for each in (sink, late_sink):
                 if each is not None:
                     each.open(SinkRun(run, controller.retain, controller.store, controller.check_newest))
