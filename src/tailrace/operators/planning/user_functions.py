@@ -14,15 +14,23 @@ from types import ModuleType
 import cloudpickle
 
 
-def packed(function: object) -> str:
-    module = sys.modules.get(getattr(function, "__module__", None) or "")
-    if module is None or not _of_the_user(module):
-        return _text(function)
-    cloudpickle.register_pickle_by_value(module)
+def packed(given: object) -> str:
+    """A function, or an object of a user's class."""
+    modules = [module for module in _modules(given) if _of_the_user(module)]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
     try:
-        return _text(function)
+        return _text(given)
     finally:
-        cloudpickle.unregister_pickle_by_value(module)
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _modules(given: object) -> list[ModuleType]:
+    """Where it is written; of an object, where its classes are."""
+    written = [given] if hasattr(given, "__qualname__") else type(given).__mro__
+    names = dict.fromkeys(getattr(each, "__module__", None) or "" for each in written)
+    return [sys.modules[name] for name in names if name in sys.modules]
 
 
 def _text(function: object) -> str:

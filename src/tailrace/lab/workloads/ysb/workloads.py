@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import duckdb
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
