@@ -112,6 +112,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("sinks", "hints", "processors"),
         ("epoch",),
         ("query",),
+        ("plan_reader",),
     ),
 }
 """Inside a package that is not listed here, every module may import every other."""
@@ -129,7 +130,7 @@ its ``kind`` module, and imports shared rooms only.
 
 FOREIGN: dict[str, tuple[str, ...]] = {
     "pyspark": ("spark", "lab", "testing"),
-    "py4j": ("spark.private",),
+    "py4j": ("spark.private", "spark.plan_reader.catalyst"),
     "pyarrow.flight": ("server",),
     "typer": ("cli",),
     "rich": ("cli", "lab"),
@@ -147,7 +148,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
 }
 """Who may import what is not ours. Lab and testing stand outside the engine, as a user's program does."""
 
-PYSPARK_PRIVATE = ("spark.private", "lab.spark_private")
+PYSPARK_PRIVATE = ("spark.private", "spark.plan_reader.catalyst", "lab.spark_private")
 """The only modules that may touch PySpark's underscored API: Spark may change it in any release."""
 
 _PYSPARK_NAMES = """

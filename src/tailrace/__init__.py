@@ -28,6 +28,7 @@ from tailrace.errors import UserFunctionError as UserFunctionError
 
 if TYPE_CHECKING:
     from tailrace.operators.aggregate.functions import *
+    from tailrace.spark.plan_reader.writer import writeStream as writeStream
     from tailrace.spark.query.runtime import stream as stream
 else:
     # Type checkers follow the imports: a list here would hide the aggregates, which are listed where they are defined.
@@ -49,6 +50,7 @@ else:
         "table",
         "window",
     ]
+    _PLAIN = ["writeStream"]
 
     def __getattr__(name):
         """What needs Spark, or Arrow and compiled kernels, is imported when it is first asked for.
@@ -59,11 +61,15 @@ else:
             from tailrace.spark.query.runtime import stream  # lazy: see above
 
             return stream
+        if name in _PLAIN:
+            from tailrace.spark.plan_reader import writer  # lazy: see above
+
+            return getattr(writer, name)
         if name == "__all__" or not name.startswith("_"):
             from tailrace.operators.aggregate import functions  # lazy: see above
 
             if name == "__all__":
-                return [*_LIGHT, "stream", *functions.__all__]
+                return [*_LIGHT, *_PLAIN, "stream", *functions.__all__]
             if name in functions.__all__:
                 return getattr(functions, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

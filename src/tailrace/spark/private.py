@@ -38,30 +38,30 @@ class PlanNode:
 
     def __init__(self, node: Any) -> None:
         self._node = node
-        with _changed("LogicalPlan.nodeName()"):
+        with changed("LogicalPlan.nodeName()"):
             self.name = str(node.nodeName())
 
     @property
     def is_leaf(self) -> bool:
-        with _changed("LogicalPlan.children()"):
+        with changed("LogicalPlan.children()"):
             return bool(self._node.children().isEmpty())
 
     @property
     def streaming_inputs(self) -> list[PlanNode]:
-        with _changed("LogicalPlan.children()"):
+        with changed("LogicalPlan.children()"):
             children = self._node.children()
             nodes = [children.apply(number) for number in range(children.size())]
             return [PlanNode(node) for node in nodes if node.isStreaming()]
 
     def file_source(self) -> tuple[str, Mapping[str, str]]:
         """Of a node ``StreamingRelation``: the format, and the user's options by their names in lower case."""
-        with _changed("StreamingRelation.dataSource()"):
+        with changed("StreamingRelation.dataSource()"):
             source = self._node.dataSource()
             return str(source.className()).lower(), _options(source.options())
 
     def table_source(self) -> tuple[str, Mapping[str, str]]:
         """Of a node ``StreamingRelationV2``: the format, and the user's options by their names in lower case."""
-        with _changed("StreamingRelationV2.sourceName()"):
+        with changed("StreamingRelationV2.sourceName()"):
             options = self._node.extraOptions().asCaseSensitiveMap()
             pairs = {str(name).lower(): str(options[name]) for name in options}
             return str(self._node.sourceName()).lower(), pairs
@@ -73,7 +73,7 @@ def streaming_plan(frame: DataFrame) -> Iterator[PlanNode]:
     Which sources and which stateful operators a DataFrame has decides whether Tailrace can take it. PySpark offers the
     plan as printed text only (``explain``), from which options of a source cannot be read.
     """
-    with _changed("DataFrame._jdf.queryExecution().analyzed().isStreaming()"):
+    with changed("DataFrame._jdf.queryExecution().analyzed().isStreaming()"):
         root = _analyzed(frame)
         pending = [PlanNode(root)] if root.isStreaming() else []
     while pending:
@@ -87,7 +87,7 @@ def expression_ids(frame: DataFrame, name: str) -> list[int]:
 
     Names do not show that: ``withColumn`` may put another column under an old name. PySpark does not show the ids.
     """
-    with _changed("DataFrame._jdf.queryExecution().analyzed().output()"):
+    with changed("DataFrame._jdf.queryExecution().analyzed().output()"):
         output = _analyzed(frame).output()
         columns = [output.apply(number) for number in range(output.size())]
         return [int(column.exprId().id()) for column in columns if column.name() == name]
@@ -101,7 +101,7 @@ def batch_texts(batch: DataFrame, tasks_max: int) -> list[str] | None:
     iterators may reuse one row object for all of their rows: each has one row only.) None where the batch is something
     else, or has more than ``tasks_max`` tasks: every row costs two calls to the JVM.
     """
-    with _changed("DataFrame._jdf.queryExecution().logical()"):
+    with changed("DataFrame._jdf.queryExecution().logical()"):
         jdf: Any = batch._jdf
         plan = jdf.queryExecution().logical()
         if plan.getClass().getName() != _BATCH_NODE:
@@ -120,7 +120,7 @@ def arrow_frame(spark: SparkSession, table: pa.Table, schema: StructType) -> Dat
     """
     if spark.conf.get(_LARGE_TYPES, "false") == "true":  # the JVM would expect other offsets of strings
         return spark.createDataFrame(table, schema=schema)
-    with _changed("PythonSQLUtils.toDataFrame()"):
+    with changed("PythonSQLUtils.toDataFrame()"):
         context: Any = spark.sparkContext
         jvm: Any = spark._jvm
         read, server, frame_of = _arrow_calls(jvm)
@@ -146,7 +146,7 @@ class HadoopFolder:
 
     def __init__(self, spark: SparkSession, path: str, options: Mapping[str, str]) -> None:
         """``options``: of a writer, which Spark adds to the settings of the file system."""
-        with _changed("SessionState.newHadoopConf()"):
+        with changed("SessionState.newHadoopConf()"):
             jvm: Any = spark._jvm
             conf = spark._jsparkSession.sessionState().newHadoopConf()
             for name, value in options.items():
@@ -163,7 +163,7 @@ class HadoopFolder:
         """Every file below ``folder``, by its name in it; none where there is no such folder."""
         prefix = f"{self.path.rstrip('/')}/{folder}/"
         found = []
-        with _changed("FileSystem.listFiles()"):
+        with changed("FileSystem.listFiles()"):
             try:
                 statuses = self._files.listFiles(self._at(folder), True)
                 while statuses.hasNext():
@@ -175,7 +175,7 @@ class HadoopFolder:
 
     def folders(self, folder: str) -> list[str]:
         """The names of the folders right below ``folder``; none where there is no such folder."""
-        with _changed("FileSystem.listStatus()"):
+        with changed("FileSystem.listStatus()"):
             try:
                 statuses = self._files.listStatus(self._at(folder))
             except Py4JJavaError as error:
@@ -185,12 +185,12 @@ class HadoopFolder:
             return [str(each.getPath().getName()) for each in statuses if each.isDirectory()]
 
     def exists(self, name: str) -> bool:
-        with _changed("FileSystem.exists()"):
+        with changed("FileSystem.exists()"):
             return bool(self._files.exists(self._at(name)))
 
     def rename(self, source: str, target: str) -> bool:
         """Whether it was done. File systems answer or raise where the source is gone, or the target there."""
-        with _changed("FileSystem.rename()"):
+        with changed("FileSystem.rename()"):
             try:
                 return bool(self._files.rename(self._at(source), self._at(target)))
             except Py4JJavaError as error:
@@ -199,12 +199,12 @@ class HadoopFolder:
                 raise
 
     def make_folder(self, folder: str) -> None:
-        with _changed("FileSystem.mkdirs()"):
+        with changed("FileSystem.mkdirs()"):
             self._files.mkdirs(self._at(folder))
 
     def remove(self, name: str) -> None:
         """A file, or a folder with all that is in it. What is gone is fine."""
-        with _changed("FileSystem.delete()"):
+        with changed("FileSystem.delete()"):
             self._files.delete(self._at(name), True)
 
     def _at(self, name: str) -> Any:
@@ -242,7 +242,7 @@ def _options(options: Any) -> dict[str, str]:
 
 
 @contextmanager
-def _changed(what: str) -> Iterator[None]:
+def changed(what: str) -> Iterator[None]:
     """Says which private interface is gone. An error of the JVM itself, as of a failed job, passes unchanged."""
     try:
         yield

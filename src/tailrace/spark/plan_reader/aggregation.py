@@ -1,0 +1,111 @@
+"""``groupBy().agg()``, ``count()`` and ``GROUP BY``: an ``Aggregate`` becomes an aggregation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tailrace.api.grouped import GroupedStream
+from tailrace.api.relations import Aggregation
+from tailrace.api.stream import Stream
+from tailrace.api.windows import AnyWindow, SessionWindow, Window
+from tailrace.errors import AnalysisError
+from tailrace.operators.aggregate import functions as ours
+from tailrace.spark.plan_reader.catalyst import Aggregated, Expression, Node
+from tailrace.spark.plan_reader.columns import Columns
+from tailrace.spark.plan_reader.functions import aggregate_of, eval_mode
+from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark, event_time_of
+from tailrace.spark.plan_reader.windows import TakenWindow, take_window
+
+_WINDOW = "window"
+
+
+def read_aggregation(node: Node, reading: Reading) -> Made:
+    parts = node.aggregated()
+    _check_keys(parts, node.child)
+    taken, window_key = _window(parts, node.child)
+    plan = node.child if taken is None else taken.plan
+    columns = Columns(None if window_key is None else (window_key.unaliased.id, f"the {window_key.window_kind}"))
+    window = None if taken is None else _named(taken, columns)
+    names = [_WINDOW if key is window_key else columns.take(key.unaliased) for key in parts.keys]
+    aggregates = [
+        aggregate_of(call, columns).alias(columns.name(f"a{number}", call.function.text))
+        for number, call in enumerate(parts.calls)
+    ]
+    time = None if taken is None else taken.time
+    delay = None if time is None else event_time_of(plan, time)
+    if any(each.function.needs_time for each in aggregates) and time is None:
+        time, delay = _any_event_time(plan)
+    time_name = None if time is None or delay is None else columns.take(time)
+    if not columns.texts or not aggregates:
+        aggregates = aggregates or [ours.count().alias("a0")]
+    stream = reading.stream(plan, columns)
+    if time_name is not None:
+        stream = stream.withWatermark(time_name, f"{delay} milliseconds")
+    made = _grouped(stream, names, window).agg(*aggregates)
+    relation = made.relation
+    assert isinstance(relation, Aggregation)
+    leaf = [
+        *((key.attribute, name) for key, name in zip(parts.keys, names, strict=True)),
+        *((call.result, f"a{number}") for number, call in enumerate(parts.calls)),
+    ]
+    relation = replace(relation, ansi=_ansi(parts, relation.ansi))
+    return Made(relation, tuple(leaf), tuple(parts.results), columns)
+
+
+def _check_keys(parts: Aggregated, plan: Node) -> None:
+    for key in parts.keys:
+        if not key.window_kind and (key.delay_ms is not None or event_time_of(plan, key.unaliased) is not None):
+            raise AnalysisError(
+                f"groupBy({key.unaliased.text}): groups by the event time itself, which Spark forgets by the watermark "
+                f"and Tailrace would keep: group by a window over it"
+            )
+
+
+def _window(parts: Aggregated, plan: Node) -> tuple[TakenWindow | None, Expression | None]:
+    keys = [key for key in parts.keys if key.window_kind and key.type_name.startswith("struct<")]
+    if len(keys) > 1:
+        raise AnalysisError("groupBy takes one window, and this one has two")
+    if not keys:
+        return None, None
+    return take_window(plan, _column_of(keys[0])), keys[0]
+
+
+def _column_of(key: Expression) -> Expression:
+    """The column of the rows below that a key is."""
+    if not key.unaliased.is_attribute:
+        raise AnalysisError(
+            f"groupBy({key.text}): a window can be grouped by as it is, and not as part of an expression"
+        )
+    return key.unaliased
+
+
+def _named(taken: TakenWindow, columns: Columns) -> AnyWindow:
+    name = columns.take(taken.time)
+    window: Window | SessionWindow = taken.window
+    return replace(window, time_column=name, name=_WINDOW)
+
+
+def _grouped(stream: Stream, names: list[str], window: AnyWindow | None) -> GroupedStream:
+    unique = list(dict.fromkeys(names))
+    groups = [window if name == _WINDOW and window is not None else name for name in unique]
+    return stream.groupBy(*groups)
+
+
+def _any_event_time(plan: Node) -> tuple[Expression | None, int | None]:
+    """The event time of rows that are not grouped by it: some functions take rows in its order."""
+    found = next((each for each in plan.output if each.delay_ms is not None), None)
+    if found is None:
+        return None, None
+    check_one_watermark(plan)
+    return found, found.delay_ms
+
+
+def _ansi(parts: Aggregated, default: bool) -> bool:
+    """Whether sums that do not fit are errors. It was settled when the user's query was written, for each sum."""
+    modes = {mode for call in parts.calls if (mode := eval_mode(call)) is not None}
+    if len(modes) > 1:
+        raise AnalysisError(
+            "some sums were written with spark.sql.ansi.enabled and some without, and an aggregation has one rule for "
+            "sums that do not fit"
+        )
+    return modes.pop() == "ansi" if modes else default

@@ -1,0 +1,120 @@
+"""What the readers of operators share: what they are given and what they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.api.relations import Relation
+from tailrace.api.stream import Stream
+from tailrace.errors import AnalysisError
+from tailrace.spark.plan_reader.catalyst import Expression, Node
+from tailrace.spark.plan_reader.columns import Columns
+from tailrace.spark.query.runtime import SparkRuntime
+from tailrace.spark.sources.schema import fields_of
+
+_STATELESS = frozenset(
+    {
+        *("Project", "Filter", "SubqueryAlias", "View", "Generate", "Expand", "Union", "Sample", "ResolvedHint"),
+        *("Repartition", "RepartitionByExpression", "RebalancePartitions", "MapInPandas", "MapInArrow"),
+        *("PythonMapInArrow", "MapElements", "MapPartitions", "SerializeFromObject", "DeserializeToObject"),
+        *("TypedFilter", "EventTimeWatermark", "CollectMetrics", "Join"),
+    }
+)
+_CALLS = {
+    "Aggregate": "groupBy().agg()",
+    "Deduplicate": "dropDuplicates()",
+    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark()",
+    "Distinct": "SELECT DISTINCT",
+    "FlatMapGroupsWithState": "mapGroupsWithState",
+    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
+    "TransformWithState": "transformWithState",
+    "TransformWithStateInPySpark": "transformWithState",
+    "GlobalLimit": "limit()",
+    "LocalLimit": "limit()",
+    "Sort": "orderBy()",
+}
+"""What a user has written, by the node that it becomes."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """``needed``: the columns of the operator that something above it reads."""
+
+    spark: SparkSession
+    needed: frozenset[int]
+
+    def stream(self, plan: Node, columns: Columns) -> Stream:
+        """The rows below an operator, in the columns that it reads."""
+        frame = columns.frame(stateless(plan), self.spark)
+        return stream_of(frame)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a reader makes of a node: a relation, and where the rest of the plan finds its columns.
+
+    ``leaf``: columns of the plan, and the names of the relation's that have their values. ``results``: what the node's
+    own output is made of these; None: these are its output.
+    """
+
+    relation: Relation
+    leaf: tuple[tuple[Expression, str], ...]
+    results: tuple[Expression, ...] | None
+    columns: Columns
+
+
+Reader = Callable[[Node, Reading], Made]
+
+
+def stream_of(frame: DataFrame) -> Stream:
+    return Stream(frame, fields_of(frame.schema), SparkRuntime(frame.sparkSession))
+
+
+def call_of(node: Node) -> str:
+    return _CALLS.get(node.kind, node.kind)
+
+
+def stateless(plan: Node) -> Node:
+    """A plan that Spark runs without state, and without watermarks, which are the operator's to keep."""
+    for node in plan.walk():
+        if any(each.is_streaming for each in node.subqueries):
+            raise AnalysisError(f"a subquery of a {node.kind} reads a stream")
+        streaming = sum(child.is_streaming for child in node.children)
+        if node.kind == "Join" and streaming > 1:
+            raise AnalysisError("a join of two streams before another operator: Tailrace has no such chain")
+        if node.children and node.kind not in _STATELESS:
+            raise AnalysisError(f"{call_of(node)} before another operator: Tailrace has no such chain")
+    return _without_watermarks(plan)
+
+
+def _without_watermarks(node: Node) -> Node:
+    if node.kind == "EventTimeWatermark":
+        return _without_watermarks(node.child)
+    children = [_without_watermarks(child) if child.is_streaming else child for child in node.children]
+    if all(new is old for new, old in zip(children, node.children, strict=True)):
+        return node
+    return node.with_children(children)
+
+
+def event_time_of(plan: Node, expression: Expression) -> int | None:
+    """The delay of the watermark on a column, in milliseconds; None: it is not the event time of these rows."""
+    if not expression.is_attribute:
+        return None
+    found = next((each for each in plan.output if each.id == expression.id), None)
+    delay = None if found is None else found.delay_ms
+    if delay is not None:
+        check_one_watermark(plan)
+    return delay
+
+
+def check_one_watermark(plan: Node) -> None:
+    """Refuse rows whose watermark is more than how far the largest of their event times has come."""
+    count = sum(node.kind == "EventTimeWatermark" for node in plan.walk())
+    if count > 1:
+        raise AnalysisError(
+            f"withWatermark is called {count} times below one operator, and time goes on by the slowest of them: call "
+            f"it once, behind the union"
+        )

@@ -1,0 +1,117 @@
+"""Windows that Spark's analyser has put into a plan, taken out of it again: the operator makes them itself.
+
+``window`` and ``session_window`` are gone from an analysed plan. What is left of them: a projection (sliding windows:
+an ``Expand`` with a projection for each window of a row) that computes bounds as a struct, and a filter that drops rows
+without a time. The struct's column carries a mark in its metadata, which goes along where the column is renamed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.api.windows import SessionWindow, Window
+from tailrace.errors import AnalysisError
+from tailrace.ids import Micros
+from tailrace.spark.plan_reader.catalyst import Expression, Node
+
+_PASSING = ("SubqueryAlias", "View")
+
+
+@dataclass(frozen=True)
+class TakenWindow:
+    """``time``: the event time that it is of. ``plan``: what was below the operator, without the window."""
+
+    window: Window | SessionWindow
+    time: Expression
+    plan: Node
+
+
+def take_window(plan: Node, column: Expression) -> TakenWindow:
+    """Finds where a window column was made."""
+    return _take(plan, column.id, column.window_kind)
+
+
+def _take(node: Node, id_: int, kind: str) -> TakenWindow:
+    if node.kind == "Project":
+        return _of_projection(node, id_, kind)
+    if node.kind == "Expand":
+        places = [number for number, column in enumerate(node.output) if column.id == id_]
+        if places:
+            return _window_of(node.first_projection()[places[0]], kind, node.child)
+    if node.kind == "Filter":
+        if id_ not in node.condition().references:
+            return _over(node, _take(node.child, id_, kind))
+        if _makes(node.child, id_, kind):
+            return _take(node.child, id_, kind)  # Spark's own filter: it drops what is in no window
+        raise AnalysisError(
+            f"where({node.condition().text}) is about the {kind} and stands before the aggregation, where Tailrace has "
+            f"none yet: put it behind the aggregation"
+        )
+    if node.kind in _PASSING:
+        return _over(node, _take(node.child, id_, kind))
+    raise AnalysisError(f"the {kind} is made below a {node.kind}, and only a choice of columns or a filter may follow")
+
+
+def _over(node: Node, below: TakenWindow) -> TakenWindow:
+    return TakenWindow(below.window, below.time, node.with_child(0, below.plan))
+
+
+def _of_projection(node: Node, id_: int, kind: str) -> TakenWindow:
+    (made,) = (each for each in node.expressions if each.id == id_)
+    others = [each for each in node.expressions if each.id != id_]
+    definition = made.unaliased
+    if not definition.is_attribute:
+        return _window_of(definition, kind, node.child.choosing(others))
+    for other in others:
+        if definition.id in other.references:
+            raise AnalysisError(f"{other.text} is made of the {kind} before the aggregation: make it behind that")
+    below = _take(node.child, definition.id, kind)
+    return TakenWindow(below.window, below.time, below.plan.choosing(others))
+
+
+def _makes(node: Node, id_: int, kind: str) -> bool:
+    """Whether a node is where Spark has put the window, and a filter above it Spark's own."""
+    if node.kind == "Expand":
+        return any(column.id == id_ for column in node.output)
+    made = [each for each in node.expressions if each.id == id_] if node.kind == "Project" else []
+    return kind == "session_window" and bool(made) and not made[0].unaliased.is_attribute
+
+
+def _window_of(struct: Expression, kind: str, plan: Node) -> TakenWindow:
+    if struct.kind != "CreateNamedStruct" or len(struct.children) != 4:
+        raise AnalysisError(f"the {kind} {struct.text} is not as Spark makes them")
+    _, start, _, end = struct.children
+    if kind == "session_window":
+        return TakenWindow(SessionWindow("", _gap(end)), _time_of(start), plan)
+    remainder = next((each for each in start.walk() if each.kind == "Remainder"), None)
+    added = next((each for each in end.walk() if each.kind == "Add"), None)
+    if remainder is None or added is None:
+        raise AnalysisError(f"the {kind} {struct.text} is not as Spark makes them")
+    shifted, slide = remainder.children
+    size, slide, offset = (each.constant() for each in (added.children[1], slide, shifted.children[1]))
+    return TakenWindow(Window("", Micros(size), Micros(slide), Micros(offset % slide)), _time_of(remainder), plan)
+
+
+def _time_of(expression: Expression) -> Expression:
+    """The event time inside, which Spark turns into a number and back."""
+    conversions = [each for each in expression.walk() if each.kind == "PreciseTimestampConversion"]
+    return conversions[-1].children[0]
+
+
+def _gap(end: Expression) -> Micros:
+    interval = next((each for each in end.walk() if each.type_name == "interval"), None)
+    found = None if interval is None else interval.interval()
+    if interval is None or found is None:
+        raise AnalysisError(
+            f"session_window: the gap {'' if interval is None else f'{interval.text} '}differs from row to row, and "
+            f"Tailrace has sessions of one gap"
+        )
+    months, days, micros = found
+    if months or days:
+        raise AnalysisError(
+            f"session_window: a gap of {interval.text} is as long as the days are, and Tailrace's are of one length: "
+            f"give it in hours"
+        )
+    if micros <= 0:
+        raise AnalysisError(f"session_window: the gap {interval.text} is not longer than zero")
+    return Micros(micros)

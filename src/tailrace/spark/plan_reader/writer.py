@@ -1,0 +1,150 @@
+"""``tailrace.writeStream``: a plain PySpark query as it is, on Tailrace where it can be, and else on Spark.
+
+A writer takes PySpark's calls. Spark's own writer gets each of them at once, so that a wrong call fails where it is
+made, with Spark's error; what the query is run by is decided when it is started. Not thread-safe, as any builder.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import DataStreamWriter as SparkWriter
+from pyspark.sql.streaming import StreamingQuery as SparkQuery
+
+from tailrace.api.options import CHECKPOINT_LOCATION, OPTIONS
+from tailrace.api.runtime import StreamingQuery
+from tailrace.api.writer import FILE_FORMATS, DataStreamWriter
+from tailrace.errors import AnalysisError
+from tailrace.spark.plan_reader.catalyst import ExplainedQuery
+from tailrace.spark.plan_reader.reader import NothingStateful, read_plan
+from tailrace.spark.query.runtime import SparkRuntime
+
+_FORMATS = (*FILE_FORMATS, "memory", "console", "noop")
+_OURS = frozenset(each.name.lower() for each in OPTIONS if each.name != CHECKPOINT_LOCATION)
+_log = logging.getLogger("tailrace")
+
+
+def writeStream(df: DataFrame, fallback: bool = True) -> PlainWriter:
+    """Writes the rows of a streaming DataFrame as ``df.writeStream`` does, with Tailrace's operators in Spark's place.
+
+    The query is PySpark's own, unchanged. What Tailrace cannot run in a way that gives Spark's rows runs on Spark, and
+    the reason is logged and stands in ``explain()``; with ``fallback=False`` it is raised instead.
+
+    >>> counts = bids.withWatermark("ts", "10 seconds").groupBy(F.window("ts", "1 minute"), F.upper("channel")).count()
+    >>> query = tr.writeStream(counts).outputMode("append").format("parquet")  # .start(...)
+    """
+    return PlainWriter(df, fallback)
+
+
+class PlainWriter:
+    """PySpark's ``DataStreamWriter``, for a query that Tailrace may run."""
+
+    def __init__(self, df: DataFrame, fallback: bool) -> None:
+        self._frame = df
+        self._fallback = fallback
+        self._spark = SparkWriter(df)
+        self._calls: list[Callable[[DataStreamWriter], object]] = []
+        self._refusals: list[str] = []
+
+    def outputMode(self, outputMode: str) -> PlainWriter:
+        return self._both("outputMode", outputMode)
+
+    def format(self, source: str) -> PlainWriter:
+        self._check_format(source)
+        return self._both("format", source)
+
+    def option(self, key: str, value: Any) -> PlainWriter:
+        if str(key).lower() not in _OURS:
+            self._spark.option(key, value)
+        self._calls.append(lambda writer: writer.option(key, value))
+        return self
+
+    def options(self, **options: Any) -> PlainWriter:
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def partitionBy(self, *cols: Any) -> PlainWriter:
+        return self._both("partitionBy", *cols)
+
+    def queryName(self, queryName: str) -> PlainWriter:
+        return self._both("queryName", queryName)
+
+    def trigger(self, **kwargs: Any) -> PlainWriter:
+        return self._both("trigger", **kwargs)
+
+    def foreachBatch(self, func: Callable[..., object]) -> PlainWriter:
+        return self._both("foreachBatch", func)
+
+    def foreach(self, f: Any) -> PlainWriter:
+        return self._on_spark_alone("foreach", f)
+
+    def clusterBy(self, *cols: str) -> PlainWriter:
+        return self._on_spark_alone("clusterBy", *cols)
+
+    def start(
+        self,
+        path: str | None = None,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: Any = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> StreamingQuery | SparkQuery:
+        """Starts the query, on Tailrace or on Spark."""
+        self.options(**options)
+        for name, value in (
+            ("outputMode", outputMode),
+            ("partitionBy", partitionBy),
+            ("format", format),
+            ("queryName", queryName),
+        ):
+            if value is not None:
+                getattr(self, name)(value)
+        try:
+            return self._tailrace_writer().start(path)
+        except AnalysisError as refusal:
+            self._check_fallback(refusal)
+            reason = str(refusal)
+        return ExplainedQuery(self._spark.start(path), reason)
+
+    def toTable(self, tableName: str, *args: Any, **kwargs: Any) -> SparkQuery:
+        """Starts the query on Spark: Tailrace's rows for a table must be idempotent by epoch."""
+        refusal = AnalysisError(f"toTable({tableName!r}): Tailrace does not write to tables; use foreachBatch")
+        self._check_fallback(refusal)
+        return ExplainedQuery(self._spark.toTable(tableName, *args, **kwargs), str(refusal))
+
+    def _tailrace_writer(self) -> DataStreamWriter:
+        if self._refusals:
+            raise AnalysisError(self._refusals[0])
+        read = read_plan(self._frame)
+        writer = DataStreamWriter(read.relation, SparkRuntime(self._frame.sparkSession))
+        for call in self._calls:
+            call(writer)
+        return writer
+
+    def _check_fallback(self, refusal: AnalysisError) -> None:
+        if not self._fallback:
+            raise refusal
+        level = logging.DEBUG if isinstance(refusal, NothingStateful) else logging.WARNING
+        _log.log(level, "the query runs on Spark, and not on Tailrace: %s", refusal)
+
+    def _both(self, name: str, *args: Any, **kwargs: Any) -> PlainWriter:
+        getattr(self._spark, name)(*args, **kwargs)
+        self._calls.append(lambda writer: getattr(writer, name)(*args, **kwargs))
+        return self
+
+    def _on_spark_alone(self, name: str, *args: Any) -> PlainWriter:
+        getattr(self._spark, name)(*args)
+        self._refusals.append(f"{name}: Tailrace has no such sink; use foreachBatch, or a format that writes files")
+        return self
+
+    def _check_format(self, source: str) -> None:
+        if source.lower() not in _FORMATS:
+            self._refusals.append(
+                f"format {source!r}: Tailrace writes {', '.join(_FORMATS)}; use foreachBatch with a write that is "
+                f"idempotent by epoch"
+            )
