@@ -1,4 +1,4 @@
-"""``groupBy().agg()``, ``count()`` and ``GROUP BY``: an ``Aggregate`` becomes an aggregation."""
+"""``groupBy().agg()``, ``count()``, ``GROUP BY`` and ``SELECT DISTINCT`` become an aggregation."""
 
 from __future__ import annotations
 
@@ -20,15 +20,24 @@ _WINDOW = "window"
 
 
 def read_aggregation(node: Node, reading: Reading) -> Made:
-    parts = node.aggregated()
-    _check_keys(parts, node.child)
-    taken, window_key = _window(parts, node.child)
-    plan = node.child if taken is None else taken.plan
-    columns = Columns(None if window_key is None else (window_key.unaliased.id, f"the {window_key.window_kind}"))
+    return _aggregation(node.aggregated(), node.child, reading)
+
+
+def read_distinct(node: Node, reading: Reading) -> Made:
+    """Spark groups by all columns: in ``update`` mode a row is given whenever it comes, and not only the first time."""
+    return _aggregation(Aggregated(node.output, [], node.output), node.child, reading)
+
+
+def _aggregation(parts: Aggregated, child: Node, reading: Reading) -> Made:
+    _check_keys(parts, child)
+    taken, window_key = _window(parts, child)
+    plan = child if taken is None else taken.plan
+    gone = None if window_key is None else (window_key.unaliased.id, f"the {window_key.window_kind}")
+    columns = Columns(reading.texts, gone)
     window = None if taken is None else _named(taken, columns)
     names = [_WINDOW if key is window_key else columns.take(key.unaliased) for key in parts.keys]
     aggregates = [
-        aggregate_of(call, columns).alias(columns.name(f"a{number}", call.function.text))
+        aggregate_of(call, columns).alias(reading.texts.add(f"a{number}", call.function.text))
         for number, call in enumerate(parts.calls)
     ]
     time = None if taken is None else taken.time
@@ -36,8 +45,7 @@ def read_aggregation(node: Node, reading: Reading) -> Made:
     if any(each.function.needs_time for each in aggregates) and time is None:
         time, delay = _any_event_time(plan)
     time_name = None if time is None or delay is None else columns.take(time)
-    if not columns.texts or not aggregates:
-        aggregates = aggregates or [ours.count().alias("a0")]
+    aggregates = aggregates or [ours.count().alias("a0")]
     stream = reading.stream(plan, columns)
     if time_name is not None:
         stream = stream.withWatermark(time_name, f"{delay} milliseconds")
@@ -49,7 +57,7 @@ def read_aggregation(node: Node, reading: Reading) -> Made:
         *((call.result, f"a{number}") for number, call in enumerate(parts.calls)),
     ]
     relation = replace(relation, ansi=_ansi(parts, relation.ansi))
-    return Made(relation, tuple(leaf), tuple(parts.results), columns)
+    return Made(relation, tuple(leaf), tuple(parts.results))
 
 
 def _check_keys(parts: Aggregated, plan: Node) -> None:

@@ -148,11 +148,6 @@ class Expression:
         months, days, micros = (get_field(found, part) for part in ("months", "days", "microseconds"))
         return int(months), int(days), int(micros)
 
-    @_uses("GetStructField.ordinal()")
-    def field_number(self) -> int:
-        """Of a ``GetStructField``, which field it takes."""
-        return int(self._java.ordinal())
-
     def flag(self, *path: str) -> str | None:
         """A property of a function that is not among its children, such as whether it ignores nulls; None: it has none.
 
@@ -202,6 +197,19 @@ class Aggregated:
     keys: list[Expression]
     calls: list[AggregateCall]
     results: list[Expression]
+
+
+@dataclass(frozen=True)
+class EqualKeys:
+    """The condition of a join: expressions of the left and of the right side that are equal, and what is left of it."""
+
+    left: list[Expression]
+    right: list[Expression]
+    rest: Expression | None
+
+
+_ANY_WATERMARK_MS = 1 << 40
+"""Bounds move with the watermark: any will do to see how far they are from it. (Below 2^31 it would be no long.)"""
 
 
 class Node:
@@ -259,6 +267,40 @@ class Node:
     @_uses("Join.joinType()")
     def join_type(self) -> str:
         return str(self._java.joinType().toString())
+
+    @_uses("ExtractEquiJoinKeys.unapply()")
+    def equal_keys(self) -> EqualKeys | None:
+        """Of a ``Join``; None where nothing has to be equal."""
+        found = _catalyst("planning.ExtractEquiJoinKeys").unapply(self._java)
+        if not found.isDefined():
+            return None
+        parts = found.get()
+        left, right = ([Expression(each) for each in _list(keys)] for keys in (parts._2(), parts._3()))
+        return EqualKeys(left, right, Expression(parts._4().get()) if parts._4().isDefined() else None)
+
+    @_uses("StreamingJoinHelper.getStateValueWatermark()")
+    def state_bound_ms(self, side: int) -> int | None:
+        """Of a ``Join``: rows of this side (0: left) whose time is at or before the other's watermark and so much match
+        nothing that comes; None: any of them may.
+        """
+        own, other = (self.children[number]._java.outputSet() for number in (side, 1 - side))
+        helper, any_watermark = (
+            _catalyst("analysis.StreamingJoinHelper"),
+            _class("scala.Option").apply(_ANY_WATERMARK_MS),
+        )
+        found = helper.getStateValueWatermark(own, other, self._java.condition(), any_watermark)
+        return int(found.get()) - _ANY_WATERMARK_MS if found.isDefined() else None
+
+    @_uses("SessionState.optimizer()")
+    def optimized(self, spark: SparkSession) -> Node:
+        """As Spark runs it."""
+        session: Any = spark._jsparkSession
+        return Node(session.sessionState().optimizer().execute(self._java))
+
+    @_uses("Filter()")
+    def where(self, condition: Expression) -> Node:
+        """A filter over this node."""
+        return Node(_catalyst("plans.logical.Filter")(condition._java, self._java))
 
     @_uses("Deduplicate.keys()")
     def keys(self) -> list[Expression]:
@@ -319,8 +361,19 @@ def plan_of(frame: DataFrame) -> Node:
     jdf: Any = frame._jdf
     plan = jdf.queryExecution().analyzed()
     if plan.containsPattern(_catalyst("trees.TreePattern").CTE()):
-        plan = _catalyst("optimizer.InlineCTE")(True, False).apply(plan)
+        plan = _inline_ctes().apply(plan)
     return Node(plan)
+
+
+def _inline_ctes() -> Any:
+    """Spark's rule that does so for every one; what else it can do differs between versions."""
+    rule = _catalyst("optimizer.InlineCTE")
+    try:
+        return rule(True, False, False)
+    except Py4JJavaError:
+        raise
+    except Py4JError:
+        return rule(True, False)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from tailrace.api.relations import SparkHop
+from tailrace.api.relations import Deduplication, SparkHop
 from tailrace.errors import AnalysisError
 from tailrace.spark.plan_reader.catalyst import Node, Step, plan_of
-from tailrace.spark.plan_reader.columns import Columns
+from tailrace.spark.plan_reader.columns import Texts
 from tailrace.spark.plan_reader.part_above import PartAbove
 from tailrace.spark.plan_reader.reading import Made, Reading, call_of
 from tailrace.spark.plan_reader.registry import READERS, is_stateful
@@ -26,10 +26,10 @@ class NothingStateful(AnalysisError):
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """``relation``: the user's query. ``columns``: what the operator's columns stand for."""
+    """``unchanging``: its rows are final when they are given, so that the output modes do not differ."""
 
     relation: SparkHop
-    columns: Columns
+    unchanging: bool
 
 
 def read_plan(frame: DataFrame) -> ReadPlan:
@@ -41,18 +41,22 @@ def read_plan(frame: DataFrame) -> ReadPlan:
         raise AnalysisError(f"{call_of(node)}: Tailrace does not read it from a plain query")
     needed = {each.id for each in plan.output}
     needed |= {id_ for step in steps for each in step.node.expressions for id_ in each.references}
-    made = read(node, Reading(frame.sparkSession, frozenset(needed)))
+    texts = Texts()
     try:
-        return ReadPlan(_with_part_above(made, steps, SparkRuntime(frame.sparkSession)), made.columns)
+        made = read(node, Reading(frame.sparkSession, plan, frozenset(needed), texts))
+        if made.rest is not None:
+            steps.insert(0, Step(node.where(made.rest), 0))
+        relation = _with_part_above(made, steps, SparkRuntime(frame.sparkSession), texts)
     except AnalysisError as error:
-        raise AnalysisError(made.columns.in_users_words(str(error))) from error
+        raise AnalysisError(texts.in_users_words(str(error))) from error
+    return ReadPlan(relation, isinstance(made.relation, Deduplication))
 
 
-def _with_part_above(made: Made, steps: list[Step], runtime: SparkRuntime) -> SparkHop:
+def _with_part_above(made: Made, steps: list[Step], runtime: SparkRuntime, texts: Texts) -> SparkHop:
     numbers = {field.name: number for number, field in enumerate(made.relation.fields)}
     leaf = [(column, numbers[name]) for column, name in made.leaf]
     part = PartAbove(leaf, made.results, steps)
-    return runtime.hop(made.relation, part, f"{part.label}; {made.columns.legend()}")
+    return runtime.hop(made.relation, part, f"{part.label}; {texts.legend()}")
 
 
 def _last_operator(plan: Node) -> tuple[Node, list[Step]]:

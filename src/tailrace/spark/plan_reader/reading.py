@@ -11,7 +11,7 @@ from tailrace.api.relations import Relation
 from tailrace.api.stream import Stream
 from tailrace.errors import AnalysisError
 from tailrace.spark.plan_reader.catalyst import Expression, Node
-from tailrace.spark.plan_reader.columns import Columns
+from tailrace.spark.plan_reader.columns import Columns, Texts
 from tailrace.spark.query.runtime import SparkRuntime
 from tailrace.spark.sources.schema import fields_of
 
@@ -41,10 +41,14 @@ _CALLS = {
 
 @dataclass(frozen=True)
 class Reading:
-    """``needed``: the columns of the operator that something above it reads."""
+    """``plan``: the whole one. ``needed``: the columns of the operator that something above it reads. ``texts``: gets
+    what the operator's columns stand for.
+    """
 
     spark: SparkSession
+    plan: Node
     needed: frozenset[int]
+    texts: Texts
 
     def stream(self, plan: Node, columns: Columns) -> Stream:
         """The rows below an operator, in the columns that it reads."""
@@ -57,13 +61,13 @@ class Made:
     """What a reader makes of a node: a relation, and where the rest of the plan finds its columns.
 
     ``leaf``: columns of the plan, and the names of the relation's that have their values. ``results``: what the node's
-    own output is made of these; None: these are its output.
+    own output is made of these; None: these are its output. ``rest``: a condition that the operator leaves to a filter.
     """
 
     relation: Relation
     leaf: tuple[tuple[Expression, str], ...]
     results: tuple[Expression, ...] | None
-    columns: Columns
+    rest: Expression | None = None
 
 
 Reader = Callable[[Node, Reading], Made]

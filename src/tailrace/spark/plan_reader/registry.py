@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.spark.plan_reader.aggregation import read_aggregation
+from tailrace.spark.plan_reader.aggregation import read_aggregation, read_distinct
 from tailrace.spark.plan_reader.catalyst import Node
+from tailrace.spark.plan_reader.deduplication import read_deduplication, read_deduplication_within_watermark
 from tailrace.spark.plan_reader.reading import Reader
+from tailrace.spark.plan_reader.stream_join import read_stream_join
 
 READERS: Mapping[str, Reader] = {
     "Aggregate": read_aggregation,
+    "Deduplicate": read_deduplication,
+    "DeduplicateWithinWatermark": read_deduplication_within_watermark,
+    "Distinct": read_distinct,
+    "Join": read_stream_join,
 }
 """By the kind of node."""
 
@@ -29,6 +35,6 @@ _SPARKS_OWN = frozenset(
 
 def is_stateful(node: Node) -> bool:
     """Whether a node needs to know more than one row of its streams."""
-    if node.kind == "Join":
+    if node.kind == "Join":  # with a static table it is Spark's own work
         return sum(child.is_streaming for child in node.children) > 1
     return node.kind in READERS or node.kind in _SPARKS_OWN

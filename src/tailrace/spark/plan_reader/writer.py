@@ -48,9 +48,12 @@ class PlainWriter:
         self._spark = SparkWriter(df)
         self._calls: list[Callable[[DataStreamWriter], object]] = []
         self._refusals: list[str] = []
+        self._mode = "append"
 
     def outputMode(self, outputMode: str) -> PlainWriter:
-        return self._both("outputMode", outputMode)
+        self._spark.outputMode(outputMode)
+        self._mode = outputMode
+        return self
 
     def format(self, source: str) -> PlainWriter:
         self._check_format(source)
@@ -124,7 +127,8 @@ class PlainWriter:
         writer = DataStreamWriter(read.relation, SparkRuntime(self._frame.sparkSession))
         for call in self._calls:
             call(writer)
-        return writer
+        same = read.unchanging and self._mode.lower() == "update"
+        return writer.outputMode("append" if same else self._mode)
 
     def _check_fallback(self, refusal: AnalysisError) -> None:
         if not self._fallback:

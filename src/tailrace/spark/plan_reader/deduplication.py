@@ -1,0 +1,44 @@
+"""``dropDuplicates``, ``distinct`` and ``dropDuplicatesWithinWatermark`` become a deduplication."""
+
+from __future__ import annotations
+
+from tailrace.api.relations import Deduplication
+from tailrace.spark.plan_reader.catalyst import Expression, Node
+from tailrace.spark.plan_reader.columns import Columns
+from tailrace.spark.plan_reader.reading import Made, Reading, check_one_watermark
+
+
+def read_deduplication(node: Node, reading: Reading) -> Made:
+    return _deduplication(node, reading, within=False)
+
+
+def read_deduplication_within_watermark(node: Node, reading: Reading) -> Made:
+    return _deduplication(node, reading, within=True)
+
+
+def _deduplication(node: Node, reading: Reading, *, within: bool) -> Made:
+    columns = Columns(reading.texts)
+    keys = node.keys()
+    names = [columns.take(key) for key in keys]
+    compared = {key.id for key in keys}
+    passed = [column for column in node.child.output if column.id in reading.needed and column.id not in compared]
+    leaf = [*zip(keys, names, strict=True), *((column, columns.take(column)) for column in passed)]
+    time = _event_time(node, reading)
+    time_name = None
+    if time is not None:
+        check_one_watermark(node.child)
+        time_name = columns.take(time)
+    stream = reading.stream(node.child, columns)
+    if time is not None and time_name is not None:
+        stream = stream.withWatermark(time_name, f"{time.delay_ms} milliseconds")
+    made = stream.dropDuplicatesWithinWatermark(names) if within else stream.dropDuplicates(names)
+    relation = made.relation
+    assert isinstance(relation, Deduplication)
+    return Made(relation, tuple(leaf), None)
+
+
+def _event_time(node: Node, reading: Reading) -> Expression | None:
+    """By which rows are late. Where nothing needs the column, Spark's optimizer takes it away, and no row is late."""
+    optimized = next(each for each in reading.plan.optimized(reading.spark).walk() if each.kind == node.kind)
+    kept = {column.id for column in optimized.child.output}
+    return next((each for each in node.child.output if each.delay_ms is not None and each.id in kept), None)

@@ -1,0 +1,103 @@
+"""What Tailrace does not take of a plain query it names, in the user's words. Nothing is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import tailrace as tr
+from tailrace.spark.plan_reader.reader import read_plan
+
+Ask = Callable[[DataFrame], DataFrame]
+
+
+def by_window(rows: DataFrame, *keys: object) -> DataFrame:
+    return rows.withWatermark("ts", "1 second").groupBy(F.window("ts", "5 seconds"), *keys).count()  # type: ignore[arg-type]
+
+
+def streams_joined(rows: DataFrame, how: str, condition: str, left: str | None, right: str | None) -> DataFrame:
+    one, other = rows.select("ts", "k"), rows.selectExpr("ts AS at", "k AS same")
+    one = one if left is None else one.withWatermark("ts", left)
+    other = other if right is None else other.withWatermark("at", right)
+    return one.join(other, F.expr(condition), how)
+
+
+REFUSED: dict[str, tuple[Ask, str]] = {
+    "nothing stateful": (lambda rows: rows.select("k"), "keeps no state"),
+    "a collated key": (lambda rows: rows.groupBy(F.collate("s", "UNICODE_CI")).count(), "collate.*UNICODE_CI"),
+    "a collated value": (lambda rows: rows.groupBy("k").agg(F.max(F.collate("s", "UNICODE"))), "collate.*UNICODE"),
+    "a collated order": (lambda rows: rows.agg(F.min_by("k", F.collate("s", "UTF8_LCASE"))), "UTF8_LCASE"),
+    "a double as key": (lambda rows: rows.groupBy((F.col("d") * 2).alias("x")).count(), r"\(d \* .*2.*double"),
+    "a struct as key": (lambda rows: rows.groupBy(F.struct("k", "s")).count(), "struct"),
+    "an interval": (lambda rows: rows.agg(F.sum(F.expr("ts - timestamp'2026-01-01'"))), "interval"),
+    "first": (lambda rows: rows.groupBy("k").agg(F.first("s")), r"first\(s\).*order in which rows come"),
+    "a sketch": (lambda rows: rows.groupBy("k").agg(F.approx_count_distinct("s")), "approx_count_distinct.*sketch"),
+    "no such function": (lambda rows: rows.groupBy("k").agg(F.skewness("d")), r"skewness\(d\)"),
+    "a mean of different values": (lambda rows: rows.groupBy("k").agg(F.expr("avg(DISTINCT d)")), "DISTINCT d"),
+    "a sum that gives null": (lambda rows: rows.groupBy("k").agg(F.try_sum("k")), "does not fit"),
+    "a set of doubles": (lambda rows: rows.groupBy("k").agg(F.collect_set("d")), "-0.0"),
+    "several shares": (lambda rows: rows.agg(F.percentile("d", [0.1, 0.2])), "one constant share"),
+    "a share from above": (lambda rows: rows.agg(F.expr("percentile(d, 0.1, k)")), "count once"),
+    "the event time as key": (
+        lambda rows: rows.withWatermark("ts", "1 second").groupBy("ts").count(),
+        r"groupBy\(ts\).*event time itself",
+    ),
+    "a filter on the window": (
+        lambda rows: rows.select(F.window("ts", "5 seconds").alias("w")).where("w.start > '2026'").groupBy("w").count(),
+        r"where\(.*start.* > .*\) is about the window",
+    ),
+    "an aggregate of the window": (
+        lambda rows: rows.groupBy(F.window("ts", "5 seconds")).agg(F.max(F.col("window.end"))),
+        r"window.*known to the operator alone",
+    ),
+    "a gap of a row": (
+        lambda rows: rows.groupBy(F.session_window("ts", F.concat("s", F.lit(" seconds")))).count(),
+        "differs from row to row",
+    ),
+    "a gap of days": (lambda rows: rows.groupBy(F.session_window("ts", "2 days")).count(), "as long as the days are"),
+    "two watermarks": (
+        lambda rows: by_window(rows.withWatermark("ts", "1 second").union(rows.withWatermark("ts", "9 seconds"))),
+        "called 3 times",
+    ),
+    "a watermark above": (
+        lambda rows: by_window(rows).select(F.window_time("window").alias("t")).withWatermark("t", "1 second"),
+        "withWatermark behind an operator",
+    ),
+    "the time of day above": (
+        lambda rows: by_window(rows).withColumn("now", F.current_timestamp()),
+        "current_timestamp.*replay",
+    ),
+    "chance above": (lambda rows: by_window(rows).where(F.rand() < 0.5), "rand.*replay"),
+    "a limit above": (lambda rows: by_window(rows).limit(3), r"limit\(\)"),
+    "two operators": (lambda rows: by_window(rows.dropDuplicates(["k"])), r"dropDuplicates\(\) before another"),
+    "an outer join": (
+        lambda rows: streams_joined(rows, "left", "k = same AND at >= ts AND at < ts + INTERVAL 9 SECONDS", "1 second",
+                                    "1 second"),
+        "LeftOuter join of two streams",
+    ),
+    "a join without keys": (lambda rows: streams_joined(rows, "inner", "k < same", None, None), "needs an equality"),
+    "a join with one watermark": (
+        lambda rows: streams_joined(rows, "inner", "k = same AND at >= ts", "1 second", None),
+        "of which one has a watermark",
+    ),
+    "a join for ever": (
+        lambda rows: streams_joined(rows, "inner", "k = same", "1 second", "1 second"),
+        "keeps every row for ever",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    schema = "k bigint, s string, d double, ts timestamp"
+    return spark.readStream.schema(schema).parquet(str(tmp_path_factory.mktemp("in")))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(rows: DataFrame, name: str) -> None:
+    ask, message = REFUSED[name]
+    with pytest.raises(tr.AnalysisError, match=message):
+        read_plan(ask(rows))

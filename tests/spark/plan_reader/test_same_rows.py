@@ -1,0 +1,178 @@
+"""Plain queries through ``tailrace.writeStream`` give Spark's rows, in the same epochs.
+
+Few queries with much in each of them: a query costs seconds before its first row.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from support.queries.plain import SCHEMA, PlainQuery, batches
+
+NUMBERS = ("i", "l", "d", "finite", "e", "wide")
+VALUES = tuple(SCHEMA.names)
+COMPARED = tuple(name for name in VALUES if name not in ("d", "unique"))
+
+
+def rng() -> random.Random:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
+def sums_and_means(rows: DataFrame) -> DataFrame:
+    return rows.groupBy(F.upper("text"), (F.col("i") % 2).alias("odd")).agg(
+        F.count("*"),
+        *(F.sum(name) for name in ("i", "l", "d", "e")),
+        *(F.avg(name) for name in NUMBERS),
+        *(f(name) for f in (F.stddev, F.stddev_pop, F.var_samp, F.var_pop) for name in ("i", "finite", "e")),
+        F.expr("percentile(i, 0.3)").alias("third"),
+    )
+
+
+def extremes_and_sets(rows: DataFrame) -> DataFrame:
+    return rows.groupBy(F.col("day").alias("Day"), "b").agg(
+        F.count(F.array("i", "l")),
+        F.count_if(F.col("i") > 0),
+        *(f(name) for f in (F.min, F.max) for name in COMPARED),
+        F.max("d"),
+        F.bool_and("b"),
+        F.bool_or(F.col("i") > 4),
+        F.min_by("text", "unique"),
+        F.max_by("e", F.col("unique") * -1),
+        F.collect_set("i"),
+        F.collect_set("text"),
+        F.expr("count(i, text)"),
+    )
+
+
+def filters_and_arguments(rows: DataFrame) -> DataFrame:
+    """Arguments and keys that are expressions; what is above is arithmetic, a filter, a Python function."""
+
+    @F.udf("bigint")
+    def twice(value: int | None) -> int | None:
+        return None if value is None else 2 * value
+
+    names = rows.sparkSession.createDataFrame([(-1, "minus"), (0, "zero"), (1, "one")], "sign int, name string")
+    made = rows.groupBy(F.signum(F.col("i")).cast("int").alias("sign")).agg(
+        F.expr("sum(i * 2 + 1)").alias("sum"),
+        F.expr("count(*) FILTER (WHERE b)").alias("SUM"),
+        F.expr("sum(e) FILTER (WHERE i > 0 AND b)").alias("e"),
+        F.expr("min_by(text, unique) FILTER (WHERE b)").alias("by"),
+        F.expr("count(text, i) FILTER (WHERE b)").alias("both"),
+        F.max(F.when(F.col("b"), F.length("text"))).alias("length"),
+    )
+    joined = made.join(names, "sign", "left").where("both > 0 OR sign IS NULL")
+    chosen = joined.select("name", twice("both").alias("x"), (F.col("e") / 3).alias("x"), "by", "length")
+    return chosen.withColumn("one", F.lit(1))
+
+
+def tumbling(rows: DataFrame) -> DataFrame:
+    window = F.window("ts", "10 seconds", startTime="-3 seconds")
+    counts = rows.withWatermark("ts", "5 seconds").groupBy("text", window.alias("W")).agg(
+        F.sum("l").alias("n"), F.avg("finite"), F.max("local"), F.collect_list("i")
+    )  # fmt: skip
+    return counts.where("n IS NOT NULL").select("w.end", "TEXT", F.col("n") + 1, "*")
+
+
+def sliding_by_name(rows: DataFrame) -> DataFrame:
+    """SQL over a view, sliding windows whose slide does not divide their size, HAVING, names of any case."""
+    rows.withColumnRenamed("ts", "At Time").withWatermark("`At Time`", "0 seconds").createOrReplaceTempView(
+        "plain_rows"
+    )
+    return rows.sparkSession.sql(
+        """WITH kept AS (SELECT * FROM plain_rows WHERE Unique % 7 != 0)
+           SELECT Window.Start, lower(k.TEXT) AS low, count(1) AS n, sum(i) FILTER (WHERE b) AS N
+           FROM kept AS k GROUP BY window(`at time`, '10 seconds', '4 seconds'), lower(text) HAVING count(*) > 1"""
+    )
+
+
+def local_times(rows: DataFrame) -> DataFrame:
+    """Times without a zone, made below the operator; no watermark."""
+    early = rows.select((F.col("local") - F.expr("INTERVAL '3' HOUR")).alias("t"), "b", "i", "local")
+    return early.groupBy(F.window("t", "1 minute", "30 seconds"), "b").agg(F.sum("i"), F.min("local"))
+
+
+def of_all_rows(rows: DataFrame) -> DataFrame:
+    """A single group of all rows."""
+    return rows.agg(F.count("*").alias("n"), F.sum("i"), F.max("ts"))
+
+
+def sessions(rows: DataFrame) -> DataFrame:
+    visits = rows.withWatermark("ts", "4 seconds").groupBy("i", F.session_window("ts", "3 seconds").alias("visit"))
+    return visits.agg(F.count("*").alias("n"), F.max("text")).select("i", "visit.*", "n", "max(text)")
+
+
+def of_two_streams(rows: DataFrame) -> DataFrame:
+    """Two parts of the stream united, and its different rows by some of their columns, whole."""
+    both = rows.where("b").union(rows.where("NOT b")).withWatermark("ts", "5 seconds")
+    return both.dropDuplicates(["text", "i", "day"]).select("text", "i", (F.col("i") + 1).alias("next"), "day")
+
+
+def different_by_name(rows: DataFrame) -> DataFrame:
+    rows.createOrReplaceTempView("rows_by_name")
+    return rows.sparkSession.sql("SELECT DISTINCT upper(text) AS text, i FROM rows_by_name WHERE b")
+
+
+def joined(rows: DataFrame) -> DataFrame:
+    """Keys of two names and an expression; a range that is open on one side, and a condition that is no range."""
+    left = rows.where("b").withWatermark("ts", "5 seconds").select("ts", "i", F.upper("text").alias("key"), "unique")
+    right = rows.withWatermark("ts", "10 seconds").select(F.col("ts").alias("at"), "text", "i", "l")
+    near = "at > a.ts - INTERVAL 4 SECONDS AND at <= a.ts + INTERVAL 9 SECONDS"
+    pairs = left.alias("a").join(right.alias("b"), F.expr(f"key = upper(text) AND {near} AND a.i < b.i"))
+    return pairs.select("unique", "a.i", "b.i", (F.col("at") - F.col("ts")).cast("string").alias("apart"), "text")
+
+
+CASES: list[tuple[Callable[[DataFrame], DataFrame], str]] = [
+    (sums_and_means, "update"),
+    (extremes_and_sets, "update"),
+    (filters_and_arguments, "update"),
+    (tumbling, "append"),
+    (sliding_by_name, "update"),
+    (local_times, "update"),
+    (of_all_rows, "update"),
+    (sessions, "append"),
+    (of_two_streams, "append"),
+    (different_by_name, "update"),
+    (joined, "append"),
+]
+
+
+@pytest.mark.parametrize(("ask", "mode"), CASES, ids=lambda each: getattr(each, "__name__", each))
+def test_the_same_rows(spark: SparkSession, tmp_path: Path, ask: Callable[[DataFrame], DataFrame], mode: str) -> None:
+    assert PlainQuery(spark, tmp_path, batches(rng()), ask, mode).check() > 5
+
+
+def test_days_are_of_24_hours_in_any_time_zone(spark: SparkSession, tmp_path: Path) -> None:
+    """In a session with its own zone, in the night in which clocks go forward, and without ANSI rules."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    session.conf.set("spark.sql.ansi.enabled", "false")
+
+    def ask(rows: DataFrame) -> DataFrame:
+        days = rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), F.hour("ts").alias("hour"))
+        sums = days.agg(F.sum(F.col("l") * (1 << 22)), F.sum("wide").alias("wide"))  # which wraps
+        return sums.withColumn("starts", F.date_format("window.start", "yyyy-MM-dd HH:mm"))
+
+    tables = batches(rng(), step=timedelta(hours=11))
+    assert PlainQuery(session, tmp_path, tables, ask).check() > 5
+
+
+def test_keys_are_forgotten_when_spark_forgets_them(spark: SparkSession, tmp_path: Path) -> None:
+    """A key comes once in an epoch: of several rows Spark takes any, and how long it remembers depends on which."""
+    keys = pa.array(range(40), pa.int32())
+    tables = [table.set_column(4, "i", keys) for table in batches(rng(), step=timedelta(seconds=15))]
+
+    def ask(rows: DataFrame) -> DataFrame:
+        marked = rows.where("ts IS NOT NULL").withWatermark("ts", "20 seconds")
+        return marked.dropDuplicatesWithinWatermark(["i"]).select("ts", "i", "text")
+
+    assert PlainQuery(spark, tmp_path, tables, ask, "update").check() > 40

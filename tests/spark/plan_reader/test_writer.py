@@ -1,0 +1,95 @@
+"""What ``tailrace.writeStream`` does with PySpark's calls, and when it leaves a query to Spark."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import tailrace as tr
+from support.queries.simple import SCHEMA, batches
+from tailrace.spark.query.query import StreamingQuery as OnTailrace
+from tailrace.testing import ScriptedSource
+
+
+@pytest.fixture
+def rows(spark: SparkSession, tmp_path: Path) -> DataFrame:
+    source = ScriptedSource(tmp_path / "in", SCHEMA)
+    source.add(batches(2))
+    return source.stream(spark)
+
+
+def finished(query: Any) -> Any:
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    return query
+
+
+def test_what_tailrace_refuses_runs_on_spark(
+    rows: DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found: list[list[Any]] = []
+    counts = rows.groupBy("k").agg(F.first("v").alias("v"))
+    writer = tr.writeStream(counts).outputMode("update").foreachBatch(lambda batch, _: found.append(batch.collect()))
+    writer = writer.option("memory", "64MB").option("checkpointLocation", str(tmp_path / "check"))
+    with caplog.at_level(logging.WARNING, logger="tailrace"):
+        query = finished(writer.trigger(availableNow=True).start())
+    assert len(found) == 2 and found[0]
+    assert "runs on Spark, and not on Tailrace: first(v): it depends on the order" in caplog.text
+    query.explain()
+    shown = capsys.readouterr().out
+    assert shown.startswith("On Spark, and not on Tailrace: first(v)") and "== Physical Plan ==" in shown
+
+
+def test_a_query_on_tailrace_says_what_its_columns_are(
+    rows: DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sums = rows.groupBy((F.col("k") % 2).alias("odd")).agg(F.sum(F.col("v") + 1).alias("total")).where("total > 0")
+    location = {"checkpointLocation": str(tmp_path / "check")}
+    query = tr.writeStream(sums, fallback=False).trigger(availableNow=True).start(
+        str(tmp_path / "out"), format="parquet", outputMode="update", **location
+    )  # fmt: skip
+    assert isinstance(finished(query), OnTailrace)
+    query.explain()
+    shown = capsys.readouterr().out
+    assert "c0 = (k % " in shown and "a0 = sum((v + " in shown and "Filter (total > " in shown
+    assert rows.sparkSession.read.parquet(str(tmp_path / "out")).columns[:2] == ["odd", "total"]
+
+
+def test_without_a_fallback_the_reason_is_raised(rows: DataFrame, tmp_path: Path) -> None:
+    def refused(frame: DataFrame, message: str, **calls: Any) -> None:
+        writer = tr.writeStream(frame, fallback=False).option("checkpointLocation", str(tmp_path / "check"))
+        for name, value in calls.items():
+            getattr(writer, name)(value)
+        with pytest.raises(tr.AnalysisError, match=message):
+            writer.start()
+
+    counts = rows.groupBy("k").count()
+    refused(counts, "foreach: Tailrace has no such sink", outputMode="update", foreach=print)
+    refused(counts, "format 'kafka'", outputMode="update", format="kafka")
+    refused(counts, "append", format="console", outputMode="append")
+    with pytest.raises(tr.AnalysisError, match="toTable"):
+        tr.writeStream(counts, fallback=False).toTable("counts")
+
+
+def test_wrong_calls_fail_as_on_spark(spark: SparkSession, rows: DataFrame) -> None:
+    counts = rows.groupBy("k").count()
+    for call in (
+        lambda make: make(counts).outputMode(7),
+        lambda make: make(counts).trigger(processingTime="soon", once=True),
+        lambda make: make(counts).outputMode("append").format("noop").start(),
+        lambda make: make(spark.range(3)).start(),
+    ):
+        errors = []
+        for make in (tr.writeStream, lambda frame: frame.writeStream):
+            with pytest.raises(PySparkException) as caught:
+                call(make)
+            errors.append((type(caught.value), caught.value.getCondition()))
+        assert errors[0] == errors[1]

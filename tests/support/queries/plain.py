@@ -1,0 +1,147 @@
+"""A plain PySpark query, run by Spark as a stream and by ``tailrace.writeStream``: the same rows in the same epochs.
+
+Both read scripted batches, epoch by epoch. Tailrace follows Spark's rule for watermarks, so that windows close in the
+epochs in which Spark closes them; Spark makes no epochs without data (``support.session``).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+import tailrace as tr
+from tailrace.testing import ScriptedSource
+from tailrace.testing.compare import same
+
+SCHEMA = pa.schema(
+    [
+        ("ts", pa.timestamp("us", "UTC")),
+        ("local", pa.timestamp("us")),
+        ("day", pa.date32()),
+        ("text", pa.string()),
+        ("i", pa.int32()),
+        ("l", pa.int64()),
+        ("d", pa.float64()),
+        ("finite", pa.float64()),
+        ("e", pa.decimal128(12, 2)),
+        ("wide", pa.decimal128(30, 4)),
+        ("b", pa.bool_()),
+        ("raw", pa.binary()),
+        ("unique", pa.int64()),
+    ]
+)
+DAY = timedelta(days=1)
+START = datetime(2026, 3, 28, 20, tzinfo=UTC)  # clocks go forward in Europe in the night after it
+Rows = list[tuple[Any, ...]]
+
+
+def batches(
+    rng: random.Random, count: int = 5, rows: int = 40, step: timedelta = timedelta(seconds=8)
+) -> list[pa.Table]:
+    """Batches whose times go on by ``step``, some of them late; with nulls in every column, and other hard values."""
+    unique = iter(rng.sample(range(1 << 40), count * rows))
+
+    def row(epoch: int) -> dict[str, Any]:
+        at = START + step * (epoch + rng.uniform(-1, 1)) - (4 * step if rng.random() < 0.1 else step * 0)
+        values = {
+            "ts": at,
+            "local": at.replace(tzinfo=None),
+            "day": date(2026, 3, rng.randint(1, 4)),
+            "text": rng.choice(["", "a", "A", "ab", "ß", "longer than eight bytes"]),
+            "i": rng.randint(-5, 5),
+            "l": rng.randint(-(1 << 40), 1 << 40),
+            "d": rng.choice([0.0, -0.0, math.nan, math.inf, -math.inf, *(rng.randint(-40, 40) / 8 for _ in range(9))]),
+            "finite": rng.randint(-40, 40) / 8,
+            "e": Decimal(rng.randint(-500, 500)).scaleb(-2),
+            "wide": Decimal(rng.randint(-(10**29), 10**29)).scaleb(-4),
+            "b": rng.random() < 0.7,
+            "raw": rng.choice([b"", b"\x00", b"\xff\x00"]),
+        }
+        kept = {name: None if rng.random() < 0.1 else value for name, value in values.items()}
+        return {**kept, "unique": next(unique)}
+
+    return [pa.Table.from_pylist([row(epoch) for _ in range(rows)], SCHEMA) for epoch in range(count)]
+
+
+class PlainQuery:
+    """``ask``: from the stream to what is written."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: Path,
+        tables: Sequence[pa.Table],
+        ask: Callable[[DataFrame], DataFrame],
+        mode: str = "append",
+    ) -> None:
+        source = ScriptedSource(path / "in", tables[0].schema)
+        source.add(tables)
+        self.frame = ask(source.stream(spark))
+        self.path, self.mode = path, mode
+
+    def check(self) -> int:
+        """Both give the same rows in the same epochs; how many rows that were."""
+        ours, theirs = self.on_tailrace(), self.on_spark()
+        assert sorted(ours) == sorted(theirs)
+        for epoch, rows in theirs.items():
+            assert rows[0] == ours[epoch][0]
+            missing, more = _without(rows, ours[epoch]), _without(ours[epoch], rows)
+            assert not missing and not more, f"epoch {epoch}: Spark alone {missing[:4]}, Tailrace alone {more[:4]}"
+        return sum(map(len, theirs.values()))
+
+    def on_tailrace(self, **options: str) -> dict[int, Rows]:
+        writer = tr.writeStream(self.frame, fallback=False).options(**{"watermark": "spark", **options})
+        return self._run(writer, "tailrace")
+
+    def on_spark(self) -> dict[int, Rows]:
+        return self._run(self.frame.writeStream, "spark")
+
+    def _run(self, writer: Any, name: str) -> dict[int, Rows]:
+        found: dict[int, Rows] = {}
+
+        def save(batch: DataFrame, epoch: int) -> None:
+            found[epoch] = rows_of(batch)
+
+        writer = writer.outputMode(self.mode).foreachBatch(save)
+        query = writer.option("checkpointLocation", str(self.path / name)).trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        return found
+
+
+def rows_of(frame: DataFrame) -> Rows:
+    """Columns' names and types first, then the rows. Names may come twice."""
+    named = frame.toDF(*(f"{number} {name}" for number, name in enumerate(frame.columns)))
+    table = named.toArrow()
+    head = tuple(f"{field.name} {field.type}".replace(" not null", "") for field in table.schema)
+    return [head, *(tuple(_plain(value) for value in row.values()) for row in table.to_pylist())]
+
+
+def _plain(value: Any) -> Any:
+    """Lists as bags, structs as tuples."""
+    if isinstance(value, list):
+        return sorted((_plain(each) for each in value), key=repr)
+    return tuple(map(_plain, value.values())) if isinstance(value, dict) else value
+
+
+def _without(rows: Rows, others: Rows) -> Rows:
+    """The rows that are not among the others."""
+    left = list(others)
+    found = []
+    for row in rows:
+        match = next((n for n, other in enumerate(left) if all(map(same, row, other))), None)
+        if match is None:
+            found.append(row)
+        else:
+            del left[match]
+    return found
