@@ -79,6 +79,26 @@ def test_without_a_fallback_the_reason_is_raised(rows: DataFrame, tmp_path: Path
         tr.writeStream(counts, fallback=False).toTable("counts")
 
 
+def test_spark_does_not_take_over_state_of_tailrace(rows: DataFrame, tmp_path: Path) -> None:
+    def start(function: Any) -> Any:
+        writer = tr.writeStream(rows.groupBy("k").agg(function("v"))).outputMode("update").format("noop")
+        writer = writer.option("checkpointLocation", str(tmp_path / "check")).trigger(availableNow=True)
+        return finished(writer.start())
+
+    start(F.max)
+    with pytest.raises(tr.AnalysisError, match=r"last\(v\).*not go on with its state, which is Tailrace's, in /"):
+        start(F.last)
+
+
+def test_tailrace_does_not_take_over_state_of_spark(rows: DataFrame, tmp_path: Path) -> None:
+    location = str(tmp_path / "check")
+    writer = rows.groupBy("k").count().writeStream.outputMode("update").format("noop")
+    finished(writer.option("checkpointLocation", location).trigger(availableNow=True).start())
+    again = tr.writeStream(rows.groupBy("k").count()).outputMode("update").format("noop")
+    with pytest.raises(tr.CheckpointError, match="There is no state for the epochs that Spark has committed"):
+        again.option("checkpointLocation", location).start()
+
+
 def test_wrong_calls_fail_as_on_spark(spark: SparkSession, rows: DataFrame) -> None:
     counts = rows.groupBy("k").count()
     for call in (

@@ -139,7 +139,14 @@ def _without(rows: Rows, others: Rows) -> Rows:
     left = list(others)
     found = []
     for row in rows:
-        match = next((n for n, other in enumerate(left) if all(map(same, row, other))), None)
+        match = next(
+            (
+                n
+                for n, other in enumerate(left)
+                if all(same(one, two, 100.0) for one, two in zip(row, other, strict=True))
+            ),
+            None,
+        )
         if match is None:
             found.append(row)
         else:

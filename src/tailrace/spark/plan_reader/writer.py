@@ -14,9 +14,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import DataStreamWriter as SparkWriter
 from pyspark.sql.streaming import StreamingQuery as SparkQuery
 
-from tailrace.api.options import CHECKPOINT_LOCATION, OPTIONS
+from tailrace.api.options import CHECKPOINT_LOCATION, OPTIONS, STATE_LOCATION, default_state_location
 from tailrace.api.runtime import StreamingQuery
 from tailrace.api.writer import FILE_FORMATS, DataStreamWriter
+from tailrace.commit.plan_file import read_plan as read_plan_file
+from tailrace.env.stores.location import open_store
 from tailrace.errors import AnalysisError
 from tailrace.spark.plan_reader.catalyst import ExplainedQuery
 from tailrace.spark.plan_reader.reader import NothingStateful, read_plan
@@ -33,8 +35,10 @@ def writeStream(df: DataFrame, fallback: bool = True) -> PlainWriter:
     The query is PySpark's own, unchanged. What Tailrace cannot run in a way that gives Spark's rows runs on Spark, and
     the reason is logged and stands in ``explain()``; with ``fallback=False`` it is raised instead.
 
-    >>> counts = bids.withWatermark("ts", "10 seconds").groupBy(F.window("ts", "1 minute"), F.upper("channel")).count()
-    >>> query = tr.writeStream(counts).outputMode("append").format("parquet")  # .start(...)
+    >>> from pyspark.sql import functions as F
+    >>> rows = spark.readStream.schema("ts timestamp, channel string").parquet("/data/bids")
+    >>> counts = rows.withWatermark("ts", "10 seconds").groupBy(F.window("ts", "1 minute"), F.upper("channel")).count()
+    >>> writer = tr.writeStream(counts).outputMode("append").format("parquet")  # and .start(...)
     """
     return PlainWriter(df, fallback)
 
@@ -47,6 +51,7 @@ class PlainWriter:
         self._fallback = fallback
         self._spark = SparkWriter(df)
         self._calls: list[Callable[[DataStreamWriter], object]] = []
+        self._options: dict[str, str] = {}
         self._refusals: list[str] = []
         self._mode = "append"
 
@@ -62,6 +67,7 @@ class PlainWriter:
     def option(self, key: str, value: Any) -> PlainWriter:
         if str(key).lower() not in _OURS:
             self._spark.option(key, value)
+        self._options[str(key).lower()] = str(value)
         self._calls.append(lambda writer: writer.option(key, value))
         return self
 
@@ -133,8 +139,19 @@ class PlainWriter:
     def _check_fallback(self, refusal: AnalysisError) -> None:
         if not self._fallback:
             raise refusal
+        self._check_state(refusal)
         level = logging.DEBUG if isinstance(refusal, NothingStateful) else logging.WARNING
         _log.log(level, "the query runs on Spark, and not on Tailrace: %s", refusal)
+
+    def _check_state(self, refusal: AnalysisError) -> None:
+        """Spark would begin with an empty state where Tailrace has one."""
+        checkpoint = self._options.get(CHECKPOINT_LOCATION.lower(), "")
+        state = self._options.get(STATE_LOCATION.lower()) or (checkpoint and default_state_location(checkpoint))
+        if state and read_plan_file(open_store(state)) is not None:
+            raise AnalysisError(
+                f"{refusal}. Spark could run the query, but not go on with its state, which is Tailrace's, in {state}: "
+                f"undo the change, or start with a new {CHECKPOINT_LOCATION}"
+            ) from refusal
 
     def _both(self, name: str, *args: Any, **kwargs: Any) -> PlainWriter:
         getattr(self._spark, name)(*args, **kwargs)
