@@ -132,7 +132,7 @@ def arrow_frame(spark: SparkSession, table: pa.Table, schema: StructType) -> Dat
 
 def grouped_frame(grouped: GroupedData) -> DataFrame:
     """The DataFrame that is grouped. PySpark gives no way back from one to the other."""
-    with _changed("GroupedData._df"):
+    with changed("GroupedData._df"):
         frame: DataFrame = grouped._df
         return frame
 
